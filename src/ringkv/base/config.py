@@ -1,0 +1,29 @@
+"""EngineConfig: everything an engine is built from, complete and plain, so that it can cross a process boundary.
+
+Made once at the edge by `plan.resolve`, which fills in what the user left open and checks that it fits in memory.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ringkv.base.kv import KVChoice
+
+DType = Literal["bfloat16", "float16", "float32"]
+Graphs = Literal["compiled", "off"]
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    model_dir: Path  # Hugging Face layout: config.json, *.safetensors, tokenizer.json
+    kv: KVChoice  # what a request gets that does not choose; its budget is a number here
+    slots: int  # requests that decode together
+    capacity: int  # entries per slot; at least kv.budget
+    prompt_tokens: int  # longest prompt; a multiple of chunk
+    chunk: int  # prompt tokens per prefill step
+    lanes: int  # prompts staged at once
+    dtype: DType
+    device: str  # "cpu", "cuda:0"
+    graphs: Graphs  # "compiled": static graphs built once and kept on disk; "off": the same functions eagerly
+    threads: int  # intra-op threads of the engine
+    cache_dir: Path  # where built graphs are kept

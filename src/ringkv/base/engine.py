@@ -1,0 +1,102 @@
+"""Engine: the verbs by which everything above drives a model. No torch here: arguments are plain data or opaque.
+
+    prefill (chunk by chunk) -> Staged      compress(Staged, choice) -> Prefix      insert(Prefix, slot)
+    then, once a token:  sample -> Step,  forward;   release(slot) when its request is over
+
+A decode step is *sample, then forward*: insert leaves the prompt's last logits in the slot, so a request's first
+token comes from the same sampling graph as all others, and its last token needs no forward pass.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from ringkv.base.events import TokenLogprob
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.request import Request
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The fixed shapes an engine was built with."""
+
+    slots: int  # requests that decode together
+    capacity: int  # entries per slot
+    prompt_tokens: int  # longest prompt: the staging workspace
+    context: int  # longest prompt plus output the model was made for
+    chunk: int  # prompt tokens per prefill step, at most
+    lanes: int  # prompts staged at once
+    vocab: int
+    entry_bytes: int  # bytes of one entry, keys and values, all layers and heads
+    held_bytes: int  # all cache memory: slots and staging
+
+
+class Work(NamedTuple):
+    """One chunk of a prompt to prefill: tokens[start:stop] of the request, in a staging lane."""
+
+    request: Request
+    lane: int
+    start: int
+    stop: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.stop == len(self.request.tokens)
+
+
+class Prefix(Protocol):
+    """A compressed prompt, ready for a slot. Inserting does not consume it."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+
+class Sampled(NamedTuple):
+    """One slot's draw; `token` is None when the slot's logits were not finite."""
+
+    token: int | None
+    logprob: TokenLogprob | None
+
+
+class Step(Protocol):
+    def read(self) -> Sequence[Sampled]:
+        """One `Sampled` per slot, free slots too (garbage); waits for this step only."""
+        ...
+
+
+class Engine(Protocol):
+    """Everything the device does for one model. `Staged` is whatever `prefill` returned; callers never look inside."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def default_kv(self) -> KVChoice: ...
+
+    def admit(self, request: Request) -> None:
+        """Raise `InvalidRequest` if the request could never be served. Called before any work."""
+        ...
+
+    def prefill(self, work: Work) -> Any | None:
+        """Run one chunk; the staged prompt after its last chunk, else None."""
+        ...
+
+    def compress(self, staged: Any, choice: KVChoice) -> Prefix:
+        """Select what a slot will hold. May be called again with another choice while the lane is not reused."""
+        ...
+
+    def insert(self, prefix: Prefix, slot: int, request: Request) -> None:
+        """Copy the prefix, its last logits and the request's sampling parameters into a slot."""
+        ...
+
+    def sample(self, forced: Mapping[int, int] | None = None) -> Step:
+        """Draw each slot's next token from its logits; `forced` maps slots to tokens taken instead of the draw."""
+        ...
+
+    def forward(self) -> None:
+        """Feed the tokens just sampled; leaves each slot's next logits."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Empty a slot: nothing of it is read any more."""
+        ...

@@ -1,0 +1,60 @@
+"""Events: what the engine tells about a request, in order: Token*, then Finished or Failed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True)
+class KVUsage:
+    """Proof of what the cache did for one request; entries are per layer and key-value head."""
+
+    policy: str
+    capacity: int  # entries it may hold
+    kept: int  # prompt tokens kept at the end of prefill
+    evicted: int  # tokens seen, prompt and output, that are no longer held
+    ring_wraps: int  # how often decoding went round the ring
+    bytes_held: int  # bytes of the request's entries, all layers
+
+
+@dataclass(frozen=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+    kv: KVUsage
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log-probability of the drawn token, and of the likeliest ones, natural logarithm, after penalties."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Token:
+    request_id: str
+    token: int
+    logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    request_id: str
+    reason: FinishReason
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request ended with an error; `kind` is the error's class name in `base.errors`."""
+
+    request_id: str
+    kind: str
+    message: str
+    param: str | None = None
+
+
+Event = Token | Finished | Failed

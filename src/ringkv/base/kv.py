@@ -1,0 +1,90 @@
+"""KVChoice, what a user asks of the cache; Layout, what one request's slot then looks like.
+
+Letters: n tokens a slot has seen (positions count from 0, so the next token's position is n); S sinks; R recent;
+K selected; C = S + R + K entries a request may hold.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+POLICIES = ("full", "streaming", "snapkv", "snapstream")
+
+
+@dataclass(frozen=True)
+class KVChoice:
+    """Which tokens one request's cache keeps.
+
+    policy: one of `POLICIES`.
+    budget: entries the request may hold (per layer and key-value head); None is the slot's whole capacity.
+    sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
+    window: W, trailing prompt queries that vote. kernel: width of the pooling over their votes.
+    domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
+    elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
+    """
+
+    policy: str = "snapstream"
+    budget: int | None = None
+    sinks: int = 4
+    recent: float = 0.25
+    window: int = 64
+    kernel: int = 5
+    pooling: Literal["avg", "max"] = "avg"
+    domain: Literal["row", "candidates"] = "row"
+    elastic: bool = True
+
+    def recent_entries(self, budget: int) -> int:
+        """R as a number of entries of `budget`."""
+        return max(1, int(self.recent * budget)) if self.recent < 1 else int(self.recent)
+
+
+class Layout(NamedTuple):
+    """One request's slot, as integers: a protected prefix, then a ring. The same for every layer and head.
+
+        entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
+
+    head: leading prompt tokens kept. picked: how many of the candidates `head .. n - tail` are kept, best first.
+    tail: trailing prompt tokens kept. In entry order: head, picked, then the tail, of which the part beyond
+    `protected` lies in ring order. wraps: False stops the request when its ring is full.
+    Source: SnapStream (arXiv 2511.03092), Figure 4; our elastic extension is in docs/policies.md.
+    """
+
+    prompt: int
+    head: int
+    picked: int
+    tail: int
+    protected: int
+    base: int
+    ring: int
+    wraps: bool
+
+    @property
+    def capacity(self) -> int:
+        """Entries the request may hold."""
+        return self.protected + self.ring
+
+    def live(self, n: int) -> int:
+        """Entries that hold a token once the slot has seen n >= prompt tokens; they are 0 .. live-1."""
+        return min(self.protected + max(0, n - self.base), self.capacity)
+
+    def entry(self, position: int) -> int:
+        """The entry that the token generated at `position` (>= prompt) takes."""
+        if position < self.protected and self.base == self.protected:
+            return position
+        return self.protected + (position - self.base) % self.ring
+
+    def evicted(self, n: int) -> int:
+        """Tokens seen that are no longer held."""
+        return n - self.live(n)
+
+    def laps(self, n: int) -> int:
+        """How often generated tokens, up to n seen, have taken the ring's first entry again."""
+
+        def starts(seen: int) -> int:
+            return max(0, (seen - 1 - self.base) // self.ring)
+
+        return starts(n) - starts(self.prompt)
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that still fit after the prompt; None when the ring wraps and there is no end."""
+        return None if self.wraps else self.capacity - self.live(self.prompt)

@@ -1,0 +1,20 @@
+"""Request: one prompt on its way to tokens."""
+
+from dataclasses import dataclass
+
+from ringkv.base.kv import KVChoice
+from ringkv.base.sampling import SamplingParams
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt, how to sample, and which cache to hold. `kv` None takes the engine's default.
+
+    `eos` holds the model's end-of-sequence ids; stop *strings* are looked for where text is made, not here.
+    """
+
+    id: str
+    tokens: tuple[int, ...]
+    sampling: SamplingParams
+    kv: KVChoice | None = None
+    eos: tuple[int, ...] = ()

@@ -1,0 +1,71 @@
+"""SamplingParams: how one request's tokens are drawn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from ringkv.base.errors import InvalidRequest
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are drawn, and when to stop. Names and meanings follow OpenAI's API and vLLM's extensions.
+
+    temperature: 0 is greedy; the same `seed` gives the same tokens whatever else is in the batch.
+    top_k: 0 keeps all; top_p: 1 keeps all; min_p: share of the likeliest token's probability.
+    repetition_penalty: divides positive and multiplies negative logits of tokens seen in prompt or output.
+    presence_penalty, frequency_penalty: subtracted once, or per occurrence, for tokens in the output.
+    logit_bias: token id -> amount added to its logit.
+    min_tokens: end-of-sequence and `stop_token_ids` are masked until so many tokens are out.
+    logprobs: how many likeliest tokens to report with each token; None reports nothing, 0 the drawn one only.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    MAX_LOGPROBS = 20
+
+    def __post_init__(self) -> None:
+        for name, ok, rule in (
+            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+            ("temperature", 0 <= self.temperature and isfinite(self.temperature), "0 or more"),
+            ("top_k", self.top_k >= -1, "0 or -1 (all), or a count"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
+            ("repetition_penalty", 0 < self.repetition_penalty < float("inf"), "above 0"),
+            ("presence_penalty", -2 <= self.presence_penalty <= 2, "from -2 to 2"),
+            ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "from -2 to 2"),
+            ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
+            ("logprobs", self.logprobs is None or 0 <= self.logprobs <= self.MAX_LOGPROBS, f"0 to {self.MAX_LOGPROBS}"),
+            ("logit_bias", all(-100 <= b <= 100 for b in self.logit_bias.values()), "from -100 to 100 for each token"),
+        ):
+            if not ok:
+                raise InvalidRequest(f"{name} is {getattr(self, name)!r}; it must be {rule}", name)
+
+    @property
+    def is_plain(self) -> bool:
+        """True when greedy or temperature sampling is all it asks: the cheap sampling graph serves it."""
+        return (
+            self.top_k <= 0
+            and self.top_p == 1
+            and self.min_p == 0
+            and self.repetition_penalty == 1
+            and self.presence_penalty == 0
+            and self.frequency_penalty == 0
+            and not self.logit_bias
+            and self.min_tokens == 0
+            and self.logprobs is None
+        )
