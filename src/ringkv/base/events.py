@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log-probability of the drawn token, and of the likeliest ones, natural logarithm, after penalties."""
+    """Natural log-probabilities under the model itself (before penalties, bias and temperature): drawn, and likeliest."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()

@@ -64,11 +64,11 @@ class Layout(NamedTuple):
 
     def live(self, n: int) -> int:
         """Entries that hold a token once the slot has seen n >= prompt tokens; they are 0 .. live-1."""
-        return min(self.protected + max(0, n - self.base), self.capacity)
+        return min(self.protected + n - self.base, self.capacity)
 
     def entry(self, position: int) -> int:
         """The entry that the token generated at `position` (>= prompt) takes."""
-        if position < self.protected and self.base == self.protected:
+        if position < self.protected:
             return position
         return self.protected + (position - self.base) % self.ring
 

@@ -1,0 +1,36 @@
+# make demo    set up, then answer a question about a long document in a small cache
+# make test    set up, check, test
+# make check   lint, format, types, import contracts
+# Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check dev clean
+
+help:
+	@sed -n '/^# /s/^# //p' Makefile
+
+demo:
+	@$(PYTHON) scripts/install.py
+	@$(BIN)/ringkv demo
+
+test: check
+	@echo "tests"
+	@$(BIN)/python -m pytest
+
+check: dev
+	@echo "ruff: lint and format"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@echo "mypy: types"
+	@$(BIN)/mypy
+	@echo "import-linter: who may import whom"
+	@$(BIN)/lint-imports
+
+dev:
+	@$(PYTHON) scripts/install.py dev
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,27 @@
+"""Messages as bytes: msgpack of (class name, fields). Decoding checks every field's type and runs nothing."""
+
+from typing import Any, get_args
+
+import msgspec
+
+from ringkv.base.messages import Message
+
+_encoder = msgspec.msgpack.Encoder()
+_envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Message)
+}
+
+
+def encode(message: Message) -> bytes:
+    """Raises `TypeError` where a field holds what msgpack has no form for."""
+    return _encoder.encode((type(message).__name__, message))
+
+
+def decode(data: bytes) -> Message:
+    """Raises `msgspec.DecodeError` for bytes that are no message."""
+    name, fields = _envelope.decode(data)
+    if name not in _decoders:
+        raise msgspec.DecodeError(f"no message is called {name!r}")
+    message: Message = _decoders[name].decode(fields)
+    return message

@@ -1,0 +1,33 @@
+"""The C++ compiler that static graphs and CPU kernels are built with, if this machine has one."""
+
+import os
+import shutil
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+CANDIDATES = ("g++", "clang++")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    path: str  # "/usr/bin/g++"
+    python_headers: bool  # Python.h lies where this interpreter expects it
+
+
+def find_compiler() -> Compiler | None:
+    """`$CXX` if it names a program, else the first of `CANDIDATES` on the path."""
+    for name in (os.environ.get("CXX"), *CANDIDATES):
+        if name and (path := shutil.which(name)):
+            return Compiler(path, (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file())
+    return None
+
+
+def missing_for_graphs() -> str | None:
+    """What this machine lacks to build static graphs, with the remedy; None when it lacks nothing."""
+    compiler = find_compiler()
+    if compiler is None:
+        return "no C++ compiler was found (install g++ or clang++, or set CXX)"
+    if not compiler.python_headers:
+        return "Python.h was not found (install Python's headers: python3-dev on Debian and Ubuntu)"
+    return None

@@ -1,0 +1,37 @@
+"""Errors as plain data: they cross a process boundary by class name and are raised again as the same class."""
+
+from typing import NamedTuple
+
+from ringkv.base import errors
+from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
+
+_CLASSES: dict[str, type[RingKVError]] = {
+    kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RingKVError)
+}
+
+
+class Failure(NamedTuple):
+    """What is left of an error on the wire; `kind` is its class name in `base.errors`."""
+
+    kind: str
+    message: str
+    param: str | None = None
+
+
+def describe(error: RingKVError) -> Failure:
+    kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _CLASSES)
+    return Failure(kind, str(error), getattr(error, "param", None))
+
+
+def revive(failure: Failure) -> RingKVError:
+    """The error to raise; an unknown kind is a `RequestFailed`."""
+    kind = _CLASSES.get(failure.kind, RequestFailed)
+    if issubclass(kind, InvalidRequest):
+        return kind(failure.message, failure.param)
+    return kind(failure.message)
+
+
+def in_short(error: BaseException) -> str:
+    """An unforeseen error in one line: its class, and the first line of what it says."""
+    said = str(error).strip().partition("\n")[0][:200]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

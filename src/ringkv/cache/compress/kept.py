@@ -1,0 +1,38 @@
+"""Which prompt token each entry of a slot holds: an index map, the whole of what a policy decides.
+
+H key-value heads, C entries of the budget. EMPTY marks an entry without a token.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.base.kv import Layout
+
+EMPTY = -1
+
+
+def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
+    """int64 [H, live]: the prompt token of each live entry.
+
+    votes float32 [H, candidates] are those of tokens head .. n-tail-1; None when none has to be chosen. Chosen tokens
+    stand in the order of the prompt; between equal votes the earlier token wins.
+    """
+    n, head, picked, tail = layout.prompt, layout.head, layout.picked, layout.tail
+    first = torch.arange(head).expand(heads, -1)
+    recent = _in_ring_order(layout).expand(heads, -1)
+    appended = layout.protected - head - picked if picked else 0
+    window = torch.arange(n - tail, n - tail + appended).expand(heads, -1)
+    if votes is None:
+        return torch.cat((first, window, recent), 1)
+    chosen = votes.sort(descending=True, stable=True).indices[:, :picked].sort().values + head
+    return torch.cat((first.to(chosen), chosen, window.to(chosen), recent.to(chosen)), 1)
+
+
+def _in_ring_order(layout: Layout) -> Tensor:
+    """int64 [entries of the ring in use]: entry i holds the token p with (p - base) % ring = i."""
+    n = layout.prompt
+    used = layout.live(n) - layout.protected
+    if used <= 0:
+        return torch.empty(0, dtype=torch.int64)
+    first = n - used
+    return first + (torch.arange(used) - (first - layout.base)) % layout.ring

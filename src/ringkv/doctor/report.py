@@ -1,0 +1,146 @@
+"""Doctor: what this machine has, what ringkv will use of it, and why. Loads torch if it is installed."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from ringkv.base.compiler import find_compiler
+from ringkv.base.paths import cache_dir
+from ringkv.doctor.choices import Choice, choices
+from ringkv.doctor.toolchain import Toolchain, toolchain
+from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+from ringkv.plan.memory import available_bytes, limit_bytes
+from ringkv.plan.resolve import default_threads
+
+PACKAGES = ("torch", "numpy", "safetensors", "gguf", "tokenizers", "fastapi", "huggingface_hub", "transformers")
+INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "asimd", "bf16")
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str | None  # None when it is not installed
+
+
+@dataclass(frozen=True)
+class Cpu:
+    name: str
+    cpus: int  # of the machine
+    usable: int  # that this process may run on
+    torch_threads: int | None
+    instructions: tuple[str, ...]  # of `INSTRUCTIONS`, those it has
+
+
+@dataclass(frozen=True)
+class Memory:
+    total: int
+    available: int
+    limit: int | None  # the container's
+
+
+@dataclass(frozen=True)
+class Folder:
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Cache:
+    path: str
+    set_by: str  # the variable that chose the path, or "default"
+    folders: tuple[Folder, ...]
+    disk_free: int
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Plain values throughout: `dataclasses.asdict` gives JSON."""
+
+    ringkv: str
+    python: str
+    system: str
+    packages: tuple[Package, ...]
+    cpu: Cpu
+    memory: Memory
+    compiler: Toolchain | None
+    devices: tuple[Device, ...]
+    cache: Cache
+    choices: tuple[Choice, ...]
+
+    @property
+    def problems(self) -> tuple[Choice, ...]:
+        """Choices that something missing forced on us."""
+        return tuple(choice for choice in self.choices if choice.remedy)
+
+
+def report() -> Doctor:
+    facts = torch_facts()
+    cpu = _cpu(facts)
+    memory = Memory(int(psutil.virtual_memory().total), available_bytes(), limit_bytes())
+    devices = (Device("cpu", cpu.name, memory.total, memory.available), *(facts.devices if facts else ()))
+    return Doctor(
+        ringkv=_version("ringkv") or "not installed",
+        python=platform.python_version(),
+        system=platform.platform(),
+        packages=tuple(Package(name, _version(name)) for name in PACKAGES),
+        cpu=cpu,
+        memory=memory,
+        compiler=toolchain(find_compiler()),
+        devices=devices,
+        cache=_cache(cache_dir()),
+        choices=choices(facts, cpu.instructions, cpu.usable),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu(facts: TorchFacts | None) -> Cpu:
+    info = _cpuinfo(Path("/proc/cpuinfo"))
+    flags = set(info.get("flags", info.get("Features", "")).split())
+    return Cpu(
+        name=info.get("model name") or platform.processor() or platform.machine(),
+        cpus=os.cpu_count() or 1,
+        usable=default_threads(),
+        torch_threads=facts.threads if facts else None,
+        instructions=tuple(name for name in INSTRUCTIONS if name in flags),
+    )
+
+
+def _cpuinfo(path: Path) -> dict[str, str]:
+    """The first processor's fields; empty where the system has no such file."""
+    try:
+        first = path.read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _cache(path: Path) -> Cache:
+    set_by = next((name for name in ("RINGKV_CACHE", "XDG_CACHE_HOME") if os.environ.get(name)), "default")
+    held = sorted(path.iterdir()) if path.is_dir() else []
+    folders = tuple(Folder(entry.name, sum(_sizes(entry))) for entry in held)
+    return Cache(str(path), set_by, folders, psutil.disk_usage(str(_nearest(path))).free)
+
+
+def _sizes(entry: Path) -> Iterator[int]:
+    for file in entry.rglob("*") if entry.is_dir() else [entry]:
+        # Another process may remove a file while we look.
+        with suppress(FileNotFoundError):
+            yield file.lstat().st_size if file.is_file() else 0
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or the closest folder above it that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())

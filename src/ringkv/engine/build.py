@@ -1,0 +1,72 @@
+"""build: an EngineConfig becomes an engine, with all its memory allocated and its graphs ready."""
+
+import logging
+
+import torch
+
+from ringkv.base.compiler import find_compiler, missing_for_graphs
+from ringkv.base.config import EngineConfig
+from ringkv.base.progress import Progress, silent
+from ringkv.engine import programs, staging
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.load import load
+from ringkv.graphs.aot import AheadOfTime
+from ringkv.graphs.capture import as_it_is, cuda_graph
+from ringkv.graphs.graph import Backend, Eager
+from ringkv.kernels import native
+from ringkv.models.config import load_config
+from ringkv.models.decoder import Decoder
+
+log = logging.getLogger(__name__)
+
+
+@torch.inference_mode()
+def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
+    """Load weights, allocate slots and staging, make graphs. `tell` hears of each step; the first build takes longest.
+
+    Raises UnsupportedModel or BadWeights for a model directory that cannot be run.
+    """
+    torch.set_num_threads(config.threads)
+    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    model = load_config(config.model_dir)
+    _load_kernels(config, tell)
+    weights = load(config.model_dir, model, dtype, device, tell)
+    decoder = Decoder(model, dtype, device)
+    heads, width = model.num_kv_heads, model.head_dim
+    like = torch.empty(0, dtype=dtype, device=device)
+    groups = model.num_heads // heads
+    staged = staging.allocate(
+        model.num_layers, config.lanes, heads, groups, config.prompt_tokens, width, config.kv.window, like
+    )
+    keys, values = (like.new_zeros(model.num_layers, config.slots, heads, config.capacity, width) for _ in range(2))
+    backend = _backend(config, tell)
+    made = programs.make(backend, decoder, weights, staged, (keys, values), config.slots, config.chunk)
+    capture = cuda_graph if device.type == "cuda" else as_it_is
+    return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture)
+
+
+def _backend(config: EngineConfig, tell: Progress) -> Backend:
+    if config.graphs == "off" or torch.device(config.device).type != "cpu":
+        return Eager()
+    compiler = find_compiler()
+    if compiler is None:
+        log.warning("running without compiled graphs: %s", missing_for_graphs())
+        return Eager()
+    total, done = programs.count(config.chunk), iter(range(99))
+    return AheadOfTime(
+        config.cache_dir / "graphs",
+        compiler.path,
+        lambda name: tell(next(done), total, f"compiling {name} (once; kept on disk)"),
+    )
+
+
+def _load_kernels(config: EngineConfig, tell: Progress) -> None:
+    """The C++ operators, where there is a compiler; the torch references answer otherwise."""
+    compiler = find_compiler()
+    if compiler is None or torch.device(config.device).type != "cpu":
+        return
+    tell(0, 1, "loading CPU kernels (compiled once; kept on disk)")
+    try:
+        native.load(compiler.path, config.cache_dir / "kernels")
+    except RuntimeError as error:
+        log.warning("running without C++ kernels: %s", error)

@@ -1,0 +1,230 @@
+"""LocalEngine: the verbs of `base.engine` on one device.
+
+B slots, L layers, H key-value heads, C entries per slot, D head_dim, V vocabulary.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Limits, Prefix, Sampled, Work
+from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
+from ringkv.base.events import TokenLogprob
+from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
+from ringkv.cache.layouts import layout
+from ringkv.cache.slots import Slots
+from ringkv.engine.load import ModelWeights
+from ringkv.engine.prefix import TensorPrefix, compress
+from ringkv.engine.programs import Programs
+from ringkv.engine.sampling.state import SamplingState
+from ringkv.engine.staging import Staged, Staging
+from ringkv.graphs.capture import Capture
+from ringkv.models.decoder import Decoder
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A sampling graph's outputs, still on the device."""
+
+    tokens: Tensor  # int64 [B]
+    wanted: Sequence[int | None]  # how many likeliest tokens each slot reports
+    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; empty after the plain graph
+
+    def read(self) -> Sequence[Sampled]:
+        """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
+        tokens = self.tokens.tolist()
+        scores = zip(*(t.tolist() for t in self.scores), strict=True) if self.scores else [None] * len(tokens)
+        return [_sampled(*one) for one in zip(tokens, self.wanted, scores, strict=True)]
+
+
+def _sampled(token: int, wanted: int | None, scores: tuple[float, list[int], list[float]] | None) -> Sampled:
+    if token < 0:
+        return Sampled(None, None)
+    if wanted is None or scores is None:
+        return Sampled(token, None)
+    logprob, ids, top = scores
+    return Sampled(token, TokenLogprob(logprob, tuple(zip(ids[:wanted], top[:wanted], strict=True))))
+
+
+class LocalEngine:
+    """A model, its caches and its graphs. Built by `engine.build`; all memory is allocated by then."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        decoder: Decoder,
+        weights: ModelWeights,
+        staging: Staging,
+        planes: tuple[Tensor, Tensor],
+        programs: Programs,
+        capture: Capture,
+    ) -> None:
+        self._config, self._decoder, self._weights = config, decoder, weights
+        self._staging, self._planes, self._programs = staging, planes, programs
+        device, vocab = planes[0].device, decoder.config.vocab_size
+        self._slots = Slots.empty(config.slots, device)
+        self._sampling = SamplingState.neutral(config.slots, vocab, device)
+        self._asked: list[Request | None] = [None] * config.slots
+        self._logits = torch.zeros(config.slots, vocab, device=device)
+        self._tokens = torch.zeros(config.slots, dtype=torch.int64, device=device)
+        self._forced = torch.full_like(self._tokens, -1)
+        self._scores: tuple[Tensor, ...] = ()
+        self._layers = [
+            [keys, values, *layer.values()] for keys, values, layer in zip(*planes, weights.layers, strict=True)
+        ]
+        self._run_forward = capture(self._forward)
+        self._run_plain = capture(self._draw_plain)
+        self._run_full = capture(self._draw_full)
+        self._reset()
+
+    @property
+    def limits(self) -> Limits:
+        config, model = self._config, self._decoder.config
+        keys = self._planes[0]
+        return Limits(
+            slots=config.slots,
+            capacity=config.capacity,
+            prompt_tokens=config.prompt_tokens,
+            context=model.context,
+            chunk=config.chunk,
+            lanes=config.lanes,
+            vocab=model.vocab_size,
+            entry_bytes=2 * keys[:, 0, :, 0].numel() * keys.element_size(),
+            held_bytes=sum(plane.nbytes for plane in self._planes) + self._staging.bytes,
+        )
+
+    @property
+    def default_kv(self) -> KVChoice:
+        return self._config.kv
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._weights.bytes
+
+    @property
+    def builds(self) -> int:
+        """Graphs compiled so far by this engine; constant once it is built."""
+        return self._programs.backend.builds
+
+    def admit(self, request: Request) -> None:
+        """Refuse what could never be served, before any work."""
+        n, limits, choice = len(request.tokens), self.limits, request.kv or self.default_kv
+        if n == 0:
+            raise EmptyPrompt("the prompt is empty; give at least one token")
+        if n > min(limits.prompt_tokens, limits.context - 1):
+            raise PromptTooLong(
+                f"the prompt has {n} tokens and at most {min(limits.prompt_tokens, limits.context - 1)} fit "
+                f"(staging {limits.prompt_tokens}, model context {limits.context}); shorten it, "
+                "or start with a larger --max-prompt"
+            )
+        if bad := next((t for t in request.tokens if not 0 <= t < limits.vocab), None):
+            raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}")
+        if bad := next((t for t in request.sampling.logit_bias if not 0 <= t < limits.vocab), None):
+            raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", "logit_bias")
+        if choice.window > self._config.kv.window:
+            raise InvalidRequest(
+                f"kv_window {choice.window} is over the {self._config.kv.window} queries kept; "
+                "ask for less, or start with a larger --kv-window",
+                "kv_window",
+            )
+        layout(choice, n, limits.capacity)
+
+    @torch.inference_mode()
+    def prefill(self, work: Work) -> Staged | None:
+        tokens, length = work.request.tokens, len(work.request.tokens)
+        span = torch.tensor([0, length])
+        hidden, start = None, work.start
+        for start, size in self._programs.pieces(work.start, work.stop):
+            span[0] = start
+            hidden = self._prefill_piece(tokens[start : start + size], size, work.lane, span)
+        if not work.is_last or hidden is None:
+            return None
+        return Staged(work.lane, length, self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0])
+
+    @torch.inference_mode()
+    def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
+        return compress(self._staging, staged, choice, self._config.capacity)
+
+    @torch.inference_mode()
+    def insert(self, prefix: Prefix, slot: int, request: Request) -> None:
+        assert isinstance(prefix, TensorPrefix)
+        for plane, new in zip(self._planes, (prefix.keys, prefix.values), strict=True):
+            plane[:, slot] = new
+        self._logits[slot] = prefix.logits
+        self._slots.place(slot, prefix.layout)
+        self._sampling.enter(slot, request)
+        self._asked[slot] = request
+
+    @torch.inference_mode()
+    def sample(self, forced: Mapping[int, int] | None = None) -> Draw:
+        self._forced.fill_(-1)
+        for slot, token in (forced or {}).items():
+            self._forced[slot] = token
+        params = [request and request.sampling for request in self._asked]
+        is_plain = all(p is None or p.is_plain for p in params)
+        (self._run_plain if is_plain else self._run_full)()
+        self._sampling.count(self._tokens)
+        wanted = [p.logprobs if p else None for p in params]
+        return Draw(self._tokens.clone(), wanted, () if is_plain else self._scores)
+
+    @torch.inference_mode()
+    def forward(self) -> None:
+        self._run_forward()
+
+    @torch.inference_mode()
+    def release(self, slot: int) -> None:
+        self._slots.release(slot)
+        self._asked[slot] = None
+        self._logits[slot].zero_()
+
+    @property
+    def _head(self) -> list[Tensor]:
+        return list(self._weights.shared.values())
+
+    def _prefill_piece(self, tokens: Sequence[int], size: int, lane: int, span: Tensor) -> Tensor:
+        """One graph's worth of a prompt: hidden states [size, hidden]; rows past the true tokens are padding."""
+        device = self._logits.device
+        padded = torch.zeros(size, dtype=torch.int64)
+        padded[: len(tokens)] = torch.tensor(tokens)
+        start = int(span[0])
+        turn = self._decoder.rotation(torch.arange(start, start + size, device=device))
+        x = self._decoder.embed(padded.to(device), self._weights.shared)
+        graph = self._programs.prefill[size]
+        staging = self._staging
+        for layer, weights in enumerate(self._weights.layers):
+            planes = (plane[layer, lane] for plane in (staging.keys, staging.values, staging.window))
+            (x,) = graph([x, *turn, span, *planes, *weights.values()])
+        return x
+
+    def _forward(self) -> None:
+        """One decode step on static buffers: reads `_tokens`, leaves `_logits`, counts the tokens as seen."""
+        entry, live = self._slots.next_entry(), self._slots.live_after_next()
+        turn = self._decoder.rotation(self._slots.length)
+        x = self._decoder.embed(self._tokens.clamp(min=0), self._weights.shared)
+        for layer in self._layers:
+            (x,) = self._programs.decode([x, *turn, entry, live, *layer])
+        self._logits.copy_(self._programs.head([x, *self._head])[0])
+        self._slots.advance()
+
+    def _draw_plain(self) -> None:
+        (tokens,) = self._programs.plain(self._draw_inputs())
+        self._tokens.copy_(tokens)
+
+    def _draw_full(self) -> None:
+        tokens, *scores = self._programs.full([*self._draw_inputs(), *self._sampling.for_cuts])
+        self._tokens.copy_(tokens)
+        self._scores = tuple(scores)
+
+    def _draw_inputs(self) -> list[Tensor]:
+        state = self._sampling
+        return [self._logits, state.seed, self._slots.length.long(), state.temperature, self._forced]
+
+    def _reset(self) -> None:
+        """Leave nothing behind of what warming up a captured graph wrote."""
+        for slot in range(self._config.slots):
+            self.release(slot)

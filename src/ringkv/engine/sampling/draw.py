@@ -1,0 +1,92 @@
+"""The two sampling graphs, after the forward graph: a plain one, and one with every knob.
+
+B slots, V vocabulary. With neutral knobs both draw the same token from the same logits, so a request's tokens do not
+change when a neighbour asks for more.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.base.sampling import SamplingParams
+from ringkv.engine.sampling.noise import gumbel
+
+TOP = SamplingParams.MAX_LOGPROBS
+BAD = -1  # the token of a slot whose logits were not finite
+_NONE = float("-inf")
+
+
+def plain(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor, forced: Tensor) -> tuple[Tensor, ...]:
+    """Greedy (temperature 0) or temperature sampling: (int64 tokens [B],).
+
+    logits float32 [B, V]; seed, position int64 [B]; forced int64 [B], a token to take instead of the draw, or -1.
+    """
+    return (_checked(_draw(logits, seed, position, temperature), logits, forced),)
+
+
+def full(
+    logits: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    temperature: Tensor,
+    forced: Tensor,
+    knobs: Tensor,
+    bias: Tensor,
+    in_prompt: Tensor,
+    in_output: Tensor,
+    ends: Tensor,
+) -> tuple[Tensor, ...]:
+    """All of SamplingParams: (tokens [B], their logprobs [B], the TOP likeliest ids [B, TOP], their logprobs).
+
+    knobs float32 [B, 7] in the order of `knobs_of`; bias float32 [B, V]; in_prompt bool [B, V]; in_output int32 [B, V],
+    how often each token was drawn; ends bool [B, V], the tokens that min_tokens forbids.
+    Order, as in vLLM: bias, forbidden ends, repetition, frequency and presence, temperature, then the three cuts.
+    """
+    top_k, top_p, min_p, repetition, presence, frequency, min_tokens = (knobs[:, i, None] for i in range(7))
+    wanted = logits + bias
+    wanted = wanted.masked_fill(ends & (in_output.sum(-1, keepdim=True) < min_tokens), _NONE)
+    seen = in_prompt | (in_output > 0)
+    wanted = torch.where(seen, torch.where(wanted > 0, wanted / repetition, wanted * repetition), wanted)
+    wanted = wanted - frequency * in_output - presence * (in_output > 0)
+    cut = _cut(wanted, temperature, top_k, top_p, min_p)
+    tokens = _checked(_draw(cut, seed, position, temperature), logits, forced)
+    logprobs = logits.log_softmax(-1)
+    top, ids = logprobs.topk(TOP)
+    return tokens, logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
+
+
+def knobs_of(params: SamplingParams) -> tuple[float, ...]:
+    """One slot's row of `knobs`."""
+    p = params
+    return (
+        float(max(p.top_k, 0)),
+        p.top_p,
+        p.min_p,
+        p.repetition_penalty,
+        p.presence_penalty,
+        p.frequency_penalty,
+        float(p.min_tokens),
+    )
+
+
+def _draw(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
+    """int64 [B]: the argmax where temperature is 0, else a draw by the Gumbel-max trick."""
+    warm = temperature[:, None] > 0
+    scaled = logits / torch.where(warm, temperature[:, None], 1.0)
+    return torch.where(warm, scaled + gumbel(seed, position, logits.shape[1]), logits).argmax(-1)
+
+
+def _checked(tokens: Tensor, logits: Tensor, forced: Tensor) -> Tensor:
+    """The forced token where there is one; BAD where the logits hold a NaN, or nothing finite."""
+    tokens = torch.where(forced >= 0, forced, tokens)
+    return torch.where(logits.amax(-1).isfinite(), tokens, BAD)
+
+
+def _cut(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Mask all but the top k, the nucleus (Holtzman et al., arXiv 1904.09751) and what min_p keeps (arXiv 2407.01082)."""
+    ranked, order = logits.sort(descending=True, stable=True)
+    ranked = ranked / torch.where(temperature > 0, temperature, 1.0)[:, None]
+    rank = torch.arange(logits.shape[1], device=logits.device)
+    keep = (top_k == 0) | (rank < top_k)
+    probs = ranked.masked_fill(~keep, _NONE).softmax(-1)
+    keep = keep & ((top_p == 1) | (probs.cumsum(-1) - probs < top_p)) & (probs >= min_p * probs[:, :1])
+    return logits.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), _NONE)

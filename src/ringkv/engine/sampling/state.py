@@ -1,0 +1,69 @@
+"""What the sampling graphs know of each slot: static tensors, filled when a request enters.
+
+B slots, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ringkv.base.request import Request
+from ringkv.engine.sampling.draw import knobs_of
+from ringkv.base.sampling import SamplingParams
+
+
+@dataclass(frozen=True)
+class SamplingState:
+    seed: Tensor  # int64 [B]
+    temperature: Tensor  # float32 [B]
+    knobs: Tensor  # float32 [B, 7]
+    bias: Tensor  # float32 [B, V]
+    in_prompt: Tensor  # bool [B, V]
+    in_output: Tensor  # int32 [B, V]
+    ends: Tensor  # bool [B, V]
+
+    @classmethod
+    def neutral(cls, slots: int, vocab: int, device: torch.device) -> "SamplingState":
+        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        knobs = torch.tensor([knobs_of(SamplingParams())], device=device).repeat(slots, 1)
+        return cls(
+            seed=zeros(slots, dtype=torch.int64),
+            temperature=zeros(slots, dtype=torch.float32),
+            knobs=knobs,
+            bias=zeros(slots, vocab, dtype=torch.float32),
+            in_prompt=zeros(slots, vocab, dtype=torch.bool),
+            in_output=zeros(slots, vocab, dtype=torch.int32),
+            ends=zeros(slots, vocab, dtype=torch.bool),
+        )
+
+    @property
+    def for_cuts(self) -> tuple[Tensor, ...]:
+        """What only the full graph reads, in its order."""
+        return self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
+
+    def enter(self, slot: int, request: Request) -> None:
+        """Take over a request's parameters; in place."""
+        params, device = request.sampling, self.seed.device
+        self.seed[slot] = _wrapped(params.seed or 0)
+        self.temperature[slot] = params.temperature
+        self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
+        for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
+            plane[slot].zero_()
+        for token, amount in params.logit_bias.items():
+            self.bias[slot, token] = amount
+        self.in_prompt[slot, torch.tensor(request.tokens, device=device)] = True
+        ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
+        self.ends[slot, torch.tensor(ends, dtype=torch.int64, device=device)] = True
+
+    def count(self, tokens: Tensor) -> None:
+        """Remember what was drawn, int64 [B]; a bad token counts nothing. In place."""
+        ones = (tokens >= 0).int()[:, None]
+        self.in_output.scatter_add_(1, tokens.clamp(min=0)[:, None], ones)
+
+
+def _wrapped(seed: int) -> int:
+    """Any integer as int64."""
+    return (seed + 2**63) % 2**64 - 2**63

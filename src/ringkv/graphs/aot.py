@@ -1,0 +1,122 @@
+"""Ahead-of-time compiled graphs on the CPU: torch.export, AOTInductor, one package a graph, kept on disk.
+
+A warm start loads a package in milliseconds and traces nothing. The key of a package holds all that it depends on:
+our source, the argument shapes and strides, torch, the compiler, the instruction set and the thread count.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from ringkv.graphs.graph import Function, Graph
+
+_ROOMS = ("cache", "engine", "graphs", "kernels", "layers", "models")  # whose source can change a graph
+
+
+class AheadOfTime:
+    """Builds what is not yet in `folder`; `on_build(name)` is told before each compilation."""
+
+    def __init__(self, folder: Path, compiler: str, on_build: Callable[[str], None]) -> None:
+        self.folder, self.compiler, self.on_build = folder, compiler, on_build
+        self.builds = 0
+
+    def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
+        package = self.folder / f"{name}-{_digest(self.compiler, function, example)}.pt2"
+        if not package.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(package.with_suffix(".lock")):
+                if not package.exists():  # another process may have built it while we waited
+                    self._build(name, function, example, package)
+        return _load(package)
+
+    def _build(self, name: str, function: Function, example: Sequence[Tensor], package: Path) -> None:
+        self.on_build(name)
+        self.builds += 1
+        with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(CXX=self.compiler):
+            made = Path(work) / package.name
+            exported = torch.export.export(_Call(function), tuple(example), strict=False)
+            torch._inductor.aoti_compile_and_package(exported, package_path=str(made))
+            os.replace(made, package)
+
+
+class _Call(torch.nn.Module):
+    """torch.export takes modules only."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        return self.function(*arguments)
+
+
+def _load(package: Path) -> Graph:
+    with _quiet():
+        loader = torch._inductor.aoti_load_package(str(package)).loader
+    run: Graph = loader.run  # type: ignore[union-attr]  # the model's own __call__ costs 0.1 ms of pytree handling
+    return run
+
+
+def _digest(compiler: str, function: Function, example: Sequence[Tensor]) -> str:
+    shapes = [f"{tuple(t.shape)}{t.stride()}{t.dtype}{t.device}" for t in example]
+    about = [
+        _source(),
+        torch.__version__,
+        torch.backends.cpu.get_cpu_capability(),
+        str(torch.get_num_threads()),
+        _version(compiler),
+        getattr(function, "key", function.__qualname__),
+        *shapes,
+    ]
+    return hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
+
+
+@cache
+def _source() -> str:
+    """A digest of every file of ours that a graph's meaning can depend on."""
+    root = Path(__file__).parent.parent
+    files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch's own warnings about its export and package formats are not for our users."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        level = logging.getLogger("torch").level
+        logging.getLogger("torch").setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.getLogger("torch").setLevel(level)

@@ -1,0 +1,62 @@
+"""Our C++ operators for the CPU: compiled once with the machine's own compiler, kept on disk, loaded by the dispatcher.
+
+Without a compiler nothing is lost but speed: the torch reference of each operator answers instead.
+"""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.utils import cpp_extension
+
+SOURCES = Path(__file__).parent / "cpu"
+
+
+def load(compiler: str, cache: Path) -> Path:
+    """Build the operators if they are not in `cache`, load them, and return the shared library's path.
+
+    Raises RuntimeError with the compiler's last lines when the build fails.
+    """
+    command = [compiler, *_flags()]
+    library = cache / f"ringkv-cpu-{_digest(command)}.so"
+    if not library.exists():
+        _build(command, library)
+    torch.ops.load_library(str(library))
+    return library
+
+
+def _flags() -> list[str]:
+    """at::vec picks its instructions from these macros; ours must match what torch itself chose for this CPU."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    vectors = f"-DCPU_CAPABILITY_{capability} -DCPU_CAPABILITY={capability}"
+    here = [f"-I{path}" for path in cpp_extension.include_paths()]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    return [
+        *("-O3 -std=c++20 -shared -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1".split()),
+        *vectors.split(),
+        abi,
+        *here,
+    ]
+
+
+def _digest(command: list[str]) -> str:
+    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
+    parts = [torch.__version__, version, *command, *(path.read_text() for path in sorted(SOURCES.glob("*.cpp")))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _build(command: list[str], library: Path) -> None:
+    """Compile beside the final place and rename: an interrupted build leaves nothing half-written to load."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        out = Path(folder) / library.name
+        torch_lib = Path(torch.__file__).parent / "lib"
+        link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
+        sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
+        done = subprocess.run([*command, *sources, "-o", str(out), *link], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))
+        os.replace(out, library)

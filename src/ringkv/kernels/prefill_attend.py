@@ -1,0 +1,93 @@
+"""prefill_attend: stage one chunk of a prompt, and attend causally to all that is staged.
+
+T tokens of the chunk, H key-value heads, G query heads per key-value head, S staged tokens, D head_dim, W window.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+from ringkv.kernels.library import LIBRARY
+
+
+def prefill_attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+    """Stage k, v [T, H, D] and return causal attention of q [T, H, G, D] to tokens 0 .. start+T-1.
+
+    keys, values [H, S, D] and window [H, G, W, D] change in place. span int64 [2] on the CPU: the chunk's first
+    position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned; the tokens beyond
+    the length are padding, which no true token sees.
+    """
+    out: Tensor = torch.ops.ringkv.prefill_attend(q, k, v, keys, values, window, span)
+    return out
+
+
+def _stage(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> int:
+    """Write the chunk into the staging lane; the chunk's first position."""
+    start, length = (int(n) for n in span.tolist())
+    stop, first = start + q.shape[0], length - window.shape[2]
+    keys[:, start:stop] = k.transpose(0, 1)
+    values[:, start:stop] = v.transpose(0, 1)
+    low, high = max(start, first), min(stop, length)
+    if low < high:
+        window[:, :, low - first : high - first] = q[low - start : high - start].permute(1, 2, 0, 3)
+    return start
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+    """The same with the scores written out, in float32."""
+    start = _stage(q, k, v, keys, values, window, span)
+    chunk = q.shape[0]
+    seen = keys[:, None, : start + chunk].float(), values[:, None, : start + chunk].float()
+    scores = torch.matmul(q.permute(1, 2, 0, 3).float() * q.shape[-1] ** -0.5, seen[0].transpose(-1, -2))
+    future = torch.ones(chunk, start + chunk, dtype=torch.bool, device=q.device).triu(start + 1)
+    weights = scores.masked_fill(future, float("-inf")).softmax(-1)
+    return torch.matmul(weights, seen[1]).permute(2, 0, 1, 3).to(q.dtype)
+
+
+def _cpu(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+    """Two flash calls merged by their log-sum-exp: the history needs no mask, and the causal part is one chunk wide.
+
+    In the history, the G query heads of a key-value head are rows of one matrix: keys are read once for all.
+    """
+    start = _stage(q, k, v, keys, values, window, span)
+    chunk, heads, groups, width = q.shape
+    rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
+    here = [t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (k, v)]
+    out, lse = _flash(rows.view(1, heads * groups, chunk, width), *here, causal=True)
+    if start:
+        past = _flash(rows, keys[None, :, :start], values[None, :, :start], causal=False)
+        out = _merge(out.reshape(rows.shape), lse.reshape(rows.shape[:-1]), *past)
+    return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    """torch's CPU flash attention with its log-sum-exp, as [1, heads, rows]."""
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+    return out, lse
+
+
+def _merge(out: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> Tensor:
+    """Softmax over the union of two disjoint sets of keys, from the softmax over each."""
+    share = torch.sigmoid(other_lse.float() - lse.float())[..., None]
+    return (out.float() + share * (other.float() - out.float())).to(out.dtype)
+
+
+def _cuda(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+    start = _stage(q, k, v, keys, values, window, span)
+    chunk, heads, groups, width = q.shape
+    seen = start + chunk
+    rows = q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
+    past = keys[None, :, :seen], values[None, :, :seen]
+    out = F.scaled_dot_product_attention(rows, *past, attn_mask=causal_lower_right(chunk, seen), enable_gqa=True)
+    return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
+
+
+def _shape(q: Tensor, *_: Tensor) -> Tensor:
+    return torch.empty_like(q, memory_format=torch.contiguous_format)
+
+
+LIBRARY.impl("prefill_attend", reference, "CompositeExplicitAutograd")
+LIBRARY.impl("prefill_attend", _cpu, "CPU")
+LIBRARY.impl("prefill_attend", _cuda, "CUDA")
+LIBRARY.impl("prefill_attend", _shape, "Meta")

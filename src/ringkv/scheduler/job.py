@@ -1,0 +1,69 @@
+"""Job: what the scheduler remembers of one request, from submission to its last event."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ringkv.base.engine import Limits, Work
+from ringkv.base.events import FinishReason, KVUsage, Usage
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.request import Request
+
+
+@dataclass(eq=False)
+class Job:
+    """Waiting without a slot, prefilling with slot and lane, running with slot and layout."""
+
+    request: Request
+    kv: KVChoice
+    limits: Limits
+    slot: int | None = None
+    lane: int | None = None
+    layout: Layout | None = None
+    prefilled: int = 0  # prompt tokens
+    drawn: int = 0  # completion tokens, end-of-sequence included
+    fed: int = 0  # completion tokens that took an entry; the last one drawn has not yet
+
+    def next_chunk(self) -> Work:
+        assert self.lane is not None
+        start, self.prefilled = self.prefilled, min(self.prefilled + self.limits.chunk, len(self.request.tokens))
+        return Work(self.request, self.lane, start, self.prefilled)
+
+    def draw(self, token: int) -> FinishReason | None:
+        """Count a drawn token; why the request ends with it, or None. A stop id wins over a length."""
+        may_stop = self.drawn >= self.request.sampling.min_tokens
+        self.drawn += 1
+        if may_stop and token in self._stops:
+            return "stop"
+        return "length" if self.drawn >= self._most else None
+
+    @cached_property
+    def _stops(self) -> frozenset[int]:
+        sampling = self.request.sampling
+        return frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self.request.eos)
+
+    @cached_property
+    def _most(self) -> int:
+        """Tokens it may draw: what it asked for, what the model's context and a layout without a ring leave."""
+        assert self.layout is not None
+        most = min(self.request.sampling.max_tokens, self.limits.context - len(self.request.tokens))
+        # The last token drawn is never fed, so it needs no entry.
+        return most if self.layout.room is None else min(most, self.layout.room + 1)
+
+    def usage(self) -> Usage:
+        return Usage(len(self.request.tokens), self.drawn, self._kv_usage())
+
+    def _kv_usage(self) -> KVUsage:
+        """Before its prompt was inserted a request has held nothing; its capacity is then what it asked for."""
+        prompt, layout = len(self.request.tokens), self.layout
+        if layout is None:
+            asked = self.limits.capacity if self.kv.budget is None else self.kv.budget
+            return KVUsage(self.kv.policy, asked, kept=0, evicted=0, ring_wraps=0, bytes_held=0)
+        seen = prompt + self.fed
+        return KVUsage(
+            policy=self.kv.policy,
+            capacity=layout.capacity,
+            kept=layout.live(prompt),
+            evicted=layout.evicted(seen),
+            ring_wraps=layout.laps(seen),
+            bytes_held=layout.capacity * self.limits.entry_bytes,
+        )

@@ -1,0 +1,100 @@
+"""Loop: does what a scheduler decides, on an engine. The server's engine process and `LLM` run the same one.
+
+    loop = Loop(engine)
+    loop.submit(request)
+    while not loop.idle:
+        for event in loop.step(): ...
+
+Events of a step come back before the next step feeds its tokens: nobody waits for a forward pass to see a token.
+"""
+
+import logging
+
+from ringkv.base.engine import Engine, Prefix, Work
+from ringkv.base.errors import RingKVError
+from ringkv.base.events import Event
+from ringkv.base.failure import Failure, describe, in_short
+from ringkv.base.messages import Stats
+from ringkv.base.request import Request
+from ringkv.scheduler.actions import Decode, Forward, Idle, Outcome, Prefill
+from ringkv.scheduler.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class Loop:
+    """An engine and the scheduler of its requests; call it from one thread."""
+
+    def __init__(self, engine: Engine, scheduler: Scheduler | None = None) -> None:
+        self._engine = engine
+        self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
+
+    @property
+    def idle(self) -> bool:
+        """True when a step would do nothing."""
+        return self._scheduler.idle
+
+    def stats(self) -> Stats:
+        return self._scheduler.stats()
+
+    def submit(self, request: Request) -> list[Event]:
+        """Queue a request, or say why it fails. Raises `InvalidRequest` for an id in use: no event could name it."""
+        self._scheduler.submit(request)
+        try:
+            self._engine.admit(request)
+        except Exception as error:
+            return self._fail(request, error)
+        return []
+
+    def cancel(self, request_id: str) -> list[Event]:
+        """End a request wherever it is; one that is unknown or over is left alone."""
+        return self._settle(self._scheduler.cancel(request_id))
+
+    def step(self) -> list[Event]:
+        """Do one thing: a prefill chunk, a draw, or a forward pass.
+
+        An error in one request's prefill ends that request; one in a draw or a forward pass, which all share, is
+        raised, and the engine is not to be used again.
+        """
+        match self._scheduler.next():
+            case Prefill(work, slot):
+                return self._prefill(work, slot)
+            case Decode(owners):
+                return self._settle(self._scheduler.sampled(owners, self._engine.sample().read()))
+            case Forward():
+                self._engine.forward()
+            case Idle():
+                pass
+        return []
+
+    def _prefill(self, work: Work, slot: int) -> list[Event]:
+        try:
+            prefix = self._run_chunk(work, slot)
+        except Exception as error:
+            return self._fail(work.request, error)
+        if prefix is not None:
+            self._scheduler.inserted(work, slot, prefix.layout)
+        return []
+
+    def _run_chunk(self, work: Work, slot: int) -> Prefix | None:
+        staged = self._engine.prefill(work)
+        if not work.is_last:
+            return None
+        prefix = self._engine.compress(staged, work.request.kv or self._engine.default_kv)
+        self._engine.insert(prefix, slot, work.request)
+        return prefix
+
+    def _fail(self, request: Request, error: Exception) -> list[Event]:
+        return self._settle(self._scheduler.failed(request.id, _failure(request, error)))
+
+    def _settle(self, outcome: Outcome) -> list[Event]:
+        for slot in outcome.freed:
+            self._engine.release(slot)
+        return outcome.events
+
+
+def _failure(request: Request, error: Exception) -> Failure:
+    if isinstance(error, RingKVError):
+        return describe(error)
+    log.error("request %s failed", request.id, exc_info=error)
+    return Failure("RequestFailed", f"the engine could not serve the request ({in_short(error)}); see its log")

@@ -1,0 +1,160 @@
+"""Scheduler: decides what the engine does next. It holds no tensor and calls no device.
+
+    submit -> waiting -> prefilling (a slot and a staging lane are reserved) -> running (in its slot) -> last event
+
+- First come, first served: requests take slots and lanes in the order they were submitted.
+- After a chunk comes a decode step if anybody runs, so a running request never waits for more than one chunk
+  between two of its tokens. When nobody runs, chunks follow one another.
+- With several lanes the staged prompts take turns, chunk by chunk: a short one need not wait for a long one.
+- A decode step is two actions, Decode then Forward, and whoever finished or was cancelled in between is not fed.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from ringkv.base.engine import Limits, Sampled, Work
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.failure import Failure
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.messages import Stats
+from ringkv.base.request import Request
+from ringkv.scheduler.actions import Action, Decode, Forward, Idle, Outcome, Prefill
+from ringkv.scheduler.job import Job
+
+_NOT_FINITE = Failure(
+    "RequestFailed",
+    "the model's output was not finite (NaN or infinity), so no token could be drawn; try another dtype or prompt",
+)
+
+
+class Scheduler:
+    """Plain bookkeeping; call it from one thread."""
+
+    def __init__(self, limits: Limits, default_kv: KVChoice) -> None:
+        self._limits = limits
+        self._default_kv = default_kv
+        self._jobs: dict[str, Job] = {}
+        self._waiting: dict[str, Job] = {}  # in order of arrival
+        self._staged: deque[Job] = deque()  # whose turn it is comes first
+        self._running: dict[int, Job] = {}  # by slot
+        self._free_slots = list(range(limits.slots))
+        self._free_lanes = list(range(limits.lanes))
+        heapify(self._free_slots)
+        heapify(self._free_lanes)
+        self._decode_is_due = False  # a chunk has run since the last decode step
+        self._forward_is_due = False  # tokens were drawn and not fed
+
+    @property
+    def idle(self) -> bool:
+        return not self._jobs
+
+    def stats(self) -> Stats:
+        return Stats(len(self._waiting), len(self._staged), len(self._running), len(self._free_slots))
+
+    def submit(self, request: Request) -> None:
+        """Raises `InvalidRequest` when a request of this id is still being served."""
+        if request.id in self._jobs:
+            raise InvalidRequest(f"request id {request.id!r} is in use; choose another, or wait until it ends", "id")
+        job = Job(request, request.kv or self._default_kv, self._limits)
+        self._jobs[request.id] = self._waiting[request.id] = job
+
+    def cancel(self, request_id: str) -> Outcome:
+        """End a request wherever it is; one that is unknown or over is left alone."""
+        job = self._jobs.get(request_id)
+        if job is None:
+            return Outcome([], [])
+        return Outcome([Finished(request_id, "abort", job.usage())], self._leave(job))
+
+    def failed(self, request_id: str, failure: Failure) -> Outcome:
+        """The request cannot go on."""
+        freed = self._leave(self._jobs[request_id])
+        return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
+
+    def next(self) -> Action:
+        """What to do now. The caller does it, then reports: `inserted`, `sampled`, or `failed`."""
+        self._reserve()
+        if self._forward_is_due:
+            self._forward_is_due = False
+            if self._running:
+                return self._forward()
+        if self._staged and not (self._decode_is_due and self._running):
+            return self._chunk()
+        if self._running:
+            return self._decode()
+        return Idle()
+
+    def inserted(self, work: Work, slot: int, layout: Layout) -> None:
+        """The last chunk was compressed and is in its slot, which the next decode step draws from."""
+        job = self._jobs[work.request.id]
+        assert job.slot == slot
+        self._staged.remove(job)
+        self._free_lane(job)
+        job.layout = layout
+        self._running[slot] = job
+
+    def sampled(self, owners: Sequence[str | None], samples: Sequence[Sampled]) -> Outcome:
+        """Take one draw per slot; those whose owner left after the step began are dropped."""
+        outcome = Outcome([], [])
+        for slot, (owner, sample) in enumerate(zip(owners, samples, strict=True)):
+            job = self._running.get(slot)
+            if job is not None and job.request.id == owner:
+                events, freed = self._draw(job, sample)
+                outcome.events.extend(events)
+                outcome.freed.extend(freed)
+        self._forward_is_due = True
+        return outcome
+
+    def _reserve(self) -> None:
+        while self._waiting and self._free_slots and self._free_lanes:
+            job = self._waiting.pop(next(iter(self._waiting)))
+            job.slot, job.lane = heappop(self._free_slots), heappop(self._free_lanes)
+            self._staged.append(job)
+
+    def _forward(self) -> Forward:
+        for job in self._running.values():
+            job.fed += 1
+        return Forward()
+
+    def _chunk(self) -> Prefill:
+        self._decode_is_due = True
+        job = self._staged[0]
+        assert job.slot is not None
+        self._staged.rotate(-1)
+        return Prefill(job.next_chunk(), job.slot)
+
+    def _decode(self) -> Decode:
+        self._decode_is_due = False
+        owners: list[str | None] = [None] * self._limits.slots
+        for slot, job in self._running.items():
+            owners[slot] = job.request.id
+        return Decode(tuple(owners))
+
+    def _draw(self, job: Job, sample: Sampled) -> Outcome:
+        if sample.token is None:
+            return self.failed(job.request.id, _NOT_FINITE)
+        reason = job.draw(sample.token)
+        events: list[Event] = [Token(job.request.id, sample.token, sample.logprob)]
+        if reason is None:
+            return Outcome(events, [])
+        events.append(Finished(job.request.id, reason, job.usage()))
+        return Outcome(events, self._leave(job))
+
+    def _leave(self, job: Job) -> list[int]:
+        """Forget a job; the slot it held or had reserved, if any."""
+        del self._jobs[job.request.id]
+        self._waiting.pop(job.request.id, None)
+        if job.lane is not None:
+            self._staged.remove(job)
+            self._free_lane(job)
+        if job.slot is None:
+            return []
+        self._running.pop(job.slot, None)
+        heappush(self._free_slots, job.slot)
+        return [job.slot]
+
+    def _free_lane(self, job: Job) -> None:
+        assert job.lane is not None
+        heappush(self._free_lanes, job.lane)
+        job.lane = None

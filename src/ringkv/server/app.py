@@ -1,0 +1,31 @@
+"""make_app: the HTTP application over an engine, wherever that engine lives."""
+
+import time
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+
+from ringkv import __version__
+from ringkv.server.channel import EngineChannel
+from ringkv.server.chat import chat_router
+from ringkv.server.completions import completions_router
+from ringkv.server.errors import add_handlers
+from ringkv.server.info import info_router
+from ringkv.server.metrics import Metrics
+from ringkv.server.middleware import Observe
+from ringkv.server.serving import Serving
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+
+
+def make_app(
+    engine: EngineChannel, tokenizer: Tokenizer, template: ChatTemplate | None, names: Sequence[str]
+) -> FastAPI:
+    """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine."""
+    serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()))
+    app = FastAPI(title="ringkv", version=__version__, docs_url=None, redoc_url=None)
+    for router in (info_router(serving), completions_router(serving), chat_router(serving)):
+        app.include_router(router)
+    add_handlers(app)
+    app.add_middleware(Observe, metrics=serving.metrics)
+    return app

@@ -1,0 +1,44 @@
+"""A request's kv_* fields as the cache it asks for."""
+
+from dataclasses import replace
+from typing import Any
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import POLICIES, KVChoice
+from ringkv.server.schemas import GenerationBody
+
+
+def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoice | None:
+    """The cache that a body asks for, the rest taken from `default`; None where it asks for nothing.
+
+    A request for the full cache gets the slot's whole `capacity` (in entries) unless it names a budget.
+    """
+    asked = {
+        "policy": body.kv_policy,
+        "budget": body.kv_budget,
+        "sinks": body.kv_sinks,
+        "recent": body.kv_recent,
+        "window": body.kv_window,
+    }
+    changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if not changes:
+        return None
+    _check(body, capacity)
+    if body.kv_policy == "full":
+        changes.setdefault("budget", None)
+    return replace(default, **changes)
+
+
+def _check(body: GenerationBody, capacity: int) -> None:
+    if body.kv_policy is not None and body.kv_policy not in POLICIES:
+        raise InvalidRequest(f"kv_policy is {body.kv_policy!r}; it must be one of {', '.join(POLICIES)}", "kv_policy")
+    if body.kv_budget is not None and not 1 <= body.kv_budget <= capacity:
+        raise InvalidRequest(
+            f"kv_budget is {body.kv_budget}; it must be from 1 to the slot's {capacity} entries", "kv_budget"
+        )
+    for name, value, least in (("kv_sinks", body.kv_sinks, 0), ("kv_window", body.kv_window, 1)):
+        if value is not None and not least <= value <= capacity:
+            raise InvalidRequest(f"{name} is {value}; it must be from {least} to {capacity}", name)
+    if body.kv_recent is not None and not 0 < body.kv_recent <= capacity:
+        rule = f"a share of the budget (below 1) or up to {capacity} entries"
+        raise InvalidRequest(f"kv_recent is {body.kv_recent}; it must be {rule}", "kv_recent")

@@ -1,0 +1,124 @@
+"""serve: an engine in its own process and HTTP in this one, until a signal ends both."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+
+import uvicorn
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.server.app import make_app
+from ringkv.server.welcome import welcome
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+from ringkv.worker.client import EngineClient, OnProgress
+from ringkv.worker.process import BUILDER
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 5  # seconds that running answers get to end after a signal
+BACKLOG = 2048
+
+
+def run(
+    config: EngineConfig,
+    names: Sequence[str],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    on_progress: OnProgress | None = None,
+    say: Callable[[str], None] = print,
+    builder: str = BUILDER,
+) -> None:
+    """Serve until SIGINT or SIGTERM; port 0 takes a free one. `say` gets what the user should know once it is ready.
+
+    Raises what starting the engine raises, `RingKVError` when the port is taken, and KeyboardInterrupt when a signal
+    comes before it is ready.
+    """
+    try:
+        asyncio.run(_serve(config, names, _bind(host, port), on_progress, say, builder))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _serve(
+    config: EngineConfig,
+    names: Sequence[str],
+    listener: socket.socket,
+    on_progress: OnProgress | None,
+    say: Callable[[str], None],
+    builder: str,
+) -> None:
+    tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
+    starting = asyncio.current_task()
+    assert starting is not None
+    _on_signals(starting.cancel)
+    engine = await EngineClient.start(config, on_progress, builder)
+    try:
+        app = make_app(engine, tokenizer, template, names)
+        text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
+        server = _Server(_settings(app), lambda: say(text))
+        _on_signals(server.stop)
+        await server.serve([listener])
+    finally:
+        await engine.close()
+
+
+def _template(config: EngineConfig) -> ChatTemplate | None:
+    try:
+        return ChatTemplate.from_directory(config.model_dir)
+    except InvalidRequest:  # a base model has none; chat requests are told so
+        return None
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Take the port before the long start of an engine; nobody can connect until it listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise RingKVError(f"cannot listen on {host} port {port} ({error}); choose another host or port") from error
+    return listener
+
+
+def _settings(app: Callable[..., object]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE,
+        server_header=False,
+    )
+
+
+def _on_signals(act: Callable[[], object]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, act)
+
+
+class _Server(uvicorn.Server):
+    """Signals are handled by us from before the engine starts, and are not raised again at the end."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def stop(self) -> None:
+        """The second time, without waiting for running answers."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,43 @@
+"""What every HTTP answer gets: a request id to quote in a report, and a count in the metrics."""
+
+from uuid import uuid4
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ringkv.server.metrics import Metrics
+
+HEADER = b"x-request-id"
+ENDPOINTS = {
+    "/health",
+    "/version",
+    "/metrics",
+    "/v1/models",
+    "/v1/completions",
+    "/v1/chat/completions",
+}
+NOT_ANSWERED = 499  # the client went first
+
+
+class Observe:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        status = NOT_ANSWERED
+        tag = (HEADER, dict(scope["headers"]).get(HEADER) or uuid4().hex.encode())
+
+        async def tagged(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), tag]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tagged)
+        finally:
+            # Any other path is one label, or a scanner could fill our memory.
+            self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)

@@ -1,0 +1,63 @@
+"""Fields of OpenAI's API and its common extensions that would change the answer and that ringkv does not implement.
+
+Silence would be a wrong answer, so each is refused by name unless it holds a value that asks for nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ringkv.base.errors import Unsupported
+from ringkv.server.schemas import GenerationBody, Turn
+
+# Field -> the values, beside null, that ask for nothing.
+HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
+    "allowed_token_ids": (),
+    "audio": (),
+    "bad_words": ([],),
+    "chat_template": (),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "include_stop_str_in_output": (False,),
+    "kv_protect": ([],),
+    "logits_processors": ([],),
+    "modalities": (["text"],),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "response_format": ({"type": "text"},),
+    "skip_special_tokens": (True,),
+    "structured_outputs": ({},),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    "web_search_options": (),
+}
+IN_A_TURN = ("audio", "function_call", "tool_calls")
+
+
+def refuse_unsupported(body: GenerationBody) -> None:
+    """Raise `Unsupported`, naming the first field that asks for something ringkv does not do."""
+    sent = body.model_extra or {}
+    for field, harmless in HARMLESS.items():
+        value = sent.get(field)
+        if value is not None and value not in harmless:
+            only = f" other than {' or '.join(map(repr, harmless))}" if harmless else ""
+            raise Unsupported(f"{field}{only} is not supported; leave it out", field)
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise Unsupported(f"best_of is {body.best_of}; choosing among more answers than n is not supported", "best_of")
+
+
+def refuse_unsupported_turns(messages: Sequence[Turn]) -> None:
+    for turn in messages:
+        for field in IN_A_TURN:
+            if turn.get(field):
+                raise Unsupported(f"{field} in a message is not supported; send its text as content", "messages")

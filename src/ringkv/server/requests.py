@@ -1,0 +1,89 @@
+"""From a validated body to what the engine takes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ringkv.base.engine import Limits
+from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.server.kv_choice import kv_choice
+from ringkv.server.schemas import GenerationBody
+from ringkv.server.serving import Serving
+
+SEEDS = 2**63
+
+# Named alike in the body and in SamplingParams.
+SAMPLING_FIELDS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "min_tokens",
+    "ignore_eos",
+)
+OPENAI_DEFAULTS = {"temperature": 1.0}
+
+
+def build_requests(
+    serving: Serving,
+    answer_id: str,
+    body: GenerationBody,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    logprobs: int | None,
+) -> list[Request]:
+    """One request per prompt and per `n`, in the order of the answer's choices: prompt by prompt."""
+    limits = serving.engine.limits
+    for prompt in prompts:
+        check_prompt(prompt, limits)
+    for field in ("logit_bias", "stop_token_ids"):
+        check_tokens(getattr(body, field) or (), limits.vocab, field)
+    kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
+    count = body.n or 1
+    samplings = [sampling_params(body, max_tokens, logprobs, draw) for draw in range(count)]
+    return [
+        Request(f"{answer_id}-{index * count + draw}", tuple(prompt), samplings[draw], kv, serving.tokenizer.eos_ids)
+        for index, prompt in enumerate(prompts)
+        for draw in range(count)
+    ]
+
+
+def sampling_params(body: GenerationBody, max_tokens: int, logprobs: int | None, draw: int = 0) -> SamplingParams:
+    """How to sample the `draw`-th of a prompt's `n` answers: a given seed moves on by one from each to the next."""
+    sent: dict[str, Any] = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
+    return SamplingParams(
+        **OPENAI_DEFAULTS | sent,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        seed=body.seed if body.seed is None or draw == 0 else (body.seed + draw) % SEEDS,
+        stop=_stops(body.stop),
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+    )
+
+
+def check_prompt(tokens: Sequence[int], limits: Limits) -> None:
+    """Raise what the engine would, before anything crosses to it."""
+    longest = min(limits.prompt_tokens, limits.context - 1)
+    if not tokens:
+        raise EmptyPrompt("the prompt is empty; send at least one token")
+    if len(tokens) > longest:
+        raise PromptTooLong(f"prompt has {len(tokens)} tokens, this server takes {longest}; shorten it")
+    check_tokens(tokens, limits.vocab, "prompt")
+
+
+def check_tokens(tokens: Iterable[int], vocab: int, field: str) -> None:
+    bad = next((token for token in tokens if not 0 <= token < vocab), None)
+    if bad is not None:
+        raise BadToken(f"{field} holds token id {bad}; ids of this model are 0 to {vocab - 1}", field)
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if "" in stops:
+        raise InvalidRequest("stop holds an empty string; leave it out", "stop")
+    return stops

@@ -1,0 +1,55 @@
+"""EventStream: server-sent events as OpenAI's clients read them."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ringkv.server.disconnect import until_disconnected
+from ringkv.server.errors import Disconnected, body_of
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(data: Mapping[str, Any]) -> bytes:
+    """One event; JSON has no raw line break, so it is one line."""
+    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+class EventStream(Response):
+    """Send each chunk as one event, then `[DONE]`.
+
+    Nothing is sent before the first chunk exists, so an error until then still has its HTTP status; a later one
+    becomes an event. When the client hangs up, the chunks' generator is closed.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, chunks: AsyncGenerator[Mapping[str, Any], None]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(Disconnected):
+            await until_disconnected(receive, self._play(send))
+
+    async def _play(self, send: Send) -> None:
+        async with aclosing(self._chunks) as chunks:
+            first = await anext(chunks)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await _send(send, event(first))
+            try:
+                async for chunk in chunks:
+                    await _send(send, event(chunk))
+            except Exception as error:
+                await _send(send, event(body_of(error)))
+            await _send(send, DONE, more=False)
+
+
+async def _send(send: Send, data: bytes, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})

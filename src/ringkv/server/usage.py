@@ -1,0 +1,42 @@
+"""Tally: tokens counted over all choices of one answer, and what the cache did for them."""
+
+from dataclasses import asdict, replace
+from functools import reduce
+from typing import Any
+
+from ringkv.base.events import KVUsage
+from ringkv.server.generation import Piece
+
+
+class Tally:
+    """A prompt counts once, however many answers it gets."""
+
+    def __init__(self, prompt_tokens: int) -> None:
+        self._prompt = prompt_tokens
+        self._generated = 0
+        self._kv: list[KVUsage] = []
+
+    def add(self, piece: Piece) -> None:
+        self._generated += piece.token is not None
+        if piece.finish:
+            self._kv.append(piece.finish.usage.kv)
+
+    def usage(self) -> dict[str, Any]:
+        """OpenAI's `usage` so far; `kv` sums the choices that are finished, and is absent before the first is."""
+        counts: dict[str, Any] = {
+            "prompt_tokens": self._prompt,
+            "completion_tokens": self._generated,
+            "total_tokens": self._prompt + self._generated,
+        }
+        return counts | ({"kv": asdict(reduce(_sum, self._kv))} if self._kv else {})
+
+
+def _sum(a: KVUsage, b: KVUsage) -> KVUsage:
+    return replace(
+        a,
+        capacity=a.capacity + b.capacity,
+        kept=a.kept + b.kept,
+        evicted=a.evicted + b.evicted,
+        ring_wraps=a.ring_wraps + b.ring_wraps,
+        bytes_held=a.bytes_held + b.bytes_held,
+    )

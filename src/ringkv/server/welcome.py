@@ -1,0 +1,37 @@
+"""What a user reads once the server is ready."""
+
+import json
+import shlex
+from typing import Any
+
+from ringkv.base.engine import Limits
+from ringkv.plan.units import show_bytes
+from ringkv.server.channel import EngineChannel
+
+
+def welcome(engine: EngineChannel, name: str, address: tuple[Any, ...], chats: bool) -> str:
+    """Where it listens, the memory its caches hold for good, and a line to try. address: the socket's own."""
+    url = f"http://{show_host(str(address[0]))}:{address[1]}/v1"
+    kv, limits = engine.default_kv, engine.limits
+    return "\n".join(
+        (
+            f"{name} is served at {url}",
+            f"cache: {show_cache(limits)}; policy {kv.policy}, budget {kv.budget or limits.capacity:,}",
+            f"try: {curl(url, name, chats)}",
+        )
+    )
+
+
+def show_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def show_cache(limits: Limits) -> str:
+    return f"{show_bytes(limits.held_bytes)} held for {limits.slots} slots of {limits.capacity:,} entries"
+
+
+def curl(url: str, name: str, chats: bool) -> str:
+    chat: tuple[str, dict[str, Any]] = ("chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
+    endpoint, body = chat if chats else ("completions", {"prompt": "The sea is"})
+    data = shlex.quote(json.dumps({"model": name} | body))
+    return f"curl {url}/{endpoint} -H 'Content-Type: application/json' -d {data}"

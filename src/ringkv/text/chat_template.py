@@ -1,0 +1,117 @@
+"""ChatTemplate: messages to the prompt a chat model was trained on."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError
+
+from ringkv.base.errors import BadWeights, InvalidRequest, Unsupported
+from ringkv.text.files import read_json
+from ringkv.text.special_tokens import special_tokens
+from ringkv.text.template_environment import template_environment
+from ringkv.text.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]  # {"role": ..., "content": ...} and what else the template knows
+DEFAULT, TOOL_USE = "default", "tool_use"
+
+
+class ChatTemplate:
+    """A model's chat templates by name (most have "default" alone) and the special tokens they write."""
+
+    def __init__(self, sources: Mapping[str, str], special: Mapping[str, str], name: str = "the chat template") -> None:
+        self._templates = {key: _compile(source, name) for key, source in sources.items()}
+        self._special = dict(special)
+
+    @classmethod
+    def from_directory(cls, directory: Path | str) -> "ChatTemplate":
+        """Read chat_template.jinja, else tokenizer_config.json's chat_template.
+
+        Raises InvalidRequest when there is none (a base model), BadWeights when it does not parse.
+        """
+        directory = Path(directory)
+        sources = _in_files(directory) or _in_config(directory)
+        if not sources:
+            raise InvalidRequest(
+                f"{directory.name} has no chat template, so it is no chat model; "
+                f"ask for a completion of plain text, or put a chat_template.jinja into {directory}",
+                "messages",
+            )
+        return cls(sources, special_tokens(directory), f"the chat template in {directory}")
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the prompt. `variables` reach the template by name, such as enable_thinking.
+
+        A message's content is a string or a list of {"type": "text", "text": ...}, joined by line breaks.
+        Raises InvalidRequest when the template refuses the messages.
+        """
+        known = self._special | dict(variables or {})
+        known |= {"messages": [_plain(message, n) for n, message in enumerate(messages)], "tools": tools}
+        try:
+            return self._for(tools).render(**known, documents=None, add_generation_prompt=add_generation_prompt)
+        except TemplateError as error:
+            raise InvalidRequest(f"the chat template refuses these messages: {error}", "messages") from error
+        except Exception as error:  # a template is a program: None + str, a missing key, an empty list
+            reason = f"{type(error).__name__}: {error}"
+            raise InvalidRequest(f"the chat template fails on these messages ({reason})", "messages") from error
+
+    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer, **options: Any) -> list[int]:
+        """Return the prompt's ids; `options` as for `render`.
+
+        The template writes every special token itself, so the tokenizer adds none: no second beginning.
+        """
+        return tokenizer.encode(self.render(messages, **options), add_special_tokens=False)
+
+    def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
+        """Return the template made for tools when there are tools and it exists, else the default, else the only."""
+        wanted = TOOL_USE if tools and TOOL_USE in self._templates else DEFAULT
+        return self._templates.get(wanted) or next(iter(self._templates.values()))
+
+
+def _in_files(directory: Path) -> dict[str, str]:
+    more = {path.stem: path for path in sorted((directory / "additional_chat_templates").glob("*.jinja"))}
+    paths = {DEFAULT: directory / "chat_template.jinja"} | more
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path.is_file()}
+
+
+def _in_config(directory: Path) -> dict[str, str]:
+    """tokenizer_config.json holds one template, or a list of {"name", "template"}."""
+    said = read_json(directory / "tokenizer_config.json").get("chat_template")
+    if isinstance(said, list):
+        return {one["name"]: one["template"] for one in said}
+    return {DEFAULT: said} if said else {}
+
+
+@lru_cache(maxsize=16)
+def _compile(source: str, name: str) -> Template:
+    try:
+        return template_environment().from_string(source)
+    except TemplateSyntaxError as error:
+        raise BadWeights(f"line {error.lineno} of {name} does not parse ({error.message}); correct it") from error
+
+
+def _plain(message: Any, index: int) -> dict[str, Any]:
+    """Return the message with string content. Raises InvalidRequest naming what does not fit."""
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise InvalidRequest(f"message {index} has no role; each is {{'role': ..., 'content': ...}}", "messages")
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return dict(message)
+    if not isinstance(content, Sequence):
+        raise InvalidRequest(f"content of message {index} is neither a string nor a list of text parts", "messages")
+    return {**message, "content": "\n".join(_text(part, index) for part in content)}
+
+
+def _text(part: Any, index: int) -> str:
+    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is served", "messages")

@@ -1,0 +1,35 @@
+"""Small files of a model directory: read with a clear error, written whole or not at all."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ringkv.base.errors import BadWeights
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in `path`, empty where there is no such file. Raises BadWeights when it is not one."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # broken JSON and broken UTF-8 alike
+        raise BadWeights(f"{path} is not valid JSON ({error}); download it again") from error
+    if not isinstance(value, dict):
+        raise BadWeights(f"{path} holds a JSON {type(value).__name__} where an object belongs; download it again")
+    return value
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `path` so that a reader, or an interruption, never meets half of it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    write_whole(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")

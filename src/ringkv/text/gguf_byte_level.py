@@ -1,0 +1,75 @@
+"""Byte-level BPE from a GGUF: how each named rule splits text before merging."""
+
+from dataclasses import dataclass
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from ringkv.base.errors import UnsupportedModel
+from ringkv.text.gguf_vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one model family cuts text into words before merging.
+
+    pattern: splits a text into words, None for GPT-2's own. single_digits: each digit is cut off first.
+    composes: text is brought to NFC first. whole_words: a word that is a token needs no merges.
+    """
+
+    pattern: str | None = None
+    single_digits: bool = False
+    composes: bool = False
+    whole_words: bool = False
+
+
+def _words(digits: str) -> str:
+    """Return the pattern of the tokenizers after GPT-4's, which differ in how many digits make a word."""
+    contractions = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    letters = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+    signs = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+    spaces = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+    return "|".join([contractions, letters, digits, signs, spaces])
+
+
+GPT2 = Rule()
+SMOLLM = Rule(single_digits=True)
+QWEN2 = Rule(pattern=_words(r"\p{N}"), composes=True)
+LLAMA3 = Rule(pattern=_words(r"\p{N}{1,3}"), whole_words=True)
+
+RULES = {
+    "gpt-2": GPT2,
+    "default": GPT2,
+    "smollm": SMOLLM,
+    "qwen2": QWEN2,
+    "llama-bpe": LLAMA3,
+    "llama3": LLAMA3,
+    "llama-v3": LLAMA3,
+}
+
+
+def byte_level(vocabulary: Vocabulary) -> Tokenizer:
+    """Return the tokenizer. Raises UnsupportedModel for a rule that is not known here."""
+    rule = _rule(vocabulary)
+    model = models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=rule.whole_words)
+    tokenizer = Tokenizer(model)
+    if rule.composes:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splits(rule))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(vocabulary.added_tokens())
+    return tokenizer
+
+
+def _rule(vocabulary: Vocabulary) -> Rule:
+    if vocabulary.pre not in RULES:
+        raise UnsupportedModel(
+            f"{vocabulary.name} splits text by the rule {vocabulary.pre or '(none)'!r}, ringkv knows "
+            f"{', '.join(RULES)}; put the model's tokenizer.json next to the .gguf"
+        )
+    return RULES[vocabulary.pre]
+
+
+def _splits(rule: Rule) -> list[pre_tokenizers.PreTokenizer]:
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if rule.single_digits else []
+    words = [pre_tokenizers.Split(Regex(rule.pattern), behavior="isolated")] if rule.pattern else []
+    return [*digits, *words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.pattern is None)]

@@ -1,0 +1,89 @@
+"""A GGUF's tokenizer, written as a directory in Hugging Face layout has it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.text.files import write_json, write_whole
+from ringkv.text.gguf_byte_level import byte_level
+from ringkv.text.gguf_metadata import read_metadata
+from ringkv.text.gguf_sentencepiece import sentencepiece
+from ringkv.text.gguf_vocabulary import Vocabulary
+from ringkv.text.tokenizer import surround
+
+BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {"gpt2": byte_level, "llama": sentencepiece}
+
+# Tokens that end a text whatever model writes them; a GGUF names one or two ids, its model may use more.
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>")
+
+BESIDE = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+
+
+def write_tokenizer(gguf_path: Path, out_dir: Path) -> None:
+    """Write tokenizer.json, tokenizer_config.json and generation_config.json of `gguf_path` into `out_dir`.
+
+    A tokenizer.json beside the GGUF wins, together with the files that explain it.
+    Raises UnsupportedModel for a kind of tokenizer ringkv does not build, BadWeights for a file that does not read.
+    """
+    vocabulary = Vocabulary(read_metadata(gguf_path), str(gguf_path))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_json(out_dir / "tokenizer_config.json", _config(vocabulary))
+    write_json(out_dir / "generation_config.json", _generation(vocabulary))
+    if (gguf_path.parent / "tokenizer.json").is_file():
+        _copy_beside(gguf_path, out_dir, vocabulary)
+    else:
+        write_whole(out_dir / "tokenizer.json", _build(vocabulary).to_str())
+
+
+def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    if vocabulary.model not in BUILDERS:
+        raise UnsupportedModel(
+            f"{vocabulary.name} has a tokenizer of kind {vocabulary.model!r}, ringkv builds {', '.join(BUILDERS)}; "
+            "put the model's tokenizer.json next to the .gguf"
+        )
+    try:
+        inner = BUILDERS[vocabulary.model](vocabulary)
+    except UnsupportedModel:
+        raise
+    except Exception as error:  # tokenizers raises bare Exception, for a merge of unknown tokens for one
+        raise BadWeights(f"the tokenizer in {vocabulary.name} is broken ({error}); download it again") from error
+    begin = vocabulary.role("bos") if vocabulary.adds("bos") else None
+    end = vocabulary.role("eos") if vocabulary.adds("eos") else None
+    if begin or end:
+        inner.post_processor = surround(inner, begin, end)
+    return inner
+
+
+def _copy_beside(gguf_path: Path, out_dir: Path, vocabulary: Vocabulary) -> None:
+    for name in BESIDE:
+        if (gguf_path.parent / name).is_file():
+            shutil.copyfile(gguf_path.parent / name, out_dir / name)
+    last = max(tokenizers.Tokenizer.from_file(str(out_dir / "tokenizer.json")).get_vocab().values(), default=-1)
+    if last >= len(vocabulary.tokens):
+        raise BadWeights(
+            f"{gguf_path.parent / 'tokenizer.json'} goes up to token {last}, {gguf_path.name} has "
+            f"{len(vocabulary.tokens)}; it is another model's, move it away"
+        )
+
+
+def _config(vocabulary: Vocabulary) -> dict[str, Any]:
+    roles = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": vocabulary.adds("bos"),
+        "add_eos_token": vocabulary.adds("eos"),
+        "clean_up_tokenization_spaces": False,
+        **{f"{ours}_token": vocabulary.role(theirs) for ours, theirs in roles.items()},
+        **({"chat_template": templates} if (templates := vocabulary.chat_templates()) else {}),
+    }
+
+
+def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
+    named = [vocabulary.role_id(role) for role in ("eos", "eot", "eom")]
+    known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in ENDS]
+    ends = [id for id in [*named, *known] if id is not None]
+    return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends))}

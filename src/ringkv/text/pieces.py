@@ -1,0 +1,116 @@
+"""Pieces: the bytes that each token stands for.
+
+A tokenizer's decoder turns tokens to bytes one by one and the bytes to text in one go, so a text can be made as
+tokens come. Two families cover the models served here: byte-level BPE, where each character of a token spells one
+byte (GPT-2), and SentencePiece with byte fallback, where a token is text with ▁ for a space, or one byte as <0x0A>.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tokenizers
+
+from ringkv.base.errors import UnsupportedModel
+
+EACH_BYTE = "ringkv.each_byte"
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
+    """Put one replacement character for each byte that is no UTF-8, as SentencePiece does."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+codecs.register_error(EACH_BYTE, _replace_each_byte)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The bytes of each token, and how a sequence of them reads.
+
+    token: id -> the token as the vocabulary writes it, None for no such id. spell: that -> bytes.
+    strip: how many spaces are dropped from the start of a text (SentencePiece's own, put before the first word).
+    errors: the codec error handler for bytes that are no UTF-8.
+    """
+
+    token: Callable[[int], str | None]
+    spell: Callable[[str], bytes]
+    special_ids: frozenset[int]
+    strip: int = 0
+    errors: str = "replace"
+    _known: dict[int, bytes] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, id: int) -> bytes:
+        """Return the bytes of token `id`; none for an id outside the vocabulary."""
+        if id not in self._known:
+            token = self.token(id)
+            self._known[id] = b"" if token is None else self.spell(token)
+        return self._known[id]
+
+    @classmethod
+    def of(cls, tokenizer: tokenizers.Tokenizer, name: str) -> "Pieces":
+        """Read them off the tokenizer's decoder. Raises UnsupportedModel for a decoder of neither family."""
+        special = frozenset(id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+        steps = list(_steps(tokenizer))
+        kinds = {step["type"] for step in steps}
+        if kinds == {"ByteLevel"}:
+            return cls(tokenizer.id_to_token, spell_byte_level, special)
+        if "ByteFallback" in kinds and kinds <= {"ByteFallback", "Replace", "Fuse", "Strip"}:
+            return cls(tokenizer.id_to_token, _speller(steps), special, _stripped(steps), EACH_BYTE)
+        raise UnsupportedModel(
+            f"{name} decodes with {'+'.join(sorted(kinds)) or 'no decoder'}; "
+            "ringkv reads ByteLevel (GPT-2, Llama 3, Qwen) and ByteFallback (SentencePiece) tokenizers"
+        )
+
+
+def byte_alphabet() -> dict[str, int]:
+    """Return character -> byte of byte-level BPE: printable Latin-1 stands for itself, the others from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE_OF = byte_alphabet()
+
+
+def spell_byte_level(token: str) -> bytes:
+    """Return the bytes a byte-level token stands for; an added token outside the alphabet is plain text."""
+    if all(char in _BYTE_OF for char in token):
+        return bytes(_BYTE_OF[char] for char in token)
+    return token.encode("utf-8")
+
+
+def _speller(steps: list[dict[str, Any]]) -> Callable[[str], bytes]:
+    """Return what spells a SentencePiece token: <0x0A> is a byte, in all else the decoder's replacements are made."""
+    replaced = [(step["pattern"]["String"], step["content"]) for step in steps if step["type"] == "Replace"]
+
+    def spell(token: str) -> bytes:
+        if byte := _BYTE_TOKEN.fullmatch(token):
+            return bytes.fromhex(byte[1])
+        for old, new in replaced:
+            token = token.replace(old, new)
+        return token.encode("utf-8")
+
+    return spell
+
+
+def _stripped(steps: list[dict[str, Any]]) -> int:
+    return sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
+
+
+def _steps(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
+    """Yield the decoder's steps, sequences flattened."""
+    if tokenizer.decoder is not None:
+        yield from _flat(json.loads(tokenizer.decoder.__getstate__()))
+
+
+def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if step["type"] != "Sequence":
+        yield step
+    for inner in step.get("decoders", ()):
+        yield from _flat(inner)

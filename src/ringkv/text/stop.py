@@ -1,0 +1,48 @@
+"""StopStrings: ends a text at the first stop string in it."""
+
+from collections.abc import Sequence
+
+from ringkv.base.errors import InvalidRequest
+
+
+class StopStrings:
+    """Looks for stop strings in a text that arrives in parts.
+
+    The text ends where a stop string is first complete, however the text was cut into parts; of those complete at
+    once the longest counts. Text before it is kept, the stop string is not. `stopped` names it, None before.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if not all(stops):
+            raise InvalidRequest("a stop string is empty, which would end every text at once; leave it out", "stop")
+        self.stopped: str | None = None
+        self._stops = sorted(set(stops), key=len, reverse=True)
+        self._held = ""
+
+    def push(self, text: str) -> str:
+        """Return text that no stop string can reach any more; nothing after a stop."""
+        if self.stopped is not None:
+            return ""
+        text, self._held = self._held + text, ""
+        if found := self._first(text):
+            start, self.stopped = found
+            return text[:start]
+        cut = len(text) - self._pending(text)
+        self._held = text[cut:]
+        return text[:cut]
+
+    def finish(self) -> str:
+        """Return what was held back, as no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+    def _first(self, text: str) -> tuple[int, str] | None:
+        """Return where the stop string that is complete first starts, and the string."""
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        return min(found)[1:] if found else None
+
+    def _pending(self, text: str) -> int:
+        """Return the length of the longest end of `text` that may yet grow into a stop string."""
+        longest = min(len(text), max(map(len, self._stops), default=1) - 1)
+        ends = (text[len(text) - n :] for n in range(longest, 0, -1))
+        return next((len(end) for end in ends if any(stop.startswith(end) for stop in self._stops)), 0)

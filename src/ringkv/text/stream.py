@@ -1,0 +1,26 @@
+"""TextStream: one request's tokens to the text its reader sees."""
+
+from collections.abc import Sequence
+
+from ringkv.text.detokenizer import Detokenizer
+from ringkv.text.stop import StopStrings
+
+
+class TextStream:
+    """A detokenizer followed by stop strings; `stopped` is the stop string met, None before."""
+
+    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str] = ()) -> None:
+        self._detokenizer = detokenizer
+        self._stops = StopStrings(stops)
+
+    @property
+    def stopped(self) -> str | None:
+        return self._stops.stopped
+
+    def push(self, token: int) -> str:
+        """Return the text that may be shown now that `token` came."""
+        return self._stops.push(self._detokenizer.push(token))
+
+    def finish(self) -> str:
+        """Return the rest; nothing when a stop string ended the text."""
+        return self._stops.push(self._detokenizer.finish()) + self._stops.finish()

@@ -1,0 +1,130 @@
+"""Tokenizer: text to token ids and back, from a directory in Hugging Face layout."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers.processors import TemplateProcessing
+
+from ringkv.base.errors import BadWeights, InvalidRequest, UnsupportedModel
+from ringkv.text.detokenizer import Detokenizer
+from ringkv.text.files import read_json
+from ringkv.text.pieces import Pieces
+from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
+
+# What a directory without tokenizer.json may hold instead; transformers can make one of each.
+OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json", "qwen.tiktoken")
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    eos_ids: every id that ends a text. bos_id: the id that begins one, None where the model has none.
+    vocab_size: one more than the largest id; the model's own vocabulary may be padded beyond it.
+    special_ids: ids that `decode` leaves out. pieces: the bytes of each token.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer, name: str, bos_id: int | None, eos_ids: tuple[int, ...]) -> None:
+        inner.no_truncation()  # a limit or a padding stored in the file is for training
+        inner.no_padding()
+        self._inner = inner
+        self.bos_id = bos_id
+        self.eos_ids = eos_ids
+        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.pieces = Pieces.of(inner, name)
+        self.special_ids = self.pieces.special_ids
+
+    @classmethod
+    def from_directory(cls, directory: Path | str) -> "Tokenizer":
+        """Load tokenizer.json and what the configs beside it say.
+
+        Raises BadWeights for a missing or unreadable file, UnsupportedModel for a tokenizer of another kind.
+        """
+        directory = Path(directory)
+        inner = _load(directory)
+        bos = bos_id(directory, inner.token_to_id)
+        _follow_config(inner, read_json(directory / "tokenizer_config.json"), special_tokens(directory))
+        return cls(inner, str(directory / "tokenizer.json"), bos, eos_ids(directory, inner.token_to_id))
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of `text`; with `add_special_tokens` the model's own beginning (and end) go round it."""
+        return self.encode_batch([text], add_special_tokens)[0]
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        try:
+            encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        except (UnicodeEncodeError, TypeError) as error:
+            raise InvalidRequest(f"the text is not valid Unicode ({error}); remove lone surrogates") from error
+        return [list(encoding.ids) for encoding in encodings]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD, ids outside the vocabulary nothing."""
+        detokenizer = self.detokenizer(skip_special_tokens)
+        return "".join(map(detokenizer.push, ids)) + detokenizer.finish()
+
+    def detokenizer(self, skip_special_tokens: bool = True, continues: bool = False) -> Detokenizer:
+        """Return a fresh one; `continues` for output that is read after its prompt and keeps a space at its start."""
+        return Detokenizer(self.pieces, skip_special_tokens, continues)
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a token as the vocabulary writes it, such as "<|im_end|>"."""
+        return self._inner.token_to_id(token)
+
+    def token_bytes(self, id: int) -> bytes:
+        """Return the bytes token `id` adds to a text; half a code point is what it is."""
+        return self.pieces[id]
+
+    def token_text(self, id: int) -> str:
+        """Return those bytes as text, U+FFFD where they are not whole code points."""
+        return self.pieces[id].decode("utf-8", errors="replace")
+
+
+def _load(directory: Path) -> tokenizers.Tokenizer:
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise _missing(directory)
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise BadWeights(f"{path} does not read as a tokenizer ({error}); download it again") from error
+
+
+def _missing(directory: Path) -> BadWeights | UnsupportedModel:
+    older = [name for name in OLDER_FORMATS if (directory / name).is_file()]
+    if not older:
+        return BadWeights(f"{directory} has no tokenizer.json; copy it there from the model's origin")
+    make = f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
+    return UnsupportedModel(
+        f"{directory} has {older[0]} but no tokenizer.json, which ringkv reads; make one with transformers: {make}"
+    )
+
+
+def _follow_config(inner: tokenizers.Tokenizer, config: dict[str, Any], special: dict[str, str]) -> None:
+    """Let add_bos_token and add_eos_token of tokenizer_config.json, where set, decide over what tokenizer.json does."""
+    around = inner.encode("", add_special_tokens=True).ids
+    bos, eos = special.get("bos_token"), special.get("eos_token")
+    starts, ends = _adds(inner, bos, around[:1]), _adds(inner, eos, around[-1:])
+    begin = bos if _set(config.get("add_bos_token"), starts) else None
+    end = eos if _set(config.get("add_eos_token"), ends) else None
+    if (begin is not None, end is not None) != (starts, ends):
+        inner.post_processor = surround(inner, begin, end)
+
+
+def _set(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
+
+
+def _adds(inner: tokenizers.Tokenizer, token: str | None, ids: list[int]) -> bool:
+    return token is not None and ids == [inner.token_to_id(token)]
+
+
+def surround(inner: tokenizers.Tokenizer, begin: str | None, end: str | None) -> TemplateProcessing:
+    """Return the post-processor that puts the tokens `begin` and `end` (None for nothing) round a text."""
+    around = [token for token in (begin, end) if token is not None]
+    single = [token for token in (begin, "$A", end) if token is not None]
+    return TemplateProcessing(
+        single=single,
+        pair=[*single, "$B:1"],
+        special_tokens=[(token, inner.token_to_id(token)) for token in dict.fromkeys(around)],
+    )

@@ -1,0 +1,174 @@
+"""GGUF metadata to the config.json and generation_config.json that its model would have in Hugging Face layout.
+
+Rotary scaling is stored in three ways: as metadata (linear, YaRN), or, for Llama 3.1 and later, only as the tensor of
+divisors that its parameters give, from which the parameters are found again.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.weights.gguf import GGUF
+
+ARCHITECTURES = {  # general.architecture -> architecture, model_type
+    "llama": ("LlamaForCausalLM", "llama"),  # Mistral's GGUFs say llama, too
+    "qwen2": ("Qwen2ForCausalLM", "qwen2"),
+    "qwen3": ("Qwen3ForCausalLM", "qwen3"),
+}
+ROPE_DIVISORS = "rope_freqs.weight"
+# Control tokens that end an answer whatever the metadata says; many files name only one of those that their model uses.
+ENDINGS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
+CONTROL = 3  # token type
+
+
+def config_json(gguf: GGUF) -> dict[str, Any]:
+    """What config.json should say. Raises UnsupportedModel or BadWeights."""
+    kind = gguf.get("general.architecture")
+    if kind not in ARCHITECTURES:
+        raise UnsupportedModel(f"GGUF architecture {kind!r} is not implemented; ringkv runs {', '.join(ARCHITECTURES)}")
+    if gguf.get(f"{kind}.expert_count", 0):
+        raise UnsupportedModel(f"{gguf.path} is a mixture of experts; ringkv runs dense models")
+    architecture, model_type = ARCHITECTURES[kind]
+    heads, kv_heads = head_counts(gguf, kind)
+    hidden = _number(gguf, f"{kind}.embedding_length")
+    head_dim = _number(gguf, f"{kind}.attention.key_length", hidden // heads)
+    _check_heads(gguf, kind, head_dim)
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": _shape(gguf, "token_embd.weight")[0],
+        "hidden_size": hidden,
+        "intermediate_size": _number(gguf, f"{kind}.feed_forward_length"),
+        "num_hidden_layers": _number(gguf, f"{kind}.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": _decimal(gguf.get(f"{kind}.attention.layer_norm_rms_epsilon", 1e-6)),
+        "max_position_embeddings": _number(gguf, f"{kind}.context_length"),
+        "rope_theta": _theta(gguf, kind),
+        "rope_scaling": _rope_scaling(gguf, kind, head_dim),
+        "sliding_window": gguf.get(f"{kind}.attention.sliding_window"),
+        "use_sliding_window": gguf.get(f"{kind}.attention.sliding_window") is not None,
+        "attention_bias": kind != "qwen2" and "blk.0.attn_q.bias" in gguf.names,
+        "mlp_bias": "blk.0.ffn_up.bias" in gguf.names,
+        "tie_word_embeddings": "output.weight" not in gguf.names,
+        "bos_token_id": gguf.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": gguf.get("tokenizer.ggml.eos_token_id"),
+        "torch_dtype": "bfloat16",
+    }
+
+
+def generation_json(gguf: GGUF) -> dict[str, Any]:
+    """What generation_config.json should say: every token that ends an answer, the metadata's first."""
+    named = [gguf.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    tokens, types = gguf.get("tokenizer.ggml.tokens", []), gguf.get("tokenizer.ggml.token_type", [])
+    by_text = {text: id for id, (text, type) in enumerate(zip(tokens, types, strict=False)) if type == CONTROL}
+    ids = [*named, *(by_text.get(text) for text in ENDINGS)]
+    return {
+        "bos_token_id": gguf.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": list(dict.fromkeys(id for id in ids if id is not None)),
+    }
+
+
+def head_counts(gguf: GGUF, kind: str) -> tuple[int, int]:
+    """Query heads and key-value heads of every layer."""
+    heads = _number(gguf, f"{kind}.attention.head_count")
+    return heads, _number(gguf, f"{kind}.attention.head_count_kv", heads)
+
+
+def _number(gguf: GGUF, key: str, default: int | None = None) -> int:
+    value = gguf.get(key, default)
+    if isinstance(value, list) and len(set(value)) == 1:
+        value = value[0]
+    if isinstance(value, list):
+        raise UnsupportedModel(f"{gguf.path} has a different {key} in each layer; ringkv needs one for all")
+    if not isinstance(value, int):
+        raise BadWeights(f"{gguf.path} has no {key}; fetch another copy of the model")
+    return value
+
+
+def _shape(gguf: GGUF, name: str) -> tuple[int, ...]:
+    if name not in gguf.names:
+        raise BadWeights(f"{gguf.path} has no tensor {name}; fetch another copy of the model")
+    return gguf.shape(name)
+
+
+def _check_heads(gguf: GGUF, kind: str, head_dim: int) -> None:
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if (width := _number(gguf, f"{kind}.{key}", head_dim)) != head_dim:
+            raise UnsupportedModel(
+                f"{gguf.path} has {key} {width} and head_dim {head_dim}; ringkv needs values as wide as keys, "
+                "and rotary embedding over the whole head"
+            )
+
+
+def _theta(gguf: GGUF, kind: str) -> float:
+    return float(gguf.get(f"{kind}.rope.freq_base", 10000.0))
+
+
+def _decimal(value: float) -> float:
+    """The short decimal that a float32 was written as: 9.999999747378752e-06 is 1e-05."""
+    return float(str(np.float32(value)))
+
+
+def _rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None:
+    if ROPE_DIVISORS in gguf.names:
+        divisors = np.concatenate(list(gguf.rows(ROPE_DIVISORS))).reshape(-1)
+        return _llama3_scaling(gguf, divisors, _theta(gguf, kind), head_dim)
+    if any(name.startswith("rope_factors_") for name in gguf.names):
+        raise UnsupportedModel(f"{gguf.path} scales its rotary embedding as LongRoPE; ringkv has linear, llama3 and yarn")
+    scaling = gguf.get(f"{kind}.rope.scaling.type", "none")
+    if scaling in ("none", ""):
+        return None
+    factor = gguf.get(f"{kind}.rope.scaling.factor", gguf.get(f"{kind}.rope.scale_linear", 0.0))
+    if not factor:
+        return None
+    common = {"rope_type": scaling, "factor": _decimal(factor)}
+    return common | _yarn(gguf, kind, factor) if scaling == "yarn" else common
+
+
+def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:
+    prefix = f"{kind}.rope.scaling"
+    fields: dict[str, Any] = {
+        "original_max_position_embeddings": gguf.get(f"{prefix}.original_context_length"),
+        "beta_fast": gguf.get(f"{prefix}.yarn_beta_fast"),
+        "beta_slow": gguf.get(f"{prefix}.yarn_beta_slow"),
+    }
+    scale = gguf.get(f"{prefix}.attn_factor", 1.0) * gguf.get(f"{prefix}.yarn_attn_factor", 1.0)
+    if scale != 1:  # there it multiplies YaRN's own factor, in config.json it replaces it
+        fields["attention_factor"] = scale * (0.1 * math.log(factor) + 1)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _llama3_scaling(
+    gguf: GGUF, divisors: npt.NDArray[np.float32], theta: float, head_dim: int
+) -> dict[str, Any] | None:
+    """The llama3 parameters that give these divisors, [head_dim / 2]; Meta used one choice of them but for the factor."""
+    factor = float(divisors.max())
+    if factor == 1:
+        return None
+    parameters = {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    if divisors.shape != (head_dim // 2,) or not np.allclose(divisors, _llama3_divisors(theta, factor, head_dim), 1e-3):
+        raise UnsupportedModel(
+            f"{gguf.path} scales its rotary embedding by a tensor {ROPE_DIVISORS} that is not Llama 3.1's rule; "
+            "ringkv reads the Llama 3.1, 3.2 and 3.3 models' only: take this model as safetensors"
+        )
+    return parameters
+
+
+def _llama3_divisors(theta: float, factor: float, head_dim: int) -> npt.NDArray[np.float64]:
+    """By how much each frequency is divided, [head_dim / 2]: not where fast, `factor` where slow, between by a ramp."""
+    wavelength = 2 * np.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
+    turns = 8192 / wavelength  # rotations within the original context; 1 is slow, 4 is fast
+    kept = np.clip((turns - 1) / (4 - 1), 0, 1)
+    return np.asarray(1 / ((1 - kept) / factor + kept))

@@ -1,0 +1,87 @@
+"""A GGUF's configuration and weights into a directory in Hugging Face layout, in bfloat16, a block at a time.
+
+The tokenizer is not written here.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ringkv.base.errors import UnsupportedModel
+from ringkv.base.progress import Progress, silent
+from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_config import ROPE_DIVISORS, config_json, generation_json, head_counts
+from ringkv.weights.safetensors_writer import ITEM_BYTES, SafetensorsWriter
+
+TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def write_config(gguf: GGUF, directory: Path) -> None:
+    """Write config.json and generation_config.json. Raises UnsupportedModel or BadWeights before writing anything."""
+    config, generation = config_json(gguf), generation_json(gguf)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+
+
+def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
+    """Write model.safetensors. Raises UnsupportedModel for a tensor that no supported architecture has."""
+    sources = {hugging_face_name(name, gguf.path): name for name in gguf.names if name != ROPE_DIVISORS}
+    shapes = {name: gguf.shape(source) for name, source in sources.items()}
+    done, total = 0, weight_bytes(gguf)
+    with SafetensorsWriter(directory / "model.safetensors", shapes) as writer:
+        for source in sources.values():
+            for values in gguf.rows(source, _row_order(gguf, source)):
+                writer.append(values)
+                done += values.size * ITEM_BYTES
+                progress(done, total, "converting weights")
+
+
+def weight_bytes(gguf: GGUF) -> int:
+    """Bytes of the converted weights."""
+    return sum(math.prod(gguf.shape(name)) * ITEM_BYTES for name in gguf.names if name != ROPE_DIVISORS)
+
+
+def hugging_face_name(name: str, path: Path) -> str:
+    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`."""
+    if top := re.fullmatch(r"(\w+)\.(weight)", name):
+        module = TOP_NAMES.get(top[1])
+    elif layer := re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name):
+        known = LAYER_NAMES.get(layer[2])
+        module = known and f"model.layers.{layer[1]}.{known}"
+    else:
+        module = None
+    if not module:
+        raise UnsupportedModel(f"{path} has a tensor {name}, which belongs to no architecture that ringkv runs")
+    return f"{module}.{name.rpartition('.')[2]}"
+
+
+def _row_order(gguf: GGUF, name: str) -> npt.NDArray[np.intp] | None:
+    """The GGUF row for each row of a query or key projection; None where rows are in order already.
+
+    GGUF stores Llama's heads with the two halves of the rotary pairs interleaved; Hugging Face, one half after the other.
+    """
+    if gguf.get("general.architecture") != "llama":
+        return None
+    projection = re.fullmatch(r"blk\.\d+\.attn_([qk])\.(weight|bias)", name)
+    if not projection:
+        return None
+    heads, kv_heads = head_counts(gguf, "llama")
+    rows = np.arange(gguf.shape(name)[0])
+    return rows.reshape(heads if projection[1] == "q" else kv_heads, -1, 2).swapaxes(1, 2).reshape(-1)

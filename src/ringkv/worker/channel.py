@@ -1,0 +1,43 @@
+"""Channel: messages over one end of a pipe. One thread may send while another receives."""
+
+from multiprocessing.connection import Connection
+
+from ringkv.base.codec import decode, encode
+from ringkv.base.messages import Message
+
+
+class ChannelClosed(Exception):
+    """The other end is gone, or this one was closed."""
+
+
+class Channel:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def send(self, message: Message) -> None:
+        """Blocks while the pipe is full; raises `ChannelClosed`."""
+        self.send_bytes(encode(message))
+
+    def send_bytes(self, encoded: bytes) -> None:
+        """The same for a message encoded before."""
+        try:
+            self._connection.send_bytes(encoded)
+        except OSError as error:
+            raise ChannelClosed from error
+
+    def receive(self) -> Message:
+        """Blocks until a message is there; raises `ChannelClosed`."""
+        try:
+            return decode(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise ChannelClosed from error
+
+    def is_waiting(self) -> bool:
+        """True when `receive` would not block: there is a message, or the other end is gone."""
+        try:
+            return self._connection.poll()
+        except OSError as error:
+            raise ChannelClosed from error
+
+    def close(self) -> None:
+        self._connection.close()

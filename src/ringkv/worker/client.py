@@ -1,0 +1,219 @@
+"""EngineClient: the engine process, seen from an asyncio program. Loads no torch.
+
+    client = await EngineClient.start(config, on_progress)
+    async for event in client.submit(request): ...
+    await client.close()
+
+Two threads move bytes, so a full pipe or a busy engine never blocks the event loop. Everything else happens in it.
+"""
+
+import asyncio
+import atexit
+import signal
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from ringkv.base.codec import encode
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Limits
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import Event, Failed, Finished
+from ringkv.base.failure import Failure, revive
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.request import Request
+from ringkv.worker.channel import Channel, ChannelClosed
+from ringkv.worker.process import BUILDER, main
+
+OnProgress = Callable[[str, int, int], None]
+
+GRACE = 5.0  # seconds that the engine has to end by itself
+
+
+class EngineClient:
+    """One engine process. Made by `start`; used from the event loop that started it."""
+
+    limits: Limits
+    default_kv: KVChoice
+
+    def __init__(self, process: SpawnProcess, channel: Channel, on_progress: OnProgress | None) -> None:
+        self._process = process
+        self._channel = channel
+        self._on_progress = on_progress
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Ready] = self._loop.create_future()
+        self._death: Failure | None = None
+        self._stats = Stats(0, 0, 0, 0)
+        # A closed stream stays here until its last event arrives, so that its id cannot be taken too early.
+        self._streams: dict[str, asyncio.Queue[Event | None]] = {}
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._reader = Thread(target=self._read, name="engine-reader", daemon=True)
+        self._writer = Thread(target=self._write, name="engine-writer", daemon=True)
+        self._reader.start()
+        self._writer.start()
+        atexit.register(process.kill)  # a program that forgets `close` must still be able to end
+
+    @classmethod
+    async def start(
+        cls, config: EngineConfig, on_progress: OnProgress | None = None, builder: str = BUILDER
+    ) -> "EngineClient":
+        """Start the process and wait until its engine is ready.
+
+        Raises what building it raised (`DoesNotFit`, `BadWeights`, ...), or `EngineDied`. `on_progress` is called
+        in the event loop with (text, done, total).
+        """
+        ours, theirs = get_context("spawn").Pipe()
+        process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
+        with _interrupts_held():
+            process.start()
+        theirs.close()
+        client = cls(process, Channel(ours), on_progress)
+        try:
+            ready = await client._ready
+        except BaseException:
+            process.kill()
+            await client.close()
+            raise
+        client.limits, client.default_kv = ready.limits, ready.default_kv
+        client._stats = Stats(0, 0, 0, ready.limits.slots)
+        return client
+
+    @property
+    def alive(self) -> bool:
+        """True from the moment the engine is ready until it ends."""
+        return self._ready.done() and self._death is None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def stats(self) -> Stats:
+        """As the engine last said."""
+        return self._stats
+
+    async def submit(self, request: Request) -> AsyncGenerator[Event, None]:
+        """The request's events, the last being Finished or Failed. Closing the generator early cancels the request.
+
+        Raises `InvalidRequest` for an id in use, `EngineDied` when the engine has ended or ends meanwhile.
+        """
+        queue = self._open(request)
+        event: Event | None = None
+        try:
+            while not isinstance(event, Finished | Failed):
+                event = await queue.get()
+                if event is None:
+                    self._raise_if_dead()
+                else:
+                    yield event
+        finally:
+            if not isinstance(event, Finished | Failed):
+                self.cancel(request.id)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request; its stream gets Finished with reason "abort". One that is unknown or over is left alone."""
+        if request_id in self._streams:
+            self._send(Cancel(request_id))
+
+    async def close(self, grace: float = GRACE) -> None:
+        """End the process, by force after `grace` seconds. Open streams raise `EngineDied`."""
+        self._die(Failure("EngineDied", "the engine was shut down; start it again to go on"))
+        self._send(Shutdown())
+        self._outbox.put(None)
+        await asyncio.to_thread(self._reader.join, grace)
+        if self._reader.is_alive():
+            self._process.kill()
+            await asyncio.to_thread(self._reader.join)
+        atexit.unregister(self._process.kill)
+
+    def _open(self, request: Request) -> "asyncio.Queue[Event | None]":
+        self._raise_if_dead()
+        if request.id in self._streams:
+            raise InvalidRequest(f"request id {request.id!r} is in use; choose another, or wait until it ends", "id")
+        self._send(Submit(request))
+        queue = self._streams[request.id] = asyncio.Queue()
+        return queue
+
+    def _send(self, message: Message) -> None:
+        self._outbox.put(encode(message))
+
+    def _receive(self, message: Message) -> None:
+        match message:
+            case Events():
+                self._deliver(message)
+            case Stats():
+                self._stats = message
+            case Progress(text, done, total):
+                if self._on_progress is not None:
+                    self._on_progress(text, done, total)
+            case Ready():
+                if not self._ready.done():
+                    self._ready.set_result(message)
+            case Fatal(kind, text):
+                self._die(Failure(kind, text))
+
+    def _deliver(self, events: Events) -> None:
+        for event in events:
+            queue = self._streams.get(event.request_id)
+            if queue is None:
+                continue
+            queue.put_nowait(event)
+            if isinstance(event, Finished | Failed):
+                del self._streams[event.request_id]
+
+    def _die(self, failure: Failure) -> None:
+        """The first reason given stays."""
+        if self._death is not None:
+            return
+        self._death = failure
+        if not self._ready.done():
+            self._ready.set_exception(revive(failure))
+        for queue in self._streams.values():
+            queue.put_nowait(None)
+        self._streams.clear()
+
+    def _raise_if_dead(self) -> None:
+        if self._death is not None:
+            raise revive(self._death)
+
+    def _read(self) -> None:
+        """In its own thread, the only one that reaps the process."""
+        with suppress(ChannelClosed):
+            while True:
+                self._in_loop(self._receive, self._channel.receive())
+        self._process.join(GRACE)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._channel.close()
+        self._in_loop(self._die, Failure("EngineDied", _obituary(self._process.exitcode)))
+
+    def _write(self) -> None:
+        """In its own thread."""
+        with suppress(ChannelClosed):
+            while (encoded := self._outbox.get()) is not None:
+                self._channel.send_bytes(encoded)
+
+    def _in_loop(self, function: Callable[[Any], None], argument: Any) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody listens any more
+            self._loop.call_soon_threadsafe(function, argument)
+
+
+def _obituary(exit_code: int | None) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "the engine process was killed (SIGKILL); if memory ran out, give it fewer slots or a smaller budget"
+    return f"the engine process ended (exit status {exit_code}); restart it, its log may say why"
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold back SIGINT in this thread: a child inherits that, and is not interrupted before it can ignore it."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)

@@ -1,0 +1,127 @@
+"""The engine process: builds an engine, says that it is ready, then serves requests until told to stop.
+
+Nothing here imports an engine: the builder is named as "module:function" and imported where it runs, so whoever
+starts this process never loads torch.
+"""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from threading import Thread
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Engine
+from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.base.events import Event
+from ringkv.base.failure import describe, in_short
+from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.scheduler.loop import Loop
+from ringkv.worker.channel import Channel, ChannelClosed
+
+Build = Callable[[EngineConfig, Callable[[str, int, int], None]], Engine]
+
+BUILDER = "ringkv.engine.build:build"
+
+log = logging.getLogger(__name__)
+
+
+def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -> None:
+    """Run until `Shutdown`, or until the other end of the pipe or the parent is gone. Exit status 1 after `Fatal`."""
+    _leave_interrupts_to_the_parent()
+    _end_with_the_parent()
+    channel = Channel(connection)
+    try:
+        fatal = _build_then_serve(channel, config, builder)
+        if fatal is not None:
+            channel.send(fatal)
+            sys.exit(1)
+    except ChannelClosed:
+        pass  # nobody is left to serve
+
+
+def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> Fatal | None:
+    try:
+        engine = _import(builder)(config, lambda text, done, total: channel.send(Progress(text, done, total)))
+    except ChannelClosed:
+        raise
+    except RingKVError as error:
+        return Fatal(describe(error).kind, str(error))
+    except Exception as error:
+        log.exception("the engine could not start")
+        return Fatal("EngineDied", f"the engine could not start ({in_short(error)}); see its log")
+    channel.send(Ready(engine.limits, engine.default_kv))
+    try:
+        serve(channel, Loop(engine))
+    except ChannelClosed:
+        raise
+    except Exception as error:
+        log.exception("the engine failed")
+        return Fatal("EngineDied", f"the engine failed ({in_short(error)}); restart it, and see its log")
+    return None
+
+
+def serve(channel: Channel, loop: Loop) -> None:
+    """Take messages and steps in turn until `Shutdown`; waits for a message only when there is nothing to do."""
+    told: Stats | None = None
+    while True:
+        events: list[Event] = []
+        for message in _inbox(channel, block=loop.idle):
+            if isinstance(message, Shutdown):
+                return
+            events += _obey(loop, message)
+        events += loop.step()
+        if events:
+            channel.send(Events.of(events))
+        if (stats := loop.stats()) != told:
+            channel.send(told := stats)
+
+
+def _inbox(channel: Channel, block: bool) -> Iterator[Message]:
+    if block:
+        yield channel.receive()
+    while channel.is_waiting():
+        yield channel.receive()
+
+
+def _obey(loop: Loop, message: Message) -> list[Event]:
+    match message:
+        case Submit(request):
+            try:
+                return loop.submit(request)
+            except InvalidRequest as error:
+                # An event would reach the request that has the id already; the client refuses such ids itself.
+                log.warning("%s", error)
+                return []
+        case Cancel(request_id):
+            return loop.cancel(request_id)
+    raise AssertionError(f"{type(message).__name__} is not for the engine")
+
+
+def _import(builder: str) -> Build:
+    module, _, name = builder.partition(":")
+    build: Build = getattr(import_module(module), name)
+    return build
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches the whole process group; the parent decides what it means. It started us with it held back."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _end_with_the_parent() -> None:
+    """Exit at once when the parent dies, even in the middle of a long build or step."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -1,0 +1,67 @@
+import math
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringkv.base.codec import decode, encode
+from ringkv.base.engine import Limits
+from ringkv.base.events import Failed, Finished, KVUsage, Token, TokenLogprob, Usage
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+
+SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), seed=None, logprobs=2)
+REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
+USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))
+LOGPROB = TokenLogprob(-0.25, ((5, -0.25), (6, -math.inf)))
+
+MESSAGES = [
+    Submit(REQUEST),
+    Submit(replace(REQUEST, kv=None, eos=())),
+    Cancel("r-1"),
+    Shutdown(),
+    Progress("compiling decode", 2, 7),
+    Ready(Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 10**12), KVChoice(budget=1792, domain="candidates")),
+    Events((Token("r-1", 5, LOGPROB), Token("r-2", 9)), (Finished("r-1", "length", USAGE),), (Failed("r-3", "BadToken", "no", "prompt"),)),
+    Events(),
+    Stats(1, 2, 3, 4),
+    Fatal("DoesNotFit", "needs 9 GB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_as_it_was(message):
+    assert decode(encode(message)) == message
+
+
+def test_tuples_and_integer_keys_come_back_as_such():
+    request = decode(encode(Submit(REQUEST))).request
+    assert isinstance(request.tokens, tuple)
+    assert isinstance(request.sampling.stop, tuple)
+    assert set(request.sampling.logit_bias) == {3, 50_000}
+
+
+@given(st.text(), st.lists(st.integers(0, 2**31 - 1)), st.dictionaries(st.integers(0, 2**31 - 1), st.floats(-100, 100)))
+def test_any_request_comes_back_as_it_was(name, tokens, bias):
+    message = Submit(Request(name, tuple(tokens), SamplingParams(logit_bias=bias)))
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode(("Launch", {})),
+        msgspec.msgpack.encode(("Cancel", {"request_id": 5})),
+        encode(Submit(REQUEST))[:-3],
+    ],
+    ids=["empty", "no msgpack", "unknown class", "wrong type", "cut off"],
+)
+def test_bytes_that_are_no_message_are_refused(data):
+    with pytest.raises(msgspec.DecodeError):
+        decode(data)

@@ -1,0 +1,53 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringkv.base import compiler
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A path with one compiler on it, named clang++."""
+    path = tmp_path / "clang++"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    return path
+
+
+def test_the_compiler_on_the_path_is_found(program: Path) -> None:
+    found = compiler.find_compiler()
+    assert found is not None
+    assert found.path == str(program)
+
+
+def test_cxx_is_asked_first(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", sys.executable)
+    found = compiler.find_compiler()
+    assert found is not None
+    assert found.path == sys.executable
+
+
+def test_a_cxx_that_is_not_there_is_passed_over(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = compiler.find_compiler()
+    assert found is not None
+    assert found.path == str(program)
+
+
+def test_without_a_compiler_the_remedy_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert compiler.find_compiler() is None
+    assert "g++" in str(compiler.missing_for_graphs())
+
+
+def test_without_python_headers_the_remedy_names_the_package(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "python3-dev" in str(compiler.missing_for_graphs())
+    (tmp_path / "Python.h").touch()
+    assert compiler.missing_for_graphs() is None

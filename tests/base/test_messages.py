@@ -1,0 +1,15 @@
+from ringkv.base.events import Failed, Finished, KVUsage, Token, Usage
+from ringkv.base.messages import Events
+
+USAGE = Usage(3, 1, KVUsage("full", 8, 3, 0, 0, 80))
+
+
+def test_a_requests_tokens_come_before_its_end_whatever_else_is_in_the_batch():
+    batch = [Token("a", 1), Finished("a", "stop", USAGE), Token("b", 2), Failed("c", "RequestFailed", "no"), Token("d", 3)]
+    out = list(Events.of(batch))
+    assert sorted(map(repr, out)) == sorted(map(repr, batch))
+    assert out.index(Token("a", 1)) < out.index(Finished("a", "stop", USAGE))
+
+
+def test_an_empty_batch_holds_nothing():
+    assert list(Events.of([])) == []

@@ -1,0 +1,63 @@
+"""Fixtures and settings for every test."""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+# Before anything loads torch: the same thread count everywhere, or sums round differently from machine to machine.
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds() -> None:
+    """A test draws the same numbers alone and among others. Libraries that no test has loaded stay unloaded."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
+@pytest.fixture
+def tmp_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, where `cache_dir()` points for one test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("RINGKV_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of real texts: `$RINGKV_TEST_DATA`, else `shared/data` beside the repository."""
+    folder = Path(os.environ.get("RINGKV_TEST_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no test data at {folder}; RINGKV_TEST_DATA names another folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wikitext(test_data: Path) -> Path:
+    """WikiText-2's test split, as one text file."""
+    path = test_data / "text" / "wikitext-2_test.txt"
+    if not path.is_file():
+        pytest.skip(f"no WikiText-2 at {path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """SmolLM2-135M-Instruct in Hugging Face layout, fetched the first time that a test asks for it."""
+    from ringkv.base.errors import RingKVError
+    from ringkv.residency.locate import locate
+
+    try:
+        return locate("smollm2")
+    except (RingKVError, OSError) as error:
+        pytest.skip(f"SmolLM2 could not be fetched: {error}")

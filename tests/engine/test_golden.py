@@ -1,0 +1,59 @@
+"""Our logits against transformers', for each architecture, on tiny random weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ringkv.base.kv import KVChoice
+from ringkv.engine.build import build
+
+from tests.engine import tiny
+
+FULL = KVChoice("full", budget=128, window=8)
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+
+MODELS = {
+    "llama": ("Llama", {}),
+    "llama-tied": ("Llama", {"tie_word_embeddings": True}),
+    "llama-biased": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama3-rope": ("Llama", {"rope_parameters": LLAMA3}),
+    "llama-yarn": ("Llama", {"rope_parameters": YARN}),
+    "llama-linear": ("Llama", {"rope_parameters": LINEAR}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {}),
+    "wide-heads": ("Qwen3", {"head_dim": 64, "hidden_size": 80}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Path) -> None:
+    kind, changes = MODELS[name]
+    theirs = tiny.save(tmp_path, kind, **changes)
+    tokens = torch.randint(3, 199, (100,)).tolist()
+    want = _their_logits(theirs, tokens)
+
+    chunked = build(tiny.config(tmp_path, capacity=128, kv=FULL))
+    one_shot = build(tiny.config(tmp_path, capacity=128, kv=FULL, chunk=128))
+    prompt = tiny.request(tokens[:77])
+    torch.testing.assert_close(tiny.stage(one_shot, prompt).logits, want[76], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(tiny.stage(chunked, prompt).logits, want[76], atol=1e-4, rtol=1e-4)
+
+    tiny.enter(chunked, prompt, slot=1)
+    _, logits = tiny.decode(chunked, 23, slot=1, forced=tokens[77:])
+    torch.testing.assert_close(logits, want[76:99], atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def _their_logits(model: Any, tokens: list[int]) -> torch.Tensor:
+    return model(torch.tensor([tokens])).logits[0]

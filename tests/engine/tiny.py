@@ -1,0 +1,91 @@
+"""Tiny random checkpoints made by transformers, and the same model in ours; for tests."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Work
+from ringkv.base.kv import KVChoice
+from ringkv.base.paths import cache_dir
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.staging import Staged
+
+SIZES = {
+    "vocab_size": 199,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def save(folder: Path, kind: str, **changes: Any) -> torch.nn.Module:
+    """Save a random model of `kind` ("Llama", "Qwen2" ...) to `folder` and return transformers' own instance."""
+    torch.manual_seed(7)
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval().float()
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases start out trivial, which would hide mistakes
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(folder)
+    return model
+
+
+def config(folder: Path, **changes: Any) -> EngineConfig:
+    """A small engine's configuration: three slots of 64 entries, chunks of 16, float32, eager."""
+    usual: dict[str, Any] = {
+        "model_dir": folder,
+        "kv": KVChoice("snapstream", budget=64, sinks=4, recent=16, window=8),
+        "slots": 3,
+        "capacity": 64,
+        "prompt_tokens": 256,
+        "chunk": 16,
+        "lanes": 1,
+        "dtype": "float32",
+        "device": "cpu",
+        "graphs": "off",
+        "threads": 2,
+        "cache_dir": cache_dir(),
+    }
+    return EngineConfig(**{**usual, **changes})
+
+
+def request(tokens: list[int], name: str = "r", kv: KVChoice | None = None, **sampling: Any) -> Request:
+    return Request(name, tuple(tokens), SamplingParams(**sampling), kv)
+
+
+def stage(engine: LocalEngine, asked: Request, lane: int = 0) -> Staged:
+    """Prefill a whole prompt, chunk by chunk."""
+    n, chunk = len(asked.tokens), engine.limits.chunk
+    for start in range(0, n, chunk):
+        staged = engine.prefill(Work(asked, lane, start, min(start + chunk, n)))
+    assert staged is not None
+    return staged
+
+
+def enter(engine: LocalEngine, asked: Request, slot: int = 0) -> None:
+    """Prefill, compress under the request's choice, insert."""
+    prefix = engine.compress(stage(engine, asked), asked.kv or engine.default_kv)
+    engine.insert(prefix, slot, asked)
+
+
+def decode(engine: LocalEngine, steps: int, slot: int = 0, forced: list[int] | None = None) -> tuple[list[int], torch.Tensor]:
+    """Decode some steps: the tokens of one slot, and the logits [steps, V] that each was drawn from."""
+    tokens, logits = [], []
+    for step in range(steps):
+        logits.append(engine._logits[slot].clone())
+        draw = engine.sample({slot: forced[step]} if forced else None)
+        token = draw.read()[slot].token
+        assert token is not None
+        tokens.append(token)
+        engine.forward()
+    return tokens, torch.stack(logits)

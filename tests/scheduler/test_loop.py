@@ -1,0 +1,223 @@
+from collections import defaultdict
+from random import Random
+
+import pytest
+import toy
+
+from ringkv.base.engine import Limits
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import Stats
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.loop import Loop
+
+RING = KVChoice("streaming")
+
+
+def request(name: str, *tokens: int, max_tokens: int = 5, kv: KVChoice | None = None, **sampling) -> Request:
+    return Request(name, tokens or (1, 2, 3), SamplingParams(max_tokens=max_tokens, **sampling), kv)
+
+
+def run(loop: Loop, *requests: Request) -> list[Event]:
+    """Submit all at once and serve them to the end."""
+    events = [event for one in requests for event in loop.submit(one)]
+    while not loop.idle:
+        events += loop.step()
+    return events
+
+
+def tokens(events: list[Event], name: str) -> list[int]:
+    return [event.token for event in events if isinstance(event, Token) and event.request_id == name]
+
+
+def ends(events: list[Event]) -> dict[str, Event]:
+    return {event.request_id: event for event in events if not isinstance(event, Token)}
+
+
+def test_an_answer_is_the_one_worked_out_by_hand():
+    events = run(Loop(toy.ToyEngine()), request("a", 50, 60, max_tokens=4))
+    # 110 mod 97, then each sum doubles: 13, 26, 52, 104 mod 97
+    assert tokens(events, "a") == [13, 26, 52, 7]
+
+
+def test_tokens_come_out_before_the_engine_feeds_them():
+    engine = toy.ToyEngine()
+    loop = Loop(engine)
+    loop.submit(request("a"))
+    loop.step()
+    assert tokens(loop.step(), "a") == [6]
+    assert "forward" not in engine.log
+
+
+def test_a_request_of_one_token_needs_no_forward_pass():
+    engine = toy.ToyEngine()
+    run(Loop(engine), request("a", max_tokens=1))
+    assert "forward" not in engine.log
+
+
+@pytest.mark.parametrize("verb", ["prefill", "compress", "insert"])
+def test_a_request_that_breaks_in_a_verb_fails_alone(verb):
+    events = run(Loop(toy.ToyEngine()), request("a"), request(verb), request("b"))
+    failed = ends(events)[verb]
+    assert (failed.kind, "ValueError: " + verb in failed.message) == ("RequestFailed", True)
+    assert "second line" not in failed.message
+    for name in "ab":
+        assert tokens(events, name) == toy.answer((1, 2, 3), 5)
+        assert ends(events)[name].reason == "length"
+
+
+def test_an_error_of_ours_keeps_its_class_and_sentence():
+    events = run(Loop(toy.ToyEngine()), request("a", kv=KVChoice("streaming", budget=3)), request("b"))
+    failed = ends(events)["a"]
+    assert (failed.kind, failed.param) == ("BudgetTooSmall", "kv_budget")
+    assert failed.message == "a budget of 3 leaves no ring; give it at least 5"
+    assert ends(events)["b"].reason == "length"
+
+
+def test_a_request_that_can_never_be_served_fails_at_once():
+    loop = Loop(toy.ToyEngine())
+    (failed,) = loop.submit(Request("a", (), SamplingParams()))
+    assert (failed.kind, failed.param) == ("EmptyPrompt", "prompt")
+    assert loop.idle
+
+
+def test_not_finite_logits_fail_one_request_after_its_tokens():
+    events = run(Loop(toy.ToyEngine()), request("nan"), request("b"))
+    assert tokens(events, "nan") == toy.answer((1, 2, 3), 2)
+    assert isinstance(ends(events)["nan"], Failed)
+    assert tokens(events, "b") == toy.answer((1, 2, 3), 5)
+
+
+def test_an_error_in_a_draw_that_all_share_is_raised():
+    loop = Loop(toy.ToyEngine())
+    loop.submit(request("fatal"))
+    loop.step()
+    with pytest.raises(ValueError, match="fatal is broken"):
+        loop.step()
+
+
+def test_an_id_in_use_is_refused_and_the_first_goes_on():
+    loop = Loop(toy.ToyEngine())
+    loop.submit(request("a"))
+    with pytest.raises(InvalidRequest):
+        loop.submit(request("a"))
+    assert tokens(run(loop), "a") == toy.answer((1, 2, 3), 5)
+
+
+def test_a_full_cache_ends_when_it_is_full_and_a_ring_goes_on():
+    prompt = (1,) * 60
+    full = request("full", *prompt, max_tokens=40, kv=KVChoice("full"))
+    ring = request("ring", *prompt, max_tokens=40, kv=RING)
+    ended = ends(run(Loop(toy.ToyEngine()), full, ring))
+    assert ended["full"].reason == "length"
+    assert ended["full"].usage.completion_tokens == 5
+    assert ended["full"].usage.kv.evicted == 0
+    assert ended["ring"].usage.completion_tokens == 40
+    assert ended["ring"].usage.kv.evicted == 60 + 39 - 64
+
+
+class Workload:
+    """A random world: shapes, requests with what must come of them, and when each is submitted and cancelled."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = Random(seed)
+        self.limits = toy.limits(
+            slots=dice.randint(1, 4),
+            lanes=dice.randint(1, 3),
+            chunk=dice.choice([1, 3, 8]),
+            capacity=dice.choice([16, 64]),
+            context=dice.choice([48, 4096]),
+        )
+        self.requests = [self._request(f"{dice.choice(['ok', 'ok', 'ok', 'nan', 'insert'])}{i}") for i in range(12)]
+        self.arrival = {one.id: dice.randint(0, 60) for one in self.requests}
+        self.cancel = {one.id: dice.randint(0, 90) for one in self.requests if dice.random() < 0.3}
+
+    def _request(self, name: str) -> Request:
+        dice = self.dice
+        most = dice.randint(1, 30)
+        sampling = SamplingParams(
+            max_tokens=most,
+            min_tokens=dice.randint(0, min(3, most)),
+            ignore_eos=dice.random() < 0.3,
+            stop_token_ids=tuple(dice.sample(range(toy.MODULUS), 1)),
+        )
+        prompt = tuple(dice.randrange(toy.MODULUS) for _ in range(dice.randint(1, 40)))
+        kv = dice.choice([None, KVChoice("full", budget=40), KVChoice("streaming", budget=16)])
+        return Request(name, prompt, sampling, kv, tuple(dice.sample(range(toy.MODULUS), 4)))
+
+    def run(self) -> tuple[toy.ToyEngine, list[Event], list[str]]:
+        """The engine with its log, all events, and ids in the order of submission."""
+        engine, events, order, step = toy.ToyEngine(self.limits), [], [], 0
+        loop = Loop(engine)
+        while step <= 90 or not loop.idle:
+            for one in self.requests:
+                if self.arrival[one.id] == step:
+                    order.append(one.id)
+                    events += loop.submit(one)
+            for name in (name for name, when in self.cancel.items() if when == step):
+                events += loop.cancel(name)
+            events += loop.step()
+            step += 1
+        assert loop.stats() == Stats(0, 0, 0, self.limits.slots)
+        assert not engine.slots
+        return engine, events, order
+
+
+def whole_answer(one: Request, limits: Limits) -> tuple[list[int], str]:
+    """All tokens of an undisturbed request and why it ends, by looking at the whole endless answer at once."""
+    sampling, prompt = one.sampling, len(one.tokens)
+    kv = one.kv or RING
+    bounds = [sampling.max_tokens, max(1, limits.context - prompt)]
+    if kv.policy == "full":
+        bounds.append(max(0, (kv.budget or limits.capacity) - prompt) + 1)
+    most = min(bounds)
+    stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else one.eos)}
+    endless = toy.answer(one.tokens, most)
+    stop = next((i for i, token in enumerate(endless) if token in stops and i >= sampling.min_tokens), None)
+    return (endless, "length") if stop is None else (endless[: stop + 1], "stop")
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_random_workload_is_answered_as_worked_out_by_hand(seed):
+    world = Workload(seed)
+    engine, events, order = world.run()
+
+    by_request = defaultdict(list)
+    for event in events:
+        by_request[event.request_id].append(event)
+    for one in world.requests:
+        *drawn, end = by_request[one.id]
+        assert all(isinstance(event, Token) for event in drawn)
+        whole, reason = whole_answer(one, world.limits)
+        got = [event.token for event in drawn]
+        assert got == whole[: len(got)]
+        match end:
+            case Failed(kind="RequestFailed"):
+                assert got == whole[:2] if one.id.startswith("nan") else one.id.startswith("insert")
+            case Finished(reason="abort"):
+                assert one.id in world.cancel
+            case Finished(reason=why):
+                assert (got, why) == (whole, reason)
+        if isinstance(end, Finished):
+            assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (len(one.tokens), len(got))
+
+    assert_first_come_first_served(engine, order)
+    assert_nobody_waits_for_two_chunks(engine)
+
+
+def assert_first_come_first_served(engine: toy.ToyEngine, order: list[str]) -> None:
+    """The order of first chunks is that of submission, less those who left before theirs."""
+    begun = [line.work.request.id for line in engine.log if isinstance(line, toy.Prefilled) and line.work.start == 0]
+    assert begun == [name for name in order if name in set(begun)]
+
+
+def assert_nobody_waits_for_two_chunks(engine: toy.ToyEngine) -> None:
+    chunks = 0  # while somebody ran, since the last draw
+    for line in engine.log:
+        if isinstance(line, toy.Prefilled):
+            chunks += line.stalls
+            assert chunks <= 1
+        elif line == "sample":
+            chunks = 0

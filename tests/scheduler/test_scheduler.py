@@ -1,0 +1,199 @@
+import pytest
+import toy
+
+from ringkv.base.engine import Sampled
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import Failed, Finished, Token
+from ringkv.base.failure import Failure
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import Stats
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.actions import Action, Decode, Idle, Prefill
+from ringkv.scheduler.scheduler import Scheduler
+
+RING = KVChoice("streaming")
+
+
+def scheduler(**shapes: int) -> Scheduler:
+    return Scheduler(toy.limits(**shapes), RING)
+
+
+def request(name: str, prompt: int = 5, max_tokens: int = 100) -> Request:
+    return Request(name, (1,) * prompt, SamplingParams(max_tokens=max_tokens))
+
+
+def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
+    """Report an action as done, every slot drawing `token`; the events."""
+    match action:
+        case Prefill(work, slot) if work.is_last:
+            it.inserted(work, slot, toy.layout(work.stop, RING, 64))
+        case Decode(owners):
+            return it.sampled(owners, [Sampled(token, None)] * len(owners)).events
+    return []
+
+
+def names(it: Scheduler, count: int) -> list[str]:
+    """Carry out `count` actions: P for a chunk, with whose it is; D, F, I."""
+    seen = []
+    for _ in range(count):
+        action = it.next()
+        carry_out(it, action)
+        seen.append(f"P{action.work.request.id}" if isinstance(action, Prefill) else type(action).__name__[0])
+    return seen
+
+
+def test_nothing_to_do_is_idle():
+    it = scheduler()
+    assert it.next() == Idle()
+    assert it.idle
+
+
+def test_requests_take_slots_in_the_order_they_came():
+    it = scheduler(slots=2)
+    for name in "cab":
+        it.submit(request(name))
+    assert names(it, 3) == ["Pc", "D", "F"]
+    assert names(it, 3) == ["Pa", "D", "F"]
+    assert it.stats() == Stats(waiting=1, prefilling=0, running=2, free_slots=0)
+    it.cancel("a")
+    assert it.next().work.request.id == "b"
+
+
+def test_a_slot_is_reserved_before_the_first_chunk():
+    it = scheduler(slots=1, lanes=2, chunk=2)
+    it.submit(request("a"))
+    it.submit(request("b"))
+    it.next()
+    assert it.stats() == Stats(waiting=1, prefilling=1, running=0, free_slots=0)
+
+
+def test_chunks_begin_at_multiples_of_the_chunk_and_cover_the_prompt():
+    it = scheduler(chunk=8)
+    it.submit(request("a", prompt=21))
+    works = [it.next().work for _ in range(3)]
+    assert [(work.start, work.stop) for work in works] == [(0, 8), (8, 16), (16, 21)]
+    assert [work.is_last for work in works] == [False, False, True]
+
+
+def test_chunks_follow_one_another_while_nobody_runs_and_take_turns_with_decoding_after():
+    it = scheduler(chunk=2)
+    it.submit(request("a", prompt=5))
+    assert names(it, 4) == ["Pa", "Pa", "Pa", "D"]
+    it.submit(request("b", prompt=5))
+    assert names(it, 9) == ["F", "Pb", "D", "F", "Pb", "D", "F", "Pb", "D"]
+
+
+def test_tokens_drawn_are_fed_before_a_prompt_is_inserted():
+    it = scheduler()
+    it.submit(request("a"))
+    assert names(it, 2) == ["Pa", "D"]
+    it.submit(request("b"))
+    assert names(it, 2) == ["F", "Pb"]
+
+
+def test_staged_prompts_take_turns_over_the_lanes():
+    it = scheduler(lanes=2, chunk=2)
+    it.submit(request("a", prompt=6))
+    it.submit(request("b", prompt=2))
+    assert names(it, 5) == ["Pa", "Pb", "D", "F", "Pa"]
+
+
+def test_the_last_token_needs_no_forward_pass():
+    it = scheduler()
+    it.submit(request("a", max_tokens=1))
+    assert names(it, 3) == ["Pa", "D", "I"]
+
+
+def test_a_token_comes_before_the_finish_it_causes_and_its_slot_is_freed():
+    it = scheduler()
+    it.submit(request("a", max_tokens=1))
+    carry_out(it, it.next())
+    outcome = it.sampled(it.next().owners, [Sampled(7, None), Sampled(0, None)])
+    assert [type(event) for event in outcome.events] == [Token, Finished]
+    assert outcome.events[0] == Token("a", 7)
+    assert outcome.freed == [0]
+    assert it.stats() == Stats(0, 0, 0, 2)
+
+
+@pytest.mark.parametrize("steps", range(7))
+def test_a_cancelled_request_ends_wherever_it_is_and_leaves_nothing(steps):
+    it = scheduler(chunk=2)
+    it.submit(request("a"))
+    names(it, steps)
+    (finished,) = it.cancel("a").events
+    drawn = max(0, (steps - 2) // 2)  # three chunks, then D, F, D
+    assert (finished.reason, finished.usage.prompt_tokens) == ("abort", 5)
+    assert finished.usage.completion_tokens == drawn
+    assert it.stats() == Stats(0, 0, 0, 2)
+    assert it.next() == Idle()
+
+
+def test_cancelling_twice_or_a_stranger_does_nothing():
+    it = scheduler()
+    it.submit(request("a"))
+    it.cancel("a")
+    assert it.cancel("a") == ([], [])
+    assert it.cancel("stranger") == ([], [])
+
+
+def test_a_draw_for_an_owner_who_left_meanwhile_is_dropped():
+    it = scheduler()
+    it.submit(request("a"))
+    carry_out(it, it.next())
+    owners = it.next().owners
+    it.cancel("a")
+    assert it.sampled(owners, [Sampled(1, None)] * 2) == ([], [])
+
+
+def test_nobody_is_fed_when_all_left_after_the_draw():
+    it = scheduler()
+    it.submit(request("a"))
+    names(it, 2)
+    it.cancel("a")
+    it.submit(request("b"))
+    assert names(it, 3) == ["Pb", "D", "F"]
+
+
+def test_logits_that_are_not_finite_fail_their_request_alone():
+    it = scheduler()
+    it.submit(request("a"))
+    it.submit(request("b"))
+    names(it, 4)
+    outcome = it.sampled(it.next().owners, [Sampled(None, None), Sampled(5, None)])
+    failed, token = outcome.events
+    assert (failed.request_id, failed.kind) == ("a", "RequestFailed")
+    assert token == Token("b", 5)
+    assert it.stats().running == 1
+
+
+def test_a_failed_prompt_gives_back_its_slot_and_lane():
+    it = scheduler(slots=1)
+    it.submit(request("a"))
+    it.submit(request("b"))
+    it.next()
+    assert it.failed("a", Failure("BadToken", "no", "prompt")).events == [Failed("a", "BadToken", "no", "prompt")]
+    assert it.next().work.request.id == "b"
+
+
+def test_an_id_in_use_is_refused_and_free_again_once_it_is_over():
+    it = scheduler()
+    it.submit(request("a"))
+    with pytest.raises(InvalidRequest, match="'a' is in use"):
+        it.submit(request("a"))
+    it.cancel("a")
+    it.submit(request("a"))
+    assert it.stats().waiting == 1
+
+
+def test_feeding_counts_as_seen_by_the_cache():
+    it = scheduler(chunk=64)
+    it.submit(request("a", prompt=64))
+    assert names(it, 4) == ["Pa", "D", "F", "D"]
+    (finished,) = it.cancel("a").events
+    assert finished.usage.completion_tokens == 2
+    assert finished.usage.kv.evicted == 1  # 64 + 1 fed, 64 entries
+    it.submit(request("b", prompt=64))
+    assert names(it, 3) == ["Pb", "D", "F"]
+    (finished,) = it.cancel("b").events
+    assert (finished.usage.completion_tokens, finished.usage.kv.evicted) == (1, 1)

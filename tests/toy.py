@@ -1,0 +1,189 @@
+"""ToyEngine: an engine whose tokens are worked out by hand; the next token is the sum of all before it, modulo 97.
+
+So token k of a prompt that sums to s is s * 2**k mod 97: each token fed doubles the sum. A wrong slot, a token fed
+twice or not at all, a chunk in the wrong place: each gives another answer.
+
+A request misbehaves as its id says: "nan..." draws nothing at its third token, "prefill...", "compress..." and
+"insert..." break in that verb, "fatal..." breaks the draw that all slots share.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Limits, Sampled, Work
+from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.request import Request
+
+MODULUS = 97
+SINKS = 4
+
+
+def limits(**changes: int) -> Limits:
+    shapes = {"slots": 2, "capacity": 64, "prompt_tokens": 512, "context": 4096, "chunk": 8, "lanes": 1}
+    shapes |= {"vocab": MODULUS, "entry_bytes": 10, "held_bytes": 0}
+    return Limits(**(shapes | changes))
+
+
+def config(**changes: Any) -> EngineConfig:
+    fields = {"model_dir": Path("toy"), "kv": KVChoice("streaming"), "slots": 4, "capacity": 64, "prompt_tokens": 512}
+    fields |= {"chunk": 8, "lanes": 1, "dtype": "float32", "device": "cpu", "graphs": "off", "threads": 1}
+    return EngineConfig(**(fields | {"cache_dir": Path("toy")} | changes))
+
+
+def answer(prompt: Sequence[int], count: int) -> list[int]:
+    """The first `count` tokens of the answer, in closed form."""
+    return [sum(prompt) * pow(2, k, MODULUS) % MODULUS for k in range(count)]
+
+
+def layout(n: int, choice: KVChoice, capacity: int) -> Layout:
+    """A full cache, or sinks and a ring."""
+    entries = choice.budget or capacity
+    if choice.policy == "full":
+        return Layout(n, n, 0, 0, protected=0, base=0, ring=entries, wraps=False)
+    held = min(n, entries)
+    return Layout(n, min(n, SINKS), 0, max(0, held - SINKS), SINKS, SINKS, entries - SINKS, wraps=True)
+
+
+class Staged(NamedTuple):
+    request: Request
+    tokens: list[int]
+
+
+class ToyPrefix(NamedTuple):
+    tokens: list[int]
+    layout: Layout
+
+
+class ToyStep(NamedTuple):
+    samples: list[Sampled]
+
+    def read(self) -> list[Sampled]:
+        return self.samples
+
+
+@dataclass
+class Slot:
+    request: Request
+    tokens: list[int]
+    drawn: int = 0
+
+
+class Prefilled(NamedTuple):
+    """A line of the log: a chunk, and whether a request was running meanwhile."""
+
+    work: Work
+    stalls: bool
+
+
+@dataclass
+class ToyEngine:
+    """Keeps a log of the verbs: Prefilled for a chunk, else the verb's name. Asserts what an engine may rely on."""
+
+    limits: Limits = field(default_factory=limits)
+    default_kv: KVChoice = KVChoice("streaming")  # noqa: RUF009 - frozen
+    seconds: float = 0.0  # that a forward pass takes
+
+    def __post_init__(self) -> None:
+        self.lanes: dict[int, Staged] = {}
+        self.slots: dict[int, Slot] = {}
+        self.drawn: dict[int, int] = {}
+        self.log: list[Prefilled | str] = []
+
+    def admit(self, request: Request) -> None:
+        if not request.tokens:
+            raise EmptyPrompt("the prompt is empty; give it at least one token")
+        if len(request.tokens) > self.limits.prompt_tokens:
+            raise PromptTooLong(f"prompt has {len(request.tokens)} tokens, toy takes {self.limits.prompt_tokens}")
+
+    def prefill(self, work: Work) -> Staged | None:
+        self._break("prefill", work.request)
+        self.log.append(Prefilled(work, stalls=bool(self.slots)))
+        if work.start == 0:
+            self.lanes[work.lane] = Staged(work.request, [])
+        staged = self.lanes[work.lane]
+        assert staged.request is work.request, "a lane was taken before its prompt was done"
+        assert len(staged.tokens) == work.start, "a chunk was skipped or repeated"
+        assert work.start % self.limits.chunk == 0
+        assert 0 < work.stop - work.start <= self.limits.chunk
+        staged.tokens.extend(work.request.tokens[work.start : work.stop])
+        return staged if work.is_last else None
+
+    def compress(self, staged: Staged, choice: KVChoice) -> ToyPrefix:
+        self._break("compress", staged.request)
+        if choice.budget is not None and choice.budget <= SINKS:
+            raise BudgetTooSmall(f"a budget of {choice.budget} leaves no ring; give it at least {SINKS + 1}")
+        return ToyPrefix(staged.tokens, layout(len(staged.tokens), choice, self.limits.capacity))
+
+    def insert(self, prefix: ToyPrefix, slot: int, request: Request) -> None:
+        self._break("insert", request)
+        assert slot not in self.slots, "a slot was given away twice"
+        assert not self.drawn, "tokens drawn before were not fed"
+        assert 0 <= slot < self.limits.slots
+        self.slots[slot] = Slot(request, list(prefix.tokens))
+
+    def sample(self, forced: Mapping[int, int] | None = None) -> ToyStep:
+        assert not self.drawn, "tokens drawn before were not fed"
+        self.log.append("sample")
+        return ToyStep([self._draw(slot) for slot in range(self.limits.slots)])
+
+    def forward(self) -> None:
+        assert self.drawn, "there is nothing to feed"
+        time.sleep(self.seconds)
+        self.log.append("forward")
+        for slot, token in self.drawn.items():
+            self.slots[slot].tokens.append(token)
+        self.drawn.clear()
+
+    def release(self, slot: int) -> None:
+        self.slots.pop(slot, None)
+        self.drawn.pop(slot, None)
+
+    def _draw(self, index: int) -> Sampled:
+        slot = self.slots.get(index)
+        if slot is None:
+            return Sampled(13, None)  # garbage
+        self._break("fatal", slot.request)
+        slot.drawn += 1
+        if slot.request.id.startswith("nan") and slot.drawn == 3:
+            return Sampled(None, None)
+        self.drawn[index] = sum(slot.tokens) % MODULUS
+        return Sampled(self.drawn[index], None)
+
+    def _break(self, verb: str, request: Request) -> None:
+        if request.id.startswith(verb):
+            raise ValueError(f"{verb} is broken\nsecond line")
+
+
+Report = Callable[[str, int, int], None]
+
+
+def build(config: EngineConfig, progress: Report) -> ToyEngine:
+    progress("toy graphs", 1, 2)
+    progress("toy graphs", 2, 2)
+    shapes = ("slots", "capacity", "prompt_tokens", "chunk", "lanes")
+    return ToyEngine(limits(**{name: getattr(config, name) for name in shapes}), config.kv)
+
+
+def build_slow(config: EngineConfig, progress: Report) -> ToyEngine:
+    engine = build(config, progress)
+    engine.seconds = 0.005
+    return engine
+
+
+def build_too_big(config: EngineConfig, progress: Report) -> ToyEngine:
+    raise DoesNotFit("4 slots need 9 GB, this machine has 8; ask for 3 slots")
+
+
+def build_with_a_bug(config: EngineConfig, progress: Report) -> ToyEngine:
+    raise KeyError("model.norm.weight")
+
+
+def build_forever(config: EngineConfig, progress: Report) -> ToyEngine:
+    progress("compiling", 0, 1)
+    time.sleep(600)
+    raise AssertionError
