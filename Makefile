@@ -27,7 +27,7 @@ check: dev
 	@echo "mypy: types"
 	@$(BIN)/mypy
 	@echo "import-linter: who may import whom"
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 dev:
 	@$(PYTHON) scripts/install.py dev

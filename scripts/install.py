@@ -6,6 +6,7 @@ interrupt and to run again: the stamp of what was installed is written last, and
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,7 +88,9 @@ def install(target):
 
 def show(words):
     if words[:1] == ["Collecting"]:
-        print("  {}".format(words[1].split("=")[0].split(">")[0].split("<")[0].split(";")[0]), flush=True)
+        print("  " + re.split("[=<>!~;]", words[1])[0], flush=True)
+    elif words[:1] == ["Processing"] and words[1].endswith(".whl"):
+        print("  " + os.path.basename(words[1]).split("-")[0], flush=True)
     elif words[:2] == ["Installing", "collected"]:
         print(f"  unpacking {len(words) - 3} packages", flush=True)
 

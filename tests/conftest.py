@@ -34,8 +34,8 @@ def tmp_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def test_data() -> Path:
-    """The folder of real texts: `$RINGKV_TEST_DATA`, else `shared/data` beside the repository."""
+def texts() -> Path:
+    """The folder of real texts and traces: `$RINGKV_TEST_DATA`, else `shared/data` beside the repository."""
     folder = Path(os.environ.get("RINGKV_TEST_DATA") or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no test data at {folder}; RINGKV_TEST_DATA names another folder")
@@ -43,9 +43,9 @@ def test_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def wikitext(test_data: Path) -> Path:
+def wikitext(texts: Path) -> Path:
     """WikiText-2's test split, as one text file."""
-    path = test_data / "text" / "wikitext-2_test.txt"
+    path = texts / "text" / "wikitext-2_test.txt"
     if not path.is_file():
         pytest.skip(f"no WikiText-2 at {path}")
     return path
@@ -54,10 +54,10 @@ def wikitext(test_data: Path) -> Path:
 @pytest.fixture(scope="session")
 def smollm2_dir() -> Path:
     """SmolLM2-135M-Instruct in Hugging Face layout, fetched the first time that a test asks for it."""
-    from ringkv.base.errors import RingKVError
+    from ringkv.base.errors import PullFailed
     from ringkv.residency.locate import locate
 
     try:
         return locate("smollm2")
-    except (RingKVError, OSError) as error:
+    except PullFailed as error:
         pytest.skip(f"SmolLM2 could not be fetched: {error}")

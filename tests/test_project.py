@@ -67,7 +67,9 @@ def test_every_folder_of_the_package_is_a_package() -> None:
 
 def modules_after(statement: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after a statement."""
-    code = f"import json, sys\n{statement}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    code = (
+        f"import json, sys\n{statement}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     return set(json.loads(done.stdout.splitlines()[-1]))
 

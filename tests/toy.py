@@ -8,7 +8,7 @@ A request misbehaves as its id says: "nan..." draws nothing at its third token, 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits, Sampled, Work
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 
 MODULUS = 97
@@ -159,31 +160,33 @@ class ToyEngine:
             raise ValueError(f"{verb} is broken\nsecond line")
 
 
-Report = Callable[[str, int, int], None]
-
-
-def build(config: EngineConfig, progress: Report) -> ToyEngine:
-    progress("toy graphs", 1, 2)
-    progress("toy graphs", 2, 2)
+def build(config: EngineConfig, tell: Progress) -> ToyEngine:
+    tell(1, 2, "toy graphs")
+    tell(2, 2, "toy graphs")
     shapes = ("slots", "capacity", "prompt_tokens", "chunk", "lanes")
     return ToyEngine(limits(**{name: getattr(config, name) for name in shapes}), config.kv)
 
 
-def build_slow(config: EngineConfig, progress: Report) -> ToyEngine:
-    engine = build(config, progress)
+def build_slow(config: EngineConfig, tell: Progress) -> ToyEngine:
+    engine = build(config, tell)
     engine.seconds = 0.005
     return engine
 
 
-def build_too_big(config: EngineConfig, progress: Report) -> ToyEngine:
+def build_too_big(config: EngineConfig, tell: Progress) -> ToyEngine:
     raise DoesNotFit("4 slots need 9 GB, this machine has 8; ask for 3 slots")
 
 
-def build_with_a_bug(config: EngineConfig, progress: Report) -> ToyEngine:
+def build_with_a_bug(config: EngineConfig, tell: Progress) -> ToyEngine:
     raise KeyError("model.norm.weight")
 
 
-def build_forever(config: EngineConfig, progress: Report) -> ToyEngine:
-    progress("compiling", 0, 1)
+def build_forever(config: EngineConfig, tell: Progress) -> ToyEngine:
+    tell(0, 1, "compiling")
     time.sleep(600)
+    raise AssertionError
+
+
+def build_in_tongues(config: EngineConfig, tell: Progress) -> ToyEngine:
+    tell("words", "where", "numbers belong")  # type: ignore[arg-type]
     raise AssertionError

@@ -12,7 +12,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from ringkv.llm import LLM as LLM
+    from ringkv.llm.llm import LLM as LLM
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "KVChoice", "SamplingParams"]
@@ -20,7 +20,7 @@ __all__ = ["LLM", "KVChoice", "SamplingParams"]
 
 def __getattr__(name: str) -> Any:
     if name == "LLM":
-        from ringkv.llm import LLM
+        from ringkv.llm.llm import LLM
 
         return LLM
     raise AttributeError(f"module 'ringkv' has no attribute {name!r}")

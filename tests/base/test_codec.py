@@ -14,7 +14,7 @@ from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdow
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 
-SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), seed=None, logprobs=2)
+SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), logprobs=2)
 REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
 USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))
 LOGPROB = TokenLogprob(-0.25, ((5, -0.25), (6, -math.inf)))
@@ -24,13 +24,14 @@ MESSAGES = [
     Submit(replace(REQUEST, kv=None, eos=())),
     Cancel("r-1"),
     Shutdown(),
-    Progress("compiling decode", 2, 7),
+    Progress(2, 7, "compiling decode"),
     Ready(Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 10**12), KVChoice(budget=1792, domain="candidates")),
-    Events((Token("r-1", 5, LOGPROB), Token("r-2", 9)), (Finished("r-1", "length", USAGE),), (Failed("r-3", "BadToken", "no", "prompt"),)),
+    Events(tokens=(Token("r-1", 5, LOGPROB), Token("r-2", 9))),
+    Events(finished=(Finished("r-1", "length", USAGE),), failed=(Failed("r-3", "BadToken", "no", "prompt"),)),
     Events(),
     Stats(1, 2, 3, 4),
     Fatal("DoesNotFit", "needs 9 GB"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

@@ -23,9 +23,11 @@ def request(name: str, *tokens: int, max_tokens: int = 5, kv: KVChoice | None = 
 def run(loop: Loop, *requests: Request) -> list[Event]:
     """Submit all at once and serve them to the end."""
     events = [event for one in requests for event in loop.submit(one)]
-    while not loop.idle:
+    for _ in range(10_000):
         events += loop.step()
-    return events
+        if loop.idle:
+            return events
+    raise AssertionError("the loop is stuck")
 
 
 def tokens(events: list[Event], name: str) -> list[int]:
@@ -160,6 +162,7 @@ class Workload:
                 events += loop.cancel(name)
             events += loop.step()
             step += 1
+            assert step < 10_000, "the loop is stuck"
         assert loop.stats() == Stats(0, 0, 0, self.limits.slots)
         assert not engine.slots
         return engine, events, order

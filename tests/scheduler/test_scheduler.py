@@ -143,6 +143,9 @@ def test_a_draw_for_an_owner_who_left_meanwhile_is_dropped():
     carry_out(it, it.next())
     owners = it.next().owners
     it.cancel("a")
+    it.submit(request("b"))
+    carry_out(it, it.next())
+    assert it.next().owners == ("b", None)
     assert it.sampled(owners, [Sampled(1, None)] * 2) == ([], [])
 
 

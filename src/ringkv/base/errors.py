@@ -8,6 +8,7 @@
     │   ├── BadToken            a token id outside the vocabulary
     │   └── Unsupported         a field or value that ringkv does not implement
     ├── UnknownModel            no such catalogue name, file, directory or hub id (HTTP 404)
+    ├── PullFailed              a model could not be fetched, for want of network or disk
     ├── BadWeights              a checkpoint that is truncated, corrupt or incomplete
     ├── UnsupportedModel        an architecture or setting that ringkv does not implement
     ├── DoesNotFit              the slots asked for do not fit in memory
@@ -53,6 +54,10 @@ class Unsupported(InvalidRequest):
 
 
 class UnknownModel(RingKVError):
+    pass
+
+
+class PullFailed(RingKVError):
     pass
 
 

@@ -30,11 +30,11 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far building the engine is: `done` of `total` in whatever unit `text` names."""
+    """How far building the engine is; the arguments of a `base.progress.Progress`."""
 
-    text: str
     done: int
     total: int
+    what: str
 
 
 @dataclass(frozen=True)

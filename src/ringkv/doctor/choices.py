@@ -20,7 +20,7 @@ class Choice:
 def choices(facts: TorchFacts | None, instructions: Sequence[str], usable: int) -> tuple[Choice, ...]:
     if facts is None:
         return (Choice("engine", "none", "torch is not installed or does not load", "pip install ringkv again"),)
-    return (_device(facts), _graphs(), _dtype(instructions), _threads(usable))
+    return (_device(facts), _graphs(), _kernels(), _dtype(instructions), _threads(usable))
 
 
 def _device(facts: TorchFacts) -> Choice:
@@ -38,6 +38,13 @@ def _graphs() -> Choice:
         compiler = find_compiler()
         return Choice("graphs", "compiled", f"{compiler.path if compiler else 'a compiler'} and Python.h are there")
     return Choice("graphs", "off", "the same functions run eagerly, more slowly", missing)
+
+
+def _kernels() -> Choice:
+    """Their remedy is that of the graphs: the same compiler."""
+    if compiler := find_compiler():
+        return Choice("kernels", "C++", f"{compiler.path} builds them for this CPU, once")
+    return Choice("kernels", "torch", "without a compiler torch's own operations answer, more slowly")
 
 
 def _dtype(instructions: Sequence[str]) -> Choice:

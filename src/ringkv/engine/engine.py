@@ -126,13 +126,13 @@ class LocalEngine:
             raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}")
         if bad := next((t for t in request.sampling.logit_bias if not 0 <= t < limits.vocab), None):
             raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", "logit_bias")
-        if choice.window > self._config.kv.window:
+        plan = layout(choice, n, limits.capacity)
+        if plan.picked and choice.window > self._config.kv.window:
             raise InvalidRequest(
                 f"kv_window {choice.window} is over the {self._config.kv.window} queries kept; "
                 "ask for less, or start with a larger --kv-window",
                 "kv_window",
             )
-        layout(choice, n, limits.capacity)
 
     @torch.inference_mode()
     def prefill(self, work: Work) -> Staged | None:

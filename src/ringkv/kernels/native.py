@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
+from functools import cache as once
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils import cpp_extension
 SOURCES = Path(__file__).parent / "cpu"
 
 
+@once
 def load(compiler: str, cache: Path) -> Path:
     """Build the operators if they are not in `cache`, load them, and return the shared library's path.
 

@@ -51,6 +51,10 @@ class Footprint:
     def fixed(self) -> int:
         return self.weights + self.staging + self.reserve
 
+    def held(self, slots: int) -> int:
+        """Cache memory: never grows while serving."""
+        return self.staging + slots * self.slot
+
     def total(self, slots: int) -> int:
         return self.fixed + slots * self.slot
 

@@ -12,7 +12,7 @@ from ringkv.base.paths import cache_dir
 from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
-from ringkv.plan.footprint import Footprint, token_bytes, weight_bytes
+from ringkv.plan.footprint import Footprint, item_bytes, token_bytes, weight_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.shapes import Shape
 from ringkv.plan.units import show_bytes
@@ -49,15 +49,16 @@ def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> Eng
 
 
 def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    """What the engine will take, in bytes."""
+    """What the engine will take, in bytes. The reserve has room for one compressed prompt on its way to its slot."""
     shape = Shape.of(config, engine.model_dir.name)
     token = token_bytes(shape, engine.dtype)
+    queries = config.num_layers * config.num_heads * engine.kv.window * config.head_dim * item_bytes(engine.dtype)
     return Footprint(
         entries=engine.capacity,
         token=token,
         weights=weight_bytes(shape, engine.dtype),
-        staging=engine.lanes * engine.prompt_tokens * token,
-        reserve=RESERVE,
+        staging=engine.lanes * (engine.prompt_tokens * token + queries),
+        reserve=RESERVE + engine.capacity * token,
     )
 
 

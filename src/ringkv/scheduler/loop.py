@@ -37,6 +37,10 @@ class Loop:
     def stats(self) -> Stats:
         return self._scheduler.stats()
 
+    def prefilled(self, request_id: str) -> int:
+        """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
+        return self._scheduler.prefilled(request_id)
+
     def submit(self, request: Request) -> list[Event]:
         """Queue a request, or say why it fails. Raises `InvalidRequest` for an id in use: no event could name it."""
         self._scheduler.submit(request)

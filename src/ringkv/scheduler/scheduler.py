@@ -53,6 +53,11 @@ class Scheduler:
     def stats(self) -> Stats:
         return Stats(len(self._waiting), len(self._staged), len(self._running), len(self._free_slots))
 
+    def prefilled(self, request_id: str) -> int:
+        """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
+        job = self._jobs.get(request_id)
+        return job.prefilled if job else 0
+
     def submit(self, request: Request) -> None:
         """Raises `InvalidRequest` when a request of this id is still being served."""
         if request.id in self._jobs:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from ringkv.base.request import Request
 from ringkv.server.disconnect import until_disconnected
 from ringkv.server.generation import Piece, generate, merge
+from ringkv.server.middleware import ARRIVED
 from ringkv.server.schemas import GenerationBody, StreamOptions
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream
@@ -44,7 +45,7 @@ async def answer(
     serving: Serving, http: HTTPRequest, body: GenerationBody, requests: Sequence[Request], form: Form
 ) -> Response:
     """Run all requests together, one choice each."""
-    pieces = merge([_generate(serving, request, form) for request in requests])
+    pieces = merge([_generate(serving, http, request, form) for request in requests])
     tally = Tally(sum(len(request.tokens) for request in requests[:: body.n or 1]))
     if body.stream:
         return EventStream(chunks(pieces, form, tally, body.stream_options or StreamOptions()))
@@ -52,10 +53,10 @@ async def answer(
     return JSONResponse(await until_disconnected(http.receive, work))
 
 
-def _generate(serving: Serving, request: Request, form: Form) -> AsyncGenerator[Piece, None]:
+def _generate(serving: Serving, http: HTTPRequest, request: Request, form: Form) -> AsyncGenerator[Piece, None]:
     detokenizer = serving.tokenizer.detokenizer(continues=form.continues)
     transcript = Transcript(detokenizer, request.sampling.stop)
-    return generate(serving.engine, request, transcript, serving.metrics.meter())
+    return generate(serving.engine, request, transcript, serving.metrics.meter(http.scope[ARRIVED]))
 
 
 async def whole(pieces: Pieces, form: Form, tally: Tally, count: int) -> JSON:

@@ -41,6 +41,7 @@ async def generate(
 ) -> AsyncGenerator[Piece, None]:
     """One request's pieces; closing this early cancels the request. Raises what the engine reports as an error."""
     meter.submitted(len(request.tokens))
+    most = min(request.sampling.max_tokens, engine.limits.context - len(request.tokens))
     last: Piece | None = None  # a token that ends the answer waits for its Finished, to be sent with it
     count, stopped = 0, False
     async with aclosing(engine.submit(request)) as events:
@@ -54,32 +55,28 @@ async def generate(
                     return
                 case Token() if not stopped:  # else it was in flight when we cancelled
                     meter.token()
-                    piece = _piece(event, request, transcript, count)
                     count += 1
+                    piece = _piece(event, request, transcript, count)
                     stopped = transcript.stopped
                     if stopped:
                         engine.cancel(request.id)
-                    if stopped or ends(request, event.token, count):
+                    if stopped or count >= most or is_stop_token(request, event.token, count):
                         last = piece
                     else:
                         yield piece
 
 
-def ends(request: Request, token: int, count: int) -> bool:
-    """Whether a request surely ends with this token, its `count`-th."""
-    return count >= request.sampling.max_tokens or is_stop_token(request, token)
-
-
-def is_stop_token(request: Request, token: int) -> bool:
-    # min_tokens needs no look: until then, these tokens are masked and cannot be drawn.
+def is_stop_token(request: Request, token: int, count: int) -> bool:
+    """Whether the engine ends the request at this token, its `count`-th; such a token has no text."""
     sampling = request.sampling
-    return token in sampling.stop_token_ids or (token in request.eos and not sampling.ignore_eos)
+    stops = token in sampling.stop_token_ids or (token in request.eos and not sampling.ignore_eos)
+    return stops and count > sampling.min_tokens
 
 
 def _piece(event: Token, request: Request, transcript: Transcript, count: int) -> Piece:
     offset = transcript.length
-    text = "" if is_stop_token(request, event.token) else transcript.push(event.token)
-    return Piece(event.token, text, offset, count == 0, event.logprob)
+    text = "" if is_stop_token(request, event.token, count) else transcript.push(event.token)
+    return Piece(event.token, text, offset, count == 1, event.logprob)
 
 
 def _finished(last: Piece | None, event: Finished, transcript: Transcript, count: int) -> Piece:

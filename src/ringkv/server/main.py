@@ -10,11 +10,12 @@ import uvicorn
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.base.progress import Progress
 from ringkv.server.app import make_app
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
-from ringkv.worker.client import EngineClient, OnProgress
+from ringkv.worker.client import EngineClient
 from ringkv.worker.process import BUILDER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -27,7 +28,7 @@ def run(
     names: Sequence[str],
     host: str = "127.0.0.1",
     port: int = 8000,
-    on_progress: OnProgress | None = None,
+    on_progress: Progress | None = None,
     say: Callable[[str], None] = print,
     builder: str = BUILDER,
 ) -> None:
@@ -46,7 +47,7 @@ async def _serve(
     config: EngineConfig,
     names: Sequence[str],
     listener: socket.socket,
-    on_progress: OnProgress | None,
+    on_progress: Progress | None,
     say: Callable[[str], None],
     builder: str,
 ) -> None:

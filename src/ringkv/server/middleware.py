@@ -1,11 +1,13 @@
 """What every HTTP answer gets: a request id to quote in a report, and a count in the metrics."""
 
+from time import perf_counter
 from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringkv.server.metrics import Metrics
 
+ARRIVED = "ringkv.arrived"  # in the scope: when the request came, by `perf_counter`
 HEADER = b"x-request-id"
 ENDPOINTS = {
     "/health",
@@ -26,6 +28,7 @@ class Observe:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        scope[ARRIVED] = perf_counter()
         status = NOT_ANSWERED
         tag = (HEADER, dict(scope["headers"]).get(HEADER) or uuid4().hex.encode())
 

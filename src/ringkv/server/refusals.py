@@ -3,6 +3,7 @@
 Silence would be a wrong answer, so each is refused by name unless it holds a value that asks for nothing.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,8 +51,8 @@ def refuse_unsupported(body: GenerationBody) -> None:
     for field, harmless in HARMLESS.items():
         value = sent.get(field)
         if value is not None and value not in harmless:
-            only = f" other than {' or '.join(map(repr, harmless))}" if harmless else ""
-            raise Unsupported(f"{field}{only} is not supported; leave it out", field)
+            but = f", except as {' or '.join(map(json.dumps, harmless))}" if harmless else ""
+            raise Unsupported(f"{field} is not supported{but}; leave it out", field)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise Unsupported(f"best_of is {body.best_of}; choosing among more answers than n is not supported", "best_of")
 

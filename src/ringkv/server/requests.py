@@ -40,7 +40,7 @@ def build_requests(
     """One request per prompt and per `n`, in the order of the answer's choices: prompt by prompt."""
     limits = serving.engine.limits
     for prompt in prompts:
-        check_prompt(prompt, limits)
+        check_prompt(prompt, limits, body.prompt_field)
     for field in ("logit_bias", "stop_token_ids"):
         check_tokens(getattr(body, field) or (), limits.vocab, field)
     kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
@@ -66,14 +66,14 @@ def sampling_params(body: GenerationBody, max_tokens: int, logprobs: int | None,
     )
 
 
-def check_prompt(tokens: Sequence[int], limits: Limits) -> None:
+def check_prompt(tokens: Sequence[int], limits: Limits, field: str = "prompt") -> None:
     """Raise what the engine would, before anything crosses to it."""
     longest = min(limits.prompt_tokens, limits.context - 1)
     if not tokens:
-        raise EmptyPrompt("the prompt is empty; send at least one token")
+        raise EmptyPrompt("the prompt is empty; send at least one token", field)
     if len(tokens) > longest:
-        raise PromptTooLong(f"prompt has {len(tokens)} tokens, this server takes {longest}; shorten it")
-    check_tokens(tokens, limits.vocab, "prompt")
+        raise PromptTooLong(f"prompt has {len(tokens)} tokens, this server takes {longest}; shorten it", field)
+    check_tokens(tokens, limits.vocab, field)
 
 
 def check_tokens(tokens: Iterable[int], vocab: int, field: str) -> None:

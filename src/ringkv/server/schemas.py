@@ -1,6 +1,6 @@
 """What clients may send. Every field may be null; unknown fields are kept aside for `refusals` and then ignored."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
@@ -40,6 +40,7 @@ class GenerationBody(BaseModel):
     """The fields that completions and chat completions share."""
 
     model_config = ConfigDict(extra="allow")
+    prompt_field: ClassVar[str]
 
     model: str | None = None
     stream: bool | None = None
@@ -68,12 +69,16 @@ class GenerationBody(BaseModel):
 
 
 class CompletionBody(GenerationBody):
+    prompt_field = "prompt"
+
     prompt: Annotated[Prompts, PlainValidator(as_prompts)]
     logprobs: int | None = None
     add_special_tokens: bool | None = None
 
 
 class ChatBody(GenerationBody):
+    prompt_field = "messages"
+
     messages: Annotated[list[Turn], Field(min_length=1)]
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: int | None = None

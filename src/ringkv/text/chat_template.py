@@ -53,10 +53,10 @@ class ChatTemplate:
         A message's content is a string or a list of {"type": "text", "text": ...}, joined by line breaks.
         Raises InvalidRequest when the template refuses the messages.
         """
-        known = self._special | dict(variables or {})
-        known |= {"messages": [_plain(message, n) for n, message in enumerate(messages)], "tools": tools}
+        known = {**self._special, "documents": None, "add_generation_prompt": add_generation_prompt}
+        asked = {"messages": [_plain(message, n) for n, message in enumerate(messages)], "tools": tools}
         try:
-            return self._for(tools).render(**known, documents=None, add_generation_prompt=add_generation_prompt)
+            return self._for(tools).render(known | dict(variables or {}) | asked)
         except TemplateError as error:
             raise InvalidRequest(f"the chat template refuses these messages: {error}", "messages") from error
         except Exception as error:  # a template is a program: None + str, a missing key, an empty list

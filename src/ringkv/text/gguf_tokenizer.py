@@ -13,7 +13,7 @@ from ringkv.text.gguf_byte_level import byte_level
 from ringkv.text.gguf_metadata import read_metadata
 from ringkv.text.gguf_sentencepiece import sentencepiece
 from ringkv.text.gguf_vocabulary import Vocabulary
-from ringkv.text.tokenizer import surround
+from ringkv.text.tokenizer import load_inner, surround
 
 BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {"gpt2": byte_level, "llama": sentencepiece}
 
@@ -59,15 +59,15 @@ def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def _copy_beside(gguf_path: Path, out_dir: Path, vocabulary: Vocabulary) -> None:
-    for name in BESIDE:
-        if (gguf_path.parent / name).is_file():
-            shutil.copyfile(gguf_path.parent / name, out_dir / name)
-    last = max(tokenizers.Tokenizer.from_file(str(out_dir / "tokenizer.json")).get_vocab().values(), default=-1)
+    last = max(load_inner(gguf_path.parent).get_vocab().values(), default=-1)
     if last >= len(vocabulary.tokens):
         raise BadWeights(
             f"{gguf_path.parent / 'tokenizer.json'} goes up to token {last}, {gguf_path.name} has "
             f"{len(vocabulary.tokens)}; it is another model's, move it away"
         )
+    for name in BESIDE:
+        if (gguf_path.parent / name).is_file():
+            shutil.copyfile(gguf_path.parent / name, out_dir / name)
 
 
 def _config(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import tokenizers
 from ringkv.base.errors import UnsupportedModel
 
 EACH_BYTE = "ringkv.each_byte"
+_LARGEST_ID = 2**32 - 1  # tokenizers keeps ids in 32 bits
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -48,8 +49,10 @@ class Pieces:
     def __getitem__(self, id: int) -> bytes:
         """Return the bytes of token `id`; none for an id outside the vocabulary."""
         if id not in self._known:
-            token = self.token(id)
-            self._known[id] = b"" if token is None else self.spell(token)
+            token = self.token(id) if 0 <= id <= _LARGEST_ID else None
+            if token is None:
+                return b""
+            self._known[id] = self.spell(token)
         return self._known[id]
 
     @classmethod

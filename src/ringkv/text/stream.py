@@ -7,11 +7,15 @@ from ringkv.text.stop import StopStrings
 
 
 class TextStream:
-    """A detokenizer followed by stop strings; `stopped` is the stop string met, None before."""
+    """A detokenizer followed by stop strings.
+
+    stopped: the stop string met, None before. length: characters the tokens so far stand for, shown or held back.
+    """
 
     def __init__(self, detokenizer: Detokenizer, stops: Sequence[str] = ()) -> None:
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
+        self.length = 0
 
     @property
     def stopped(self) -> str | None:
@@ -19,8 +23,12 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """Return the text that may be shown now that `token` came."""
-        return self._stops.push(self._detokenizer.push(token))
+        return self._show(self._detokenizer.push(token))
 
     def finish(self) -> str:
         """Return the rest; nothing when a stop string ended the text."""
-        return self._stops.push(self._detokenizer.finish()) + self._stops.finish()
+        return self._show(self._detokenizer.finish()) + self._stops.finish()
+
+    def _show(self, text: str) -> str:
+        self.length += len(text)
+        return self._stops.push(text)

@@ -42,7 +42,7 @@ class Tokenizer:
         Raises BadWeights for a missing or unreadable file, UnsupportedModel for a tokenizer of another kind.
         """
         directory = Path(directory)
-        inner = _load(directory)
+        inner = load_inner(directory)
         bos = bos_id(directory, inner.token_to_id)
         _follow_config(inner, read_json(directory / "tokenizer_config.json"), special_tokens(directory))
         return cls(inner, str(directory / "tokenizer.json"), bos, eos_ids(directory, inner.token_to_id))
@@ -80,7 +80,8 @@ class Tokenizer:
         return self.pieces[id].decode("utf-8", errors="replace")
 
 
-def _load(directory: Path) -> tokenizers.Tokenizer:
+def load_inner(directory: Path) -> tokenizers.Tokenizer:
+    """Return tokenizer.json of `directory` as the `tokenizers` library reads it. Raises as `from_directory`."""
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise _missing(directory)

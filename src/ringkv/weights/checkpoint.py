@@ -97,11 +97,15 @@ def _open_shards(directory: Path) -> dict[str, Any]:
     shard_of = _read_index(directory / INDEX)
     names = sorted(set(shard_of.values()))
     if absent := [name for name in names if Path(name).name != name or not (directory / name).is_file()]:
-        raise BadWeights(f"{len(absent)} of {len(names)} shards are missing in {directory}: {_some(absent)}; fetch them")
+        raise BadWeights(
+            f"{len(absent)} of {len(names)} shards are missing in {directory}: {_some(absent)}; fetch them"
+        )
     files = {name: _open(directory / name) for name in names}
     held = {name: set(file.keys()) for name, file in files.items()}
     if lost := [tensor for tensor, shard in shard_of.items() if tensor not in held[shard]]:
-        raise BadWeights(f"{INDEX} names {len(lost)} tensors that its shards do not hold: {_some(lost)}; fetch it again")
+        raise BadWeights(
+            f"{INDEX} names {len(lost)} tensors that its shards do not hold: {_some(lost)}; fetch it again"
+        )
     return {tensor: files[shard] for tensor, shard in shard_of.items()}
 
 

@@ -1,4 +1,4 @@
-"""GGUF metadata to the config.json and generation_config.json that its model would have in Hugging Face layout.
+"""GGUF metadata to the config.json that its model would have in Hugging Face layout.
 
 Rotary scaling is stored in three ways: as metadata (linear, YaRN), or, for Llama 3.1 and later, only as the tensor of
 divisors that its parameters give, from which the parameters are found again.
@@ -19,9 +19,6 @@ ARCHITECTURES = {  # general.architecture -> architecture, model_type
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),
 }
 ROPE_DIVISORS = "rope_freqs.weight"
-# Control tokens that end an answer whatever the metadata says; many files name only one of those that their model uses.
-ENDINGS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
-CONTROL = 3  # token type
 
 
 def config_json(gguf: GGUF) -> dict[str, Any]:
@@ -59,18 +56,6 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         "bos_token_id": gguf.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": gguf.get("tokenizer.ggml.eos_token_id"),
         "torch_dtype": "bfloat16",
-    }
-
-
-def generation_json(gguf: GGUF) -> dict[str, Any]:
-    """What generation_config.json should say: every token that ends an answer, the metadata's first."""
-    named = [gguf.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
-    tokens, types = gguf.get("tokenizer.ggml.tokens", []), gguf.get("tokenizer.ggml.token_type", [])
-    by_text = {text: id for id, (text, type) in enumerate(zip(tokens, types, strict=False)) if type == CONTROL}
-    ids = [*named, *(by_text.get(text) for text in ENDINGS)]
-    return {
-        "bos_token_id": gguf.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": list(dict.fromkeys(id for id in ids if id is not None)),
     }
 
 
@@ -120,7 +105,9 @@ def _rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None
         divisors = np.concatenate(list(gguf.rows(ROPE_DIVISORS))).reshape(-1)
         return _llama3_scaling(gguf, divisors, _theta(gguf, kind), head_dim)
     if any(name.startswith("rope_factors_") for name in gguf.names):
-        raise UnsupportedModel(f"{gguf.path} scales its rotary embedding as LongRoPE; ringkv has linear, llama3 and yarn")
+        raise UnsupportedModel(
+            f"{gguf.path} scales its rotary embedding as LongRoPE; ringkv has linear, llama3 and yarn"
+        )
     scaling = gguf.get(f"{kind}.rope.scaling.type", "none")
     if scaling in ("none", ""):
         return None
@@ -147,7 +134,7 @@ def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:
 def _llama3_scaling(
     gguf: GGUF, divisors: npt.NDArray[np.float32], theta: float, head_dim: int
 ) -> dict[str, Any] | None:
-    """The llama3 parameters that give these divisors, [head_dim / 2]; Meta used one choice of them but for the factor."""
+    """The llama3 parameters that give these divisors, [head_dim / 2]; only the factor differs between Meta's models."""
     factor = float(divisors.max())
     if factor == 1:
         return None

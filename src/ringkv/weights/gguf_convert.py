@@ -1,6 +1,6 @@
 """A GGUF's configuration and weights into a directory in Hugging Face layout, in bfloat16, a block at a time.
 
-The tokenizer is not written here.
+The tokenizer and generation_config.json are not written here: they are text's.
 """
 
 import json
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.progress import Progress, silent
 from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_config import ROPE_DIVISORS, config_json, generation_json, head_counts
+from ringkv.weights.gguf_config import ROPE_DIVISORS, config_json, head_counts
 from ringkv.weights.safetensors_writer import ITEM_BYTES, SafetensorsWriter
 
 TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -34,10 +34,8 @@ LAYER_NAMES = {
 
 
 def write_config(gguf: GGUF, directory: Path) -> None:
-    """Write config.json and generation_config.json. Raises UnsupportedModel or BadWeights before writing anything."""
-    config, generation = config_json(gguf), generation_json(gguf)
-    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    """Write config.json. Raises UnsupportedModel or BadWeights before writing anything."""
+    (directory / "config.json").write_text(json.dumps(config_json(gguf), indent=2) + "\n")
 
 
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
@@ -75,7 +73,7 @@ def hugging_face_name(name: str, path: Path) -> str:
 def _row_order(gguf: GGUF, name: str) -> npt.NDArray[np.intp] | None:
     """The GGUF row for each row of a query or key projection; None where rows are in order already.
 
-    GGUF stores Llama's heads with the two halves of the rotary pairs interleaved; Hugging Face, one half after the other.
+    GGUF interleaves the two halves of the rotary pairs in each of Llama's heads; Hugging Face keeps half after half.
     """
     if gguf.get("general.architecture") != "llama":
         return None

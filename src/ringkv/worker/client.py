@@ -9,6 +9,7 @@ Two threads move bytes, so a full pipe or a busy engine never blocks the event l
 
 import asyncio
 import atexit
+import logging
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,19 +19,22 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from ringkv.base import progress
 from ringkv.base.codec import encode
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished
-from ringkv.base.failure import Failure, revive
+from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.worker.channel import Channel, ChannelClosed
 from ringkv.worker.process import BUILDER, main
 
-OnProgress = Callable[[str, int, int], None]
+OnProgress = progress.Progress
+
+log = logging.getLogger(__name__)
 
 GRACE = 5.0  # seconds that the engine has to end by itself
 
@@ -41,7 +45,7 @@ class EngineClient:
     limits: Limits
     default_kv: KVChoice
 
-    def __init__(self, process: SpawnProcess, channel: Channel, on_progress: OnProgress | None) -> None:
+    def __init__(self, process: SpawnProcess, channel: Channel, on_progress: OnProgress) -> None:
         self._process = process
         self._channel = channel
         self._on_progress = on_progress
@@ -65,14 +69,14 @@ class EngineClient:
         """Start the process and wait until its engine is ready.
 
         Raises what building it raised (`DoesNotFit`, `BadWeights`, ...), or `EngineDied`. `on_progress` is called
-        in the event loop with (text, done, total).
+        in the event loop with (done, total, what).
         """
         ours, theirs = get_context("spawn").Pipe()
         process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
         with _interrupts_held():
             process.start()
         theirs.close()
-        client = cls(process, Channel(ours), on_progress)
+        client = cls(process, Channel(ours), on_progress or progress.silent)
         try:
             ready = await client._ready
         except BaseException:
@@ -147,9 +151,8 @@ class EngineClient:
                 self._deliver(message)
             case Stats():
                 self._stats = message
-            case Progress(text, done, total):
-                if self._on_progress is not None:
-                    self._on_progress(text, done, total)
+            case Progress(done, total, what):
+                self._on_progress(done, total, what)
             case Ready():
                 if not self._ready.done():
                     self._ready.set_result(message)
@@ -182,9 +185,16 @@ class EngineClient:
 
     def _read(self) -> None:
         """In its own thread, the only one that reaps the process."""
-        with suppress(ChannelClosed):
+        try:
             while True:
                 self._in_loop(self._receive, self._channel.receive())
+        except ChannelClosed:
+            pass
+        except Exception as error:
+            log.exception("the engine process cannot be understood")
+            said = f"the engine process sent what is no message ({in_short(error)}); it was ended, see the log"
+            self._in_loop(self._die, Failure("EngineDied", said))
+            self._process.kill()
         self._process.join(GRACE)
         if self._process.is_alive():
             self._process.kill()

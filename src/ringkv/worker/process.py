@@ -14,6 +14,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 
+from ringkv.base import progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest, RingKVError
@@ -23,7 +24,7 @@ from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready
 from ringkv.scheduler.loop import Loop
 from ringkv.worker.channel import Channel, ChannelClosed
 
-Build = Callable[[EngineConfig, Callable[[str, int, int], None]], Engine]
+Build = Callable[[EngineConfig, progress.Progress], Engine]
 
 BUILDER = "ringkv.engine.build:build"
 
@@ -46,7 +47,7 @@ def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -
 
 def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> Fatal | None:
     try:
-        engine = _import(builder)(config, lambda text, done, total: channel.send(Progress(text, done, total)))
+        engine = _import(builder)(config, lambda *report: channel.send(Progress(*report)))
     except ChannelClosed:
         raise
     except RingKVError as error:

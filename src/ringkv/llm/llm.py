@@ -1,0 +1,187 @@
+"""LLM: a model in this process, from prompts to text.
+
+    llm = LLM("smollm2", kv_budget=1024)
+    llm.generate("The capital of France is").text
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import count
+from pathlib import Path
+from secrets import randbits
+from typing import Any, overload
+
+from rich.progress import Progress as Bar
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Limits
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import Event
+from ringkv.base.kv import KVChoice
+from ringkv.base.progress import Progress, silent
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.engine.build import build
+from ringkv.llm.answer import Answer
+from ringkv.llm.result import Piece, Result
+from ringkv.models.config import load_config
+from ringkv.plan.memory import available_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from ringkv.residency.locate import locate
+from ringkv.scheduler.loop import Loop
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.stream import TextStream
+from ringkv.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+OnPrefill = Callable[[int, int], None]
+"""Prompt tokens prefilled, and in all."""
+
+SLOTS = 8  # requests that decode together unless `slots` says otherwise
+
+
+class LLM:
+    """A model, its engine and its tokenizer.
+
+    model: a catalogue name (`ringkv models`), a directory in Hugging Face layout, a .gguf file, or a hub id.
+    choices: the fields of `plan.options.Options`: kv_policy, kv_budget, kv_compression, slots, prompt_tokens, dtype,
+    graphs, threads and so on. Whatever is left open is chosen for this machine.
+    Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for a choice that cannot be.
+    """
+
+    def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress = silent, **choices: Any) -> None:
+        options = _options(choices)
+        folder = locate(str(model), on_progress)
+        self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
+        self.tokenizer = Tokenizer.from_directory(folder)
+        self._engine = build(self.config, on_progress)
+        self._loop = Loop(self._engine)
+        self._ids = count()
+
+    @property
+    def limits(self) -> Limits:
+        return self._engine.limits
+
+    @overload
+    def generate(
+        self, prompts: str, sampling: SamplingParams | None = None, *, kv: KVChoice | None = None, progress: bool = True
+    ) -> Result: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[Prompt] | Sequence[int],
+        sampling: SamplingParams | None = None,
+        *,
+        kv: KVChoice | None = None,
+        progress: bool = True,
+    ) -> Any: ...
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling: SamplingParams | None = None,
+        *,
+        kv: KVChoice | None = None,
+        progress: bool = True,
+    ) -> Result | list[Result]:
+        """Complete one prompt, or a list of prompts together; a prompt is text or token ids.
+
+        Several prompts show a progress bar. The first that cannot be served raises its error, and all end.
+        """
+        if _is_one(prompts):
+            return self.generate([prompts], sampling, kv=kv, progress=False)[0]  # type: ignore[list-item]
+        answers = [self._answer(self._encode(prompt), sampling, kv) for prompt in prompts]  # type: ignore[arg-type]
+        with Bar(disable=not (progress and len(answers) > 1)) as bar:
+            task = bar.add_task("generating", total=len(answers))
+            for piece in self._run(answers):
+                bar.advance(task, piece.result is not None)
+        return [answer.result for answer in answers if answer.result is not None]
+
+    def chat(
+        self, messages: Sequence[Message], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
+    ) -> Result:
+        """Answer a conversation, [{"role": ..., "content": ...}], through the model's chat template."""
+        return self.generate([self.encode_chat(messages)], sampling, kv=kv, progress=False)[0]  # type: ignore[no-any-return]
+
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams | None = None,
+        *,
+        kv: KVChoice | None = None,
+        on_prefill: OnPrefill | None = None,
+    ) -> Iterator[Piece]:
+        """The same for one prompt, a piece a token; the last piece carries the result. Closing it early cancels."""
+        return self._run([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
+
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingParams | None = None,
+        *,
+        kv: KVChoice | None = None,
+        on_prefill: OnPrefill | None = None,
+    ) -> Iterator[Piece]:
+        return self.stream(self.encode_chat(messages), sampling, kv=kv, on_prefill=on_prefill)
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """A conversation's token ids. Raises InvalidRequest when the model has no chat template."""
+        return ChatTemplate.from_directory(self.config.model_dir).encode(messages, self.tokenizer)
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+
+    def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
+        sampling = sampling or SamplingParams()
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=randbits(63))
+        request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
+        return Answer(request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop))
+
+    def _run(self, answers: Sequence[Answer], on_prefill: OnPrefill | None = None) -> Iterator[Piece]:
+        """Serve all to their end, giving pieces as they come; whatever is unfinished when we leave is cancelled."""
+        open_ = {answer.request.id: answer for answer in answers}
+        try:
+            for answer in answers:
+                yield from self._take(open_, self._loop.submit(answer.request))
+            while open_:
+                events = self._loop.step()
+                self._tell(answers[0], on_prefill)
+                yield from self._take(open_, events)
+        finally:
+            for name in open_:
+                self._loop.cancel(name)
+
+    def _take(self, open_: dict[str, Answer], events: Sequence[Event]) -> Iterator[Piece]:
+        for event in events:
+            answer = open_.get(event.request_id)
+            if answer is None or (piece := answer.take(event)) is None:
+                continue
+            yield piece
+            if piece.result is not None:
+                del open_[event.request_id]
+            elif answer.stopped:
+                yield from self._take(open_, self._loop.cancel(event.request_id))
+
+    def _tell(self, answer: Answer, on_prefill: OnPrefill | None) -> None:
+        """Report the prompt's progress, until its first token is there."""
+        done = self._loop.prefilled(answer.request.id)
+        if on_prefill is not None and done and not answer.has_begun:
+            on_prefill(done, len(answer.request.tokens))
+
+
+def _options(choices: Mapping[str, Any]) -> Options:
+    known = [field.name for field in fields(Options)]
+    if unknown := [name for name in choices if name not in known]:
+        raise InvalidRequest(f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}", unknown[0])
+    return replace(Options(slots=SLOTS), **choices)
+
+
+def _is_one(prompts: object) -> bool:
+    """A text, or a list of token ids."""
+    return isinstance(prompts, str) or (
+        isinstance(prompts, Sequence) and len(prompts) > 0 and all(isinstance(token, int) for token in prompts)
+    )

@@ -1,0 +1,28 @@
+"""What an LLM gives back: a Result for each prompt, Pieces while it streams."""
+
+from dataclasses import dataclass
+
+from ringkv.base.events import FinishReason, TokenLogprob, Usage
+
+
+@dataclass(frozen=True)
+class Result:
+    """One prompt's answer. `token_ids` hold all that was drawn, an end-of-sequence too; `text` ends before a stop.
+
+    logprobs: one a token, where SamplingParams.logprobs asked for them; else empty.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one token adds; its text may be empty. The last piece has no token but the result."""
+
+    text: str
+    token: int | None = None
+    result: Result | None = None

@@ -1,0 +1,67 @@
+"""convert: a GGUF to a directory in Hugging Face layout, once; kept in the cache folder under its source's key.
+
+converted/<name>-<key>.partial/  config.json, model.safetensors, tokenizer.json, ...   -> renamed when complete
+"""
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+from ringkv.base.paths import cache_dir
+from ringkv.base.progress import Progress, silent
+from ringkv.models.config import load_config
+from ringkv.residency.disk import need_space
+from ringkv.residency.lock import locked
+from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_convert import weight_bytes, write_config, write_weights
+
+FORMAT = 1  # raise it when conversion writes something else, so that old copies are not used
+
+
+def converted_path(name: str, source: str) -> Path:
+    """Where the conversion of `source` lies, a string that is different for different contents."""
+    key = hashlib.sha256(f"{FORMAT} {source}".encode()).hexdigest()[:12]
+    return cache_dir() / "converted" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}-{key}"
+
+
+def file_key(path: Path) -> str:
+    """Identifies a file's contents without reading them: where it lies, its size, when it was written."""
+    status = path.stat()
+    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
+    """Return `target`, converting into it unless it is there. Leaves nothing behind when it fails or is interrupted.
+
+    Raises BadWeights (truncated or corrupt file), UnsupportedModel, PullFailed (no room on the disk).
+    """
+    if target.is_dir():
+        return target
+    with locked(target, progress):
+        if not target.is_dir():
+            _convert(gguf_path, target, progress)
+    return target
+
+
+def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
+    from ringkv.text.gguf_tokenizer import write_tokenizer  # imports the tokenizers package
+
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+    partial.mkdir()
+    try:
+        progress(0, 0, f"reading {gguf_path.name}")
+        _write_model(GGUF(gguf_path), partial, progress)
+        progress(0, 0, "writing the tokenizer")
+        write_tokenizer(gguf_path, partial)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_model(gguf: GGUF, partial: Path, progress: Progress) -> None:
+    write_config(gguf, partial)
+    load_config(partial)  # refuses what ringkv does not run, before the long part
+    need_space(partial, weight_bytes(gguf), f"the converted {gguf.path.name}")
+    write_weights(gguf, partial, progress)

@@ -1,0 +1,61 @@
+"""locate: a model argument to a directory in Hugging Face layout, made if need be."""
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from ringkv.base.errors import UnknownModel
+from ringkv.base.progress import Progress, silent
+from ringkv.residency.catalogue import CatalogueModel, catalogue
+from ringkv.residency.convert import convert, converted_path, file_key
+from ringkv.residency.hub import from_hub, is_hub_id
+from ringkv.residency.pull import pull
+
+
+def locate(model: str, progress: Progress = silent) -> Path:
+    """The directory of a catalogue name (pulled if absent), a directory, a `.gguf` file (converted once) or a hub id.
+
+    Raises UnknownModel, PullFailed, BadWeights, UnsupportedModel.
+    """
+    if model in catalogue():
+        return _from_catalogue(catalogue()[model], progress)
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return _checked(path)
+    if path.is_file():
+        return _from_file(path, progress)
+    if is_hub_id(model) and path.suffix != ".gguf":
+        return from_hub(model, progress)
+    raise UnknownModel(_unknown(model))
+
+
+def catalogue_directory(model: CatalogueModel) -> Path:
+    """Where `locate` puts a catalogue model."""
+    return converted_path(model.name, model.sha256)
+
+
+def _from_catalogue(model: CatalogueModel, progress: Progress) -> Path:
+    target = catalogue_directory(model)
+    return target if target.is_dir() else convert(pull(model.name, progress), target, progress)
+
+
+def _from_file(path: Path, progress: Progress) -> Path:
+    if path.suffix != ".gguf":
+        raise UnknownModel(f"{path} is a file but not a .gguf; give a .gguf file or a directory in Hugging Face layout")
+    return convert(path, converted_path(path.stem, file_key(path)), progress)
+
+
+def _checked(path: Path) -> Path:
+    if (path / "config.json").is_file():
+        return path
+    inside = sorted(path.glob("*.gguf"))
+    remedy = f"give the file {inside[0]}" if inside else "give a directory in Hugging Face layout"
+    raise UnknownModel(f"{path} has no config.json; {remedy}")
+
+
+def _unknown(model: str) -> str:
+    near = get_close_matches(model.lower(), catalogue(), n=1, cutoff=0.4)
+    guess = f" did you mean {near[0]}?" if near else ""
+    return (
+        f"no model {model!r};{guess} Give a catalogue name ({', '.join(catalogue())}), "
+        "a directory in Hugging Face layout, a .gguf file, or a hub id such as organisation/name"
+    )

@@ -1,0 +1,62 @@
+"""SnapKV's choice against one written with loops, from the paper's words."""
+
+import math
+
+import pytest
+import torch
+from ringkv.base.kv import KVChoice
+from ringkv.cache.compress.kept import kept
+from ringkv.cache.compress.snapkv import votes
+from ringkv.cache.layouts import layout
+
+HEADS, GROUPS, WIDTH = 2, 3, 8
+
+
+def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KVChoice) -> list[list[float]]:
+    """Each candidate's votes for each head, one number at a time."""
+    n, window = keys.shape[1], q.shape[2]
+    result = []
+    for h in range(HEADS):
+        raw = [0.0] * n
+        for g in range(GROUPS):
+            for w in range(window):
+                visible = range(n - window + w + 1)
+                domain = [j for j in visible if choice.domain == "row" or low <= j < high]
+                scores = {j: math.exp(float(q[h, g, w] @ keys[h, j]) / math.sqrt(WIDTH)) for j in domain}
+                for j, score in scores.items():
+                    raw[j] += score / sum(scores.values()) / GROUPS
+        half, pooled = choice.kernel // 2, []
+        for j in range(low, high):
+            near = raw[max(low, j - half) : min(high, j + half + 1)]
+            pooled.append(max(near) if choice.pooling == "max" else sum(near) / len(near))
+        result.append(pooled)
+    return result
+
+
+@pytest.mark.parametrize("domain", ["row", "candidates"])
+@pytest.mark.parametrize("pooling", ["avg", "max"])
+@pytest.mark.parametrize(("window", "kernel", "recent"), [(4, 5, 8), (12, 3, 4), (1, 1, 1)])
+def test_the_kept_set_equals_a_brute_force_selection(
+    domain: str, pooling: str, window: int, kernel: int, recent: int
+) -> None:
+    torch.manual_seed(window)
+    n, capacity = 50, 24
+    choice = KVChoice(sinks=3, recent=recent, window=window, kernel=kernel, domain=domain, pooling=pooling)  # type: ignore[arg-type]
+    q, keys = torch.randn(HEADS, GROUPS, window, WIDTH) * 2, torch.randn(HEADS, n, WIDTH) * 2
+    plan = layout(choice, n, capacity)
+    low, high = plan.head, n - plan.tail
+
+    got = votes(q, keys, low, high, choice)
+    want = by_hand(q, keys, low, high, choice)
+    torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
+
+    for head, row in enumerate(kept(plan, got, HEADS).tolist()):
+        ranked = sorted(range(low, high), key=lambda j: (-want[head][j - low], j))
+        chosen = sorted(ranked[: plan.picked])
+        assert row[: plan.protected] == [*range(low), *chosen]
+        assert sorted(row[plan.protected :]) == list(range(high, n))
+
+
+def test_equal_votes_go_to_the_earlier_token() -> None:
+    plan = layout(KVChoice(sinks=1, recent=2), n=20, capacity=6)
+    assert kept(plan, torch.ones(1, 17), 1)[0, :4].tolist() == [0, 1, 2, 3]

@@ -1,0 +1,51 @@
+"""Layouts of the four policies, and the budgets they refuse."""
+
+import pytest
+from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.cache.layouts import layout
+
+
+@pytest.mark.parametrize(
+    ("policy", "n", "want"),
+    [
+        # capacity 32, sinks 4, recent 8: selected 20
+        ("full", 30, Layout(30, 0, 0, 30, protected=0, base=0, ring=32, wraps=False)),
+        ("streaming", 100, Layout(100, 4, 0, 28, protected=4, base=4, ring=28, wraps=True)),
+        ("streaming", 20, Layout(20, 4, 0, 16, protected=4, base=4, ring=28, wraps=True)),
+        ("snapstream", 100, Layout(100, 4, 20, 8, protected=24, base=4, ring=8, wraps=True)),
+        ("snapstream", 30, Layout(30, 24, 0, 6, protected=24, base=24, ring=8, wraps=True)),
+        ("snapstream", 10, Layout(10, 10, 0, 0, protected=10, base=10, ring=22, wraps=True)),
+        ("snapkv", 100, Layout(100, 0, 18, 6, protected=24, base=100, ring=8, wraps=False)),
+        ("snapkv", 20, Layout(20, 20, 0, 0, protected=20, base=20, ring=12, wraps=False)),
+    ],
+)
+def test_a_policy_lays_out_a_prompt_as_specified(policy: str, n: int, want: Layout) -> None:
+    assert layout(KVChoice(policy, sinks=4, recent=8, window=6), n, 32) == want
+
+
+def test_the_fixed_layout_keeps_every_middle_token_that_fits() -> None:
+    plan = layout(KVChoice(sinks=4, recent=8, elastic=False), 30, 32)
+    assert plan == Layout(30, 22, 0, 8, protected=22, base=4, ring=8, wraps=True)
+
+
+def test_a_share_of_the_budget_is_recent() -> None:
+    assert layout(KVChoice(recent=0.25), 5000, 2048).ring == 512
+
+
+@pytest.mark.parametrize(
+    ("choice", "error", "words"),
+    [
+        (KVChoice(budget=10, sinks=8, recent=4), BudgetTooSmall, "10 is less than 8 sinks and 4 recent"),
+        (KVChoice("streaming", budget=4, sinks=4), BudgetTooSmall, "raise it to 5"),
+        (KVChoice("snapkv", budget=32, window=64), BudgetTooSmall, "window of 64"),
+        (KVChoice("full"), PromptTooLong, "holds 64 tokens and the prompt has 100"),
+        (KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
+        (KVChoice("magic"), InvalidRequest, "full, streaming, snapkv, snapstream"),
+    ],
+)
+def test_a_budget_that_cannot_work_is_refused_with_the_number(
+    choice: KVChoice, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        layout(choice, 100, 64)

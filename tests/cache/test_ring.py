@@ -1,0 +1,115 @@
+"""The ring against a naive cache: a list from which the oldest unprotected token is dropped."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.cache.compress.kept import kept
+from ringkv.cache.layouts import layout
+from ringkv.cache.slots import Slots
+
+
+def entries_after_prefill(plan: Layout) -> list[int]:
+    """Positions by entry, choosing the first candidates."""
+    candidates = plan.prompt - plan.tail - plan.head
+    votes = torch.arange(candidates, 0, -1).float()[None] if plan.picked else None
+    return kept(plan, votes, heads=1)[0].tolist()
+
+
+def decode(slots: Slots, entries: list[int | None], steps: int) -> None:
+    """Write each next position at the entry that the slot says, checking that it grows contiguously."""
+    for _ in range(steps):
+        entry, live, n = int(slots.next_entry()[0]), int(slots.live_after_next()[0]), int(slots.length[0])
+        entries[entry] = n
+        assert all(e is not None for e in entries[:live])
+        assert all(e is None for e in entries[live:])
+        slots.advance()
+
+
+def placed(plan: Layout, capacity: int) -> tuple[Slots, list[int | None]]:
+    slots = Slots.empty(1, torch.device("cpu"))
+    slots.place(0, plan)
+    held = entries_after_prefill(plan)
+    return slots, [*held, *[None] * (capacity - len(held))]
+
+
+def test_the_papers_figure_4_entry_by_entry() -> None:
+    # S = 1, R = 4, tokens 0..26 prefilled, no room for selected ones.
+    plan = layout(KVChoice("snapstream", sinks=1, recent=4), n=27, capacity=5)
+    slots, entries = placed(plan, 5)
+    assert entries == [0, 25, 26, 23, 24]
+    decode(slots, entries, 1)
+    assert entries == [0, 25, 26, 27, 24]
+
+
+def test_figure_4_with_selected_tokens_between_sinks_and_ring() -> None:
+    plan = layout(KVChoice("snapstream", sinks=1, recent=4), n=27, capacity=8)
+    votes = torch.zeros(1, 22)  # candidates are tokens 1 .. 22
+    votes[0, [4, 19, 11]] = torch.tensor([3.0, 2.0, 1.0])
+    assert kept(plan, votes, 1)[0].tolist() == [0, 5, 12, 20, 25, 26, 23, 24]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    sinks=st.integers(0, 6),
+    recent=st.integers(1, 12),
+    selected=st.integers(0, 12),
+    n=st.integers(1, 60),
+    elastic=st.booleans(),
+)
+def test_decoding_drops_only_the_oldest_unprotected_token(
+    sinks: int, recent: int, selected: int, n: int, elastic: bool
+) -> None:
+    capacity = sinks + recent + selected
+    plan = layout(KVChoice("snapstream", sinks=sinks, recent=recent, elastic=elastic), n, capacity)
+    slots, entries = placed(plan, capacity)
+    assert plan.live(n) == sum(e is not None for e in entries)
+
+    held, protected = sorted(e for e in entries if e is not None), set(_protected(plan, entries, sinks))
+    for position in range(n, n + 3 * plan.ring + 5):
+        limit = plan.capacity
+        if len(held) == limit:
+            held.remove(min(p for p in held if p not in protected))
+        held.append(position)
+        if len(protected) < plan.protected:
+            protected.add(position)  # a prompt shorter than the sinks: the next tokens become sinks
+        assert plan.entry(position) == int(slots.next_entry()[0])
+        decode(slots, entries, 1)
+        assert sorted(e for e in entries if e is not None) == sorted(held)
+        assert plan.live(position + 1) == len(held)
+        assert plan.evicted(position + 1) == position + 1 - len(held)
+
+
+def _protected(plan: Layout, entries: list[int | None], sinks: int) -> list[int]:
+    """What must survive for ever: the entries before the ring; all sinks are among them."""
+    first = [e for e in entries[: plan.protected] if e is not None]
+    assert set(range(min(sinks, plan.prompt))) <= set(first)
+    return first
+
+
+@settings(deadline=None, max_examples=200)
+@given(n=st.integers(1, 40), steps=st.integers(0, 80), recent=st.integers(1, 9))
+def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, recent: int) -> None:
+    plan = layout(KVChoice("snapstream", sinks=2, recent=recent), n, capacity=20)
+    written = [plan.entry(p) for p in range(n, n + steps)]
+    passed = sum(1 for p, entry in zip(range(n, n + steps), written, strict=True) if entry == plan.protected and p > plan.base)
+    assert plan.laps(n + steps) == (passed if plan.base < n + steps else 0)
+
+
+def test_a_short_prompt_gives_its_unused_entries_to_the_ring() -> None:
+    plan = layout(KVChoice("snapstream", sinks=4, recent=16), n=10, capacity=64)
+    assert (plan.protected, plan.ring, plan.live(10)) == (10, 54, 10)
+
+
+def test_the_papers_layout_leaves_the_selected_entries_of_a_short_prompt_empty() -> None:
+    plan = layout(KVChoice("snapstream", sinks=4, recent=16, elastic=False), n=10, capacity=64)
+    assert (plan.protected, plan.base, plan.ring, plan.live(1000)) == (4, 4, 16, 20)
+
+
+def test_a_free_slot_is_neither_read_nor_advanced() -> None:
+    slots = Slots.empty(2, torch.device("cpu"))
+    slots.place(1, layout(KVChoice("full"), n=3, capacity=8))
+    slots.advance()
+    assert slots.live_after_next().tolist() == [0, 5]
+    slots.release(1)
+    assert slots.live_after_next().tolist() == [0, 0]

@@ -1,0 +1,88 @@
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from ringkv.base.compiler import Compiler
+from ringkv.doctor import choices, report
+from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+
+EAGER = "no C++ compiler was found"
+
+
+def value(what: str, made: tuple[choices.Choice, ...]) -> choices.Choice:
+    return next(choice for choice in made if choice.what == what)
+
+
+def test_a_report_is_plain_enough_for_json(tmp_cache: Path) -> None:
+    told = json.loads(json.dumps(asdict(report.report())))
+    assert told["python"] == sys.version.split()[0]
+    assert {choice["what"] for choice in told["choices"]} == {"device", "graphs", "kernels", "dtype", "threads"}
+    assert told["devices"][0]["name"] == "cpu"
+
+
+def test_torch_tells_the_version_that_is_installed() -> None:
+    import torch
+
+    packages = {package.name: package.version for package in report.report().packages}
+    assert packages["torch"] == torch.__version__
+
+
+def test_the_cache_folder_is_weighed(tmp_cache: Path) -> None:
+    (tmp_cache / "models" / "some").mkdir(parents=True)
+    (tmp_cache / "models" / "some" / "weights").write_bytes(b"x" * 1000)
+    (tmp_cache / "models" / "config").write_bytes(b"x" * 24)
+    (tmp_cache / "lock").write_bytes(b"x" * 3)
+    cache = report.report().cache
+    assert (cache.path, cache.set_by) == (str(tmp_cache), "RINGKV_CACHE")
+    assert {folder.name: folder.bytes for folder in cache.folders} == {"models": 1024, "lock": 3}
+    assert cache.disk_free > 0
+
+
+def test_a_cache_folder_that_is_not_there_yet_holds_nothing(tmp_cache: Path) -> None:
+    assert report.report().cache.folders == ()
+    assert not tmp_cache.exists()
+
+
+def test_the_processors_first_entry_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(
+        "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: Other\n"
+    )
+    assert report._cpuinfo(path) == {"processor": "0", "model name": "Some CPU", "flags": "fpu avx2"}
+    assert report._cpuinfo(tmp_path / "nowhere") == {}
+
+
+def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "missing_for_graphs", lambda: EAGER)
+    told = report.report()
+    assert [(choice.what, choice.value, choice.remedy) for choice in told.problems] == [("graphs", "off", EAGER)]
+
+
+def test_without_a_compiler_torch_answers_for_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {}
+    for compiler in (None, Compiler("/usr/bin/g++", python_headers=True)):
+        monkeypatch.setattr(choices, "find_compiler", lambda found=compiler: found)
+        made[compiler] = value("kernels", choices.choices(TorchFacts(threads=2, devices=()), [], 2)).value
+    assert list(made.values()) == ["torch", "C++"]
+
+
+def test_without_torch_there_is_no_engine_and_one_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert torch_facts() is None
+    told = report.report()
+    assert [choice.what for choice in told.problems] == ["engine"]
+    assert told.cpu.torch_threads is None
+
+
+def test_native_bfloat16_is_named_when_the_cpu_has_it() -> None:
+    facts = TorchFacts(threads=2, devices=())
+    assert "amx_bf16" in value("dtype", choices.choices(facts, ["avx2", "amx_bf16"], 2)).why
+    assert "float32 may be faster" in value("dtype", choices.choices(facts, ["avx2"], 2)).why
+
+
+def test_an_accelerator_is_named_with_the_flag_that_uses_it() -> None:
+    facts = TorchFacts(threads=2, devices=(Device("cuda:0", "Some GPU", 80, 70),))
+    assert "--device cuda:0" in value("device", choices.choices(facts, [], 2)).why

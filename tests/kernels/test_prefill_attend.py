@@ -1,0 +1,42 @@
+"""Chunked prefill attention against one causal softmax over the whole prompt."""
+
+import pytest
+import torch
+from ringkv.kernels import prefill_attend
+
+HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
+
+
+def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Causal attention of q [n, H, G, D] to k, v [n, H, D], in float64, without chunks."""
+    scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) / WIDTH**0.5
+    causal = torch.ones(len(q), len(q)).tril().bool()
+    return torch.einsum("hgnm,mhd->nhgd", scores.masked_fill(~causal, -torch.inf).softmax(-1), v.double())
+
+
+@pytest.mark.parametrize("kernel", [prefill_attend.reference, prefill_attend.prefill_attend])
+@pytest.mark.parametrize("chunk", [8, 16, 64])
+def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(chunk)
+    length = 43
+    q, k, v = torch.randn(64, HEADS, GROUPS, WIDTH), torch.randn(64, HEADS, WIDTH), torch.randn(64, HEADS, WIDTH)
+    keys, values = torch.zeros(HEADS, STAGED, WIDTH), torch.zeros(HEADS, STAGED, WIDTH)
+    window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
+    outs = []
+    for start in range(0, length, chunk):
+        here = slice(start, start + chunk)
+        outs.append(kernel(q[here], k[here], v[here], keys, values, window, torch.tensor([start, length])))
+    want = whole(q[:length], k[:length], v[:length])
+    torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=1e-5, rtol=1e-4)
+    assert torch.equal(keys[:, :length], k[:length].transpose(0, 1))
+    assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
+
+
+def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> None:
+    q = torch.randn(8, HEADS, GROUPS, WIDTH)
+    k = torch.randn(8, HEADS, WIDTH)
+    planes = [torch.zeros(HEADS, STAGED, WIDTH) for _ in range(2)]
+    window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
+    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([0, 5]))
+    assert torch.equal(window[:, :, -5:], q[:5].permute(1, 2, 0, 3))
+    assert not window[:, :, :-5].any()

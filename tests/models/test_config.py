@@ -1,0 +1,214 @@
+"""config.json, as transformers writes it and as older files spell it, against transformers' own reading."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from ringkv.base.errors import BadWeights, UnknownModel, UnsupportedModel
+from ringkv.models.config import RopeConfig, load_config, parse_config
+
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 96,
+    "intermediate_size": 200,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+}
+LLAMA = {"architectures": ["LlamaForCausalLM"], **SIZES}
+
+
+def saved(config: Any, architecture: str, directory: Path) -> Path:
+    config.architectures = [architecture]
+    config.save_pretrained(directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "flags"),
+    [
+        ("Llama", {"attention_bias": True, "mlp_bias": True}, {"qkv_bias", "output_bias", "mlp_bias"}),
+        ("Llama", {"tie_word_embeddings": True, "head_dim": 48}, {"tied_embeddings"}),
+        ("Mistral", {"sliding_window": None, "head_dim": 32}, set()),
+        ("Qwen2", {}, {"qkv_bias"}),
+        ("Qwen3", {"head_dim": 64}, {"qk_norm"}),
+        ("Qwen3", {"attention_bias": True, "tie_word_embeddings": True}, {"qk_norm", "qkv_bias", "output_bias"}),
+    ],
+)
+def test_a_saved_configuration_reads_as_transformers_reads_it(
+    kind: str, extra: dict[str, Any], flags: set[str], tmp_path: Path
+) -> None:
+    theirs = getattr(transformers, f"{kind}Config")(**SIZES, **extra)
+    ours = load_config(saved(theirs, f"{kind}ForCausalLM", tmp_path))
+    assert ours.num_layers == theirs.num_hidden_layers
+    assert (ours.num_heads, ours.num_kv_heads) == (theirs.num_attention_heads, theirs.num_key_value_heads)
+    assert ours.head_dim == getattr(theirs, "head_dim", 96 // 6)
+    assert (ours.hidden_size, ours.intermediate_size, ours.vocab_size, ours.context) == (96, 200, 300, 4096)
+    assert ours.rms_norm_eps == theirs.rms_norm_eps
+    assert ours.rope == RopeConfig(theirs.rope_parameters["rope_theta"])
+    assert ours.tied_embeddings == theirs.tie_word_embeddings
+    booleans = ("qkv_bias", "output_bias", "mlp_bias", "qk_norm")
+    assert {name for name in booleans if getattr(ours, name)} == flags - {"tied_embeddings"}
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_what_a_short_configuration_leaves_out_is_what_transformers_assumes(kind: str) -> None:
+    sizes = {name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
+    sizes |= {"num_attention_heads": 32, "hidden_size": 512, "sliding_window": None}
+    theirs = getattr(transformers, f"{kind}Config")(**sizes)
+    ours = parse_config({"model_type": kind.lower(), **sizes})
+    assert ours.architecture == f"{kind}ForCausalLM"
+    assert ours.num_kv_heads == theirs.num_key_value_heads
+    assert ours.head_dim == (getattr(theirs, "head_dim", None) or 512 // 32)
+    assert ours.rms_norm_eps == theirs.rms_norm_eps
+    assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+    assert ours.tied_embeddings == theirs.tie_word_embeddings
+
+
+SCALINGS = [
+    ({"rope_type": "linear", "factor": 4.0}, RopeConfig(5e5, "linear", 4.0, 4096)),
+    (
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 1024,
+        },
+        RopeConfig(5e5, "llama3", 8.0, 1024, low_freq_factor=1.0, high_freq_factor=4.0),
+    ),
+    (
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "beta_fast": 16},
+        RopeConfig(5e5, "yarn", 4.0, 1024, beta_fast=16),
+    ),
+    (
+        {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5, "truncate": False},
+        RopeConfig(5e5, "yarn", 4.0, 4096, mscale=1.0, mscale_all_dim=0.5, truncate=False),
+    ),
+]
+
+
+@pytest.mark.parametrize(("scaling", "expected"), SCALINGS)
+def test_both_spellings_of_the_rotary_embedding_mean_the_same(scaling: dict[str, Any], expected: RopeConfig) -> None:
+    older = dict(scaling)
+    older["type"] = older.pop("rope_type")
+    assert parse_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": older}).rope == expected
+    assert parse_config({**LLAMA, "rope_parameters": {"rope_theta": 5e5, **scaling}}).rope == expected
+
+
+@pytest.mark.parametrize(("scaling", "expected"), SCALINGS)
+def test_scaling_saved_by_transformers_reads_back(
+    scaling: dict[str, Any], expected: RopeConfig, tmp_path: Path
+) -> None:
+    theirs = transformers.LlamaConfig(**SIZES, rope_parameters={"rope_theta": 5e5, **scaling})
+    assert load_config(saved(theirs, "LlamaForCausalLM", tmp_path)).rope == expected
+
+
+def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
+    scaling = {"type": "yarn", "original_max_position_embeddings": 512}
+    assert parse_config({**LLAMA, "rope_scaling": scaling}).rope.factor == 8.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "named", "supported"),
+    [
+        ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM", "Qwen3ForCausalLM"),
+        ({"architectures": None, "model_type": "gpt2"}, "gpt2", "LlamaForCausalLM"),
+        ({"hidden_act": "gelu"}, "gelu", "silu"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "gptq", "safetensors"),
+        ({"sliding_window": 1024}, "sliding_window 1024", "full attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention", "full attention"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "whole head"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary", "whole head"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic", "yarn"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope", "llama3"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters", "one rotary"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping", "softmax"),
+        ({"num_local_experts": 8}, "num_local_experts", "dense"),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name_with_what_is(
+    setting: dict[str, Any], named: str, supported: str
+) -> None:
+    with pytest.raises(UnsupportedModel, match=named) as refused:
+        parse_config({**LLAMA, **setting})
+    assert supported in str(refused.value)
+
+
+def test_mistral_has_a_sliding_window_unless_it_says_null() -> None:
+    long = {**LLAMA, "architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
+    assert transformers.MistralConfig(**{name: long[name] for name in SIZES}).sliding_window == 4096
+    with pytest.raises(UnsupportedModel, match="sliding_window 4096"):
+        parse_config(long)
+    assert parse_config({**long, "sliding_window": None}).context == 32768
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"use_sliding_window": False, "sliding_window": 512, "max_window_layers": 1},
+        {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 1},
+        {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 3},
+    ],
+    ids=["switched off", "as long as the context", "beyond the last layer"],
+)
+def test_a_window_that_no_layer_uses_is_harmless(window: dict[str, Any]) -> None:
+    assert parse_config({**LLAMA, "architectures": ["Qwen2ForCausalLM"], **window}).qkv_bias
+
+
+def test_a_window_that_some_layer_uses_is_refused() -> None:
+    window = {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 2}
+    with pytest.raises(UnsupportedModel, match="sliding_window 512"):
+        parse_config({**LLAMA, "architectures": ["Qwen2ForCausalLM"], **window})
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "expected"),
+    [
+        (2, None, (2,)),
+        ([5, 3], [3, 9, 5], (5, 3, 9)),
+        (None, 7, (7,)),
+        (4, [4], (4,)),
+        (None, None, ()),
+    ],
+)
+def test_end_tokens_are_the_union_of_both_files_in_order(
+    config: Any, generation: Any, expected: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": config, "bos_token_id": 1}))
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": generation, "bos_token_id": 8}))
+    ours = load_config(tmp_path)
+    assert (ours.eos_ids, ours.bos_id) == (expected, 1)
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        ({"hidden_size": None}, "hidden_size None"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers -1"),
+        ({"vocab_size": "many"}, "vocab_size 'many'"),
+        ({"num_key_value_heads": 4}, "6 attention heads over 4"),
+        ({"head_dim": 15}, "head_dim 15"),
+        ({"rope_scaling": {"type": "linear"}}, "factor"),
+    ],
+)
+def test_a_senseless_number_is_named(broken: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadWeights, match=named):
+        parse_config({**LLAMA, **broken})
+
+
+def test_a_directory_without_a_configuration_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel, match=r"no config\.json"):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"hidden_size": ', "[1, 2]", "\x00\xff"])
+def test_a_broken_configuration_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(BadWeights, match=r"config\.json"):
+        load_config(tmp_path)

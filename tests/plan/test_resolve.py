@@ -1,0 +1,208 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import BudgetTooSmall, DoesNotFit, InvalidRequest
+from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan import resolve as module
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import RESERVE, footprint, resolve
+from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
+
+PLENTY = 10**14
+SMOLLM2_QUERIES = 30 * 9 * 64 * 64 * 2  # bytes of a lane's last 64 queries
+QWEN_QUERIES = 28 * 12 * 64 * 128 * 2
+DIRECTORY = Path("models/some-model")
+
+
+def resolved(model: ModelConfig = SMOLLM2, memory: int = PLENTY, **options: Any) -> EngineConfig:
+    return resolve(DIRECTORY, model, Options(**options), memory)
+
+
+def test_nothing_chosen_gives_snapstream_over_the_whole_context(tmp_cache: Path) -> None:
+    engine = resolved()
+    assert (engine.kv.policy, engine.kv.budget, engine.capacity) == ("snapstream", 2048, 2048)
+    assert (engine.prompt_tokens, engine.chunk, engine.slots, engine.lanes) == (8192, 512, 1, 1)
+    assert (engine.dtype, engine.device, engine.model_dir) == ("bfloat16", "cpu", DIRECTORY)
+    assert engine.cache_dir == tmp_cache
+
+
+def test_long_contexts_stage_32k_unless_told_otherwise() -> None:
+    assert resolved(LLAMA_8B).prompt_tokens == 32768
+    assert resolved(LLAMA_8B, prompt_tokens=100_000).prompt_tokens == 100_352  # 196 chunks of 512
+
+
+def test_every_option_reaches_the_engine() -> None:
+    engine = resolved(
+        kv_policy="streaming",
+        kv_budget=640,
+        kv_sinks=8,
+        kv_recent="10%",
+        kv_window=16,
+        kv_kernel=7,
+        kv_pooling="max",
+        kv_domain="candidates",
+        kv_elastic=False,
+        slots=3,
+        prompt_tokens=1000,
+        chunk=256,
+        lanes=2,
+        dtype="float32",
+        graphs="off",
+        threads=5,
+    )
+    kv = engine.kv
+    assert (kv.policy, kv.budget, kv.sinks, kv.recent, kv.window, kv.kernel) == ("streaming", 640, 8, 0.1, 16, 7)
+    assert (kv.pooling, kv.domain, kv.elastic) == ("max", "candidates", False)
+    assert (engine.slots, engine.prompt_tokens, engine.chunk, engine.lanes) == (3, 1024, 256, 2)
+    assert (engine.dtype, engine.graphs, engine.threads) == ("float32", "off", 5)
+
+
+def test_compression_is_of_the_longest_prompt() -> None:
+    assert resolved(kv_compression="4x").capacity == 2048
+    assert resolved(kv_compression="4x", prompt_tokens=7168).capacity == 1792
+    assert resolved(QWEN, kv_compression=16, prompt_tokens=16384).capacity == 1024
+
+
+def test_the_full_cache_holds_the_longest_prompt_and_an_output() -> None:
+    assert resolved(QWEN, kv_policy="full", prompt_tokens=8192).capacity == 8192 + 1024
+    assert resolved(QWEN, kv_policy="full", prompt_tokens=8192, output_tokens=100).capacity == 8192 + 100
+    assert resolved(kv_policy="full").capacity == 8192  # the context is the end of it
+
+
+def test_a_full_cache_may_be_given_the_size_of_another() -> None:
+    assert resolved(kv_policy="full", kv_budget=1024).capacity == 1024
+
+
+def test_a_budget_over_the_context_is_the_context() -> None:
+    assert resolved(kv_budget=100_000).capacity == 8192
+    assert resolved(replace(SMOLLM2, context=1024)).capacity == 1024
+
+
+@settings(deadline=None)
+@given(context=st.integers(64, 5000), chunk=st.integers(1, 1024), data=st.data())
+def test_the_prompt_limit_is_whole_chunks_inside_the_context(context: int, chunk: int, data: st.DataObject) -> None:
+    asked = data.draw(st.integers(1, context))
+    model = replace(SMOLLM2, context=context)
+    engine = resolved(model, chunk=chunk, prompt_tokens=asked, kv_policy="full", graphs="off")
+    assert engine.prompt_tokens % engine.chunk == 0
+    assert engine.prompt_tokens <= context
+    assert engine.chunk <= chunk
+    pieces = engine.prompt_tokens // engine.chunk
+    assert engine.prompt_tokens > asked - pieces  # never short by a token a chunk
+
+
+@settings(deadline=None)
+@given(memory=st.integers(RESERVE, 4 * RESERVE), chunk=st.integers(1, 40_000), slots=st.integers(1, 64))
+def test_what_is_resolved_fits_or_is_refused(memory: int, chunk: int, slots: int) -> None:
+    try:
+        engine = resolved(QWEN, memory, chunk=chunk, slots=slots, kv_budget=512, graphs="off", dtype="bfloat16")
+    except DoesNotFit:
+        least = 1_543_714_304 * 2 + (2048 + (slots + 1) * 512) * 28_672 + QWEN_QUERIES + RESERVE
+        assert memory < least or chunk > 2048 / 2
+        return
+    held = (engine.prompt_tokens + (engine.slots + 1) * engine.capacity) * 28_672 + QWEN_QUERIES
+    assert 1_543_714_304 * 2 + held + RESERVE <= memory
+
+
+def test_a_prompt_limit_left_open_is_halved_until_it_fits() -> None:
+    weights, token = 1_543_714_304 * 2, 28_672
+    memory = weights + RESERVE + QWEN_QUERIES + (8192 + 2 * 2048) * token  # one entering slot, one slot
+    assert resolved(QWEN, memory).prompt_tokens == 8192
+    assert resolved(QWEN, memory - 1).prompt_tokens == 4096
+    with pytest.raises(DoesNotFit):
+        resolved(QWEN, memory - 1, prompt_tokens=8192)
+
+
+def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
+    weights, token = 134_515_008 * 2, 23_040
+    memory = weights + RESERVE + SMOLLM2_QUERIES + (8192 + 2048 + 5 * 2048) * token
+    assert resolved(slots=5, prompt_tokens=8192, memory=memory).slots == 5
+    with pytest.raises(DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each\).*5 slots would fit"):
+        resolved(slots=6, prompt_tokens=8192, memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("memory", "remedy"),
+    [(10**9, "smaller model or budget"), (134_515_008 * 2 + RESERVE + 8000 * 23_040, "lower prompt_tokens")],
+)
+def test_where_no_slot_fits_the_remedy_is_what_would_help(memory: int, remedy: str) -> None:
+    with pytest.raises(DoesNotFit, match=f"not even one slot fits, so .*{remedy}"):
+        resolved(prompt_tokens=8192, memory=memory)
+
+
+def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> None:
+    tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
+    from ringkv.engine.build import build
+
+    tiny.save(tmp_path, "Llama")
+    config = tiny.config(tmp_path, lanes=2, slots=3)
+    engine = build(config)
+    assert footprint(load_config(tmp_path), config).held(3) == engine.limits.held_bytes
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({"kv_budget": 20, "kv_sinks": 4, "kv_recent": 16}, "kv_budget 20 .*4 sinks and 16 recent.*above 20"),
+        ({"kv_budget": 4, "kv_policy": "streaming"}, "kv_budget 4 .*4 sinks.*above 4"),
+        ({"kv_budget": 80, "kv_policy": "snapkv"}, "kv_budget 80 .*64 of its window and 20 for the output"),
+    ],
+)
+def test_a_budget_that_leaves_nothing_to_choose_is_refused(options: dict[str, Any], numbers: str) -> None:
+    with pytest.raises(BudgetTooSmall, match=numbers):
+        resolved(**options)
+    assert resolved(**{**options, "kv_budget": options["kv_budget"] + 30}).capacity == options["kv_budget"] + 30
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "says"),
+    [
+        ({"kv_policy": "h2o"}, "kv_policy", "full, streaming, snapkv, snapstream"),
+        ({"kv_budget": 0}, "kv_budget", "at least 1"),
+        ({"kv_budget": 512, "kv_compression": "4x"}, "kv_compression", "leave one out"),
+        ({"kv_policy": "full", "kv_compression": "4x"}, "kv_compression", "keeps every token"),
+        ({"kv_compression": "four"}, "kv_compression", "such as 4x"),
+        ({"kv_recent": "100%"}, "kv_recent", "such as 25%"),
+        ({"kv_sinks": -1}, "kv_sinks", "at least 0"),
+        ({"kv_window": 0}, "kv_window", "at least 1"),
+        ({"kv_kernel": 4}, "kv_kernel", "odd"),
+        ({"kv_pooling": "sum"}, "kv_pooling", "avg, max"),
+        ({"prompt_tokens": 9000}, "prompt_tokens", "8,192"),
+        ({"prompt_tokens": 0}, "prompt_tokens", "at least 1"),
+        ({"slots": 0}, "slots", "at least 1"),
+        ({"lanes": 0}, "lanes", "at least 1"),
+        ({"chunk": 0}, "chunk", "at least 1"),
+        ({"threads": 0}, "threads", "at least 1"),
+        ({"dtype": "int8"}, "dtype", "bfloat16"),
+        ({"dtype": "float16"}, "dtype", "bfloat16 or float32"),
+        ({"graphs": "yes"}, "graphs", "auto, compiled, off"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], param: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says) as error:
+        resolved(**options)
+    assert error.value.param == param
+
+
+def test_graphs_are_compiled_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "missing_for_graphs", lambda: None)
+    assert [resolved(graphs=asked).graphs for asked in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]
+
+
+def test_without_a_compiler_graphs_are_off_and_may_not_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "missing_for_graphs", lambda: "no C++ compiler was found")
+    assert resolved().graphs == "off"
+    assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver: no compiler is needed
+    with pytest.raises(InvalidRequest, match=r"no C\+\+ compiler was found"):
+        resolved(graphs="compiled")
+
+
+def test_threads_are_the_cpus_that_we_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
+    assert resolved().threads == 3

@@ -1,0 +1,108 @@
+"""Against parameter counts as published, and against torch's own count of a real module's parameters."""
+
+from dataclasses import replace
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest, UnknownModel
+from ringkv.models.config import ModelConfig
+from ringkv.plan.shapes import HeadCache, LatentCache, Shape, known, names, parameters
+from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, SMOLLM2
+
+
+@pytest.mark.parametrize(
+    ("config", "published"),
+    [(SMOLLM2, 134_515_008), (QWEN, 1_543_714_304), (LLAMA_8B, 8_030_261_248), (LLAMA_70B, 70_553_706_496)],
+)
+def test_parameters_are_counted_to_the_last(config: ModelConfig, published: int) -> None:
+    assert parameters(config) == published
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("smollm2", SMOLLM2), ("qwen2.5-coder-1.5b", QWEN), ("llama-3.1-8b", LLAMA_8B), ("llama-3.1-70b", LLAMA_70B)],
+)
+def test_the_catalogue_says_what_the_configuration_gives(name: str, config: ModelConfig) -> None:
+    assert known(name) == Shape.of(config, name)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameters_equal_those_of_the_model_in_transformers(qk_norm: bool, biased: bool, tied: bool) -> None:
+    """Qwen3 has query and key norms and no bias but attention's; Llama has biases and no norms."""
+    transformers = pytest.importorskip("transformers")
+    settings = {
+        "vocab_size": 97,
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 10,
+        "attention_bias": biased,
+        "tie_word_embeddings": tied,
+    }
+    if qk_norm:
+        model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**settings))
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings, mlp_bias=biased))
+    ours = replace(
+        SMOLLM2,
+        vocab_size=97,
+        hidden_size=24,
+        intermediate_size=40,
+        num_layers=3,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=10,
+        qkv_bias=biased,
+        output_bias=biased,
+        mlp_bias=biased and not qk_norm,
+        qk_norm=qk_norm,
+        tied_embeddings=tied,
+    )
+    assert parameters(ours) == sum(weight.numel() for weight in model.parameters())
+
+
+def test_deepseek_r1_has_the_parameters_of_its_published_layers() -> None:
+    """Written out from DeepSeek-V3's report (arXiv 2412.19437), section 4.2: 671 billion, 37 billion a token."""
+    hidden, layers, dense_layers, heads = 7168, 61, 3, 128
+    queries = hidden * 1536 + 1536 + 1536 * heads * (128 + 64)
+    keys = hidden * (512 + 64) + 512 + 512 * heads * (128 + 128)
+    attention = queries + keys + heads * 128 * hidden
+    expert = 3 * hidden * 2048
+    router = 256 * hidden + 256
+    embedding = 129280 * hidden
+
+    def total(routed: int, embeddings: int) -> int:
+        dense = dense_layers * 3 * hidden * 18432
+        sparse = (layers - dense_layers) * ((routed + 1) * expert + router)
+        return layers * (attention + 2 * hidden) + dense + sparse + embeddings * embedding + hidden
+
+    assert known("deepseek-r1").parameters == total(routed=256, embeddings=2)
+    assert known("deepseek-r1").active == total(routed=8, embeddings=1)
+
+
+def test_heads_are_shared_out_and_then_repeated() -> None:
+    heads = HeadCache(kv_heads=8, head_dim=128)
+    assert [heads.numbers(ranks) for ranks in (1, 2, 8, 16)] == [2048, 1024, 256, 256]
+
+
+def test_a_latent_is_the_same_on_every_rank() -> None:
+    assert [LatentCache(rank=512, rope=64).numbers(ranks) for ranks in (1, 8)] == [576, 576]
+
+
+def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"3 key-value heads .* 2 ranks"):
+        HeadCache(kv_heads=3, head_dim=64).numbers(2)
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert known("Llama-3.1-8B").layers == 32
+
+
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(UnknownModel, match="deepseek-r1"):
+        known("gpt-5")
+    assert set(names()) >= {"smollm2", "llama-3.1-8b", "llama-3.1-70b", "deepseek-r1"}

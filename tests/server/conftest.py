@@ -1,0 +1,127 @@
+"""A byte-level tokenizer, an echoing engine, and a server of them on a real socket."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import tokenizers
+import uvicorn
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+from ringkv.server.app import make_app
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.pieces import byte_alphabet
+from ringkv.text.tokenizer import Tokenizer
+from tests.server.echo import InProcess, channel
+
+NAMES = ("echo", "org/echo-base")
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One token a byte, token id = byte; then <|im_start|> = 256 and <|im_end|> = 257, which ends a text."""
+    folder = tmp_path_factory.mktemp("echo")
+    inner = tokenizers.Tokenizer(models.BPE(vocab=byte_alphabet(), merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens([AddedToken(name, special=True) for name in ("<|im_start|>", "<|im_end|>")])
+    inner.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_dir: Path) -> Tokenizer:
+    return Tokenizer.from_directory(model_dir)
+
+
+class Served:
+    """A running server: its engine, its address, and clients of it."""
+
+    def __init__(self, engine: InProcess, port: int) -> None:
+        self.engine = engine
+        self.port = port
+        self.root = f"http://127.0.0.1:{port}"
+        self.http = httpx.Client(base_url=self.root, timeout=30)
+        self.client = openai.OpenAI(base_url=f"{self.root}/v1", api_key="none", max_retries=0, timeout=30)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.http.post(f"/v1/{path}", json=body)
+
+    def events(self, path: str, **body: Any) -> list[str]:
+        """The data of each event of a streamed answer."""
+        parts = self.post(path, stream=True, **body).text.split("\n\n")
+        assert parts.pop() == ""
+        assert all(part.startswith("data: ") for part in parts)
+        return [part.removeprefix("data: ") for part in parts]
+
+    def chunks(self, path: str, **body: Any) -> list[dict[str, Any]]:
+        *events, done = self.events(path, **body)
+        assert done == "[DONE]"
+        return [json.loads(event) for event in events]
+
+    def metric(self, line: str) -> float:
+        """The value of one sample, named with its labels as Prometheus writes them."""
+        values = dict(sample.rsplit(" ", 1) for sample in self.http.get("/metrics").text.splitlines())
+        return float(values[line])
+
+    def wait_until_free(self) -> None:
+        """Until the engine serves nobody; fails after ten seconds."""
+        deadline = time.monotonic() + 10
+        while self.engine.stats() != self.idle:
+            assert time.monotonic() < deadline, self.engine.stats()
+            time.sleep(0.01)
+
+    @property
+    def idle(self) -> Any:
+        return type(self.engine.stats())(0, 0, 0, self.engine.limits.slots)
+
+
+@contextmanager
+def serving(engine: InProcess, tokenizer: Tokenizer, template: ChatTemplate | None) -> Iterator[Served]:
+    app = make_app(engine, tokenizer, template, NAMES)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
+    listener = server.config.bind_socket()
+    thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),))
+    thread.start()
+    served = Served(engine, listener.getsockname()[1])
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        yield served
+    finally:
+        served.http.close()
+        served.client.close()
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def served(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
+    """Answers at once."""
+    with serving(channel(), tokenizer, ChatTemplate.from_directory(model_dir)) as served:
+        yield served
+
+
+@pytest.fixture
+def slow(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
+    """Takes 10 ms a step, so that a client can leave in the middle."""
+    with serving(channel(seconds=0.01), tokenizer, ChatTemplate.from_directory(model_dir)) as served:
+        yield served
+
+
+@pytest.fixture
+def base_model(tokenizer: Tokenizer) -> Iterator[Served]:
+    """Has no chat template."""
+    with serving(channel(), tokenizer, None) as served:
+        yield served

@@ -1,0 +1,114 @@
+"""An engine that repeats its prompt, and the server's channel to it inside this process.
+
+    answer(prompt, count) = prompt, prompt, prompt, ... up to count tokens
+
+A prompt that holds token BREAKS fails when its third token is drawn.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from itertools import cycle, islice
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Sampled
+from ringkv.base.errors import EngineDied
+from ringkv.base.events import Event, Failed, Finished, TokenLogprob
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import Stats
+from ringkv.base.progress import Progress
+from ringkv.base.request import Request
+from ringkv.scheduler.loop import Loop
+from toy import ToyEngine, limits
+
+BREAKS = 0  # the byte 0x00
+VOCAB = 258
+IM_START, IM_END = 256, 257
+LIMITS = limits(slots=4, vocab=VOCAB, capacity=64, prompt_tokens=512, context=600, held_bytes=123_456_789)
+
+
+def answer(prompt: Sequence[int], count: int) -> list[int]:
+    return list(islice(cycle(prompt), count))
+
+
+def logprob(token: int, count: int) -> TokenLogprob:
+    """Not what a model would say, but easily told apart: the drawn token and the next `count - 1` ids."""
+    return TokenLogprob(-0.25, tuple(((token + step) % VOCAB, -0.25 - step) for step in range(count)))
+
+
+class EchoEngine(ToyEngine):
+    def _draw(self, index: int) -> Sampled:
+        slot = self.slots.get(index)
+        if slot is None:
+            return Sampled(13, None)
+        slot.drawn += 1
+        prompt, asked = slot.request.tokens, slot.request.sampling.logprobs
+        if BREAKS in prompt and slot.drawn == 3:
+            return Sampled(None, None)
+        token = self.drawn[index] = prompt[(slot.drawn - 1) % len(prompt)]
+        return Sampled(token, None if asked is None else logprob(token, asked))
+
+
+class InProcess:
+    """What `EngineClient` is, without a process: the same loop, stepped by a task. Keeps what it was asked."""
+
+    def __init__(self, engine: ToyEngine, seconds: float = 0.0) -> None:
+        self.limits, self.default_kv, self.alive = engine.limits, engine.default_kv, True
+        self.submitted: list[Request] = []
+        self.cancelled: list[str] = []
+        self._loop = Loop(engine)
+        self._seconds = seconds
+        self._streams: dict[str, asyncio.Queue[Event]] = {}
+        self._stepping: asyncio.Task[None] | None = None
+
+    async def submit(self, request: Request) -> AsyncGenerator[Event, None]:
+        if not self.alive:
+            raise EngineDied("the engine process ended (exit status 1); restart it, its log may say why")
+        queue = self._streams[request.id] = asyncio.Queue[Event]()
+        self.submitted.append(request)
+        self._deliver(self._loop.submit(request))
+        if self._stepping is None or self._stepping.done():
+            self._stepping = asyncio.create_task(self._step())
+        event: Event | None = None
+        try:
+            while not isinstance(event, Finished | Failed):
+                event = await queue.get()
+                yield event
+        finally:
+            if not isinstance(event, Finished | Failed):
+                self.cancel(request.id)
+
+    def cancel(self, request_id: str) -> None:
+        self.cancelled.append(request_id)
+        self._deliver(self._loop.cancel(request_id))
+
+    def stats(self) -> Stats:
+        return self._loop.stats()
+
+    async def _step(self) -> None:
+        while not self._loop.idle:
+            self._deliver(self._loop.step())
+            await asyncio.sleep(self._seconds)
+
+    def _deliver(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._streams[event.request_id].put_nowait(event)
+
+
+def build(config: EngineConfig, tell: Progress) -> EchoEngine:
+    tell(1, 1, "echo")
+    return EchoEngine(LIMITS, config.kv)
+
+
+def build_sluggish(config: EngineConfig, tell: Progress) -> EchoEngine:
+    return EchoEngine(LIMITS, config.kv, seconds=0.05)
+
+
+def build_slowly(config: EngineConfig, tell: Progress) -> EchoEngine:
+    tell(0, 1, "echo")
+    time.sleep(60)
+    raise AssertionError
+
+
+def channel(seconds: float = 0.0) -> InProcess:
+    return InProcess(EchoEngine(LIMITS, KVChoice("streaming")), seconds)

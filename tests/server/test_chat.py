@@ -1,0 +1,62 @@
+import pytest
+
+from tests.server.conftest import NAMES, Served
+
+HELLO = [{"role": "user", "content": "hi"}]  # the template makes "<|im_start|>user:hi<|im_end|>" of it
+
+
+def test_the_official_client_gets_a_message(served: Served) -> None:
+    got = served.client.chat.completions.create(model=NAMES[0], messages=HELLO)
+    assert got.object == "chat.completion"
+    assert got.choices[0].message.role == "assistant"
+    assert got.choices[0].message.content == "user:hi"
+    assert got.choices[0].finish_reason == "stop"
+    assert got.usage is not None
+    assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (1 + 7 + 1, 1 + 7 + 1)
+
+
+def test_text_parts_are_joined_as_the_template_joins_them(served: Served) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    got = served.post("chat/completions", messages=[{"role": "user", "content": parts}]).json()
+    assert got["choices"][0]["message"]["content"] == "user:a\nb"
+
+
+def test_a_developer_is_a_system(served: Served) -> None:
+    got = served.post("chat/completions", messages=[{"role": "developer", "content": "x"}]).json()
+    assert got["choices"][0]["message"]["content"] == "system:x"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_either_name_limits_the_answer(served: Served, name: str) -> None:
+    got = served.post("chat/completions", messages=HELLO, **{name: 4}).json()
+    assert got["choices"][0]["message"]["content"] == "use"
+    assert got["choices"][0]["finish_reason"] == "length"
+
+
+def test_without_a_limit_the_answer_takes_what_the_context_leaves(served: Served) -> None:
+    served.post("chat/completions", messages=HELLO)
+    assert served.engine.submitted[-1].sampling.max_tokens == served.engine.limits.context - 9
+
+
+def test_logprobs_come_token_by_token(served: Served) -> None:
+    got = served.client.chat.completions.create(
+        model=NAMES[0], messages=HELLO, max_tokens=3, logprobs=True, top_logprobs=2
+    )
+    logprobs = got.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    second = logprobs.content[1]
+    assert [entry.token for entry in logprobs.content] == ["<|im_start|>", "u", "s"]
+    assert (second.logprob, second.bytes) == (-0.25, [ord("u")])
+    assert [(top.token, top.logprob, top.bytes) for top in second.top_logprobs] == [
+        ("u", -0.25, [ord("u")]),
+        ("v", -1.25, [ord("v")]),
+    ]
+
+
+def test_a_model_without_a_template_sends_chats_to_completions(base_model: Served) -> None:
+    got = base_model.post("chat/completions", messages=HELLO)
+    assert got.status_code == 400
+    assert got.json()["error"]["param"] == "messages"
+    assert "/v1/completions" in got.json()["error"]["message"]
+    assert base_model.post("completions", prompt="ab", max_tokens=2).json()["choices"][0]["text"] == "ab"

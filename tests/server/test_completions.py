@@ -1,0 +1,120 @@
+import pytest
+
+from tests.server.conftest import NAMES, Served
+from tests.server.echo import IM_END, answer
+
+
+def text(prompt: str, count: int) -> str:
+    return bytes(answer(prompt.encode(), count)).decode()
+
+
+def test_the_official_client_gets_the_answer(served: Served) -> None:
+    got = served.client.completions.create(model=NAMES[0], prompt="hello", max_tokens=12)
+    assert got.object == "text_completion"
+    assert got.model == NAMES[0]
+    assert [(choice.index, choice.text, choice.finish_reason) for choice in got.choices] == [
+        (0, text("hello", 12), "length")
+    ]
+
+
+def test_sixteen_tokens_are_generated_where_the_client_names_no_number(served: Served) -> None:
+    got = served.client.completions.create(model=NAMES[0], prompt="ab")
+    assert got.choices[0].text == text("ab", 16)
+
+
+@pytest.mark.parametrize("prompt", ["abc", ["abc"], [97, 98, 99], [[97, 98, 99]]])
+def test_a_prompt_may_be_text_or_ids_alone_or_in_a_list(served: Served, prompt: object) -> None:
+    assert served.post("completions", prompt=prompt, max_tokens=5).json()["choices"][0]["text"] == "abcab"
+
+
+@pytest.mark.parametrize("prompts", [["abc", "xy"], [[97, 98, 99], [120, 121]]])
+def test_several_prompts_keep_their_order(served: Served, prompts: list[object]) -> None:
+    got = served.post("completions", prompt=prompts, max_tokens=4).json()
+    assert [(choice["index"], choice["text"]) for choice in got["choices"]] == [(0, "abca"), (1, "xyxy")]
+    assert got["usage"]["prompt_tokens"] == 3 + 2
+    assert got["usage"]["completion_tokens"] == 4 + 4
+    assert got["usage"]["total_tokens"] == 13
+
+
+def test_n_answers_follow_each_prompt_and_its_tokens_count_once(served: Served) -> None:
+    got = served.post("completions", prompt=["abc", "xy"], n=2, max_tokens=3, seed=5).json()
+    assert [choice["text"] for choice in got["choices"]] == ["abc", "abc", "xyx", "xyx"]
+    assert [choice["index"] for choice in got["choices"]] == [0, 1, 2, 3]
+    assert got["usage"]["prompt_tokens"] == 3 + 2
+    assert [request.sampling.seed for request in served.engine.submitted[-4:]] == [5, 6, 5, 6]
+
+
+def test_an_end_of_sequence_counts_and_has_no_text(served: Served) -> None:
+    got = served.post("completions", prompt=[104, 105, IM_END], max_tokens=9).json()
+    assert got["choices"][0]["text"] == "hi"
+    assert got["choices"][0]["finish_reason"] == "stop"
+    assert got["usage"]["completion_tokens"] == 3
+
+
+def test_ignore_eos_gives_exactly_max_tokens(served: Served) -> None:
+    got = served.post("completions", prompt=[104, 105, IM_END], max_tokens=9, ignore_eos=True).json()
+    assert got["choices"][0]["text"] == "hihihi"
+    assert got["choices"][0]["finish_reason"] == "length"
+    assert got["usage"]["completion_tokens"] == 9
+
+
+def test_a_stop_token_ends_the_answer_without_its_text(served: Served) -> None:
+    got = served.post("completions", prompt="abcd", stop_token_ids=[ord("c")], max_tokens=9).json()
+    assert got["choices"][0]["text"] == "ab"
+    assert got["choices"][0]["finish_reason"] == "stop"
+    assert got["usage"]["completion_tokens"] == 3
+
+
+def test_usage_tells_what_the_cache_did(served: Served) -> None:
+    """Sinks 4 and a ring of 16 entries; 30 prompt tokens and 39 answered ones that were fed, the last is not."""
+    got = served.post("completions", prompt="x" * 30, max_tokens=40, kv_policy="streaming", kv_budget=20).json()
+    seen = 30 + 39
+    laps_of_the_ring = len([p for p in range(30, seen) if (p - 4) % 16 == 0])
+    assert got["usage"]["kv"] == {
+        "policy": "streaming",
+        "capacity": 20,
+        "kept": 20,
+        "evicted": seen - 20,
+        "ring_wraps": laps_of_the_ring,
+        "bytes_held": 20 * 10,
+    }
+
+
+def test_the_full_cache_may_be_asked_for_and_ends_where_it_is_full(served: Served) -> None:
+    got = served.post("completions", prompt="x" * 60, max_tokens=40, kv_policy="full").json()
+    assert got["usage"]["kv"]["policy"] == "full"
+    assert got["usage"]["kv"]["evicted"] == 0
+    assert got["usage"]["kv"]["capacity"] == served.engine.limits.capacity
+    assert got["usage"]["completion_tokens"] == 64 - 60 + 1
+    assert got["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_request_without_kv_fields_takes_the_servers_cache(served: Served) -> None:
+    served.post("completions", prompt="x", max_tokens=1)
+    assert served.engine.submitted[-1].kv is None
+
+
+def test_logprobs_come_as_parallel_lists(served: Served) -> None:
+    got = served.client.completions.create(model=NAMES[0], prompt="ab", max_tokens=3, logprobs=2)
+    logprobs = got.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens == ["a", "b", "a"]
+    assert logprobs.token_logprobs == [-0.25] * 3
+    assert logprobs.top_logprobs == [{"a": -0.25, "b": -1.25}, {"b": -0.25, "c": -1.25}, {"a": -0.25, "b": -1.25}]
+    assert logprobs.text_offset == [0, 1, 2]
+
+
+def test_logprobs_0_tells_the_drawn_tokens_alone(served: Served) -> None:
+    got = served.post("completions", prompt="ab", max_tokens=2, logprobs=0).json()
+    assert got["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.25}, {"b": -0.25}]
+
+
+def test_explicit_nulls_and_unknown_fields_change_nothing(served: Served) -> None:
+    nulls = ("stop", "n", "seed", "logprobs", "logit_bias", "stream", "stream_options", "echo", "suffix", "best_of")
+    body = dict.fromkeys(nulls) | {"user": "me", "unheard_of": [1]}
+    assert served.post("completions", prompt="ab", max_tokens=3, **body).json()["choices"][0]["text"] == "aba"
+
+
+def test_the_model_may_be_left_out_or_named_by_an_alias(served: Served) -> None:
+    assert served.post("completions", prompt="a", max_tokens=1).json()["model"] == NAMES[0]
+    assert served.post("completions", prompt="a", max_tokens=1, model=NAMES[1]).json()["model"] == NAMES[1]

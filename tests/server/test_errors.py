@@ -1,0 +1,179 @@
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.conftest import NAMES, Served
+from tests.server.echo import BREAKS, VOCAB, channel
+
+CHAT = "chat/completions"
+HELLO = [{"role": "user", "content": "hi"}]
+
+
+def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]:
+    """The error of a refused request, whose shape is that of all errors."""
+    got = served.post(path, **body)
+    assert got.status_code == status, got.text
+    assert list(got.json()) == ["error"]
+    found: dict[str, Any] = got.json()["error"]
+    assert list(found) == ["message", "type", "param", "code"]
+    assert "\n" not in found["message"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("param", "body"),
+    [
+        ("prompt", {"prompt": None}),
+        ("prompt", {"prompt": ""}),
+        ("prompt", {"prompt": []}),
+        ("prompt", {"prompt": [1.5]}),
+        ("prompt", {"prompt": [True]}),
+        ("prompt", {"prompt": ["a", 1]}),
+        ("prompt", {"prompt": {"text": "a"}}),
+        ("prompt", {"prompt": [VOCAB]}),
+        ("prompt", {"prompt": [-1]}),
+        ("prompt", {"prompt": "a" * 513}),
+        ("max_tokens", {"max_tokens": 0}),
+        ("max_tokens", {"max_tokens": "many"}),
+        ("temperature", {"temperature": -1}),
+        ("top_p", {"top_p": 0}),
+        ("n", {"n": 0}),
+        ("best_of", {"best_of": 3}),
+        ("echo", {"echo": True}),
+        ("suffix", {"suffix": "end"}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("logprobs", {"logprobs": 21}),
+        ("prompt_logprobs", {"prompt_logprobs": 0}),
+        ("logit_bias", {"logit_bias": {"97": 101}}),
+        ("logit_bias", {"logit_bias": {str(VOCAB): 1}}),
+        ("logit_bias", {"logit_bias": {"word": 1}}),
+        ("stop", {"stop": ""}),
+        ("stop", {"stop": 3}),
+        ("stop_token_ids", {"stop_token_ids": [VOCAB]}),
+        ("min_tokens", {"min_tokens": 17}),
+        ("seed", {"seed": 2**64}),
+        ("kv_policy", {"kv_policy": "magic"}),
+        ("kv_budget", {"kv_budget": 65}),
+        ("kv_budget", {"kv_budget": 0}),
+        ("kv_sinks", {"kv_sinks": -1}),
+        ("kv_recent", {"kv_recent": 0}),
+        ("kv_window", {"kv_window": 0}),
+        ("kv_protect", {"kv_protect": [[0, 4]]}),
+    ],
+    ids=str,
+)
+def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: dict[str, Any]) -> None:
+    found = error(served, "completions", 400, **{"prompt": "a"} | body)
+    assert found["param"] == param
+    assert param in found["message"]
+    assert found["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("param", "body"),
+    [
+        ("messages", {"messages": None}),
+        ("messages", {"messages": []}),
+        ("messages", {"messages": "hi"}),
+        ("messages", {"messages": [{"content": "no role"}]}),
+        ("messages", {"messages": [{"role": "user", "content": 3}]}),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": ""}}]}]}),
+        ("messages", {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]}),
+        ("messages", {"messages": [{"role": "user", "content": "a" * 513}]}),
+        ("tools", {"tools": [{"type": "function"}]}),
+        ("tool_choice", {"tool_choice": "required"}),
+        ("response_format", {"response_format": {"type": "json_schema"}}),
+        ("modalities", {"modalities": ["audio"]}),
+        ("top_logprobs", {"top_logprobs": 2}),
+        ("top_logprobs", {"top_logprobs": 21, "logprobs": True}),
+        ("max_completion_tokens", {"max_completion_tokens": 1.5}),
+    ],
+    ids=str,
+)
+def test_a_bad_chat_is_refused_by_name(served: Served, param: str, body: dict[str, Any]) -> None:
+    assert error(served, CHAT, 400, **{"messages": HELLO} | body)["param"] == param
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [], "tool_choice": "none"},
+        {"response_format": {"type": "text"}, "modalities": ["text"]},
+        {"logprobs": False, "n": 1, "parallel_tool_calls": True, "service_tier": "auto", "store": False},
+    ],
+)
+def test_a_field_that_asks_for_nothing_is_accepted(served: Served, body: dict[str, Any]) -> None:
+    assert served.post(CHAT, messages=HELLO, **body).status_code == 200
+
+
+def test_an_over_long_prompt_has_openais_code_and_the_numbers(served: Served) -> None:
+    found = error(served, "completions", 400, prompt="a" * 513)
+    assert found["code"] == "context_length_exceeded"
+    assert "513" in found["message"]
+    assert "512" in found["message"]
+
+
+def test_an_unknown_model_is_404_and_told_what_is_served(served: Served) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        served.client.completions.create(model="gpt-9", prompt="a")
+    assert caught.value.code == "model_not_found"
+    assert NAMES[0] in caught.value.message
+
+
+def test_a_request_that_breaks_in_the_engine_is_500(served: Served) -> None:
+    found = error(served, "completions", 500, prompt=[97, BREAKS], max_tokens=9)
+    assert found["type"] == "server_error"
+    assert "not finite" in found["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_bad_prompt_ends_the_others_sent_with_it(slow: Served, stream: bool) -> None:
+    got = slow.post("completions", prompt=[[97] * 8, [98, BREAKS]], max_tokens=400, stream=stream)
+    assert "not finite" in got.text
+    slow.wait_until_free()
+    assert sum(request.id in slow.engine.cancelled for request in slow.engine.submitted) == 1
+
+
+def test_a_dead_engine_is_503(slow: Served) -> None:
+    slow.engine.alive = False
+    assert error(slow, "completions", 503, prompt="a")["code"] == "engine_died"
+    assert slow.http.get("/health").status_code == 503
+    assert slow.http.get("/health").json()["error"]["code"] == "engine_died"
+
+
+def test_broken_json_is_400(served: Served) -> None:
+    got = served.http.post("/v1/completions", content='{"prompt": ', headers={"content-type": "application/json"})
+    assert got.status_code == 400
+    assert "JSON" in got.json()["error"]["message"]
+
+
+def test_a_body_that_is_no_json_is_told_the_content_type(served: Served) -> None:
+    got = served.http.post("/v1/completions", data={"prompt": "a"})
+    assert got.status_code == 400
+    assert "application/json" in got.json()["error"]["message"]
+
+
+def test_a_lone_surrogate_is_refused_not_crashed_on(served: Served) -> None:
+    content = rb'{"prompt": "\ud800", "logit_bias": {"\ud800": 1}}'
+    got = served.http.post("/v1/completions", content=content, headers={"content-type": "application/json"})
+    assert got.status_code == 400
+    assert got.json()["error"]["param"] == "logit_bias"
+
+
+def test_unknown_paths_and_methods_have_the_same_shape(served: Served) -> None:
+    for got, status in ((served.http.get("/v1/nothing"), 404), (served.http.get("/v1/completions"), 405)):
+        assert got.status_code == status
+        assert list(got.json()["error"]) == ["message", "type", "param", "code"]
+
+
+def test_a_bug_is_500_without_its_traceback(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    from tests.server.conftest import serving
+
+    engine = channel()
+    engine.default_kv = None  # type: ignore[assignment]
+    with serving(engine, tokenizer, None) as served:
+        found = error(served, "completions", 500, prompt="a", kv_budget=8)
+    assert found["code"] == "internal_error"
+    assert "replace" not in found["message"]
+    assert "unexpected error" in caplog.text

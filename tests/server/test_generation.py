@@ -1,0 +1,56 @@
+"""Stop strings: where text ends because of what it says."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Served
+
+
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [
+        ("b", "a"),
+        ("cab", "ab"),  # across the border where the prompt begins again
+        (["zzz", "bc"], "a"),
+        ("abcabca", ""),
+        (["ca", "b"], "a"),
+    ],
+)
+def test_the_text_ends_before_a_stop_string(served: Served, stop: Any, text: str) -> None:
+    choice = served.post("completions", prompt="abc", stop=stop, max_tokens=30).json()["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == (text, "stop")
+
+
+def test_what_may_become_a_stop_string_is_held_back_and_sent_when_it_does_not(served: Served) -> None:
+    chunks = served.chunks("completions", prompt="abcd", stop="bcx", max_tokens=6)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["a", "", "", "bcd", "a", "b"]
+
+
+def test_nothing_of_a_stop_string_is_ever_streamed(served: Served) -> None:
+    chunks = served.chunks("completions", prompt="abcdef", stop="cde", max_tokens=30)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["a", "b", "", "", ""]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_stop_string_frees_the_slot_at_once(slow: Served) -> None:
+    got = slow.post("completions", prompt="abc", stop="c", max_tokens=500).json()
+    assert got["usage"]["completion_tokens"] == 3
+    assert got["usage"]["kv"]["kept"] == 3
+    assert slow.engine.cancelled == [slow.engine.submitted[0].id]
+    slow.wait_until_free()
+
+
+def test_a_stop_string_of_several_bytes_is_found(served: Served) -> None:
+    choice = served.post("completions", prompt="a🌊b", stop="🌊", max_tokens=30).json()["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == ("a", "stop")
+
+
+def test_a_stop_string_wins_over_the_length_it_coincides_with(served: Served) -> None:
+    choice = served.post("completions", prompt="abc", stop="c", max_tokens=3).json()["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == ("ab", "stop")
+
+
+def test_one_choice_that_stops_leaves_the_others_alone(served: Served) -> None:
+    got = served.post("completions", prompt=["abc", "xyz"], stop="b", max_tokens=5).json()
+    assert [choice["text"] for choice in got["choices"]] == ["a", "xyzxy"]

@@ -1,0 +1,28 @@
+import ringkv
+from tests.server.conftest import NAMES, Served
+
+
+def test_the_official_client_lists_every_served_name(served: Served) -> None:
+    models = served.client.models.list().data
+    assert [model.id for model in models] == list(NAMES)
+    assert {model.object for model in models} == {"model"}
+
+
+def test_a_model_is_described_by_a_name_with_a_slash(served: Served) -> None:
+    model = served.client.models.retrieve(NAMES[1])
+    assert model.id == NAMES[1]
+    assert served.http.get(f"/v1/models/{NAMES[0]}").json()["max_model_len"] == served.engine.limits.context
+
+
+def test_an_unknown_model_is_not_described(served: Served) -> None:
+    assert served.http.get("/v1/models/nobody").json()["error"]["code"] == "model_not_found"
+
+
+def test_health_and_version_answer(served: Served) -> None:
+    assert served.http.get("/health").json() == {"status": "ok"}
+    assert served.http.get("/version").json() == {"version": ringkv.__version__}
+
+
+def test_the_schema_is_served(served: Served) -> None:
+    paths = served.http.get("/openapi.json").json()["paths"]
+    assert {"/v1/completions", "/v1/chat/completions", "/health"} <= set(paths)

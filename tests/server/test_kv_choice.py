@@ -1,0 +1,59 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import POLICIES, KVChoice
+from ringkv.server.kv_choice import kv_choice
+from ringkv.server.schemas import GenerationBody
+
+DEFAULT = KVChoice("snapstream", budget=512, sinks=7, recent=0.5, window=32)
+CAPACITY = 1024
+
+
+def choice(**fields: Any) -> KVChoice | None:
+    return kv_choice(GenerationBody(**fields), DEFAULT, CAPACITY)
+
+
+def test_a_body_without_kv_fields_asks_for_nothing() -> None:
+    assert choice(temperature=0.5) is None
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "full"])
+def test_what_a_body_leaves_open_is_the_servers(policy: str) -> None:
+    assert choice(kv_policy=policy) == replace(DEFAULT, policy=policy)
+
+
+def test_every_field_reaches_the_choice() -> None:
+    asked = choice(kv_policy="snapkv", kv_budget=100, kv_sinks=0, kv_recent=25, kv_window=16)
+    assert asked == replace(DEFAULT, policy="snapkv", budget=100, sinks=0, recent=25, window=16)
+
+
+def test_the_full_cache_is_the_whole_slot_unless_a_budget_is_named() -> None:
+    assert choice(kv_policy="full") == replace(DEFAULT, policy="full", budget=None)
+    assert choice(kv_policy="full", kv_budget=9) == replace(DEFAULT, policy="full", budget=9)
+
+
+@pytest.mark.parametrize("budget", [1, CAPACITY])
+def test_a_budget_goes_up_to_the_slots_capacity(budget: int) -> None:
+    asked = choice(kv_budget=budget)
+    assert asked is not None
+    assert asked.budget == budget
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kv_policy", "FULL"),
+        ("kv_budget", CAPACITY + 1),
+        ("kv_sinks", CAPACITY + 1),
+        ("kv_recent", float("nan")),
+        ("kv_recent", -0.5),
+        ("kv_window", 0),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=field) as caught:
+        choice(**{field: value})
+    assert caught.value.param == field

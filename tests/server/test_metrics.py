@@ -1,0 +1,51 @@
+from tests.server.conftest import Served
+
+
+def test_tokens_and_times_are_counted(slow: Served) -> None:
+    slow.post("completions", prompt="hello", max_tokens=7)
+    assert slow.metric("ringkv_prompt_tokens_total") == 5
+    assert slow.metric("ringkv_generated_tokens_total") == 7
+    assert slow.metric("ringkv_time_to_first_token_seconds_count") == 1
+    assert slow.metric("ringkv_inter_token_seconds_count") == 6
+    # A token takes a draw and a forward pass, and each of these steps 10 ms.
+    assert slow.metric("ringkv_inter_token_seconds_sum") >= 6 * 2 * 0.01
+    assert slow.metric('ringkv_inter_token_seconds_bucket{le="0.01"}') == 0
+
+
+def test_what_the_caches_did_is_counted(slow: Served) -> None:
+    usage = [
+        slow.post("completions", prompt="x" * 30, max_tokens=40, kv_budget=20).json()["usage"]["kv"] for _ in range(2)
+    ]
+    for name in ("kept", "evicted"):
+        assert slow.metric(f"ringkv_kv_{name}_tokens_total") == sum(one[name] for one in usage) > 0
+    assert slow.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
+
+
+def test_answers_are_counted_by_endpoint_and_status(slow: Served) -> None:
+    slow.post("completions", prompt="a", max_tokens=1)
+    slow.post("completions", prompt="a", max_tokens=0)
+    slow.http.get("/some/scanner")
+    assert slow.metric('ringkv_requests_total{endpoint="/v1/completions",status="200"}') == 1
+    assert slow.metric('ringkv_requests_total{endpoint="/v1/completions",status="400"}') == 1
+    assert slow.metric('ringkv_requests_total{endpoint="other",status="404"}') == 1
+
+
+def test_the_engine_is_gauged(slow: Served) -> None:
+    limits = slow.engine.limits
+    assert slow.metric("ringkv_slots") == slow.metric("ringkv_slots_free") == limits.slots
+    assert slow.metric("ringkv_kv_held_bytes") == limits.held_bytes
+    assert slow.metric("ringkv_requests_running") == slow.metric("ringkv_requests_waiting") == 0
+    assert slow.metric("ringkv_engine_up") == 1
+    body = {"prompt": ["ab"] * 6, "max_tokens": 90, "stream": True}
+    with slow.http.stream("POST", "/v1/completions", json=body) as answer:
+        lines = answer.iter_lines()  # held: without it the client would close the connection
+        next(lines)
+        assert slow.metric("ringkv_slots_free") < limits.slots
+        assert slow.metric("ringkv_requests_waiting") >= 6 - limits.slots
+    slow.wait_until_free()
+
+
+def test_a_request_id_is_echoed_or_made(served: Served) -> None:
+    assert served.http.get("/health", headers={"x-request-id": "mine-7"}).headers["x-request-id"] == "mine-7"
+    ids = {served.http.get("/health").headers["x-request-id"] for _ in range(2)}
+    assert len(ids) == 2

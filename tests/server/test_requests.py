@@ -1,0 +1,64 @@
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from ringkv.base.sampling import SamplingParams
+from ringkv.server.requests import sampling_params
+from ringkv.server.schemas import INT64, CompletionBody
+
+SENT: dict[str, Any] = {
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.05,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.2,
+    "frequency_penalty": -0.2,
+    "logit_bias": {5: -3.0},
+    "seed": 11,
+    "stop": ("a", "b"),
+    "stop_token_ids": (3, 4),
+    "min_tokens": 2,
+    "ignore_eos": True,
+}
+
+
+def params(draw: int = 0, max_tokens: int = 8, logprobs: int | None = None, **sent: Any) -> SamplingParams:
+    return sampling_params(CompletionBody(prompt="x", **sent), max_tokens, logprobs, draw)
+
+
+def test_every_sampling_field_reaches_the_engine_as_sent() -> None:
+    assert params(logprobs=3, **SENT) == SamplingParams(max_tokens=8, logprobs=3, **SENT)
+
+
+def test_no_sampling_field_is_forgotten() -> None:
+    assert {field.name for field in fields(SamplingParams)} == {*SENT, "max_tokens", "logprobs"}
+
+
+def test_nothing_sent_is_openais_default() -> None:
+    assert params() == SamplingParams(max_tokens=8, temperature=1.0)
+
+
+def test_nulls_are_nothing_sent() -> None:
+    assert params(**dict.fromkeys(SENT)) == params()
+
+
+def test_greedy_is_not_taken_for_nothing_sent() -> None:
+    assert params(temperature=0).temperature == 0
+
+
+def test_one_stop_string_is_a_list_of_it() -> None:
+    assert params(stop="end").stop == ("end",)
+
+
+@pytest.mark.parametrize("seed", [0, 7, -1, INT64, -INT64])
+def test_each_of_n_answers_has_a_seed_of_its_own_and_the_first_the_clients(seed: int) -> None:
+    seeds = [params(seed=seed, draw=draw).seed for draw in range(8)]
+    assert seeds[0] == seed
+    assert len(set(seeds)) == 8
+    assert all(one is not None and -(2**63) <= one < 2**63 for one in seeds)
+
+
+def test_without_a_seed_none_is_made_up() -> None:
+    assert params(draw=3).seed is None

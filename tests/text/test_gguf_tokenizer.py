@@ -1,0 +1,342 @@
+"""The real files are held against counts of the original tokenizers, small made ones against transformers' classes."""
+
+import json
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gguf
+import pytest
+import tokenizers
+from hypothesis import example, given
+from hypothesis import strategies as st
+from transformers import GPT2Tokenizer, Qwen2Tokenizer
+
+from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.gguf_tokenizer import write_tokenizer
+from ringkv.text.tokenizer import Tokenizer
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+TEXTS = st.text() | st.text(alphabet="ab dog's DON'T 12345٣Ⅷ  \t\n\r.,!? éte\u0301日本語😀")
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def write_gguf(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    """Write a GGUF of metadata alone: write_gguf(**{key under tokenizer.ggml: value})."""
+
+    def write(chat_template: str | None = None, **keys: Any) -> Path:
+        path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+        writer = gguf.GGUFWriter(path, "llama")
+        for key, value in keys.items():
+            _ADD[type(value)](writer, f"tokenizer.ggml.{key}", value)
+        if chat_template:
+            writer.add_chat_template(chat_template)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+        return path
+
+    return write
+
+
+_ADD: dict[type, Callable[[gguf.GGUFWriter, str, Any], None]] = {
+    str: gguf.GGUFWriter.add_string,
+    bool: gguf.GGUFWriter.add_bool,
+    int: gguf.GGUFWriter.add_uint32,
+    list: gguf.GGUFWriter.add_array,
+}
+
+
+def load(gguf_path: Path) -> Tokenizer:
+    write_tokenizer(gguf_path, gguf_path.parent / "out")
+    return Tokenizer.from_directory(gguf_path.parent / "out")
+
+
+@pytest.fixture(scope="session")
+def byte_level_keys(byte_level_inner: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The trained byte-level vocabulary as a GGUF's keys, with padding such as converters add."""
+    tokens = [token for token, _ in sorted(byte_level_inner.get_vocab().items(), key=lambda item: item[1])]
+    types = {"<|begin|>": CONTROL, "<|end|>": CONTROL, "<tool>": USER_DEFINED}
+    merges = json.loads(byte_level_inner.to_str())["model"]["merges"]
+    padding = [f"[PAD{len(tokens) + n}]" for n in range(3)]
+    return {
+        "model": "gpt2",
+        "pre": "gpt-2",
+        "tokens": [*tokens, *padding],
+        "token_type": [*(types.get(token, NORMAL) for token in tokens), *[UNUSED] * 3],
+        "merges": [" ".join(pair) for pair in merges],
+        "eos_token_id": tokens.index("<|end|>"),
+        "bos_token_id": tokens.index("<|begin|>"),
+    }
+
+
+@pytest.fixture(scope="session")
+def made(write_gguf: Write, byte_level_keys: dict[str, Any]) -> dict[str, Tokenizer]:
+    """The small vocabulary under each rule of splitting."""
+    rules = ("gpt-2", "default", "smollm", "qwen2", "llama-bpe")
+    return {rule: load(write_gguf(**byte_level_keys | {"pre": rule})) for rule in rules}
+
+
+@pytest.fixture(
+    scope="session", params=[("gpt-2", GPT2Tokenizer), ("default", GPT2Tokenizer), ("qwen2", Qwen2Tokenizer)]
+)
+def family(request: pytest.FixtureRequest, made: dict[str, Tokenizer], byte_level_inner: tokenizers.Tokenizer) -> Any:
+    """A rule's tokenizer and the class of its family in transformers, over one vocabulary."""
+    rule, theirs = request.param
+    model = json.loads(byte_level_inner.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    special = {"unk_token": "<|end|>", "bos_token": "<|begin|>", "eos_token": "<|end|>"}
+    return made[rule], theirs(vocab=model["vocab"], merges=merges, **special)
+
+
+@given(text=TEXTS)
+def test_a_rule_splits_as_the_class_of_its_family_in_transformers(family: Any, text: str):
+    ours, theirs = family
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
+
+
+@given(text=TEXTS)
+def test_smollm_cuts_off_each_digit_and_splits_the_rest_as_gpt2(made: dict[str, Tokenizer], text: str):
+    runs = _runs(text)
+    expected = [id for run in runs for id in made["gpt-2"].encode(run)]
+    assert made["smollm"].encode(text) == expected
+
+
+def _runs(text: str) -> Iterator[str]:
+    """Cut before and after each character that is a number."""
+    run = ""
+    for char in text:
+        if unicodedata.category(char).startswith("N"):
+            yield from (run, char)
+            run = ""
+        else:
+            run += char
+    yield run
+
+
+def test_llama3_reads_digits_in_threes_from_the_left(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    keys = with_tokens(byte_level_keys, ["98", "987", "9876"], ["9 8", "98 7", "987 6"])
+    tokenizer = load(write_gguf(**keys | {"pre": "llama-bpe", "add_bos_token": False}))
+    assert [tokenizer.token_text(id) for id in tokenizer.encode("987698")] == ["987", "6", "98"]
+
+
+def test_llama3_takes_a_word_that_is_a_token_without_merges(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    keys = with_tokens(byte_level_keys, ["zqz"], [])
+    whole = load(write_gguf(**keys | {"pre": "llama-bpe", "add_bos_token": False}))
+    merged = load(write_gguf(**keys | {"pre": "qwen2"}))
+    assert [len(tokenizer.encode("zqz")) for tokenizer in (whole, merged)] == [1, 3]
+
+
+def with_tokens(keys: dict[str, Any], tokens: list[str], merges: list[str]) -> dict[str, Any]:
+    types = [*keys["token_type"], *[NORMAL] * len(tokens)]
+    return keys | {"tokens": keys["tokens"] + tokens, "token_type": types, "merges": keys["merges"] + merges}
+
+
+@given(text=TEXTS)
+def test_every_rule_gives_the_text_back(made: dict[str, Tokenizer], text: str):
+    unicode_form = {"qwen2": unicodedata.normalize("NFC", text)}
+    for rule, tokenizer in made.items():
+        assert tokenizer.decode(tokenizer.encode(text)) == unicode_form.get(rule, text)
+
+
+def test_control_tokens_are_special_and_user_defined_ones_are_text(made: dict[str, Tokenizer]):
+    tokenizer = made["qwen2"]
+    ids = tokenizer.encode("dog<tool><|end|>")
+    assert ids[-2:] == [tokenizer.token_id("<tool>"), tokenizer.token_id("<|end|>")]
+    assert tokenizer.decode(ids) == "dog<tool>"
+
+
+def test_padding_tokens_are_left_out(made: dict[str, Tokenizer], byte_level_inner: tokenizers.Tokenizer):
+    assert made["qwen2"].vocab_size == byte_level_inner.get_vocab_size()
+
+
+@pytest.mark.parametrize("adds", [True, False, None])
+@pytest.mark.parametrize(("rule", "default"), [("llama-bpe", True), ("qwen2", False)])
+def test_bos_is_added_as_the_file_says_else_as_the_family_does(
+    write_gguf: Write, byte_level_keys: dict[str, Any], rule: str, default: bool, adds: bool | None
+):
+    said = {} if adds is None else {"add_bos_token": adds}
+    tokenizer = load(write_gguf(**byte_level_keys | {"pre": rule} | said))
+    assert (tokenizer.encode("dog")[0] == tokenizer.bos_id) == (default if adds is None else adds)
+
+
+def test_every_id_that_ends_a_text_is_written(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    keys = with_tokens(byte_level_keys, ["<|endoftext|>", "<|turn_end|>"], [])
+    keys["token_type"][-2:] = [CONTROL, CONTROL]
+    last = len(keys["tokens"]) - 1
+    tokenizer = load(write_gguf(**keys | {"eot_token_id": last}))
+    assert tokenizer.eos_ids == (keys["eos_token_id"], last, last - 1)
+
+
+def test_the_chat_template_is_written_with_its_tokens(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    path = write_gguf("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", **byte_level_keys)
+    write_tokenizer(path, path.parent)
+    rendered = ChatTemplate.from_directory(path.parent).render([{"role": "user", "content": "hi"}])
+    assert rendered == "<|begin|>hi<|end|>"
+
+
+# SentencePiece
+
+SCORED = ["▁", *"abcdé", "ab", "bc", "▁a", "abc", "▁▁", "▁▁▁▁", "▁" * 8, "▁▁▁", "▁▁a", "cd", "bcd", "▁ab"]
+SCORED += ["▁" * 7, "▁" * 6, "▁" * 16, "▁" * 5, *("▁" * n for n in range(9, 16))]
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_keys() -> dict[str, Any]:
+    special = ["<unk>", "<s>", "</s>"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *SCORED]
+    return {
+        "model": "llama",
+        "tokens": tokens,
+        "scores": [0.0] * 259 + [-float(n) for n in range(len(SCORED))],
+        "token_type": [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * len(SCORED)],
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "unknown_token_id": 0,
+    }
+
+
+@pytest.fixture(scope="session")
+def scored(write_gguf: Write, sentencepiece_keys: dict[str, Any]) -> Tokenizer:
+    return load(write_gguf(**sentencepiece_keys))
+
+
+def naive_sentencepiece(text: str) -> list[str]:
+    """Merge, again and again, the leftmost of the adjacent pairs that make the best-scored token."""
+    parts = list("▁" + text.replace(" ", "▁"))
+    while True:
+        pairs = [
+            (SCORED.index(parts[n] + parts[n + 1]), n)
+            for n in range(len(parts) - 1)
+            if parts[n] + parts[n + 1] in SCORED
+        ]
+        if not pairs:
+            return parts
+        at = min(pairs)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+@given(text=st.text(alphabet="abcdé ", min_size=1) | st.integers(1, 60).map(" ".__mul__))
+@example(text=" " * 18)
+def test_sentencepiece_merges_by_score_as_a_naive_search_does(scored: Tokenizer, text: str):
+    ids = scored.encode(text, add_special_tokens=False)
+    assert [scored.pieces.token(id) for id in ids] == naive_sentencepiece(text)
+
+
+@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="<▁")))
+def test_sentencepiece_gives_any_text_back_through_its_bytes(scored: Tokenizer, text: str):
+    ids = scored.encode(text)
+    assert ids[0] == scored.bos_id == 1
+    assert scored.decode(ids) == text
+
+
+def test_a_sentencepiece_model_may_go_without_the_space_before_a_text(
+    write_gguf: Write, sentencepiece_keys: dict[str, Any]
+):
+    tokenizer = load(write_gguf(**sentencepiece_keys | {"add_space_prefix": False}))
+    assert [tokenizer.token_text(id) for id in tokenizer.encode("abc a")] == ["<s>", "abc", " a"]
+    assert tokenizer.decode(tokenizer.encode(" a")) == " a"
+
+
+# What cannot be built
+
+
+@pytest.mark.parametrize("pre", ["tekken", None])
+def test_an_unknown_rule_is_refused_by_name(write_gguf: Write, byte_level_keys: dict[str, Any], pre: str | None):
+    keys = {key: value for key, value in byte_level_keys.items() if key != "pre"} | ({"pre": pre} if pre else {})
+    with pytest.raises(UnsupportedModel, match=f"{pre or 'none'}.*smollm.*tokenizer.json next to the .gguf"):
+        load(write_gguf(**keys))
+
+
+def test_an_unknown_kind_is_refused_by_name(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    with pytest.raises(UnsupportedModel, match=r"'bert'.*gpt2, llama.*tokenizer\.json next to the \.gguf"):
+        load(write_gguf(**byte_level_keys | {"model": "bert"}))
+
+
+def test_a_merge_of_unknown_tokens_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    with pytest.raises(BadWeights, match="broken"):
+        load(write_gguf(**byte_level_keys | {"merges": ["nowhere nothing"]}))
+
+
+def test_a_gguf_without_a_tokenizer_is_refused(write_gguf: Write):
+    with pytest.raises(BadWeights, match="holds no tokenizer"):
+        load(write_gguf(model="gpt2", pre="gpt-2"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.0005, 0.1, 0.5, 0.9])
+def test_a_truncated_gguf_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any], share: float):
+    path = write_gguf(**byte_level_keys)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(BadWeights, match="does not read as GGUF"):
+        load(path)
+
+
+# A tokenizer.json beside the file
+
+
+def test_a_tokenizer_json_beside_the_gguf_wins(
+    write_gguf: Write, byte_level_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
+):
+    path = write_gguf(**byte_level_keys | {"pre": "tekken"})
+    byte_level_inner.save(str(path.parent / "tokenizer.json"))
+    assert load(path).encode("the dog") == byte_level_inner.encode("the dog").ids
+
+
+def test_another_models_tokenizer_json_beside_the_gguf_is_refused(
+    write_gguf: Write, sentencepiece_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
+):
+    path = write_gguf(**sentencepiece_keys)
+    byte_level_inner.save(str(path.parent / "tokenizer.json"))
+    with pytest.raises(BadWeights, match="another model's"):
+        load(path)
+
+
+def test_a_broken_tokenizer_json_beside_the_gguf_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any]):
+    path = write_gguf(**byte_level_keys)
+    (path.parent / "tokenizer.json").write_text("{")
+    with pytest.raises(BadWeights, match=r"tokenizer\.json does not read"):
+        load(path)
+
+
+# Real files
+
+
+class Real(NamedTuple):
+    tokenizer: Tokenizer
+    counted: str  # the field of a LongBench record that holds the original tokenizer's count
+    form: str  # the Unicode form a text comes back in
+
+
+@pytest.fixture(scope="session", params=["smollm2", "qwen"])
+def real(request: pytest.FixtureRequest) -> Real:
+    tokenizer = Tokenizer.from_directory(request.getfixturevalue(f"{request.param}_text"))
+    return Real(tokenizer, *{"smollm2": ("smol_tokens", ""), "qwen": ("qwen_tokens", "NFC")}[request.param])
+
+
+def test_counts_equal_those_of_the_original_tokenizer(real: Real, texts: Path):
+    files = sorted((texts / "longbench").glob("*.jsonl"))
+    records = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    if not records:
+        pytest.skip(f"no LongBench samples in {texts / 'longbench'}")
+    ids = real.tokenizer.encode_batch([record["prompt"] for record in records])
+    assert [len(one) for one in ids] == [record[real.counted] for record in records]
+
+
+def test_prose_and_code_come_back_whole(real: Real, texts: Path):
+    files = [texts / "text" / "wikitext-2_test.txt", *sorted((texts / "code").glob("*.jsonl"))]
+    if missing := [file.name for file in files if not file.is_file()]:
+        pytest.skip(f"{texts} lacks {', '.join(missing)}")
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert real.tokenizer.decode(real.tokenizer.encode(text), skip_special_tokens=False) == text
+
+
+# SmolLM2 has no token for some control characters, nor for the lead byte of U+40000 and beyond.
+@given(text=st.text(st.characters(min_codepoint=32, max_codepoint=0x3FFFF, exclude_categories=["Cs"])))
+def test_any_text_comes_back_whole(real: Real, text: str):
+    normal = unicodedata.normalize(real.form, text) if real.form else text
+    assert real.tokenizer.decode(real.tokenizer.encode(text), skip_special_tokens=False) == normal

@@ -1,0 +1,189 @@
+"""Safetensors checkpoints that transformers saved, against the model in memory."""
+
+import json
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.weights.checkpoint import INDEX, SINGLE, open_checkpoint
+
+TINY = LlamaConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+)
+Q, K = (f"model.layers.1.self_attn.{name}_proj.weight" for name in "qk")
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(1)
+    return LlamaForCausalLM(TINY)
+
+
+@pytest.fixture(scope="module")
+def single(model: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("single")
+    model.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def sharded(model: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("sharded")
+    model.save_pretrained(directory, max_shard_size="20KB")
+    assert len(list(directory.glob("*.safetensors"))) > 2
+    return directory
+
+
+@pytest.fixture
+def copied(sharded: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sharded, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("layout", ["single", "sharded"])
+def test_every_tensor_is_the_one_that_was_saved(
+    layout: str, model: LlamaForCausalLM, request: pytest.FixtureRequest
+) -> None:
+    checkpoint = open_checkpoint(request.getfixturevalue(layout))
+    saved = model.state_dict()
+    assert checkpoint.shapes() == {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    for name, tensor in saved.items():
+        out = torch.full_like(tensor, torch.nan)
+        checkpoint.read_into(name, out)
+        assert torch.equal(out, tensor)
+
+
+def test_tensors_fill_slices_of_a_fused_matrix_in_its_own_type(single: Path, model: LlamaForCausalLM) -> None:
+    checkpoint = open_checkpoint(single)
+    fused = torch.zeros(48, 32, dtype=torch.bfloat16)
+    checkpoint.read_into(Q, fused[:32])
+    checkpoint.read_into(K, fused[32:])
+    saved = model.state_dict()
+    assert torch.equal(fused, torch.cat([saved[Q], saved[K]]).bfloat16())
+
+
+def test_a_tensor_fills_a_strided_view(single: Path, model: LlamaForCausalLM) -> None:
+    transposed = torch.zeros(32, 16)
+    open_checkpoint(single).read_into(K, transposed.T)
+    assert torch.equal(transposed, model.state_dict()[K].T)
+
+
+def test_opening_reads_no_weights(tmp_path: Path) -> None:
+    size = 8 << 30
+    header = json.dumps(
+        {
+            "large": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]},
+            "small": {"dtype": "F32", "shape": [2], "data_offsets": [size, size + 8]},
+        }
+    ).encode()
+    with (tmp_path / SINGLE).open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size + 8)  # a hole: no disk is used
+    before = psutil.Process().memory_info().rss
+    small = torch.ones(2)
+    open_checkpoint(tmp_path).read_into("small", small)
+    assert small.tolist() == [0.0, 0.0]
+    assert psutil.Process().memory_info().rss - before < 64 << 20
+
+
+def test_a_matching_checkpoint_passes(single: Path) -> None:
+    checkpoint = open_checkpoint(single)
+    checkpoint.check(checkpoint.shapes())
+
+
+def test_missing_extra_and_misshapen_tensors_are_counted_and_named(single: Path) -> None:
+    checkpoint = open_checkpoint(single)
+    expected = dict(checkpoint.shapes())
+    del expected["model.norm.weight"]
+    expected["lm_head.weight"] = (65, 32)
+    expected |= {f"model.layers.{layer}.absent": (1,) for layer in range(9)}
+    with pytest.raises(BadWeights) as refused:
+        checkpoint.check(expected)
+    text = str(refused.value)
+    assert "9 missing: model.layers.0.absent, model.layers.1.absent" in text
+    assert "model.layers.8.absent" not in text
+    assert "1 not expected: model.norm.weight" in text
+    assert "1 misshapen: lm_head.weight [64, 32] instead of [65, 32]" in text
+
+
+def test_ignorable_tensors_may_be_there_by_name_or_pattern(single: Path) -> None:
+    checkpoint = open_checkpoint(single)
+    expected = {name: shape for name, shape in checkpoint.shapes().items() if "norm" not in name}
+    checkpoint.check(expected, ignorable=["model.norm.weight", "*layernorm.weight"])
+    with pytest.raises(BadWeights, match=r"1 not expected: model\.norm\.weight"):
+        checkpoint.check(expected, ignorable=["*layernorm.weight"])
+
+
+@pytest.mark.parametrize("kept", [0, 5, 8, 200, 0.3, 0.999])
+def test_a_truncated_file_is_named_with_a_remedy(kept: float, single: Path, tmp_path: Path) -> None:
+    whole = (single / SINGLE).read_bytes()
+    (tmp_path / SINGLE).write_bytes(whole[: int(kept * len(whole)) if kept < 1 else int(kept)])
+    with pytest.raises(BadWeights, match=r"model\.safetensors.*truncated or corrupt.*fetch it again"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_corrupt_header_is_named(single: Path, tmp_path: Path) -> None:
+    data = bytearray((single / SINGLE).read_bytes())
+    data[8:40] = b"\x00" * 32
+    (tmp_path / SINGLE).write_bytes(data)
+    with pytest.raises(BadWeights, match="truncated or corrupt"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_missing_shard_is_named(copied: Path) -> None:
+    lost = sorted(copied.glob("*.safetensors"))[1]
+    lost.unlink()
+    with pytest.raises(BadWeights, match=rf"1 of \d+ shards are missing.*{lost.name}"):
+        open_checkpoint(copied)
+
+
+def test_a_tensor_that_its_shard_does_not_hold_is_named(copied: Path) -> None:
+    index = json.loads((copied / INDEX).read_text())
+    first, *_ = index["weight_map"].values()
+    index["weight_map"]["model.phantom"] = first
+    (copied / INDEX).write_text(json.dumps(index))
+    with pytest.raises(BadWeights, match=r"1 tensors.*model\.phantom"):
+        open_checkpoint(copied)
+
+
+def test_a_shard_outside_the_directory_is_refused(copied: Path) -> None:
+    shard = next(copied.glob("*.safetensors"))
+    shard.rename(copied.parent / "outside.safetensors")
+    (copied / INDEX).write_text(json.dumps({"weight_map": {"x": "../outside.safetensors"}}))
+    with pytest.raises(BadWeights, match="outside"):
+        open_checkpoint(copied)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}', "{}"])
+def test_a_broken_index_is_named(text: str, copied: Path) -> None:
+    (copied / INDEX).write_text(text)
+    with pytest.raises(BadWeights, match="not a safetensors index"):
+        open_checkpoint(copied)
+
+
+def test_pickles_are_never_opened(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
+    with pytest.raises(BadWeights, match=r"pytorch_model\.bin.*run code.*safetensors"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_directory_without_weights_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadWeights, match=r"neither model\.safetensors nor"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_quantised_tensor_is_refused(tmp_path: Path) -> None:
+    save_file({"packed": torch.zeros(4, dtype=torch.int8)}, tmp_path / SINGLE)
+    with pytest.raises(UnsupportedModel, match="packed is I8"):
+        open_checkpoint(tmp_path).read_into("packed", torch.zeros(4))

@@ -1,0 +1,117 @@
+"""Metadata of GGUF files to config.json, against the configuration that transformers would save."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFWriter
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_config import config_json
+from tests.weights.tiny_gguf import tiny_model, write_tiny
+
+
+def config_of(path: Path, metadata: dict[str, Any] | None = None, kind: str = "Llama") -> dict[str, Any]:
+    return config_json(GGUF(write_tiny(path / "tiny.gguf", tiny_model(kind), metadata=metadata)))
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3"])
+def test_sizes_are_those_of_the_model(kind: str, tmp_path: Path) -> None:
+    theirs = tiny_model(kind).config.to_dict()
+    ours = config_of(tmp_path, kind=kind)
+    same = set(ours) & set(theirs) - {"architectures", "bos_token_id", "eos_token_id"}
+    assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
+    assert len(same) > 10
+
+
+def test_heads_given_layer_by_layer_are_read_when_they_agree(tmp_path: Path) -> None:
+    assert config_of(tmp_path, {"llama.attention.head_count_kv": [2, 2]})["num_key_value_heads"] == 2
+
+
+def test_a_head_is_as_wide_as_hidden_over_heads_unless_it_says_so(tmp_path: Path) -> None:
+    left_out = {"llama.attention.key_length": None, "llama.attention.value_length": None}
+    assert config_of(tmp_path, left_out)["head_dim"] == 64 // 4
+
+
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"llama.attention.head_count_kv": [2, 4]}, "head_count_kv in each layer"),
+        ({"llama.attention.value_length": 32}, "value_length 32"),
+        ({"llama.rope.dimension_count": 8}, "dimension_count 8"),
+        ({"llama.expert_count": 8}, "mixture of experts"),
+        ({"split.count": 3}, "one of 3 parts"),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(metadata: dict[str, Any], named: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=named):
+        config_of(tmp_path, metadata)
+
+
+def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "x.gguf", "mamba")
+    writer.add_tensor("token_embd.weight", np.zeros((2, 8), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedModel, match=r"'mamba'.*llama, qwen2, qwen3"):
+        config_json(GGUF(tmp_path / "x.gguf"))
+
+
+def test_a_missing_size_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadWeights, match=r"no llama\.context_length"):
+        config_of(tmp_path, {"llama.context_length": None})
+
+
+def test_linear_scaling_is_carried_over(tmp_path: Path) -> None:
+    metadata = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.5}
+    assert config_of(tmp_path, metadata)["rope_scaling"] == {"rope_type": "linear", "factor": 2.5}
+
+
+def test_yarn_is_carried_over_and_its_attention_scale_multiplies(tmp_path: Path) -> None:
+    metadata = {
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.original_context_length": 64,
+    }
+    plain = config_of(tmp_path, metadata)["rope_scaling"]
+    assert plain == {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    scaled = config_of(tmp_path, {**metadata, "llama.rope.scaling.attn_factor": 0.5})["rope_scaling"]
+    _, theirs = ROPE_INIT_FUNCTIONS["yarn"](LlamaConfig(rope_scaling=plain), "cpu")
+    assert scaled["attention_factor"] == pytest.approx(0.5 * theirs)
+
+
+def with_divisors(path: Path, divisors: torch.Tensor) -> dict[str, Any]:
+    """The configuration of a tiny GGUF, head_dim 64, that holds these rotary divisors."""
+    model = tiny_model("Llama", head_dim=64, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    return config_json(GGUF(write_tiny(path / "tiny.gguf", model, extra={"rope_freqs.weight": divisors.numpy()})))
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama3_scaling_is_found_again_from_its_divisors(factor: float, tmp_path: Path) -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    config = LlamaConfig(hidden_size=256, num_attention_heads=4, rope_parameters={"rope_theta": 5e5, **scaling})
+    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    plain = 5e5 ** (-torch.arange(0, 64, 2) / 64)
+    assert with_divisors(tmp_path, plain / frequencies)["rope_scaling"] == pytest.approx(scaling)
+
+
+def test_divisors_of_ones_scale_nothing(tmp_path: Path) -> None:
+    assert with_divisors(tmp_path, torch.ones(32))["rope_scaling"] is None
+
+
+def test_divisors_of_another_rule_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="rope_freqs"):
+        with_divisors(tmp_path, torch.linspace(1, 8, 32))

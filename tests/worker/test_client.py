@@ -1,0 +1,255 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import psutil
+import pytest
+import toy
+
+from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest
+from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.messages import Stats
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.worker.client import EngineClient
+
+LONG = 10**6
+
+
+def request(name: str, *tokens: int, max_tokens: int = 5) -> Request:
+    return Request(name, tokens or (1, 2, 3), SamplingParams(max_tokens=max_tokens))
+
+
+@asynccontextmanager
+async def engine(builder: str = "toy:build") -> AsyncIterator[EngineClient]:
+    client = await EngineClient.start(toy.config(), builder=builder)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def all_of(client: EngineClient, one: Request) -> list[Event]:
+    return [event async for event in client.submit(one)]
+
+
+async def soon(condition) -> None:
+    """Wait until it holds; fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def children() -> list[psutil.Process]:
+    """Engine processes of ours; the interpreter's own helper of spawned processes is none."""
+    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def test_many_requests_at_once_get_each_their_own_answer():
+    async def main():
+        async with engine() as client:
+            requests = [request(f"r{i}", *range(1, i + 2), max_tokens=1 + i % 7) for i in range(60)]
+            return requests, await asyncio.gather(*(all_of(client, one) for one in requests))
+
+    requests, answers = asyncio.run(main())
+    for one, (*tokens, end) in zip(requests, answers, strict=True):
+        assert [event.token for event in tokens] == toy.answer(one.tokens, one.sampling.max_tokens)
+        assert end.reason == "length"
+
+
+def test_starting_tells_progress_then_the_limits():
+    told = []
+
+    async def main():
+        client = await EngineClient.start(toy.config(), lambda *report: told.append(report), builder="toy:build")
+        assert client.alive
+        assert (client.limits.slots, client.default_kv, client.stats()) == (4, toy.config().kv, Stats(0, 0, 0, 4))
+        await client.close()
+        assert not client.alive
+
+    asyncio.run(main())
+    assert told == [(1, 2, "toy graphs"), (2, 2, "toy graphs")]
+
+
+def test_an_engine_that_cannot_be_built_raises_its_own_error_and_leaves_no_process():
+    with pytest.raises(DoesNotFit, match="4 slots need 9 GB"):
+        asyncio.run(EngineClient.start(toy.config(), builder="toy:build_too_big"))
+    assert not children()
+
+
+def test_a_process_that_sends_no_message_is_ended():
+    with pytest.raises(EngineDied, match="sent what is no message"):
+        asyncio.run(EngineClient.start(toy.config(), builder="toy:build_in_tongues"))
+    assert not children()
+
+
+def test_a_start_that_is_cancelled_leaves_no_process():
+    async def main():
+        begun = asyncio.Event()
+        start = EngineClient.start(toy.config(), lambda *_: begun.set(), builder="toy:build_forever")
+        task = asyncio.create_task(start)
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert not children()
+
+
+def test_a_failed_request_ends_its_stream_and_no_other():
+    async def main():
+        async with engine() as client:
+            return await asyncio.gather(all_of(client, request("insert")), all_of(client, request("b")))
+
+    broken, whole = asyncio.run(main())
+    assert [type(event) for event in broken] == [Failed]
+    assert [event.token for event in whole[:-1]] == toy.answer((1, 2, 3), 5)
+
+
+def test_a_cancelled_stream_ends_with_abort():
+    async def main():
+        async with engine("toy:build_slow") as client:
+            events = []
+            async for event in client.submit(request("a", max_tokens=LONG)):
+                events.append(event)
+                if len(events) == 3:
+                    client.cancel("a")
+                    client.cancel("stranger")
+            return events
+
+    *tokens, end = asyncio.run(main())
+    assert [event.token for event in tokens] == toy.answer((1, 2, 3), len(tokens))
+    assert isinstance(end, Finished)
+    assert end.reason == "abort"
+
+
+def test_closing_a_stream_frees_its_slot():
+    async def main():
+        async with engine("toy:build_slow") as client:
+            async with aclosing(client.submit(request("a", max_tokens=LONG))) as stream:
+                assert isinstance(await anext(stream), Token)
+                await soon(lambda: client.stats() == Stats(0, 0, 1, 3))
+            await soon(lambda: client.stats() == Stats(0, 0, 0, 4))
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_frees_its_slot():
+    async def main():
+        async with engine("toy:build_slow") as client:
+            task = asyncio.create_task(all_of(client, request("a", max_tokens=LONG)))
+            await soon(lambda: client.stats().running == 1)
+            task.cancel()
+            await soon(lambda: client.stats().running == 0)
+
+    asyncio.run(main())
+
+
+def test_an_id_is_refused_until_the_request_that_has_it_is_over():
+    async def main():
+        async with engine("toy:build_slow") as client:
+            async with aclosing(client.submit(request("a", max_tokens=LONG))) as stream:
+                await anext(stream)
+                with pytest.raises(InvalidRequest, match="'a' is in use"):
+                    await all_of(client, request("a"))
+            # Closed, but the engine may still send tokens of it: they must not reach a newcomer.
+            with pytest.raises(InvalidRequest):
+                await all_of(client, request("a"))
+            await soon(lambda: client.stats().running == 0)
+            return await all_of(client, request("a", 5, 6))
+
+    *tokens, _ = asyncio.run(main())
+    assert [event.token for event in tokens] == toy.answer((5, 6), 5)
+
+
+def test_when_the_engine_is_killed_every_stream_and_later_submit_says_so():
+    async def main():
+        async with engine("toy:build_slow") as client:
+            streams = [asyncio.create_task(all_of(client, request(f"r{i}", max_tokens=LONG))) for i in range(6)]
+            await soon(lambda: client.stats().running == 4)
+            os.kill(client.pid, signal.SIGKILL)
+            errors = await asyncio.gather(*streams, return_exceptions=True)
+            assert not client.alive
+            with pytest.raises(EngineDied, match="SIGKILL"):
+                await all_of(client, request("late"))
+            client.cancel("r0")
+            return errors
+
+    errors = asyncio.run(main())
+    assert [type(error) for error in errors] == [EngineDied] * 6
+    assert not children()
+
+
+def test_when_the_engine_breaks_streams_get_its_reason():
+    async def main():
+        async with engine() as client:
+            with pytest.raises(EngineDied, match="fatal is broken"):
+                await all_of(client, request("fatal"))
+            await soon(lambda: not client.alive)
+
+    asyncio.run(main())
+
+
+def test_closing_ends_open_streams_and_leaves_no_process():
+    async def main():
+        client = await EngineClient.start(toy.config(), builder="toy:build_slow")
+        stream = asyncio.create_task(all_of(client, request("a", max_tokens=LONG)))
+        await soon(lambda: client.stats().running == 1)
+        await client.close()
+        await client.close()
+        with pytest.raises(EngineDied, match="shut down"):
+            await stream
+        with pytest.raises(EngineDied):
+            await all_of(client, request("b"))
+
+    asyncio.run(main())
+    assert not children()
+
+
+def test_a_busy_engine_and_a_full_pipe_do_not_block_the_event_loop():
+    prompt = tuple(i % 90 for i in range(500))
+
+    async def main():
+        async with engine("toy:build_slow") as client:
+            os.kill(client.pid, signal.SIGSTOP)
+            began = time.perf_counter()
+            tasks = [asyncio.create_task(all_of(client, request(f"r{i}", *prompt, max_tokens=1))) for i in range(1000)]
+            await asyncio.sleep(0.2)
+            took = time.perf_counter() - began
+            assert not any(task.done() for task in tasks)
+            os.kill(client.pid, signal.SIGCONT)
+            answers = await asyncio.gather(*tasks)
+            return took, answers
+
+    took, answers = asyncio.run(main())
+    assert took < 2
+    assert {events[0].token for events in answers} == set(toy.answer(prompt, 1))
+
+
+FORGETFUL = """
+import asyncio, sys
+import toy
+from ringkv.worker.client import EngineClient
+
+async def run():
+    client = await EngineClient.start(toy.config(), builder="toy:build")
+    print(client.pid, flush=True)
+
+if __name__ == "__main__":
+    asyncio.run(run())
+"""
+
+
+def test_a_program_that_forgets_to_close_still_ends_and_leaves_no_process(tmp_path):
+    script = tmp_path / "forgetful.py"
+    script.write_text(FORGETFUL)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    out = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=30, check=True)
+    assert not psutil.pid_exists(int(out.stdout))
+    assert out.stderr == ""
