@@ -114,6 +114,13 @@ def served(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
+def fresh(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
+    """Answers at once, and nobody asked it before."""
+    with serving(channel(), tokenizer, ChatTemplate.from_directory(model_dir)) as served:
+        yield served
+
+
+@pytest.fixture
 def slow(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
     """Takes 10 ms a step, so that a client can leave in the middle."""
     with serving(channel(seconds=0.01), tokenizer, ChatTemplate.from_directory(model_dir)) as served:

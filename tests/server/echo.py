@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from itertools import cycle, islice
 
+from toy import ToyEngine, limits
+
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Sampled
 from ringkv.base.errors import EngineDied
@@ -19,7 +21,6 @@ from ringkv.base.messages import Stats
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.scheduler.loop import Loop
-from toy import ToyEngine, limits
 
 BREAKS = 0  # the byte 0x00
 VOCAB = 258

@@ -3,7 +3,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.conftest import NAMES, Served
+from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import BREAKS, VOCAB, channel
 
 CHAT = "chat/completions"
@@ -168,12 +168,11 @@ def test_unknown_paths_and_methods_have_the_same_shape(served: Served) -> None:
 
 
 def test_a_bug_is_500_without_its_traceback(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    from tests.server.conftest import serving
-
     engine = channel()
     engine.default_kv = None  # type: ignore[assignment]
     with serving(engine, tokenizer, None) as served:
         found = error(served, "completions", 500, prompt="a", kv_budget=8)
+        assert served.metric('ringkv_requests_total{endpoint="/v1/completions",status="500"}') == 1
     assert found["code"] == "internal_error"
     assert "replace" not in found["message"]
     assert "unexpected error" in caplog.text

@@ -1,5 +1,6 @@
 """The whole of it: a process that serves, its engine in another, and signals."""
 
+import json
 import os
 import re
 import signal
@@ -13,10 +14,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from toy import config
 
 from ringkv.base.errors import RingKVError
 from ringkv.server.main import run
-from toy import config
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
@@ -117,6 +118,26 @@ def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=4)
+    assert process.returncode == 0
+
+
+def test_an_engine_that_dies_ends_its_streams_with_an_error(tmp_path: Path, model_dir: Path) -> None:
+    with program(tmp_path, model_dir, "build_sluggish") as process:
+        found = re.search(r"http://\S+", lines_until(process, "try: "))
+        assert found is not None
+        body = {"prompt": "abc", "max_tokens": 500, "stream": True}
+        with httpx.stream("POST", f"{found[0]}/completions", json=body, timeout=30) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            *_, error, done = (line for line in lines if line)
+        assert json.loads(error.removeprefix("data: "))["error"]["code"] == "engine_died"
+        assert done == "data: [DONE]"
+        assert httpx.get(found[0].removesuffix("/v1") + "/health").status_code == 503
+        assert httpx.post(f"{found[0]}/completions", json=body).status_code == 503
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
     assert process.returncode == 0
 
 

@@ -12,22 +12,21 @@ def test_tokens_and_times_are_counted(slow: Served) -> None:
     assert slow.metric('ringkv_inter_token_seconds_bucket{le="0.01"}') == 0
 
 
-def test_what_the_caches_did_is_counted(slow: Served) -> None:
-    usage = [
-        slow.post("completions", prompt="x" * 30, max_tokens=40, kv_budget=20).json()["usage"]["kv"] for _ in range(2)
-    ]
+def test_what_the_caches_did_is_counted(fresh: Served) -> None:
+    body = {"prompt": "x" * 30, "max_tokens": 40, "kv_budget": 20}
+    usage = [fresh.post("completions", **body).json()["usage"]["kv"] for _ in range(2)]
     for name in ("kept", "evicted"):
-        assert slow.metric(f"ringkv_kv_{name}_tokens_total") == sum(one[name] for one in usage) > 0
-    assert slow.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
+        assert fresh.metric(f"ringkv_kv_{name}_tokens_total") == sum(one[name] for one in usage) > 0
+    assert fresh.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
 
 
-def test_answers_are_counted_by_endpoint_and_status(slow: Served) -> None:
-    slow.post("completions", prompt="a", max_tokens=1)
-    slow.post("completions", prompt="a", max_tokens=0)
-    slow.http.get("/some/scanner")
-    assert slow.metric('ringkv_requests_total{endpoint="/v1/completions",status="200"}') == 1
-    assert slow.metric('ringkv_requests_total{endpoint="/v1/completions",status="400"}') == 1
-    assert slow.metric('ringkv_requests_total{endpoint="other",status="404"}') == 1
+def test_answers_are_counted_by_endpoint_and_status(fresh: Served) -> None:
+    fresh.post("completions", prompt="a", max_tokens=1)
+    fresh.post("completions", prompt="a", max_tokens=0)
+    fresh.http.get("/some/scanner")
+    assert fresh.metric('ringkv_requests_total{endpoint="/v1/completions",status="200"}') == 1
+    assert fresh.metric('ringkv_requests_total{endpoint="/v1/completions",status="400"}') == 1
+    assert fresh.metric('ringkv_requests_total{endpoint="other",status="404"}') == 1
 
 
 def test_the_engine_is_gauged(slow: Served) -> None:

@@ -59,7 +59,7 @@ def test_a_chunk_comes_with_each_token_and_only_the_last_says_why(served: Served
 
 @pytest.mark.parametrize("path", ["completions", "chat/completions"])
 def test_the_pieces_join_to_the_whole_answer(served: Served, path: str) -> None:
-    body: dict[str, Any] = {"prompt": "naïve – 🌊", "messages": [{"role": "user", "content": "🌊 ñ"}], "max_tokens": 40}
+    body: dict[str, Any] = {"prompt": "naïve — 🌊", "messages": [{"role": "user", "content": "🌊 ñ"}], "max_tokens": 40}
     streamed = [chunk["choices"][0] for chunk in served.chunks(path, **body)]
     whole = served.post(path, **body).json()["choices"][0]
     joined = "".join(choice["text"] if "text" in choice else choice["delta"]["content"] for choice in streamed)

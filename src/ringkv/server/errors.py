@@ -52,13 +52,17 @@ def body_of(error: Exception) -> Body:
     return body(str(error), kind, getattr(error, "param", None))
 
 
+def answer_of(error: Exception) -> Response:
+    return JSONResponse(body_of(error), kind_of(error).status)
+
+
 def body(message: str, kind: Kind, param: str | None = None) -> Body:
     sendable = message.encode(errors="backslashreplace").decode()  # a client's lone surrogate has no UTF-8
     return {"error": {"message": sendable, "type": kind.type, "param": param, "code": kind.code}}
 
 
 def add_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(Exception, _answer)
+    """For the errors that requests are expected to meet; `middleware` answers the others."""
     app.add_exception_handler(RingKVError, _answer)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
@@ -66,7 +70,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 async def _answer(_: Request, error: Exception) -> Response:
-    return JSONResponse(body_of(error), kind_of(error).status)
+    return answer_of(error)
 
 
 async def _answer_invalid(_: Request, error: Exception) -> Response:

@@ -5,9 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ringkv import __version__
 from ringkv.base.errors import EngineDied
 from ringkv.server.serving import Serving
+from ringkv.server.version import VERSION
 
 
 def info_router(serving: Serving) -> APIRouter:
@@ -21,7 +21,7 @@ def info_router(serving: Serving) -> APIRouter:
 
     @router.get("/version")
     async def version() -> dict[str, str]:
-        return {"version": __version__}
+        return {"version": VERSION}
 
     @router.get("/metrics")
     async def metrics() -> Response:

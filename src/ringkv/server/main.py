@@ -37,10 +37,11 @@ def run(
     Raises what starting the engine raises, `RingKVError` when the port is taken, and KeyboardInterrupt when a signal
     comes before it is ready.
     """
-    try:
-        asyncio.run(_serve(config, names, _bind(host, port), on_progress, say, builder))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    with _bind(host, port) as listener:
+        try:
+            asyncio.run(_serve(config, names, listener, on_progress, say, builder))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 async def _serve(

@@ -1,10 +1,11 @@
-"""What every HTTP answer gets: a request id to quote in a report, and a count in the metrics."""
+"""What every HTTP answer gets: a request id to quote in a report, a count in the metrics, and our shape of errors."""
 
 from time import perf_counter
 from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ringkv.server.errors import answer_of
 from ringkv.server.metrics import Metrics
 
 ARRIVED = "ringkv.arrived"  # in the scope: when the request came, by `perf_counter`
@@ -41,6 +42,10 @@ class Observe:
 
         try:
             await self._app(scope, receive, tagged)
+        except Exception as error:
+            if status != NOT_ANSWERED:
+                raise  # it has begun to be answered, so all we can do is to cut it short
+            await answer_of(error)(scope, receive, tagged)
         finally:
             # Any other path is one label, or a scanner could fill our memory.
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)

@@ -16,7 +16,7 @@ class StopStrings:
         if not all(stops):
             raise InvalidRequest("a stop string is empty, which would end every text at once; leave it out", "stop")
         self.stopped: str | None = None
-        self._stops = sorted(set(stops), key=len, reverse=True)
+        self._stops = tuple(stops)
         self._held = ""
 
     def push(self, text: str) -> str:

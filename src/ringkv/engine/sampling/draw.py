@@ -50,7 +50,7 @@ def full(
     cut = _cut(wanted, temperature, top_k, top_p, min_p)
     tokens = _checked(_draw(cut, seed, position, temperature), logits, forced)
     logprobs = logits.log_softmax(-1)
-    top, ids = logprobs.topk(TOP)
+    top, ids = logprobs.topk(min(TOP, logits.shape[-1]))
     return tokens, logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
 
 

@@ -1,0 +1,139 @@
+"""The sampling graphs against distributions and rules written out for one slot."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.engine.sampling.draw import BAD, TOP, full, plain
+from ringkv.engine.sampling.noise import gumbel
+from ringkv.engine.sampling.state import SamplingState
+
+VOCAB = 40
+
+
+def draw_full(logits: torch.Tensor, params: SamplingParams, seed: int = 0, position: int = 0, prompt=(0,), output=(), eos=()):  # type: ignore[no-untyped-def]
+    """One slot's (token, logprob, ids, logprobs) from the full graph's function."""
+    state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
+    state.enter(0, Request("r", tuple(prompt), replace(params, seed=seed), eos=tuple(eos)))
+    for token in output:
+        state.count(torch.tensor([token]))
+    forced = torch.tensor([-1])
+    out = full(logits[None], state.seed, torch.tensor([position]), state.temperature, forced, *state.for_cuts)
+    return [t[0].tolist() for t in out]
+
+
+def reachable(logits: torch.Tensor, params: SamplingParams, draws: int = 400, **about) -> set[int]:  # type: ignore[no-untyped-def]
+    return {draw_full(logits, params, seed=7, position=p, **about)[0] for p in range(draws)}
+
+
+def test_draws_follow_the_softmax_of_the_logits() -> None:
+    torch.manual_seed(0)
+    logits, temperature, count = torch.randn(6), 0.7, 20000
+    seeds = torch.full((count,), 5)
+    zeros = torch.full((count,), temperature)
+    (tokens,) = plain(logits.repeat(count, 1), seeds, torch.arange(count), zeros, torch.full((count,), -1))
+    want = (logits / temperature).softmax(0) * count
+    seen = torch.bincount(tokens, minlength=6)
+    chi_squared = ((seen - want) ** 2 / want).sum()
+    assert chi_squared < 20.5  # 5 degrees of freedom: passed by 99.9% of fair samples; the seed is fixed
+
+
+def test_noise_has_the_mean_and_variance_of_a_gumbel() -> None:
+    noise = gumbel(torch.tensor([1, 2, -3]), torch.tensor([0, 9, 2**40]), 50000)
+    assert noise.mean(1).tolist() == pytest.approx([0.5772] * 3, abs=0.03)
+    assert noise.var(1).tolist() == pytest.approx([math.pi**2 / 6] * 3, rel=0.05)
+
+
+def test_the_same_seed_draws_the_same_in_any_slot_and_other_seeds_differ() -> None:
+    logits = torch.randn(3, VOCAB).repeat(1, 1)
+    logits[2] = logits[0]
+    seed, at, warm, forced = torch.tensor([4, 5, 4]), torch.tensor([9, 9, 9]), torch.ones(3), torch.full((3,), -1)
+    draws = [plain(logits, seed, at + i, warm, forced)[0].tolist() for i in range(50)]
+    assert all(d[0] == d[2] for d in draws)
+    assert any(d[0] != d[1] for d in draws)
+
+
+def test_neutral_knobs_draw_what_the_plain_graph_draws() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(VOCAB) * 3
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(temperature=temperature)
+        for position in range(30):
+            one = torch.tensor([11]), torch.tensor([position]), torch.tensor([temperature]), torch.tensor([-1])
+            assert draw_full(logits, params, 11, position)[0] == plain(logits[None], *one)[0].item()
+
+
+def test_top_k_reaches_the_k_likeliest_only() -> None:
+    logits = torch.randn(VOCAB)
+    assert reachable(logits, SamplingParams(temperature=2.0, top_k=3)) == set(logits.topk(3).indices.tolist())
+
+
+def test_top_p_reaches_the_smallest_set_that_holds_p() -> None:
+    logits = torch.tensor([0.5, 0.2, 0.2, 0.06, 0.04]).log()
+    assert reachable(logits, SamplingParams(temperature=1.0, top_p=0.6)) == {0, 1}
+    assert reachable(logits, SamplingParams(temperature=1.0, top_p=0.95)) == {0, 1, 2, 3}
+    assert reachable(logits, SamplingParams(temperature=1.0, top_p=0.1)) == {0}
+
+
+def test_min_p_drops_what_is_unlikely_beside_the_likeliest() -> None:
+    logits = torch.tensor([0.5, 0.2, 0.2, 0.06, 0.04]).log()
+    assert reachable(logits, SamplingParams(temperature=1.0, min_p=0.39)) == {0, 1, 2}
+
+
+def test_penalties_change_logits_as_written() -> None:
+    logits = torch.tensor([2.0, 1.9, -1.0, 0.5])
+    greedy = SamplingParams(temperature=0.0)
+    assert draw_full(logits, greedy)[0] == 0
+    assert draw_full(logits, replace(greedy, repetition_penalty=1.2), prompt=(0,))[0] == 1
+    assert draw_full(logits, replace(greedy, presence_penalty=0.2), prompt=(0,))[0] == 0  # a prompt token is no output
+    assert draw_full(logits, replace(greedy, presence_penalty=0.2), prompt=(3,), output=(0,))[0] == 1
+    assert draw_full(logits, replace(greedy, frequency_penalty=0.06), prompt=(3,), output=(0,))[0] == 0
+    assert draw_full(logits, replace(greedy, frequency_penalty=0.06), prompt=(3,), output=(0, 0))[0] == 1
+
+
+def test_a_repetition_penalty_multiplies_negative_logits() -> None:
+    logits = torch.tensor([-1.0, -1.1])
+    assert draw_full(logits, SamplingParams(temperature=0.0, repetition_penalty=1.2), prompt=(0,))[0] == 1
+
+
+def test_logit_bias_adds_to_one_token() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0])
+    assert draw_full(logits, SamplingParams(temperature=0.0, logit_bias={2: 3.0}))[0] == 2
+
+
+def test_min_tokens_masks_ends_until_enough_are_out() -> None:
+    logits = torch.tensor([5.0, 4.0, 3.0, 1.0])
+    params = SamplingParams(temperature=0.0, min_tokens=2, stop_token_ids=(1,))
+    assert [draw_full(logits, params, output=(3,) * n, eos=(0,))[0] for n in range(3)] == [2, 2, 0]
+
+
+def test_logprobs_are_those_of_the_model_before_any_knob() -> None:
+    logits = torch.randn(VOCAB)
+    want = logits.log_softmax(0)
+    params = SamplingParams(temperature=0.0, logit_bias={7: 100.0}, logprobs=5)
+    token, logprob, ids, top = draw_full(logits, params)
+    assert token == 7
+    assert logprob == pytest.approx(float(want[7]), abs=1e-6)
+    assert ids == want.topk(TOP).indices.tolist()
+    assert top == pytest.approx(want.topk(TOP).values.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_give_the_bad_token_in_their_slot_only(bad: float) -> None:
+    logits = torch.zeros(2, VOCAB)
+    logits[0, 3] = bad
+    zeros = torch.zeros(2, dtype=torch.int64)
+    (tokens,) = plain(logits, zeros, zeros, torch.zeros(2), zeros - 1)
+    assert tokens.tolist() == [BAD, 0]
+
+
+def test_a_forced_token_is_taken_and_scored() -> None:
+    logits = torch.randn(VOCAB)
+    state = SamplingState.neutral(1, VOCAB, torch.device("cpu"))
+    zero = torch.zeros(1, dtype=torch.int64)
+    out = full(logits[None], state.seed, zero, state.temperature, zero + 9, *state.for_cuts)
+    assert out[0].item() == 9
+    assert out[1].item() == pytest.approx(float(logits.log_softmax(0)[9]), abs=1e-6)

@@ -1,0 +1,78 @@
+"""Compiled graphs under a real workload: built once, and the same tokens as the plain calls."""
+
+import random
+from pathlib import Path
+
+import pytest
+from ringkv.base.compiler import missing_for_graphs
+from ringkv.base.engine import Engine
+from ringkv.base.events import Event, Finished, Token
+from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.engine.build import build
+from ringkv.scheduler.loop import Loop
+
+from tests.engine import tiny
+
+pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+
+SAMPLINGS = (
+    {},
+    {"temperature": 0.8},
+    {"temperature": 1.1, "top_k": 5, "top_p": 0.9},
+    {"repetition_penalty": 1.3, "logprobs": 2},
+    {"temperature": 0.5, "min_p": 0.1, "frequency_penalty": 0.4, "min_tokens": 3},
+)
+POLICIES = (None, KVChoice("full", window=8), KVChoice(budget=32, recent=8, window=8), KVChoice("streaming", window=8))
+
+
+def workload(count: int) -> list[Request]:
+    """Requests of different lengths, samplings and policies."""
+    pick = random.Random(3)
+    requests = []
+    for n in range(count):
+        kv = pick.choice(POLICIES)
+        longest = 50 if kv and kv.policy == "full" else 250
+        tokens = tuple(pick.choices(range(3, 199), k=pick.randint(1, longest)))
+        sampling = SamplingParams(max_tokens=pick.randint(3, 30), seed=n, **pick.choice(SAMPLINGS))  # type: ignore[arg-type]
+        requests.append(Request(f"r{n}", tokens, sampling, kv, eos=(2,)))
+    return requests
+
+
+def serve(engine: Engine, requests: list[Request], cancelled: set[str]) -> dict[str, tuple[list[int], str]]:
+    """Run all, cancelling some at their third token: each one's tokens, and how it ended."""
+    loop, tokens, ends = Loop(engine), {r.id: [] for r in requests}, {}
+
+    def take(events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Token):
+                tokens[event.request_id].append(event.token)
+                if event.request_id in cancelled and len(tokens[event.request_id]) == 3:
+                    take(loop.cancel(event.request_id))
+            elif isinstance(event, Finished):
+                ends[event.request_id] = event.reason
+
+    for request in requests:
+        take(loop.submit(request))
+    while not loop.idle:
+        take(loop.step())
+    return {name: (tokens[name], ends[name]) for name in tokens}
+
+
+@pytest.mark.slow
+def test_nothing_is_built_after_warm_up_and_tokens_are_those_of_the_plain_calls(llama_dir: Path) -> None:
+    compiled = build(tiny.config(llama_dir, graphs="compiled"))
+    built, requests = compiled.builds, workload(200)
+    cancelled = {r.id for r in requests[::7] if r.sampling.max_tokens > 4}
+    answers = serve(compiled, requests, cancelled)
+    assert compiled.builds == built
+    assert {reason for _, reason in answers.values()} >= {"length", "abort"}
+
+    plain = serve(build(tiny.config(llama_dir)), requests[:40], cancelled)
+    assert {name: answers[name] for name in plain} == plain
+
+
+def test_another_start_builds_nothing(llama_dir: Path) -> None:
+    build(tiny.config(llama_dir, graphs="compiled"))
+    assert build(tiny.config(llama_dir, graphs="compiled")).builds == 0

@@ -1,0 +1,73 @@
+"""Ahead-of-time graphs against the plain call of the same function."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from ringkv.base.compiler import find_compiler, missing_for_graphs
+from ringkv.graphs import aot
+from ringkv.graphs.aot import AheadOfTime
+from ringkv.graphs.graph import Eager
+from torch import Tensor
+
+pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+
+
+def count_and_scale(x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
+    """Changes an argument, as a cache is changed."""
+    seen.add_(1)
+    return (torch.softmax(x * seen, -1), x.sum(-1))
+
+
+def broken(x: Tensor) -> tuple[Tensor, ...]:
+    return (x if x.sum() > 0 else -x,)  # a branch on a value: no static graph
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> AheadOfTime:
+    compiler = find_compiler()
+    assert compiler is not None
+    return AheadOfTime(tmp_path, compiler.path, lambda name: None)
+
+
+def example(rows: int = 3) -> list[Tensor]:
+    return [torch.randn(rows, 5), torch.ones(rows, 1)]
+
+
+def test_a_compiled_graph_does_what_the_function_does_and_is_found_again_on_disk(backend: AheadOfTime) -> None:
+    graph = backend.make("f", count_and_scale, example())
+    x, seen = example()
+    seen_eagerly = seen.clone()
+    for _ in range(3):
+        got, want = graph([x, seen]), Eager().make("f", count_and_scale, [])([x, seen_eagerly])
+        torch.testing.assert_close(list(got), list(want))
+    assert seen.flatten().tolist() == [4.0] * 3
+
+    assert backend.builds == 1
+    again = AheadOfTime(backend.folder, backend.compiler, lambda name: pytest.fail("built again"))
+    again.make("f", count_and_scale, example())
+    assert again.builds == 0
+
+
+def test_the_key_depends_on_shapes_types_threads_and_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(arguments: list[Tensor]) -> str:
+        return aot._digest("c++", count_and_scale, arguments)
+
+    monkeypatch.setattr(aot, "_version", lambda compiler: "one")
+    keys = {key(example()), key(example(4)), key([t.double() for t in example()])}
+    monkeypatch.setattr(aot, "_version", lambda compiler: "two")
+    keys.add(key(example()))
+    monkeypatch.setattr(aot, "_source", lambda: "changed")
+    keys.add(key(example()))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    keys.add(key(example()))
+    torch.set_num_threads(threads)
+    assert len(keys) == 6
+    assert key(example()) in keys
+
+
+def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:
+    with pytest.raises(Exception, match="(?i)guard|data-dependent|unbacked"):
+        backend.make("broken", broken, [torch.ones(2)])
+    assert list(backend.folder.glob("*.pt2")) == []

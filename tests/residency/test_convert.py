@@ -1,0 +1,117 @@
+"""Converting a tiny GGUF once, whatever happens meanwhile."""
+
+import os
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import tokenizers
+
+from ringkv.base.errors import BadWeights, PullFailed, UnsupportedModel
+from ringkv.models.config import load_config
+from ringkv.residency import convert as room
+from ringkv.residency import disk
+from ringkv.residency.convert import convert, converted_path, file_key
+from ringkv.weights.checkpoint import open_checkpoint
+from tests.residency.conftest import TOKENIZER
+from tests.weights.tiny_gguf import tiny_model, write_tiny
+
+
+@pytest.fixture
+def target(tmp_cache: Path) -> Path:
+    return converted_path("tiny", "some source")
+
+
+def left(target: Path) -> set[str]:
+    return {path.name for path in target.parent.iterdir() if path.suffix != ".lock"}
+
+
+def test_a_conversion_is_a_directory_in_hugging_face_layout(tiny_gguf: Path, target: Path) -> None:
+    directory = convert(tiny_gguf, target)
+    config = load_config(directory)
+    assert (config.architecture, config.vocab_size, config.eos_ids) == ("LlamaForCausalLM", 258, (256,))
+    assert open_checkpoint(directory).shapes()["lm_head.weight"] == (258, 64)
+    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    assert tokenizer.decode(tokenizer.encode("the path, é").ids) == "the path, é"
+    assert tokenizer.encode("th").ids == [257]
+    assert left(target) == {target.name}
+
+
+def test_a_second_conversion_finds_the_first(tiny_gguf: Path, target: Path) -> None:
+    before = (convert(tiny_gguf, target) / "model.safetensors").stat()
+    tiny_gguf.unlink()
+    after = (convert(tiny_gguf, target) / "model.safetensors").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_conversions_at_once_convert_once(tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = room.write_weights
+    monkeypatch.setattr(room, "write_weights", lambda *args: (written.append(1), write(*args)))
+    threads = [Thread(target=convert, args=(tiny_gguf, target)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written == [1]
+    assert left(target) == {target.name}
+
+
+@pytest.mark.parametrize("stage", ["reading", "converting weights", "writing the tokenizer"])
+def test_an_interrupted_conversion_leaves_nothing(stage: str, tiny_gguf: Path, target: Path) -> None:
+    def interrupt(_: int, __: int, what: str) -> None:
+        if what.startswith(stage):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(tiny_gguf, target, interrupt)
+    assert left(target) == set()
+    assert load_config(convert(tiny_gguf, target)).vocab_size == 258
+
+
+def test_what_a_killed_conversion_left_is_replaced(tiny_gguf: Path, target: Path) -> None:
+    partial = target.with_name(target.name + ".partial")
+    partial.mkdir(parents=True)
+    (partial / "model.safetensors").write_bytes(b"half")
+    convert(tiny_gguf, target)
+    assert left(target) == {target.name}
+
+
+def test_a_truncated_file_leaves_nothing(tiny_gguf: Path, target: Path) -> None:
+    tiny_gguf.write_bytes(tiny_gguf.read_bytes()[:-5000])
+    with pytest.raises(BadWeights, match="truncated or corrupt"):
+        convert(tiny_gguf, target)
+    assert left(target) == set()
+
+
+def test_a_model_that_is_not_implemented_is_refused_before_its_weights_are_written(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "write_weights", lambda *_: pytest.fail("weights were written"))
+    metadata = {**TOKENIZER, "llama.attention.sliding_window": 64}
+    path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
+    with pytest.raises(UnsupportedModel, match="sliding_window 64"):
+        convert(path, target)
+    assert left(target) == set()
+
+
+def test_a_full_disk_is_refused_before_weights_are_written(
+    tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2_000_000})())
+    with pytest.raises(PullFailed, match="are free"):
+        convert(tiny_gguf, target)
+    assert left(target) == set()
+
+
+def test_a_file_that_changed_is_another_source(tiny_gguf: Path) -> None:
+    before = file_key(tiny_gguf)
+    assert file_key(tiny_gguf) == before
+    os.utime(tiny_gguf, ns=(0, 5))
+    assert file_key(tiny_gguf) != before
+
+
+def test_a_name_becomes_a_safe_folder_name(tmp_cache: Path) -> None:
+    path = converted_path("a b/../c", "source")
+    assert path.parent == tmp_cache / "converted"
+    assert path.name.startswith("a-b-..-c-")

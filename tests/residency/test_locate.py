@@ -1,0 +1,152 @@
+"""Every kind of model argument, and every way to get it wrong."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+
+from ringkv.base.errors import PullFailed, UnknownModel, UnsupportedModel
+from ringkv.models.config import load_config
+from ringkv.residency import locate as room
+from ringkv.residency.inventory import list_models
+from ringkv.residency.locate import locate
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A model directory, as small as `locate` looks at."""
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    sizes = dict.fromkeys(
+        ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings"), 8
+    )
+    config = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, **sizes}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def test_a_directory_is_taken_as_it_is(directory: Path) -> None:
+    assert locate(str(directory)) == directory
+
+
+def test_a_gguf_file_is_converted_once(tiny_gguf: Path, tmp_cache: Path) -> None:
+    first = locate(str(tiny_gguf))
+    assert load_config(first).vocab_size == 258
+    assert first.parent == tmp_cache / "converted"
+    assert first.name.startswith("tiny-model-")
+    assert locate(str(tiny_gguf)) == first
+
+
+def test_a_catalogue_name_is_pulled_and_converted_once(
+    tiny_gguf: Path, tmp_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulled = []
+    monkeypatch.setattr(room, "pull", lambda name, _: pulled.append(name) or tiny_gguf)
+    first = locate("smollm2")
+    assert load_config(first).vocab_size == 258
+    assert locate("smollm2") == first
+    assert pulled == ["smollm2"]
+
+
+def test_a_catalogue_model_shows_what_is_on_disk(
+    tiny_gguf: Path, tmp_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {model.name: model for model in list_models()}
+    assert not any(model.pulled or model.directory or model.disk_bytes for model in before.values())
+    assert (before["smollm2"].context, before["smollm2"].licence) == (8192, "Apache-2.0")
+    monkeypatch.setattr(room, "pull", lambda *_: tiny_gguf)
+    place = locate("qwen2.5-coder-1.5b")
+    after = {model.name: model for model in list_models()}
+    assert after["smollm2"] == before["smollm2"]
+    assert after["qwen2.5-coder-1.5b"].directory == place
+    assert after["qwen2.5-coder-1.5b"].disk_bytes == sum(path.stat().st_size for path in place.iterdir())
+
+
+@pytest.mark.parametrize("wrong", ["smolm2", "SmolLM2", "smollm-2"])
+def test_a_misspelt_name_is_answered_with_the_nearest_and_what_is_accepted(wrong: str) -> None:
+    with pytest.raises(UnknownModel, match=r"did you mean smollm2\?") as refused:
+        locate(wrong)
+    for accepted in ("smollm2", "qwen2.5-coder-1.5b", "directory", ".gguf", "hub id"):
+        assert accepted in str(refused.value)
+
+
+@pytest.mark.parametrize("absent", ["./nowhere", "/no/such/dir/model", "zzz", "", "a/b/c", "models/absent.gguf"])
+def test_a_path_to_nothing_is_no_model(absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownModel):
+        locate(absent)
+
+
+def test_a_directory_without_a_configuration_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel, match=r"no config\.json; give a directory"):
+        locate(str(tmp_path))
+
+
+def test_a_directory_that_holds_a_gguf_points_to_it(tiny_gguf: Path) -> None:
+    with pytest.raises(UnknownModel, match=r"give the file .*tiny model\.gguf"):
+        locate(str(tiny_gguf.parent))
+
+
+def test_another_kind_of_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    with pytest.raises(UnknownModel, match=r"not a \.gguf"):
+        locate(str(tmp_path / "model.bin"))
+
+
+class Hub:
+    """Answers `snapshot_download` with a copy of the wanted files of `source`."""
+
+    def __init__(self, source: Path, into: Path) -> None:
+        self.source, self.into = source, into
+        self.asked: list[list[str]] = []
+
+    def __call__(self, model: str, allow_patterns: list[str], **_: Any) -> str:
+        self.asked.append(allow_patterns)
+        self.into.mkdir(exist_ok=True)
+        for pattern in allow_patterns:
+            for path in self.source.glob(pattern):
+                shutil.copy(path, self.into)
+        return str(self.into)
+
+
+@pytest.fixture
+def hub(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    hub = Hub(directory, tmp_path / "snapshot")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    return hub
+
+
+def test_a_hub_id_is_fetched_with_its_weights(hub: Hub) -> None:
+    place = locate("organisation/name")
+    assert {path.name for path in place.iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_a_hub_model_that_is_not_implemented_is_refused_before_its_weights_are_fetched(hub: Hub) -> None:
+    (hub.source / "config.json").write_text('{"architectures": ["MambaForCausalLM"]}')
+    with pytest.raises(UnsupportedModel, match="MambaForCausalLM"):
+        locate("organisation/name")
+    assert not any("safetensors" in pattern for patterns in hub.asked for pattern in patterns)
+
+
+def test_a_hub_model_without_safetensors_is_refused(hub: Hub) -> None:
+    (hub.source / "model.safetensors").unlink()
+    with pytest.raises(UnknownModel, match="no safetensors on the hub"):
+        locate("organisation/name")
+
+
+def test_a_hub_that_is_out_of_reach_is_named_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(PullFailed, match=r"organisation/name .*could not be fetched from the hub .*check the id"):
+        locate("organisation/name")
+
+
+def test_without_huggingface_hub_the_remedy_is_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(PullFailed, match="pip install huggingface_hub"):
+        locate("organisation/name")
