@@ -85,9 +85,9 @@ def make(
 
 def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
     state = SamplingState.neutral(slots, vocab, device)
-    whole = torch.zeros(slots, dtype=torch.int64, device=device)
+    position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
     logits = torch.zeros(slots, vocab, device=device)
-    return [logits, state.seed, whole, state.temperature, whole, *state.for_cuts]
+    return [logits, state.seed, position, state.temperature, forced, *state.for_cuts]
 
 
 def count(chunk: int) -> int:

@@ -32,6 +32,8 @@ class AheadOfTime:
         self.builds = 0
 
     def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
+        # torch.export takes two arguments that are one tensor for one input, and would swap them unseen.
+        assert len({id(tensor) for tensor in example}) == len(example), f"{name}: two example arguments are one tensor"
         package = self.folder / f"{name}-{_digest(self.compiler, function, example)}.pt2"
         if not package.exists():
             self.folder.mkdir(parents=True, exist_ok=True)

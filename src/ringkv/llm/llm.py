@@ -160,7 +160,7 @@ class LLM:
             answer = open_.get(event.request_id)
             if answer is None or (piece := answer.take(event)) is None:
                 continue
-            yield piece
+            yield replace(piece, usage=piece.result.usage if piece.result else self._loop.usage(event.request_id))
             if piece.result is not None:
                 del open_[event.request_id]
             elif answer.stopped:

@@ -21,8 +21,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one token adds; its text may be empty. The last piece has no token but the result."""
+    """What one token adds; its text may be empty. The last piece has no token but the result.
+
+    usage: what the request holds by now.
+    """
 
     text: str
     token: int | None = None
     result: Result | None = None
+    usage: Usage | None = None

@@ -12,7 +12,7 @@ import logging
 
 from ringkv.base.engine import Engine, Prefix, Work
 from ringkv.base.errors import RingKVError
-from ringkv.base.events import Event
+from ringkv.base.events import Event, Usage
 from ringkv.base.failure import Failure, describe, in_short
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
@@ -40,6 +40,10 @@ class Loop:
     def prefilled(self, request_id: str) -> int:
         """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
         return self._scheduler.prefilled(request_id)
+
+    def usage(self, request_id: str) -> Usage | None:
+        """What a request being served holds by now; None for one that is unknown or over."""
+        return self._scheduler.usage(request_id)
 
     def submit(self, request: Request) -> list[Event]:
         """Queue a request, or say why it fails. Raises `InvalidRequest` for an id in use: no event could name it."""

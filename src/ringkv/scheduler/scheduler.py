@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from ringkv.base.engine import Limits, Sampled, Work
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.messages import Stats
@@ -57,6 +57,11 @@ class Scheduler:
         """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
         job = self._jobs.get(request_id)
         return job.prefilled if job else 0
+
+    def usage(self, request_id: str) -> Usage | None:
+        """What a request being served holds by now; None for one that is unknown or over."""
+        job = self._jobs.get(request_id)
+        return job.usage() if job else None
 
     def submit(self, request: Request) -> None:
         """Raises `InvalidRequest` when a request of this id is still being served."""

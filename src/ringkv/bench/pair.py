@@ -1,0 +1,66 @@
+"""Pair: the two engines of a comparison, planned so that both fit in memory together."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import DoesNotFit, InvalidRequest
+from ringkv.bench.bandwidth import PROBE_BYTES
+from ringkv.models.config import ModelConfig
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import footprint, resolve
+from ringkv.plan.units import show_bytes
+
+
+@dataclass(frozen=True)
+class Workload:
+    """prompt_tokens and output_tokens of each request; rounds: how often each engine is measured."""
+
+    prompt_tokens: int = 4096
+    output_tokens: int = 64
+    rounds: int = 3
+
+
+@dataclass(frozen=True)
+class Pair:
+    full: EngineConfig
+    compressed: EngineConfig
+
+
+def pair(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> Pair:
+    """Both configurations, alike but for the cache.
+
+    Raises InvalidRequest for a workload that cannot be, DoesNotFit when one engine or the two together do not fit.
+    """
+    _check(model, options, workload)
+    options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
+    full = replace(
+        options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens
+    )
+    made = Pair(resolve(folder, model, full, memory), resolve(folder, model, options, memory))
+    needs = [footprint(model, config).total(config.slots) for config in (made.full, made.compressed)]
+    if sum(needs) + PROBE_BYTES > memory:
+        raise DoesNotFit(
+            f"the full engine ({show_bytes(needs[0])}) and the compressed one ({show_bytes(needs[1])}) are measured in "
+            f"turn and do not fit together in the {show_bytes(memory)} available; ask for fewer --slots or a shorter "
+            "--prompt-tokens"
+        )
+    return made
+
+
+def _check(model: ModelConfig, options: Options, workload: Workload) -> None:
+    for name, value, least in (
+        ("--prompt-tokens", workload.prompt_tokens, 1),
+        ("--output-tokens", workload.output_tokens, 2),
+        ("--rounds", workload.rounds, 1),
+    ):
+        if value < least:
+            raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
+    if options.kv_policy == "full":
+        raise InvalidRequest("--kv-policy full is what the others are compared with; choose another", "kv_policy")
+    length = workload.prompt_tokens + workload.output_tokens
+    if length > model.context:
+        raise InvalidRequest(
+            f"{workload.prompt_tokens:,} prompt and {workload.output_tokens:,} output tokens are over the model's "
+            f"context of {model.context:,}; ask for less"
+        )

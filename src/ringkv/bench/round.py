@@ -1,0 +1,71 @@
+"""Round: one prompt prefilled, compressed, put into every slot and decoded, on the engine's own verbs.
+
+The prompt is prefilled once and its prefix inserted into all slots. Each slot has a copy of its own, so a decode step
+moves what as many different requests would.
+"""
+
+import time
+from dataclasses import dataclass
+from random import Random
+
+from ringkv.base.engine import Engine, Work
+from ringkv.base.kv import Layout
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds, and the slots' layout."""
+
+    prefill: float  # one prompt's chunks
+    first_token: float  # the same, compression, one insert and one draw
+    steps: tuple[float, ...]  # a forward pass and a draw, for all slots
+    layout: Layout
+
+    @property
+    def live(self) -> float:
+        """Entries that a slot's steps read, on average."""
+        seen = range(self.layout.prompt + 1, self.layout.prompt + 1 + len(self.steps))
+        return sum(map(self.layout.live, seen)) / len(self.steps)
+
+
+def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
+    """The first output token comes from the prompt's own logits, so there is one step less than tokens."""
+    request = _request(engine.limits.vocab, prompt_tokens, output_tokens)
+    engine.admit(request)
+    started = time.perf_counter()
+    staged = _prefill(engine, request)
+    prefilled = time.perf_counter()
+    prefix = engine.compress(staged, engine.default_kv)
+    engine.insert(prefix, 0, request)
+    engine.sample().read()
+    answered = time.perf_counter()
+    slots = range(engine.limits.slots)
+    for slot in slots:
+        engine.insert(prefix, slot, request)
+    engine.sample().read()
+    steps = tuple(_step(engine) for _ in range(output_tokens - 1))
+    for slot in slots:
+        engine.release(slot)
+    return Round(prefilled - started, answered - started, steps, prefix.layout)
+
+
+def _request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
+    """Random tokens, the same each time: what is computed does not depend on which they are."""
+    tokens = tuple(Random(0).choices(range(vocab), k=prompt_tokens))
+    return Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
+
+
+def _prefill(engine: Engine, request: Request) -> object:
+    staged, length, chunk = None, len(request.tokens), engine.limits.chunk
+    for start in range(0, length, chunk):
+        staged = engine.prefill(Work(request, 0, start, min(start + chunk, length)))
+    return staged
+
+
+def _step(engine: Engine) -> float:
+    started = time.perf_counter()
+    engine.forward()
+    engine.sample().read()
+    return time.perf_counter() - started

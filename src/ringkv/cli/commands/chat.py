@@ -1,0 +1,136 @@
+"""ringkv chat: a conversation in the terminal."""
+
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.base.events import Usage
+from ringkv.cli.answering import cache_line, live
+from ringkv.cli.failures import complain
+from ringkv.cli.interrupt import gently
+from ringkv.cli.loading import load
+from ringkv.cli.options import EngineOptions, Sampling
+from ringkv.cli.output import say
+from ringkv.cli.progress import watching
+from ringkv.cli.prompts import system_message
+
+if TYPE_CHECKING:
+    from ringkv.llm.llm import LLM
+
+HELP = """/help   this        /reset  forget the conversation        /quit   end (Ctrl-D does too)
+Ctrl-C stops an answer. The bar shows the cache's entries: tokens held, of those it may hold."""
+BAR = 30  # characters
+
+
+def chat(
+    *,
+    engine: EngineOptions,
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")] = None,
+    sampling: Sampling,
+) -> None:
+    """Talk with a model, and watch its cache fill up and then stay as it is.
+
+    Each turn reads the conversation again from its beginning, for now. /help, /reset and /quit are commands; Ctrl-C
+    stops an answer, Ctrl-D ends.
+
+        ringkv chat
+        ringkv chat --kv-budget 256 --temperature 0.7
+    """
+    params = sampling.params()
+    with watching() as tell:
+        llm = load(engine, tell)
+        llm.encode_chat([*system_message(system), {"role": "user", "content": "Hello"}])  # refuses a base model now
+    say(f"{engine.model}, policy {llm.config.kv.policy}, a cache of {llm.limits.capacity:,} entries. {HELP}")
+    talk = Conversation(llm, system)
+    while (line := _next_line()) is not None:
+        match line.strip():
+            case "":
+                continue
+            case "/quit" | "/exit":
+                break
+            case "/help":
+                say(HELP)
+            case "/reset":
+                talk.reset()
+                say("forgotten")
+            case command if command.startswith("/"):
+                complain(f"there is no {command.split()[0]}; /help lists what there is")
+            case text:
+                talk.turn(text, params)
+
+
+class Conversation:
+    """The messages so far, and the model that answers them."""
+
+    def __init__(self, llm: "LLM", system: str | None) -> None:
+        self._llm, self._system = llm, system
+        self.reset()
+
+    def reset(self) -> None:
+        self._messages: list[dict[str, Any]] = list(system_message(self._system))
+
+    def turn(self, text: str, params: Any) -> None:
+        """Ask, and keep what was answered; a turn that fails leaves the conversation as it was."""
+        messages = [*self._messages, {"role": "user", "content": text}]
+        try:
+            answer, usage = self._answer(messages, params)
+        except (InvalidRequest, RequestFailed) as error:
+            complain(str(error))
+            return
+        if answer:
+            self._messages = [*messages, {"role": "assistant", "content": answer}]
+        if usage is not None:
+            say(filling(usage))
+
+    def _answer(self, messages: list[dict[str, Any]], params: Any) -> tuple[str, Usage | None]:
+        """The text, and what the cache held at its end; Ctrl-C ends it early."""
+        said, usage = "", None
+        with gently() as stop, watching() as tell:
+
+            def read(done: int, total: int) -> None:
+                tell(done, total, "reading the conversation")
+                if stop:
+                    raise _Stopped
+
+            pieces = self._llm.stream_chat(messages, params, on_prefill=read)
+            with closing(pieces):
+                try:
+                    for piece in pieces:
+                        tell.stop()
+                        typer.echo(piece.text, nl=False)
+                        said, usage = said + piece.text, piece.usage
+                        if stop:
+                            raise _Stopped
+                except _Stopped:
+                    typer.echo(" (stopped)", nl=False)
+        typer.echo()
+        return said, usage
+
+
+class _Stopped(Exception):
+    """The user wants to hear no more."""
+
+
+def filling(usage: Usage) -> str:
+    """The cache as a bar, and what was kept and evicted."""
+    held, capacity = live(usage), usage.kv.capacity
+    full = round(BAR * held / capacity)
+    return f"[{'█' * full}{'░' * (BAR - full)}] {held:,} of {capacity:,} entries | {cache_line(usage)}"
+
+
+def _next_line() -> str | None:
+    """None at the end of input. Ctrl-C only drops the line that was begun."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline() or None
+    import readline  # noqa: F401  # input() edits and remembers lines once this is loaded
+
+    while True:
+        try:
+            return input("\n> ")
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            say("\n(Ctrl-D ends)")

@@ -1,0 +1,66 @@
+"""ringkv doctor: what this machine has, and what ringkv makes of it."""
+
+from typing import TYPE_CHECKING
+
+from ringkv.cli.options import AsJson
+from ringkv.cli.output import console, print_json, print_table
+from ringkv.cli.progress import watching
+from ringkv.plan.units import show_bytes
+
+if TYPE_CHECKING:
+    from ringkv.doctor.report import Doctor
+
+
+def doctor(*, as_json: AsJson = False) -> None:
+    """Tell what this machine has, what ringkv will use of it and why, and what is missing.
+
+        ringkv doctor
+        ringkv doctor --json
+    """
+    from ringkv.doctor.report import report
+
+    with watching() as tell:
+        tell(0, 0, "looking at this machine")
+        found = report()
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: "Doctor") -> None:
+    print_table(("versions", ""), [(f"  {name}", version) for name, version in _versions(found)])
+    console().print()
+    print_table(("machine", ""), [(f"  {name}", text) for name, text in _machine(found)])
+    console().print()
+    print_table(
+        ("ringkv uses", "", "because"), [(f"  {choice.what}", choice.value, choice.why) for choice in found.choices]
+    )
+    for problem in found.problems:
+        console().print(f"\nto improve: {problem.what}: {problem.remedy}", soft_wrap=True)
+
+
+def _versions(found: "Doctor") -> list[tuple[str, str]]:
+    packages = [(package.name, package.version or "not installed") for package in found.packages]
+    return [("ringkv", found.ringkv), ("python", found.python), ("system", found.system), *packages]
+
+
+def _machine(found: "Doctor") -> list[tuple[str, str]]:
+    cpu, memory, cache = found.cpu, found.memory, found.cache
+    limit = f", this container's limit is {show_bytes(memory.limit)}" if memory.limit is not None else ""
+    compiler = found.compiler
+    headers = "with" if compiler and compiler.python_headers else "without"
+    folders = ", ".join(f"{folder.name} {show_bytes(folder.bytes)}" for folder in cache.folders) or "empty"
+    chosen = "" if cache.set_by == "default" else f" (set by {cache.set_by})"
+    return [
+        ("cpu", f"{cpu.name}: {cpu.cpus} CPUs, {cpu.usable} usable, torch threads {cpu.torch_threads or 'unknown'}"),
+        ("instructions", " ".join(cpu.instructions) or "none of those that matter here"),
+        ("memory", f"{show_bytes(memory.available)} available of {show_bytes(memory.total)}{limit}"),
+        *(
+            (device.name, f"{device.model}, {show_bytes(device.free)} free of {show_bytes(device.memory)}")
+            for device in found.devices
+            if device.name != "cpu"
+        ),
+        ("compiler", f"{compiler.version} ({compiler.path}), {headers} Python.h" if compiler else "none"),
+        ("cache", f"{cache.path}{chosen}: {folders}; {show_bytes(cache.disk_free)} free"),
+    ]

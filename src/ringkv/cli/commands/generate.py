@@ -1,0 +1,72 @@
+"""ringkv generate: one answer, streamed."""
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringkv.cli.answering import follow
+from ringkv.cli.loading import load
+from ringkv.cli.options import AsJson, EngineOptions, Sampling
+from ringkv.cli.output import print_json, say
+from ringkv.cli.progress import watching
+from ringkv.cli.prompts import encode, read_prompt
+
+if TYPE_CHECKING:
+    from ringkv.llm.result import Piece
+
+INPUT = "Prompt"
+
+
+def generate(
+    question: Annotated[
+        str | None, typer.Argument(metavar="[QUESTION]", help="What to ask; it comes after the document, if any.")
+    ] = None,
+    *,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", metavar="TEXT", help="The document itself; - reads stdin.", rich_help_panel=INPUT),
+    ] = None,
+    prompt_file: Annotated[
+        str | None,
+        typer.Option("--prompt-file", metavar="FILE", help="A UTF-8 text file; - is stdin.", rich_help_panel=INPUT),
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", metavar="TEXT", help="System message of the chat.", rich_help_panel=INPUT),
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Complete the plain text, without the chat template.", rich_help_panel=INPUT),
+    ] = False,
+    engine: EngineOptions,
+    sampling: Sampling,
+    as_json: AsJson = False,
+) -> None:
+    """Answer one question, about a document of any length if you give one.
+
+    The text streams to stdout; progress, and a last line that tells what the cache did, go to stderr. The first run
+    with a new shape (slots, budget, longest prompt) compiles its graphs, which takes about a minute and is kept.
+
+        ringkv generate "What is the capital of France?"
+        ringkv generate --kv-budget 512 --prompt-file BIG.txt "What does it say about patents?"
+        cat main.py | ringkv generate --model qwen2.5-coder-1.5b --raw --prompt -
+    """
+    asked, params = read_prompt(question, prompt, prompt_file), sampling.params()
+    with watching() as tell:
+        llm = load(engine, tell)
+        tokens = encode(llm, asked, system, raw)
+        pieces = llm.stream(tokens, params, on_prefill=lambda done, total: tell(done, total, "reading the prompt"))
+
+        def show(piece: "Piece") -> None:
+            tell.stop()
+            if not as_json:
+                typer.echo(piece.text, nl=False)
+
+        with closing(pieces):
+            answered = follow(pieces, show)
+    if as_json:
+        print_json({"model": engine.model, **answered.as_json()})
+    else:
+        typer.echo()
+        say(answered.line())

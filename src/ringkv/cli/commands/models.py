@@ -1,0 +1,26 @@
+"""ringkv models: what can be fetched by name, and what is here."""
+
+from ringkv.cli.options import AsJson
+from ringkv.cli.output import print_json, print_table
+from ringkv.plan.units import show_bytes
+
+
+def models(*, as_json: AsJson = False) -> None:
+    """List the models that ringkv fetches by name, and which are on this machine.
+
+    Besides these, --model takes any directory in Hugging Face layout, any .gguf file and hub ids.
+
+        ringkv models
+        ringkv models --json
+    """
+    from ringkv.residency.inventory import ModelInfo, list_models
+
+    def row(model: ModelInfo) -> tuple[str, ...]:
+        here = show_bytes(model.disk_bytes) if model.pulled else f"ringkv pull {model.name}"
+        return (model.name, model.title, f"{model.context:,}", show_bytes(model.download_bytes), here, model.licence)
+
+    listed = list_models()
+    if as_json:
+        print_json(listed)
+    else:
+        print_table(("name", "model", "context ", "download ", "on disk", "licence"), [row(model) for model in listed])

@@ -1,0 +1,150 @@
+"""ringkv plan: the memory that serving a model takes, full cache against compressed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.cli.counts import parse_count
+from ringkv.cli.options import CACHE, MACHINE, MODEL, AsJson
+from ringkv.cli.output import console, print_json, print_table
+from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
+
+if TYPE_CHECKING:
+    from ringkv.plan.report import Report, Row
+
+DEFAULT_BUDGET = 2048
+
+
+def _option(flag: str, metavar: str, help: str, panel: str, show: bool = False) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=panel, show_default=show)
+
+
+def plan(
+    *,
+    model: Annotated[
+        str,
+        _option(
+            "--model",
+            "NAME",
+            "A directory with a config.json, or one of smollm2, qwen2.5-coder-1.5b, llama-3.1-8b, llama-3.1-70b, "
+            "deepseek-r1.",
+            MODEL,
+            show=True,
+        ),
+    ] = "smollm2",
+    tokens: Annotated[
+        str | None,
+        _option("--tokens", "COUNT", "Longest prompt plus output, such as 128k; the model's context by default.", MODEL),
+    ] = None,
+    prompt_tokens: Annotated[
+        str | None, _option("--max-prompt", "COUNT", "Longest prompt to stage; --tokens by default.", MODEL)
+    ] = None,
+    budget: Annotated[
+        int | None, _option("--kv-budget", "ENTRIES", "Entries of a compressed slot; 2048 by default.", CACHE)
+    ] = None,
+    kv_compression: Annotated[
+        str | None, _option("--kv-compression", "RATIO", "Instead of a budget: --tokens divided by this.", CACHE)
+    ] = None,
+    dtype: Annotated[
+        str, _option("--dtype", "TYPE", "Of keys and values: bfloat16, float16, float32 or float8.", CACHE, show=True)
+    ] = "bfloat16",
+    memory: Annotated[
+        str | None, _option("--memory", "BYTES", "Of each rank, such as 80GB: tells how many slots fit.", MACHINE)
+    ] = None,
+    reserve: Annotated[
+        str, _option("--reserve", "BYTES", "Kept free for what is not weights or cache.", MACHINE, show=True)
+    ] = "0",
+    bandwidth: Annotated[
+        str | None, _option("--bandwidth", "BYTES", "Read in a second, such as 3.35TB: tells the floor.", MACHINE)
+    ] = None,
+    tensor_parallel: Annotated[
+        int, _option("--tp", "RANKS", "Devices that share the model; figures are of one.", MACHINE, show=True)
+    ] = 1,
+    lanes: Annotated[int, _option("--lanes", "N", "Prompts staged at once.", MACHINE, show=True)] = 1,
+    weights_dtype: Annotated[
+        str | None, _option("--weights-dtype", "TYPE", "Of the weights; as published by default.", MACHINE)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Work out the memory of a model before you have it: bytes a token, a slot, weights, and the slots that fit.
+
+    Arithmetic on the model's shape alone: nothing is loaded, so any model and any machine can be planned anywhere.
+
+        ringkv plan --model llama-3.1-8b --memory 80GB --tokens 128k --kv-budget 4096
+        ringkv plan --model llama-3.1-70b --memory 80GB --tp 8
+        ringkv plan --model deepseek-r1 --tokens 128k --tp 16 --memory 64GB
+    """
+    from ringkv.plan.report import Question, find_shape, report
+
+    shape = find_shape(model)
+    longest = parse_count(tokens, "tokens")
+    question = Question(
+        tokens=longest,
+        prompt_tokens=parse_count(prompt_tokens, "prompt_tokens"),
+        budget=_budget(budget, kv_compression, longest or shape.context),
+        lanes=lanes,
+        tensor_parallel=tensor_parallel,
+        dtype=dtype,
+        weights_dtype=weights_dtype,
+        memory=None if memory is None else parse_bytes(memory),
+        bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
+        reserve=parse_bytes(reserve, "reserve"),
+    )
+    found = report(shape, question)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _budget(budget: int | None, compression: str | None, tokens: int) -> int:
+    if compression is None:
+        return DEFAULT_BUDGET if budget is None else budget
+    if budget is not None:
+        raise InvalidRequest("kv_budget and kv_compression say the same thing twice; leave one out", "kv_compression")
+    return max(1, int(tokens / parse_ratio(compression)))
+
+
+def _print(found: "Report") -> None:
+    ranks = "" if found.tensor_parallel == 1 else f", each of {found.tensor_parallel} ranks"
+    console().print(
+        f"{found.model}: {found.parameters / 1e9:.3g} billion parameters in {found.weights_dtype}, "
+        f"cache in {found.dtype}{ranks}\n"
+        f"requests of up to {found.tokens:,} tokens, prompts of up to {found.prompt_tokens:,}\n",
+        soft_wrap=True,
+    )
+    print_table(
+        ("", "bytes ", ""),
+        [
+            ("a token", f"{found.token_bytes:,}", show_bytes(found.token_bytes)),
+            ("weights", f"{found.weight_bytes:,}", show_bytes(found.weight_bytes)),
+            (f"staging ({found.lanes} lane)", f"{found.staging_bytes:,}", show_bytes(found.staging_bytes)),
+        ],
+    )
+    console().print()
+    columns = _columns(found)
+    print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
+    if found.memory is not None and not any(row.slots for row in found.rows):
+        fixed = found.weight_bytes + found.staging_bytes
+        console().print(f"\n{show_bytes(found.memory)} hold no slot: weights and staging alone are {show_bytes(fixed)}")
+
+
+def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
+    """Header to the text of a row; only what the question gave the figures for."""
+    always = {
+        "entries a slot ": lambda row: f"{row.entries:,}",
+        "a slot ": lambda row: show_bytes(row.slot_bytes),
+    }
+    counted = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
+    whole = {
+        "in all " if found.memory is None else "with those ": lambda row: show_bytes(row.total_bytes),
+        "read a step ": lambda row: show_bytes(row.step_bytes),
+    }
+    timed = {
+        "floor of a step ": lambda row: f"{1000 * row.step_seconds:.3g} ms",
+        "tok/s at most ": lambda row: f"{row.tokens_per_second:,.0f}",
+    }
+    is_counted, is_timed = found.memory is not None, found.rows[0].step_seconds is not None
+    return always | (counted if is_counted else {}) | whole | (timed if is_timed else {})

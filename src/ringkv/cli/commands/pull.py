@@ -1,0 +1,38 @@
+"""ringkv pull: fetch a model before it is needed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringkv.cli.options import AsJson
+from ringkv.cli.output import print_json
+from ringkv.cli.progress import watching
+from ringkv.plan.units import show_bytes
+
+
+def pull(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `ringkv models`, or a hub id.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a model and make it ready to load: download, verify, convert.
+
+    Safe to interrupt: run it again and it goes on where it stopped. What is already there is not fetched again.
+
+        ringkv pull smollm2
+        ringkv pull qwen2.5-coder-1.5b
+    """
+    from ringkv.residency.locate import locate
+
+    with watching() as tell:
+        directory = locate(name, tell)
+    size = _size(directory)
+    if as_json:
+        print_json({"model": name, "directory": directory, "bytes": size})
+    else:
+        typer.echo(f"{name} is ready: {directory} ({show_bytes(size)})")
+
+
+def _size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.iterdir() if file.is_file())

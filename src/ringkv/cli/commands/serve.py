@@ -1,0 +1,66 @@
+"""ringkv serve: the OpenAI API over HTTP."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringkv.cli.options import EngineOptions
+from ringkv.cli.progress import watching
+
+SLOTS = 8
+SERVER = "Server"
+
+
+def serve(
+    *,
+    engine: EngineOptions,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.", rich_help_panel=SERVER)
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", rich_help_panel=SERVER)
+    ] = 8000,
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--served-model-name",
+            metavar="NAME",
+            help="What clients call the model; may be given several times. Its own name by default.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Serve a model over OpenAI's HTTP API, to as many clients at once as there are slots; others wait their turn.
+
+    /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics; Ctrl-C ends it.
+
+        ringkv serve --model smollm2 --slots 8
+        ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
+    """
+    with watching() as tell:
+        tell(0, 0, "loading the server")
+        from ringkv.models.config import load_config
+        from ringkv.plan.memory import available_bytes
+        from ringkv.plan.resolve import resolve
+        from ringkv.residency.locate import locate
+        from ringkv.server.main import run
+
+        options = engine.options()
+        options = replace(options, slots=SLOTS if options.slots is None else options.slots)
+        folder = locate(engine.model, tell)
+        config = resolve(folder, load_config(folder), options, available_bytes())
+
+        def ready(text: str) -> None:
+            tell.stop()
+            typer.echo(text)
+
+        run(config, served_model_name or [_name(engine.model)], host, port, tell, ready)
+
+
+def _name(model: str) -> str:
+    """The last part of a path; a catalogue name or a hub id stays as it is."""
+    path = Path(model).expanduser()
+    return path.resolve().name.removesuffix(".gguf") if path.exists() else model

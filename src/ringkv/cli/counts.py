@@ -1,0 +1,15 @@
+"""parse_count: token counts as people write them."""
+
+import re
+
+from ringkv.base.errors import InvalidRequest
+
+
+def parse_count(text: str | None, name: str) -> int | None:
+    """ "128k" is 131,072 as context lengths are meant, "1m" 1,048,576, "7000" itself. Raises `InvalidRequest`."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([km]?)", text.strip().replace(",", "").replace("_", ""), re.IGNORECASE)
+    if found is None:
+        raise InvalidRequest(f"{name} is {text!r}; write a count such as 7000 or 128k (which is 131,072)", name)
+    return int(float(found[1]) * {"": 1, "k": 2**10, "m": 2**20}[found[2].lower()])

@@ -1,0 +1,89 @@
+"""How the command line ends: an exit status, and one sentence on stderr for whatever went wrong.
+
+    0  done        1  ringkv could not        2  the user asked for what cannot be        130  interrupted
+"""
+
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import fields
+
+import typer
+
+from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
+from ringkv.base.failure import in_short
+from ringkv.base.sampling import SamplingParams
+from ringkv.plan.options import Options
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+# What typer raises for arguments that it cannot read; its own base class has moved between its versions.
+UsageError = typer.BadParameter.__base__ or typer.BadParameter
+
+_FLAGS = {"prompt_tokens": "--max-prompt", "output_tokens": "--max-output", "tensor_parallel": "--tp"}
+_NAMES = {one.name for kind in (Options, SamplingParams) for one in fields(kind)} | set(_FLAGS)
+
+
+def guarded(run: Callable[[], int | None]) -> int:
+    """Run to its end and return the exit status, whatever happens. `RINGKV_DEBUG=1` shows tracebacks too."""
+    try:
+        return run() or 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if debugging():
+            traceback.print_exc()
+        complain(_sentence(error))
+        return MISUSED if isinstance(error, (InvalidRequest, UnknownModel, UsageError)) else FAILED
+
+
+def complain(sentence: str) -> None:
+    print(f"ringkv: {sentence}", file=sys.stderr, flush=True)
+
+
+def debugging() -> bool:
+    return os.environ.get("RINGKV_DEBUG", "") not in ("", "0")
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, RingKVError):
+        return _in_flags(str(error), getattr(error, "param", None))
+    if isinstance(error, UsageError):
+        return f"{error.format_message()} (--help says more)"  # type: ignore[attr-defined]
+    if isinstance(error, MemoryError):
+        return "the machine ran out of memory; ask for fewer --slots, a smaller --kv-budget or a shorter --max-prompt"
+    return f"unexpected {in_short(error)} (RINGKV_DEBUG=1 shows where)"
+
+
+def _in_flags(message: str, param: str | None) -> str:
+    """The same sentence with options as they are typed: `kv_budget` becomes `--kv-budget`."""
+    named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], message)
+    return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param in _NAMES else named
+
+
+def _flag(name: str) -> str:
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+class _OneLine(logging.Formatter):
+    """A traceback is for those who ask for it."""
+
+    def formatException(self, ei: object) -> str:
+        return super().formatException(ei) if debugging() else ""  # type: ignore[arg-type]
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).rstrip("\n")
+
+
+def show_warnings() -> None:
+    """Let what our rooms log reach stderr as lines of ours."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("ringkv: %(message)s"))
+    ours = logging.getLogger("ringkv")
+    ours.handlers, ours.propagate = [handler], False

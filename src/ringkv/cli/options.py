@@ -1,0 +1,151 @@
+"""Options that several commands share: which model, which cache, which machine, and how tokens are drawn."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import typer
+
+from ringkv.base.kv import POLICIES
+from ringkv.base.sampling import SamplingParams
+from ringkv.plan.options import Options
+
+MODEL, CACHE, MACHINE, SAMPLING = "Model", "Cache", "Machine", "Sampling"  # panels of --help
+
+ModelName = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="A name of `ringkv models`, a directory in Hugging Face layout, a .gguf file, or a hub id.",
+        rich_help_panel=MODEL,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout, for programs.")]
+
+
+def _cache(flag: str, metavar: str | None, help: str) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=CACHE, show_default=False)
+
+
+def _machine(flag: str, metavar: str, help: str) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=MACHINE, show_default=False)
+
+
+def _sampling(flag: str, metavar: str | None, help: str, show: bool = True) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=SAMPLING, show_default=show)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine is made from. Fields but `model` have the names of `plan.options.Options`; None leaves it open."""
+
+    model: ModelName = "smollm2"
+    kv_policy: Annotated[
+        str | None,
+        _cache("--kv-policy", "|".join(POLICIES), "What the cache keeps; snapstream unless you choose."),
+    ] = None
+    kv_budget: Annotated[
+        int | None,
+        _cache("--kv-budget", "ENTRIES", "Tokens a request's cache may hold, however long its prompt; 2048 by default."),
+    ] = None
+    kv_compression: Annotated[
+        str | None,
+        _cache("--kv-compression", "RATIO", "Instead of a budget: the longest prompt divided by so much, such as 4x."),
+    ] = None
+    kv_sinks: Annotated[
+        int | None, _cache("--kv-sinks", "TOKENS", "Leading tokens that are never evicted; 4 by default.")
+    ] = None
+    kv_recent: Annotated[
+        str | None,
+        _cache("--kv-recent", "SHARE", "The newest tokens' part: 25% of the budget by default, or a count of tokens."),
+    ] = None
+    kv_window: Annotated[
+        int | None,
+        _cache("--kv-window", "TOKENS", "Trailing prompt tokens that vote on what is kept; 64 by default."),
+    ] = None
+    kv_kernel: Annotated[
+        int | None,
+        _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 5 by default."),
+    ] = None
+    kv_pooling: Annotated[
+        str | None, _cache("--kv-pooling", "avg|max", "How votes are pooled; avg by default.")
+    ] = None
+    kv_domain: Annotated[
+        str | None,
+        _cache("--kv-domain", "row|candidates", "Softmax of the votes over the causal row, or over candidates only."),
+    ] = None
+    kv_elastic: Annotated[
+        bool | None,
+        _cache(
+            "--kv-elastic/--kv-paper-layout",
+            None,
+            "Give a short prompt's unused entries to the ring, or fix the layout as the paper does; elastic by default.",
+        ),
+    ] = None
+    slots: Annotated[
+        int | None, _machine("--slots", "N", "Requests that decode together; 1, but 8 for serve and bench.")
+    ] = None
+    prompt_tokens: Annotated[
+        int | None,
+        _machine("--max-prompt", "TOKENS", "Longest prompt to make room for; the model's context by default."),
+    ] = None
+    output_tokens: Annotated[
+        int | None,
+        _machine("--max-output", "TOKENS", "Longest output to make room for under policy full; 1024 by default."),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        _machine("--dtype", "bfloat16|float16|float32", "Type of weights and cache; bfloat16 by default."),
+    ] = None
+    device: Annotated[
+        str | None, _machine("--device", "cpu|cuda:0", "Where to run; cpu by default (see `ringkv doctor`).")
+    ] = None
+    graphs: Annotated[
+        str | None,
+        _machine("--graphs", "auto|compiled|off", "Static graphs, compiled once; auto takes them where they build."),
+    ] = None
+    threads: Annotated[
+        int | None, _machine("--threads", "N", "Threads to compute with; one for each usable CPU by default.")
+    ] = None
+
+    def options(self) -> Options:
+        return Options(**{one.name: getattr(self, one.name) for one in fields(self) if one.name != "model"})
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The fields of `SamplingParams` that make sense on a command line."""
+
+    max_tokens: Annotated[int, _sampling("--max-tokens", "N", "Longest answer.")] = 256
+    temperature: Annotated[float, _sampling("--temperature", "T", "0 takes the likeliest token each time.")] = 0.0
+    top_p: Annotated[
+        float, _sampling("--top-p", "P", "Draw from the likeliest tokens that make up this probability.")
+    ] = 1.0
+    top_k: Annotated[int, _sampling("--top-k", "K", "Draw from so many of the likeliest tokens; 0 is all.")] = 0
+    min_p: Annotated[
+        float, _sampling("--min-p", "P", "Draw from tokens with this share of the likeliest one's probability.")
+    ] = 0.0
+    seed: Annotated[
+        int | None, _sampling("--seed", "N", "The same seed draws the same tokens; another each time.", False)
+    ] = None
+    stop: Annotated[
+        list[str] | None, _sampling("--stop", "TEXT", "End before this text; may be given several times.", False)
+    ] = None
+    min_tokens: Annotated[int, _sampling("--min-tokens", "N", "Do not end before so many tokens.")] = 0
+    ignore_eos: Annotated[
+        bool, _sampling("--ignore-eos", None, "Go on to --max-tokens whatever the model says.", False)
+    ] = False
+    repetition_penalty: Annotated[
+        float, _sampling("--repetition-penalty", "F", "Above 1 discourages tokens of the prompt and the answer.")
+    ] = 1.0
+    presence_penalty: Annotated[
+        float, _sampling("--presence-penalty", "F", "Above 0 discourages tokens that the answer has.")
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float, _sampling("--frequency-penalty", "F", "The same, by how often it has them.")
+    ] = 0.0
+
+    def params(self) -> SamplingParams:
+        """Raises `InvalidRequest` naming the option at fault."""
+        return SamplingParams(**{**vars(self), "stop": tuple(self.stop or ())})

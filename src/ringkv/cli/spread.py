@@ -1,0 +1,43 @@
+"""spread: options written once as a dataclass, and given to every command that takes it.
+
+    @spread
+    def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv chat --slots 2 --top-p 0.9
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature
+from typing import Any, get_type_hints
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with each parameter that is a dataclass replaced by that dataclass's fields, keyword only."""
+    asked = inspect.signature(command, eval_str=True).parameters
+    groups = {name: one.annotation for name, one in asked.items() if is_dataclass(one.annotation)}
+    flat = [field for name, one in asked.items() for field in _parameters(one, groups.get(name))]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    run.__signature__ = Signature(flat)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in flat}
+    del run.__wrapped__  # type: ignore[attr-defined]  # typer would look through to the command itself
+    return run
+
+
+def _parameters(one: Parameter, group: type | None) -> list[Parameter]:
+    if group is None:
+        return [one.replace(kind=Parameter.KEYWORD_ONLY)]
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name])
+        for field in fields(group)
+    ]
+
+
+def _default(field: "Field[Any]") -> Any:
+    return Parameter.empty if field.default is MISSING else field.default
