@@ -1,6 +1,7 @@
 """Layouts of the four policies, and the budgets they refuse."""
 
 import pytest
+
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.layouts import layout

@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.layouts import layout
@@ -92,7 +93,9 @@ def _protected(plan: Layout, entries: list[int | None], sinks: int) -> list[int]
 def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, recent: int) -> None:
     plan = layout(KVChoice("snapstream", sinks=2, recent=recent), n, capacity=20)
     written = [plan.entry(p) for p in range(n, n + steps)]
-    passed = sum(1 for p, entry in zip(range(n, n + steps), written, strict=True) if entry == plan.protected and p > plan.base)
+    passed = sum(
+        1 for p, entry in zip(range(n, n + steps), written, strict=True) if entry == plan.protected and p > plan.base
+    )
     assert plan.laps(n + steps) == (passed if plan.base < n + steps else 0)
 
 

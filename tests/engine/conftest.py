@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
+
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-
 from tests.engine import tiny
 
 

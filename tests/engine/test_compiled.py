@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from ringkv.base.compiler import missing_for_graphs
 from ringkv.base.engine import Engine
 from ringkv.base.events import Event, Finished, Token
@@ -12,7 +13,6 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
 from ringkv.scheduler.loop import Loop
-
 from tests.engine import tiny
 
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))

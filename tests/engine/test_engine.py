@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from ringkv.base.engine import Work
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import KVChoice
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-
 from tests.engine import tiny
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from ringkv.base.kv import KVChoice
 from ringkv.engine.build import build
-
 from tests.engine import tiny
 
 FULL = KVChoice("full", budget=128, window=8)

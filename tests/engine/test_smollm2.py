@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+
 from ringkv.base.kv import KVChoice
 from ringkv.engine.build import build
-
 from tests.engine import tiny
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,12 @@ def test_greedy_continuation_equals_transformers_token_by_token(smollm2_dir: Pat
     model = transformers.AutoModelForCausalLM.from_pretrained(smollm2_dir, dtype=torch.float32).eval()
     with torch.inference_mode():
         theirs = model.generate(
-            torch.tensor([prompt]), max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False, temperature=None, top_p=None
+            torch.tensor([prompt]),
+            max_new_tokens=NEW,
+            min_new_tokens=NEW,
+            do_sample=False,
+            temperature=None,
+            top_p=None,
         )[0, len(prompt) :].tolist()
         want = model(torch.tensor([prompt + theirs])).logits[0, len(prompt) - 1 : -1]
     assert ours == theirs

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import transformers
+
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Work
 from ringkv.base.kv import KVChoice
@@ -78,7 +79,9 @@ def enter(engine: LocalEngine, asked: Request, slot: int = 0) -> None:
     engine.insert(prefix, slot, asked)
 
 
-def decode(engine: LocalEngine, steps: int, slot: int = 0, forced: list[int] | None = None) -> tuple[list[int], torch.Tensor]:
+def decode(
+    engine: LocalEngine, steps: int, slot: int = 0, forced: list[int] | None = None
+) -> tuple[list[int], torch.Tensor]:
     """Decode some steps: the tokens of one slot, and the logits [steps, V] that each was drawn from."""
     tokens, logits = [], []
     for step in range(steps):

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+
 from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.graphs import aot
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.graph import Eager
-from torch import Tensor
 
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
 
@@ -68,6 +69,6 @@ def test_the_key_depends_on_shapes_types_threads_and_our_source(monkeypatch: pyt
 
 
 def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:
-    with pytest.raises(Exception, match="(?i)guard|data-dependent|unbacked"):
+    with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
         backend.make("broken", broken, [torch.ones(2)])
     assert list(backend.folder.glob("*.pt2")) == []

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from ringkv.base.compiler import find_compiler
 from ringkv.base.paths import cache_dir
 from ringkv.kernels import decode_attend, native

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from ringkv.kernels import prefill_attend
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8

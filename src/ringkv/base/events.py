@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Natural log-probabilities under the model itself (before penalties, bias and temperature): drawn, and likeliest."""
+    """Natural log-probabilities of the drawn token and of the likeliest, before penalties, bias and temperature."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()

@@ -1,6 +1,6 @@
 """compare: a full cache against a compressed one, in turn and in one run; medians, and how near the floor they come.
 
-    floor = (weights read + slots * live entries * bytes an entry) / bandwidth        no decode step can be faster
+floor = (weights read + slots * live entries * bytes an entry) / bandwidth        no decode step can be faster
 """
 
 from collections.abc import Sequence

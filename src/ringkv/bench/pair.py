@@ -34,9 +34,7 @@ def pair(folder: Path, model: ModelConfig, options: Options, workload: Workload,
     """
     _check(model, options, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
-    full = replace(
-        options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens
-    )
+    full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
     made = Pair(resolve(folder, model, full, memory), resolve(folder, model, options, memory))
     needs = [footprint(model, config).total(config.slots) for config in (made.full, made.compressed)]
     if sum(needs) + PROBE_BYTES > memory:

@@ -22,7 +22,9 @@ def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
     policy.
     """
     if choice.policy not in _RULES:
-        raise InvalidRequest(f"kv_policy {choice.policy!r} is unknown; choose one of {', '.join(POLICIES)}", "kv_policy")
+        raise InvalidRequest(
+            f"kv_policy {choice.policy!r} is unknown; choose one of {', '.join(POLICIES)}", "kv_policy"
+        )
     budget = capacity if choice.budget is None else choice.budget
     if budget > capacity:
         raise InvalidRequest(

@@ -44,7 +44,9 @@ class Slots:
 
     def place(self, slot: int, layout: Layout) -> None:
         """Give a slot to a compressed prompt; in place."""
-        for plane, number in zip(self._planes(), (layout.prompt, layout.protected, layout.base, layout.ring), strict=True):
+        for plane, number in zip(
+            self._planes(), (layout.prompt, layout.protected, layout.base, layout.ring), strict=True
+        ):
             plane[slot] = number
 
     def release(self, slot: int) -> None:

@@ -1,6 +1,6 @@
 """How the command line ends: an exit status, and one sentence on stderr for whatever went wrong.
 
-    0  done        1  ringkv could not        2  the user asked for what cannot be        130  interrupted
+0  done        1  ringkv could not        2  the user asked for what cannot be        130  interrupted
 """
 
 import logging
@@ -63,7 +63,9 @@ def _sentence(error: Exception) -> str:
 
 def _in_flags(message: str, param: str | None) -> str:
     """The same sentence with options as they are typed: `kv_budget` becomes `--kv-budget`."""
-    named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], message)
+    named = re.sub(
+        r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], message
+    )
     return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param in _NAMES else named
 
 

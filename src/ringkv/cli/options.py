@@ -47,7 +47,9 @@ class EngineOptions:
     ] = None
     kv_budget: Annotated[
         int | None,
-        _cache("--kv-budget", "ENTRIES", "Tokens a request's cache may hold, however long its prompt; 2048 by default."),
+        _cache(
+            "--kv-budget", "ENTRIES", "Tokens a request's cache may hold, however long its prompt; 2048 by default."
+        ),
     ] = None
     kv_compression: Annotated[
         str | None,
@@ -68,9 +70,7 @@ class EngineOptions:
         int | None,
         _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 5 by default."),
     ] = None
-    kv_pooling: Annotated[
-        str | None, _cache("--kv-pooling", "avg|max", "How votes are pooled; avg by default.")
-    ] = None
+    kv_pooling: Annotated[str | None, _cache("--kv-pooling", "avg|max", "How votes are pooled; avg by default.")] = None
     kv_domain: Annotated[
         str | None,
         _cache("--kv-domain", "row|candidates", "Softmax of the votes over the causal row, or over candidates only."),

@@ -1,7 +1,7 @@
 """spread: options written once as a dataclass, and given to every command that takes it.
 
-    @spread
-    def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv chat --slots 2 --top-p 0.9
+@spread
+def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv chat --slots 2 --top-p 0.9
 """
 
 import inspect

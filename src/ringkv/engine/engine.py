@@ -3,9 +3,8 @@
 B slots, L layers, H key-value heads, C entries per slot, D head_dim, V vocabulary.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -144,7 +143,9 @@ class LocalEngine:
             hidden = self._prefill_piece(tokens[start : start + size], size, work.lane, span)
         if not work.is_last or hidden is None:
             return None
-        return Staged(work.lane, length, self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0])
+        return Staged(
+            work.lane, length, self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0]
+        )
 
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
@@ -165,7 +166,7 @@ class LocalEngine:
         self._forced.fill_(-1)
         for slot, token in (forced or {}).items():
             self._forced[slot] = token
-        params = [request and request.sampling for request in self._asked]
+        params = [request.sampling if request else None for request in self._asked]
         is_plain = all(p is None or p.is_plain for p in params)
         (self._run_plain if is_plain else self._run_full)()
         self._sampling.count(self._tokens)

@@ -30,20 +30,15 @@ def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int) 
     """Choose per layer and key-value head, and gather. Leaves the staged prompt as it is."""
     plan = layout(choice, staged.length, capacity)
     layers, _, heads, _, width = staging.keys.shape
-    planes = [staging.keys.new_zeros(layers, heads, capacity, width) for _ in range(2)]
+    keys, values = (staging.keys.new_zeros(layers, heads, capacity, width) for _ in range(2))
     sources = []
     for layer in range(layers):
         source = choose(staging, staged, layer, choice, plan)
-        for whole, plane in zip((staging.keys, staging.values), planes, strict=True):
-            prompt = whole[layer, staged.lane]
-            index = source[..., None].expand(-1, -1, width)
-            torch.gather(prompt, 1, index, out=planes_view(plane, layer, source.shape[1]))
+        index = source[..., None].expand(-1, -1, width)
+        for whole, plane in ((staging.keys, keys), (staging.values, values)):
+            plane[layer, :, : source.shape[1]] = whole[layer, staged.lane].gather(1, index)
         sources.append(source)
-    return TensorPrefix(plan, *planes, source=torch.stack(sources), logits=staged.logits)
-
-
-def planes_view(plane: Tensor, layer: int, live: int) -> Tensor:
-    return plane[layer, :, :live]
+    return TensorPrefix(plan, keys, values, torch.stack(sources), staged.logits)
 
 
 def choose(staging: Staging, staged: Staged, layer: int, choice: KVChoice, plan: Layout) -> Tensor:

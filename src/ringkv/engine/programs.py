@@ -4,7 +4,7 @@ B slots, V vocabulary. Which graphs there are: one decoder layer for each prefil
 (replayed L times; weights and caches are arguments), the head, and the two ways to sample.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch

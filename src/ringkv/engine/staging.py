@@ -32,5 +32,5 @@ def allocate(
     layers: int, lanes: int, heads: int, groups: int, tokens: int, width: int, window: int, like: Tensor
 ) -> Staging:
     """Zeroed once, so that padding never holds a NaN; the type and device are those of `like`."""
-    planes = [like.new_zeros(layers, lanes, heads, tokens, width) for _ in range(2)]
-    return Staging(*planes, window=like.new_zeros(layers, lanes, heads, groups, window, width))
+    keys, values = (like.new_zeros(layers, lanes, heads, tokens, width) for _ in range(2))
+    return Staging(keys, values, like.new_zeros(layers, lanes, heads, groups, window, width))

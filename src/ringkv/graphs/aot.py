@@ -66,7 +66,7 @@ class _Call(torch.nn.Module):
 def _load(package: Path) -> Graph:
     with _quiet():
         loader = torch._inductor.aoti_load_package(str(package)).loader
-    run: Graph = loader.run  # type: ignore[union-attr]  # the model's own __call__ costs 0.1 ms of pytree handling
+    run: Graph = loader.run  # the model's own __call__ costs 0.1 ms of pytree handling
     return run
 
 

@@ -37,7 +37,18 @@ def _flags() -> list[str]:
     here = [f"-I{path}" for path in cpp_extension.include_paths()]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     return [
-        *("-O3 -std=c++20 -shared -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1".split()),
+        *(
+            [
+                "-O3",
+                "-std=c++20",
+                "-shared",
+                "-fPIC",
+                "-fopenmp",
+                "-march=native",
+                "-ffp-contract=fast",
+                "-DAT_PARALLEL_OPENMP=1",
+            ]
+        ),
         *vectors.split(),
         abi,
         *here,

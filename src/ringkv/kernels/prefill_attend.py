@@ -11,7 +11,9 @@ from torch.nn.attention.bias import causal_lower_right
 from ringkv.kernels.library import LIBRARY
 
 
-def prefill_attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+def prefill_attend(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor
+) -> Tensor:
     """Stage k, v [T, H, D] and return causal attention of q [T, H, G, D] to tokens 0 .. start+T-1.
 
     keys, values [H, S, D] and window [H, G, W, D] change in place. span int64 [2] on the CPU: the chunk's first
@@ -53,11 +55,11 @@ def _cpu(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: 
     start = _stage(q, k, v, keys, values, window, span)
     chunk, heads, groups, width = q.shape
     rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
-    here = [t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (k, v)]
-    out, lse = _flash(rows.view(1, heads * groups, chunk, width), *here, causal=True)
+    here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (k, v))
+    out, lse = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, causal=True)
     if start:
-        past = _flash(rows, keys[None, :, :start], values[None, :, :start], causal=False)
-        out = _merge(out.reshape(rows.shape), lse.reshape(rows.shape[:-1]), *past)
+        past, past_lse = _flash(rows, keys[None, :, :start], values[None, :, :start], causal=False)
+        out = _merge(out.reshape(rows.shape), lse.reshape(rows.shape[:-1]), past, past_lse)
     return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
 
 

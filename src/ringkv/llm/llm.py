@@ -1,10 +1,10 @@
 """LLM: a model in this process, from prompts to text.
 
-    llm = LLM("smollm2", kv_budget=1024)
-    llm.generate("The capital of France is").text
+llm = LLM("smollm2", kv_budget=1024)
+llm.generate("The capital of France is").text
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
@@ -36,6 +36,7 @@ from ringkv.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
+Pieces = Generator[Piece, None, None]
 OnPrefill = Callable[[int, int], None]
 """Prompt tokens prefilled, and in all."""
 
@@ -64,7 +65,7 @@ class LLM:
     def limits(self) -> Limits:
         return self._engine.limits
 
-    @overload
+    @overload  # type: ignore[overload-overlap]  # a text is a sequence of texts too; the first matches
     def generate(
         self, prompts: str, sampling: SamplingParams | None = None, *, kv: KVChoice | None = None, progress: bool = True
     ) -> Result: ...
@@ -72,28 +73,28 @@ class LLM:
     @overload
     def generate(
         self,
-        prompts: Sequence[Prompt] | Sequence[int],
+        prompts: Sequence[Prompt],
         sampling: SamplingParams | None = None,
         *,
         kv: KVChoice | None = None,
         progress: bool = True,
-    ) -> Any: ...
+    ) -> list[Result]: ...
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: str | Sequence[Prompt],
         sampling: SamplingParams | None = None,
         *,
         kv: KVChoice | None = None,
         progress: bool = True,
     ) -> Result | list[Result]:
-        """Complete one prompt, or a list of prompts together; a prompt is text or token ids.
+        """Complete one text, or a list of prompts together; a prompt in a list is a text or token ids.
 
         Several prompts show a progress bar. The first that cannot be served raises its error, and all end.
         """
-        if _is_one(prompts):
-            return self.generate([prompts], sampling, kv=kv, progress=False)[0]  # type: ignore[list-item]
-        answers = [self._answer(self._encode(prompt), sampling, kv) for prompt in prompts]  # type: ignore[arg-type]
+        if isinstance(prompts, str):
+            return self.generate([prompts], sampling, kv=kv)[0]
+        answers = [self._answer(self._encode(prompt), sampling, kv) for prompt in prompts]
         with Bar(disable=not (progress and len(answers) > 1)) as bar:
             task = bar.add_task("generating", total=len(answers))
             for piece in self._run(answers):
@@ -104,7 +105,7 @@ class LLM:
         self, messages: Sequence[Message], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
     ) -> Result:
         """Answer a conversation, [{"role": ..., "content": ...}], through the model's chat template."""
-        return self.generate([self.encode_chat(messages)], sampling, kv=kv, progress=False)[0]  # type: ignore[no-any-return]
+        return self.generate([self.encode_chat(messages)], sampling, kv=kv)[0]
 
     def stream(
         self,
@@ -113,7 +114,7 @@ class LLM:
         *,
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
-    ) -> Iterator[Piece]:
+    ) -> Pieces:
         """The same for one prompt, a piece a token; the last piece carries the result. Closing it early cancels."""
         return self._run([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
 
@@ -124,7 +125,7 @@ class LLM:
         *,
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
-    ) -> Iterator[Piece]:
+    ) -> Pieces:
         return self.stream(self.encode_chat(messages), sampling, kv=kv, on_prefill=on_prefill)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
@@ -141,7 +142,7 @@ class LLM:
         request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
         return Answer(request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop))
 
-    def _run(self, answers: Sequence[Answer], on_prefill: OnPrefill | None = None) -> Iterator[Piece]:
+    def _run(self, answers: Sequence[Answer], on_prefill: OnPrefill | None = None) -> Pieces:
         """Serve all to their end, giving pieces as they come; whatever is unfinished when we leave is cancelled."""
         open_ = {answer.request.id: answer for answer in answers}
         try:
@@ -155,7 +156,7 @@ class LLM:
             for name in open_:
                 self._loop.cancel(name)
 
-    def _take(self, open_: dict[str, Answer], events: Sequence[Event]) -> Iterator[Piece]:
+    def _take(self, open_: dict[str, Answer], events: Sequence[Event]) -> Pieces:
         for event in events:
             answer = open_.get(event.request_id)
             if answer is None or (piece := answer.take(event)) is None:
@@ -178,10 +179,3 @@ def _options(choices: Mapping[str, Any]) -> Options:
     if unknown := [name for name in choices if name not in known]:
         raise InvalidRequest(f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}", unknown[0])
     return replace(Options(slots=SLOTS), **choices)
-
-
-def _is_one(prompts: object) -> bool:
-    """A text, or a list of token ids."""
-    return isinstance(prompts, str) or (
-        isinstance(prompts, Sequence) and len(prompts) > 0 and all(isinstance(token, int) for token in prompts)
-    )

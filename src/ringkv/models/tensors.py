@@ -20,7 +20,7 @@ IGNORED = ("rotary_emb.inv_freq",)  # derived buffers that old checkpoints carry
 def shared_tensors(config: ModelConfig) -> Parts:
     """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
     table = (config.vocab_size, config.hidden_size)
-    parts = {
+    parts: Parts = {
         "embed": (Part("model.embed_tokens.weight", table),),
         "final_norm": (Part("model.norm.weight", (config.hidden_size,)),),
     }

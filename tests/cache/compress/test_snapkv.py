@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from ringkv.base.kv import KVChoice
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.snapkv import votes

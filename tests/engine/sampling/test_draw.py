@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.sampling.draw import BAD, TOP, full, plain
@@ -14,7 +15,9 @@ from ringkv.engine.sampling.state import SamplingState
 VOCAB = 40
 
 
-def draw_full(logits: torch.Tensor, params: SamplingParams, seed: int = 0, position: int = 0, prompt=(0,), output=(), eos=()):  # type: ignore[no-untyped-def]
+def draw_full(
+    logits: torch.Tensor, params: SamplingParams, seed: int = 0, position: int = 0, prompt=(0,), output=(), eos=()
+):  # type: ignore[no-untyped-def]
     """One slot's (token, logprob, ids, logprobs) from the full graph's function."""
     state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
     state.enter(0, Request("r", tuple(prompt), replace(params, seed=seed), eos=tuple(eos)))

@@ -22,17 +22,17 @@ def votes(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Ten
 
 
 def _attention(q: Tensor, keys: Tensor, low: int = 0, high: int | None = None) -> Tensor:
-    """Softmax over keys low .. high-1 of the window's queries, causal inside the window: float32 [H, G, W, high-low]."""
+    """float32 [H, G, W, high-low]: softmax over keys low .. high-1, causal inside the window."""
     n, window, high = keys.shape[1], q.shape[2], keys.shape[1] if high is None else high
     scores = torch.matmul(q.flatten(1, 2), keys[:, low:high].transpose(-1, -2)).float().unflatten(1, q.shape[1:3])
     position = torch.arange(low, high, device=q.device)
     future = position > torch.arange(n - window, n, device=q.device)[:, None]
-    weights = scores.mul_(q.shape[-1] ** -0.5).masked_fill_(future, float("-inf")).softmax(-1)
+    weights: Tensor = scores.mul_(q.shape[-1] ** -0.5).masked_fill_(future, float("-inf")).softmax(-1)
     return weights.nan_to_num_(0.0)  # a query before the first candidate sees none of them
 
 
 def _pool(scores: Tensor, choice: KVChoice) -> Tensor:
-    """Smooth along the tokens, so that a token is kept with its neighbours; a window over the edge counts only what is in."""
+    """Smooth along the tokens, so that one is kept with its neighbours; at the edges, over those there are."""
     width = choice.kernel
     if choice.pooling == "max":
         return F.max_pool1d(scores[None], width, stride=1, padding=width // 2)[0]

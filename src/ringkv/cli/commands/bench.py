@@ -1,7 +1,8 @@
 """ringkv bench: full against compressed, on this machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,6 +16,36 @@ if TYPE_CHECKING:
 
 SLOTS = 8
 WORKLOAD = "Workload"
+
+
+class Figure(NamedTuple):
+    """A row of the table: a field of `Measured`."""
+
+    label: str
+    field: str
+    show: Callable[[float], str]
+    more_is_better: bool = False
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{1000 * value:,.1f}"
+
+
+FIGURES = (
+    Figure("entries a slot", "entries", _count),
+    Figure("a slot", "slot_bytes", show_bytes),
+    Figure("held, with staging", "held_bytes", show_bytes),
+    Figure("prefill, tok/s", "prefill_tokens_per_s", _count, more_is_better=True),
+    Figure("first token, ms", "first_token_s", _milliseconds),
+    Figure("decode, tok/s in all", "decode_tokens_per_s", _count, more_is_better=True),
+    Figure("a step, ms", "step_s", _milliseconds),
+    Figure("read a step", "step_bytes", show_bytes),
+    Figure("floor of a step, ms", "floor_s", _milliseconds),
+)
 
 
 def bench(
@@ -71,44 +102,11 @@ def _print(found: "Comparison") -> None:
 
 
 def _rows(full: "Measured", small: "Measured") -> list[tuple[str, ...]]:
-    """Ratios say how many times better the compressed cache is, so its share of memory and time is turned round."""
-    return [
-        ("entries a slot", f"{full.entries:,}", f"{small.entries:,}", _times(full.entries / small.entries)),
-        ("a slot", show_bytes(full.slot_bytes), show_bytes(small.slot_bytes), _times(full.slot_bytes / small.slot_bytes)),
-        (
-            "held, with staging",
-            show_bytes(full.held_bytes),
-            show_bytes(small.held_bytes),
-            _times(full.held_bytes / small.held_bytes),
-        ),
-        (
-            "prefill, tok/s",
-            f"{full.prefill_tokens_per_s:,.0f}",
-            f"{small.prefill_tokens_per_s:,.0f}",
-            _times(small.prefill_tokens_per_s / full.prefill_tokens_per_s),
-        ),
-        (
-            "first token, s",
-            f"{full.first_token_s:.2f}",
-            f"{small.first_token_s:.2f}",
-            _times(full.first_token_s / small.first_token_s),
-        ),
-        (
-            "decode, tok/s in all",
-            f"{full.decode_tokens_per_s:,.1f}",
-            f"{small.decode_tokens_per_s:,.1f}",
-            _times(small.decode_tokens_per_s / full.decode_tokens_per_s),
-        ),
-        ("a step, ms", f"{1000 * full.step_s:.1f}", f"{1000 * small.step_s:.1f}", _times(full.step_s / small.step_s)),
-        (
-            "its floor, ms",
-            f"{1000 * full.floor_s:.1f}",
-            f"{1000 * small.floor_s:.1f}",
-            _times(full.floor_s / small.floor_s),
-        ),
-        ("floor / step", f"{full.floor_share:.0%}", f"{small.floor_share:.0%}", ""),
-    ]
+    rows = [_row(figure, getattr(full, figure.field), getattr(small, figure.field)) for figure in FIGURES]
+    return [*rows, ("floor / step", f"{full.floor_share:.0%}", f"{small.floor_share:.0%}", "")]
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x"
+def _row(figure: Figure, full: float, small: float) -> tuple[str, ...]:
+    """The ratio says how many times better the compressed cache is."""
+    ratio = small / full if figure.more_is_better else full / small
+    return (figure.label, figure.show(full), figure.show(small), f"{ratio:.2f}x")

@@ -36,7 +36,9 @@ def plan(
     ] = "smollm2",
     tokens: Annotated[
         str | None,
-        _option("--tokens", "COUNT", "Longest prompt plus output, such as 128k; the model's context by default.", MODEL),
+        _option(
+            "--tokens", "COUNT", "Longest prompt plus output, such as 128k; the model's context by default.", MODEL
+        ),
     ] = None,
     prompt_tokens: Annotated[
         str | None, _option("--max-prompt", "COUNT", "Longest prompt to stage; --tokens by default.", MODEL)

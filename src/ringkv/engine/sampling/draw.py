@@ -82,7 +82,7 @@ def _checked(tokens: Tensor, logits: Tensor, forced: Tensor) -> Tensor:
 
 
 def _cut(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Mask all but the top k, the nucleus (Holtzman et al., arXiv 1904.09751) and what min_p keeps (arXiv 2407.01082)."""
+    """Mask all but the top k, the nucleus of top_p (arXiv 1904.09751), and what min_p keeps (arXiv 2407.01082)."""
     ranked, order = logits.sort(descending=True, stable=True)
     ranked = ranked / torch.where(temperature > 0, temperature, 1.0)[:, None]
     rank = torch.arange(logits.shape[1], device=logits.device)

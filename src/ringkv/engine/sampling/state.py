@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ringkv.base.request import Request
-from ringkv.engine.sampling.draw import knobs_of
 from ringkv.base.sampling import SamplingParams
+from ringkv.engine.sampling.draw import knobs_of
 
 
 @dataclass(frozen=True)
