@@ -95,11 +95,12 @@ def test_the_line_to_try_works_as_it_is_printed(tmp_path: Path, model_dir: Path)
     assert '"content":"user:Hello"' in got.stdout
 
 
-def test_a_signal_while_the_engine_starts_ends_both(tmp_path: Path, model_dir: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_engine_starts_ends_both(tmp_path: Path, model_dir: Path, number: signal.Signals) -> None:
     with program(tmp_path, model_dir, "build_slowly") as process:
         lines_until(process, "echo 0/1")
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=20)
     assert (err, process.returncode) == ("", 130)
     assert not psutil.wait_procs(children, timeout=5)[1]

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import typer
 
@@ -17,14 +18,20 @@ from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
 from ringkv.base.failure import in_short
 from ringkv.base.sampling import SamplingParams
 from ringkv.plan.options import Options
+from ringkv.plan.report import Question
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 # What typer raises for arguments that it cannot read; its own base class has moved between its versions.
 UsageError = typer.BadParameter.__base__ or typer.BadParameter
 
-_FLAGS = {"prompt_tokens": "--max-prompt", "output_tokens": "--max-output", "tensor_parallel": "--tp"}
-_NAMES = {one.name for kind in (Options, SamplingParams) for one in fields(kind)} | set(_FLAGS)
+_FLAGS = {
+    "prompt_tokens": "--max-prompt",
+    "output_tokens": "--max-output",
+    "tensor_parallel": "--tp",
+    "budget": "--kv-budget",
+}
+_NAMES = {one.name for kind in (Options, SamplingParams, Question) for one in fields(kind)}
 
 
 def guarded(run: Callable[[], int | None]) -> int:
@@ -55,22 +62,27 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, RingKVError):
         return _in_flags(str(error), getattr(error, "param", None))
     if isinstance(error, UsageError):
-        return f"{error.format_message()} (--help says more)"  # type: ignore[attr-defined]
+        return _usage(error)
     if isinstance(error, MemoryError):
         return "the machine ran out of memory; ask for fewer --slots, a smaller --kv-budget or a shorter --max-prompt"
     return f"unexpected {in_short(error)} (RINGKV_DEBUG=1 shows where)"
 
 
+def _usage(error: Any) -> str:
+    """typer's sentence, begun as ours are and without its full stop."""
+    said = error.format_message().rstrip(".")
+    return f"{said[:1].lower()}{said[1:]}; see {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+
+
 def _in_flags(message: str, param: str | None) -> str:
     """The same sentence with options as they are typed: `kv_budget` becomes `--kv-budget`."""
-    named = re.sub(
-        r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], message
-    )
-    return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param in _NAMES else named
+    named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]), message)
+    return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param else named
 
 
 def _flag(name: str) -> str:
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+    """The name itself where it is not an option's."""
+    return _FLAGS.get(name, "--" + name.replace("_", "-")) if name in _NAMES else name
 
 
 class _OneLine(logging.Formatter):

@@ -18,7 +18,7 @@ class Stop:
 
 @contextmanager
 def gently() -> Iterator[Stop]:
-    """Inside, the first Ctrl-C is only noted: the engine is never left in the middle of a step. A second one ends all."""
+    """Inside, a first Ctrl-C is only noted: the engine is never left in the middle of a step. A second ends all."""
     stop = Stop()
 
     def note(number: int, frame: FrameType | None) -> None:

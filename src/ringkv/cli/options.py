@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ringkv.base.kv import POLICIES
 from ringkv.base.sampling import SamplingParams
 from ringkv.plan.options import Options
 
@@ -38,29 +37,28 @@ def _sampling(flag: str, metavar: str | None, help: str, show: bool = True) -> A
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What an engine is made from. Fields but `model` have the names of `plan.options.Options`; None leaves it open."""
+    """What an engine is made from. All but the first and `kv_paper_layout` are fields of `plan.options.Options`."""
 
     model: ModelName = "smollm2"
     kv_policy: Annotated[
         str | None,
-        _cache("--kv-policy", "|".join(POLICIES), "What the cache keeps; snapstream unless you choose."),
+        _cache("--kv-policy", "NAME", "What is kept: full, streaming, snapkv or snapstream (the default)."),
     ] = None
     kv_budget: Annotated[
         int | None,
-        _cache(
-            "--kv-budget", "ENTRIES", "Tokens a request's cache may hold, however long its prompt; 2048 by default."
-        ),
+        _cache("--kv-budget", "ENTRIES", "Tokens that a request may hold, however long it gets; 2048 by default."),
     ] = None
     kv_compression: Annotated[
         str | None,
-        _cache("--kv-compression", "RATIO", "Instead of a budget: the longest prompt divided by so much, such as 4x."),
+        _cache("--kv-compression", "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x."),
     ] = None
     kv_sinks: Annotated[
-        int | None, _cache("--kv-sinks", "TOKENS", "Leading tokens that are never evicted; 4 by default.")
+        int | None,
+        _cache("--kv-sinks", "TOKENS", "Leading tokens that are never evicted; 4 by default."),
     ] = None
     kv_recent: Annotated[
         str | None,
-        _cache("--kv-recent", "SHARE", "The newest tokens' part: 25% of the budget by default, or a count of tokens."),
+        _cache("--kv-recent", "SHARE", "The newest tokens' part: a count, or a share of the budget; 25% by default."),
     ] = None
     kv_window: Annotated[
         int | None,
@@ -70,21 +68,21 @@ class EngineOptions:
         int | None,
         _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 5 by default."),
     ] = None
-    kv_pooling: Annotated[str | None, _cache("--kv-pooling", "avg|max", "How votes are pooled; avg by default.")] = None
+    kv_pooling: Annotated[
+        str | None,
+        _cache("--kv-pooling", "NAME", "How votes are pooled: avg (the default) or max."),
+    ] = None
     kv_domain: Annotated[
         str | None,
-        _cache("--kv-domain", "row|candidates", "Softmax of the votes over the causal row, or over candidates only."),
+        _cache("--kv-domain", "NAME", "What votes are shares of: the causal row (the default) or the candidates."),
     ] = None
-    kv_elastic: Annotated[
-        bool | None,
-        _cache(
-            "--kv-elastic/--kv-paper-layout",
-            None,
-            "Give a short prompt's unused entries to the ring, or fix the layout as the paper does; elastic by default.",
-        ),
-    ] = None
+    kv_paper_layout: Annotated[
+        bool,
+        _cache("--kv-paper-layout", None, "Do not lend a short prompt's unused entries to the ring."),
+    ] = False
     slots: Annotated[
-        int | None, _machine("--slots", "N", "Requests that decode together; 1, but 8 for serve and bench.")
+        int | None,
+        _machine("--slots", "N", "Requests that decode together; 1, but 8 for serve and bench."),
     ] = None
     prompt_tokens: Annotated[
         int | None,
@@ -96,21 +94,26 @@ class EngineOptions:
     ] = None
     dtype: Annotated[
         str | None,
-        _machine("--dtype", "bfloat16|float16|float32", "Type of weights and cache; bfloat16 by default."),
+        _machine("--dtype", "TYPE", "Of weights and cache: bfloat16 (the default), float16 or float32."),
     ] = None
     device: Annotated[
-        str | None, _machine("--device", "cpu|cuda:0", "Where to run; cpu by default (see `ringkv doctor`).")
+        str | None,
+        _machine("--device", "NAME", "cpu (the default) or cuda:0; `ringkv doctor` lists what there is."),
     ] = None
     graphs: Annotated[
         str | None,
-        _machine("--graphs", "auto|compiled|off", "Static graphs, compiled once; auto takes them where they build."),
+        _machine("--graphs", "WHEN", "Static graphs: auto (where they can be built, the default), compiled or off."),
     ] = None
     threads: Annotated[
-        int | None, _machine("--threads", "N", "Threads to compute with; one for each usable CPU by default.")
+        int | None,
+        _machine("--threads", "N", "Threads to compute with; one for each usable CPU by default."),
     ] = None
 
-    def options(self) -> Options:
-        return Options(**{one.name: getattr(self, one.name) for one in fields(self) if one.name != "model"})
+    def options(self, slots: int = 1) -> Options:
+        """None leaves a choice open; `slots` is what a command takes that was not told."""
+        chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}
+        chosen["slots"] = slots if self.slots is None else self.slots
+        return Options(**chosen, kv_elastic=False if self.kv_paper_layout else None)
 
 
 @dataclass(frozen=True)

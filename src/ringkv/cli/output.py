@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+WIDE = 160  # characters
+
 
 def print_json(value: Any) -> None:
     """One value on stdout; dataclasses and paths are made plain."""
@@ -22,8 +24,8 @@ def say(line: str) -> None:
 
 
 def console() -> Console:
-    """stdout, where text is text: brackets are no markup, numbers are not coloured."""
-    return Console(markup=False, highlight=False)
+    """stdout, where text is text: brackets are no markup, numbers are not coloured. Files have room for wide tables."""
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
@@ -32,6 +34,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for header in headers:
         right = header.endswith(" ")
         table.add_column(header.strip(), justify="right" if right else "left", overflow="fold")
+    table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*row)
     console().print(table)

@@ -6,7 +6,7 @@ def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv ch
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, get_type_hints
@@ -20,24 +20,26 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        made = {name: _make(kind, given) for name, kind in groups.items()}
         command(**given, **made)
 
-    run.__signature__ = Signature(flat)  # type: ignore[attr-defined]
+    # typer reads these, and would look through __wrapped__ to the command itself.
+    vars(run).update(__signature__=Signature(flat))
     run.__annotations__ = {one.name: one.annotation for one in flat}
-    del run.__wrapped__  # type: ignore[attr-defined]  # typer would look through to the command itself
+    del vars(run)["__wrapped__"]
     return run
 
 
-def _parameters(one: Parameter, group: type | None) -> list[Parameter]:
+def _make(group: Any, given: dict[str, Any]) -> Any:
+    """The dataclass, of what it takes out of `given`."""
+    return group(**{one.name: given.pop(one.name) for one in fields(group)})
+
+
+def _parameters(one: Parameter, group: Any) -> list[Parameter]:
     if group is None:
         return [one.replace(kind=Parameter.KEYWORD_ONLY)]
     hints = get_type_hints(group, include_extras=True)
     return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name])
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
         for field in fields(group)
     ]
-
-
-def _default(field: "Field[Any]") -> Any:
-    return Parameter.empty if field.default is MISSING else field.default

@@ -51,10 +51,10 @@ FIGURES = (
 def bench(
     *,
     engine: EngineOptions,
-    prompt_tokens: Annotated[
+    prompt: Annotated[
         int, typer.Option("--prompt-tokens", metavar="N", help="Of each request.", rich_help_panel=WORKLOAD)
     ] = 4096,
-    output_tokens: Annotated[
+    output: Annotated[
         int, typer.Option("--output-tokens", metavar="N", help="Of each request.", rich_help_panel=WORKLOAD)
     ] = 64,
     rounds: Annotated[
@@ -78,11 +78,9 @@ def bench(
         from ringkv.plan.memory import available_bytes
         from ringkv.residency.locate import locate
 
-        workload = Workload(prompt_tokens, output_tokens, rounds)
-        options = engine.options()
-        options = replace(options, slots=SLOTS if options.slots is None else options.slots)
+        workload = Workload(prompt, output, rounds)
         folder = locate(engine.model, tell)
-        configs = pair(folder, load_config(folder), options, workload, available_bytes())
+        configs = pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
         found = replace(compare(configs, workload, tell), model=engine.model)
     if as_json:
         print_json(found)
@@ -94,8 +92,8 @@ def _print(found: "Comparison") -> None:
     full, small = found.full, found.compressed
     console().print(
         f"{found.model}: {found.slots} requests of {found.prompt_tokens:,} prompt and {found.output_tokens:,} output "
-        f"tokens\n{found.dtype} on {found.device}, {found.threads} threads, graphs {found.graphs}, torch {found.torch}, "
-        f"{show_bytes(found.bandwidth)}/s; medians of {found.rounds} rounds, alternating\n",
+        f"tokens\n{found.dtype} on {found.device}, {found.threads} threads, graphs {found.graphs}, "
+        f"torch {found.torch}, {show_bytes(found.bandwidth)}/s; medians of {found.rounds} rounds, alternating\n",
         soft_wrap=True,
     )
     print_table(("", f"{full.cache} ", f"{small.cache} ", "ratio "), _rows(full, small))

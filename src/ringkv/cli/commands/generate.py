@@ -20,7 +20,7 @@ INPUT = "Prompt"
 
 def generate(
     question: Annotated[
-        str | None, typer.Argument(metavar="[QUESTION]", help="What to ask; it comes after the document, if any.")
+        str | None, typer.Argument(metavar="QUESTION", help="What to ask; it comes after the document, if any.")
     ] = None,
     *,
     prompt: Annotated[

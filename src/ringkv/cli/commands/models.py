@@ -16,11 +16,12 @@ def models(*, as_json: AsJson = False) -> None:
     from ringkv.residency.inventory import ModelInfo, list_models
 
     def row(model: ModelInfo) -> tuple[str, ...]:
-        here = show_bytes(model.disk_bytes) if model.pulled else f"ringkv pull {model.name}"
-        return (model.name, model.title, f"{model.context:,}", show_bytes(model.download_bytes), here, model.licence)
+        here = show_bytes(model.disk_bytes) if model.pulled else "no"
+        size = show_bytes(model.download_bytes)
+        return (model.name, f"{model.context:,}", size, here, model.licence, model.title)
 
     listed = list_models()
     if as_json:
         print_json(listed)
     else:
-        print_table(("name", "model", "context ", "download ", "on disk", "licence"), [row(model) for model in listed])
+        print_table(("name", "context ", "download ", "on disk ", "licence", "model"), [row(model) for model in listed])

@@ -136,16 +136,16 @@ def _print(found: "Report") -> None:
 def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
     """Header to the text of a row; only what the question gave the figures for."""
     always = {
-        "entries a slot ": lambda row: f"{row.entries:,}",
-        "a slot ": lambda row: show_bytes(row.slot_bytes),
+        "entries ": lambda row: f"{row.entries:,}",
+        "bytes a slot ": lambda row: show_bytes(row.slot_bytes),
     }
     counted = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
     whole = {
-        "in all " if found.memory is None else "with those ": lambda row: show_bytes(row.total_bytes),
+        "with one slot " if found.memory is None else "with those ": lambda row: show_bytes(row.total_bytes),
         "read a step ": lambda row: show_bytes(row.step_bytes),
     }
     timed = {
-        "floor of a step ": lambda row: f"{1000 * row.step_seconds:.3g} ms",
+        "step floor ": lambda row: f"{1000 * row.step_seconds:.3g} ms",
         "tok/s at most ": lambda row: f"{row.tokens_per_second:,.0f}",
     }
     is_counted, is_timed = found.memory is not None, found.rows[0].step_seconds is not None

@@ -1,6 +1,5 @@
 """ringkv serve: the OpenAI API over HTTP."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -48,10 +47,8 @@ def serve(
         from ringkv.residency.locate import locate
         from ringkv.server.main import run
 
-        options = engine.options()
-        options = replace(options, slots=SLOTS if options.slots is None else options.slots)
         folder = locate(engine.model, tell)
-        config = resolve(folder, load_config(folder), options, available_bytes())
+        config = resolve(folder, load_config(folder), engine.options(SLOTS), available_bytes())
 
         def ready(text: str) -> None:
             tell.stop()

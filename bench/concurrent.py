@@ -1,0 +1,188 @@
+"""Concurrent long prompts: our compressed cache, our full cache and transformers' generate, in one run.
+
+    python -m bench.concurrent                      8 requests of 7,000 tokens on SmolLM2, budget 1,792
+
+Both of our engines and transformers hold the same weights in bfloat16 and the same prompts. Ours take turns, prompt by
+prompt while prefilling and a few steps at a time while decoding, so that drift of the machine cancels; figures are
+medians. Prints the table, and keeps it with machine, versions and commit under bench/results/.
+"""
+
+import argparse
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import transformers
+from ringkv.base.engine import Work
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.models.config import load_config
+from ringkv.plan.memory import available_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from ringkv.residency.locate import locate
+from ringkv.text.tokenizer import Tokenizer
+
+from bench.report import keep, table
+
+TURN = 8  # decode steps before the other engine's turn
+
+
+@dataclass(frozen=True)
+class Side:
+    """One engine's medians; `prefill_s` is a whole prompt until its slot is filled."""
+
+    name: str
+    entries: int  # a request holds
+    cache_bytes: int  # of all requests
+    prefill_s: float
+    step_s: float
+    tokens_per_s: float
+
+
+def main() -> None:
+    asked = _arguments()
+    folder = locate(asked.model)
+    prompts = _prompts(Tokenizer.from_directory(folder), asked.requests, asked.prompt_tokens)
+    room = Options(slots=asked.requests, prompt_tokens=asked.prompt_tokens, output_tokens=asked.steps + 16)
+    options = {
+        "full": Options(**{**asdict(room), "kv_policy": "full"}),
+        "snapstream": Options(**{**asdict(room), "kv_budget": asked.budget}),
+    }
+    engines = {}
+    for name, choice in options.items():
+        print(f"building {name}", flush=True)
+        engines[name] = build(resolve(folder, load_config(folder), choice, available_bytes()))
+    sides = _ours(engines, prompts, asked.steps)
+    held = engines["full"].limits.entry_bytes
+    sides.append(_transformers(folder, prompts, asked.steps, held))
+    keep("concurrent", vars(asked), [asdict(side) for side in sides], _table(sides))
+
+
+def _ours(engines: dict[str, LocalEngine], prompts: list[list[int]], steps: int) -> list[Side]:
+    prefill: dict[str, list[float]] = {name: [] for name in engines}
+    for slot, tokens in enumerate(prompts):
+        for name, engine in engines.items():
+            prefill[name].append(_enter(engine, slot, tokens))
+            print(f"prompt {slot + 1} of {len(prompts)}, {name}: {prefill[name][-1]:.1f} s", flush=True)
+    step: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(0, steps, TURN):
+        for name, engine in engines.items():
+            step[name] += [_step(engine) for _ in range(TURN)]
+    return [
+        Side(
+            name,
+            engine.limits.capacity,
+            engine.limits.slots * engine.limits.capacity * engine.limits.entry_bytes,
+            median(prefill[name]),
+            median(step[name]),
+            len(prompts) / median(step[name]),
+        )
+        for name, engine in engines.items()
+    ]
+
+
+def _enter(engine: LocalEngine, slot: int, tokens: list[int]) -> float:
+    request = Request(f"{slot}", tuple(tokens), SamplingParams(max_tokens=10**6, ignore_eos=True))
+    engine.admit(request)
+    started, chunk = time.perf_counter(), engine.limits.chunk
+    staged = None
+    for start in range(0, len(tokens), chunk):
+        staged = engine.prefill(Work(request, 0, start, min(start + chunk, len(tokens))))
+    assert staged is not None
+    engine.insert(engine.compress(staged, engine.default_kv), slot, request)
+    return time.perf_counter() - started
+
+
+def _step(engine: LocalEngine) -> float:
+    started = time.perf_counter()
+    engine.sample().read()
+    engine.forward()
+    return time.perf_counter() - started
+
+
+def _transformers(folder: Path, prompts: list[list[int]], steps: int, entry_bytes: int) -> Side:
+    """`generate` with its defaults, on the batch; the first step is its prefill of all prompts together."""
+    print("transformers: generate", flush=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    clock = _Clock(time.perf_counter())
+    new = min(steps, 24)
+    with torch.inference_mode():
+        model.generate(
+            torch.tensor(prompts),
+            attention_mask=torch.ones(len(prompts), len(prompts[0]), dtype=torch.int64),
+            max_new_tokens=new,
+            min_new_tokens=new,
+            do_sample=False,
+            temperature=None,
+            top_p=None,
+            stopping_criteria=transformers.StoppingCriteriaList([clock]),
+        )
+    first, *rest = clock.laps
+    entries = len(prompts[0]) + new
+    cache = len(prompts) * entries * entry_bytes
+    each = len(prompts) / median(rest)
+    return Side("transformers", entries, cache, first / len(prompts), median(rest), each)
+
+
+class _Clock(transformers.StoppingCriteria):
+    """Never stops; notes how long each step took."""
+
+    def __init__(self, started: float) -> None:
+        self._last, self.laps = started, list[float]()
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        now = time.perf_counter()
+        self.laps.append(now - self._last)
+        self._last = now
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+def _prompts(tokenizer: Tokenizer, count: int, length: int) -> list[list[int]]:
+    """Different stretches of real text that every machine has: the sources of Python's standard library."""
+    text, prompts = iter(sorted(Path(argparse.__file__).parent.glob("*.py"))), []
+    for _ in range(count):
+        ids: list[int] = []
+        while len(ids) < length:
+            ids += tokenizer.encode(next(text).read_text(encoding="utf-8", errors="ignore"))
+        prompts.append(ids[:length])
+    return prompts
+
+
+def _table(sides: list[Side]) -> str:
+    by = {side.name: side for side in sides}
+    ours = by["snapstream"]
+    rows = [
+        (
+            side.name,
+            f"{side.entries:,}",
+            f"{side.cache_bytes / 1e6:,.0f} MB",
+            f"{side.prefill_s:.2f} s",
+            f"{side.step_s * 1e3:.1f} ms",
+            f"{side.tokens_per_s:.0f}",
+            f"{ours.tokens_per_s / side.tokens_per_s:.2f}x",
+            f"{side.prefill_s / by['full'].prefill_s:.3f}",
+        )
+        for side in sides
+    ]
+    head = ("engine", "entries a request", "cache", "prefill of one prompt", "decode step", "tokens/s, all")
+    return table((*head, "snapstream is faster by", "prefill over full's"), rows)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--requests", type=int, default=8)
+    parser.add_argument("--prompt-tokens", type=int, default=7000)
+    parser.add_argument("--budget", type=int, default=1792)
+    parser.add_argument("--steps", type=int, default=64)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What every benchmark prints and keeps: a table, and its figures with machine, versions and commit."""
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("ringkv", "torch", "transformers")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def keep(name: str, workload: Mapping[str, Any], figures: Sequence[Mapping[str, Any]], shown: str) -> None:
+    """Print the table and write results/NAME.json and results/NAME.md."""
+    about = {
+        "workload": dict(workload),
+        "machine": machine(),
+        "versions": {package: version(package) for package in PACKAGES} | {"python": platform.python_version()},
+        "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else ""),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    said = ", ".join(f"{key} {value}" for key, value in workload.items())
+    versions = ", ".join(f"{key} {value}" for key, value in about["versions"].items())
+    caption = f"{said}. {about['machine']}; {versions}; commit {about['commit']}, {about['date']}."
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({**about, "figures": list(figures)}, indent=1) + "\n")
+    (RESULTS / f"{name}.md").write_text(f"{shown}\n\n{caption}\n")
+    print(f"\n{shown}\n\n{caption}")
+
+
+def machine() -> str:
+    """Processor, instruction set that torch uses, and threads."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()

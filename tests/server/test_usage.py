@@ -1,0 +1,32 @@
+from ringkv.base.events import KVUsage, Usage
+from ringkv.server.generation import Finish, Piece
+from ringkv.server.usage import Tally
+
+
+def last_piece(kv: KVUsage) -> Piece:
+    return Piece(7, "", 0, is_first=False, finish=Finish("stop", Usage(3, 1, kv)))
+
+
+def test_the_caches_of_all_choices_are_summed() -> None:
+    tally = Tally(prompt_tokens=3)
+    tally.add(last_piece(KVUsage("snapstream", 10, 20, 30, 40, 50)))
+    tally.add(last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
+    assert tally.usage() == {
+        "prompt_tokens": 3,
+        "completion_tokens": 2,
+        "total_tokens": 5,
+        "kv": {
+            "policy": "snapstream",
+            "capacity": 11,
+            "kept": 22,
+            "evicted": 33,
+            "ring_wraps": 44,
+            "bytes_held": 55,
+        },
+    }
+
+
+def test_a_piece_without_a_token_counts_none() -> None:
+    tally = Tally(prompt_tokens=3)
+    tally.add(Piece(None, "", 0, is_first=True))
+    assert tally.usage() == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
