@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 import transformers
+
+from bench.report import keep, table
 from ringkv.base.engine import Work
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -27,8 +29,6 @@ from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 from ringkv.text.tokenizer import Tokenizer
-
-from bench.report import keep, table
 
 TURN = 8  # decode steps before the other engine's turn
 

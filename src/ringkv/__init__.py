@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ringkv.base.kv import KVChoice
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.version import VERSION
 
 if TYPE_CHECKING:
     from ringkv.llm.llm import LLM as LLM
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["LLM", "KVChoice", "SamplingParams"]
 
 

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from hypothesis import settings
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from ringkv.text.tokenizer import Tokenizer
-
-settings.register_profile("ringkv", deadline=None)  # a busy machine is no failure
-settings.load_profile("ringkv")
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and the dog's owner didn't mind 12345 times.",

@@ -18,3 +18,19 @@ def test_its_length_counts_what_is_held_back_too(byte_level: Tokenizer):
     shown = "".join(map(stream.push, byte_level.encode("fox neve")))
     assert (shown, stream.length, stream.stopped) == ("fox ", 8, None)
     assert stream.finish() == "neve"
+
+
+@given(text=st.text(max_size=30), stop=st.text(min_size=1, max_size=3))
+def test_the_text_is_what_stands_before_the_first_stop_string(byte_level: Tokenizer, text: str, stop: str):
+    stream = TextStream(byte_level.detokenizer(), [stop])
+    sent = "".join(stream.push(token) for token in byte_level.encode(text)) + stream.finish()
+    assert sent == text.split(stop)[0]
+    assert stream.stopped == (stop if stop in text else None)
+
+
+@given(st.text(max_size=30))
+def test_the_length_counts_every_character_once_it_is_whole(byte_level: Tokenizer, text: str):
+    stream = TextStream(byte_level.detokenizer(), ["no such text at all, it is too long"])
+    for token in byte_level.encode(text):
+        stream.push(token)
+    assert stream.length == len(text)

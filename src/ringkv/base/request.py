@@ -18,3 +18,9 @@ class Request:
     sampling: SamplingParams
     kv: KVChoice | None = None
     eos: tuple[int, ...] = ()
+
+    def ends_at(self, token: int, drawn: int) -> bool:
+        """Whether `token`, the `drawn`-th counted from 1, is a stop id that ends the request; it stands for no text."""
+        sampling = self.sampling
+        stops = token in sampling.stop_token_ids or (token in self.eos and not sampling.ignore_eos)
+        return stops and drawn > sampling.min_tokens

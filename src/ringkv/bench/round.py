@@ -41,6 +41,7 @@ def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
     engine.insert(prefix, 0, request)
     engine.sample().read()
     answered = time.perf_counter()
+    engine.release(0)
     slots = range(engine.limits.slots)
     for slot in slots:
         engine.insert(prefix, slot, request)

@@ -100,4 +100,4 @@ def show_warnings() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("ringkv: %(message)s"))
     ours = logging.getLogger("ringkv")
-    ours.handlers, ours.propagate = [handler], False
+    ours.handlers = [handler]

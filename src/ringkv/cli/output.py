@@ -14,8 +14,8 @@ WIDE = 160  # characters
 
 
 def print_json(value: Any) -> None:
-    """One value on stdout; dataclasses and paths are made plain."""
-    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False), flush=True)
+    """One value on one line of stdout; dataclasses and paths are made plain."""
+    print(json.dumps(value, default=_plain, ensure_ascii=False), flush=True)
 
 
 def say(line: str) -> None:

@@ -35,8 +35,8 @@ def watching() -> Iterator[Watcher]:
 
 
 def amount(done: int, total: int) -> str:
-    """What of the work is done, in words; nothing where its size is not known."""
-    if total <= 1:
+    """What of the work is done, in words; nothing at its start, or where its size is not known."""
+    if total <= 1 or done == 0:
         return ""
     return f"{show_bytes(done)} of {show_bytes(total)}" if total >= COUNTED else f"{done:,} of {total:,}"
 

@@ -57,7 +57,7 @@ def _flags() -> list[str]:
 
 def _digest(command: list[str]) -> str:
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
-    parts = [torch.__version__, version, *command, *(path.read_text() for path in sorted(SOURCES.glob("*.cpp")))]
+    parts = [torch.__version__, version, *command, *(path.read_text() for path in sorted(SOURCES.iterdir()))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

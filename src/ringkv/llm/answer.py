@@ -40,7 +40,8 @@ class Answer:
         self._tokens.append(event.token)
         if event.logprob is not None:
             self._logprobs.append(event.logprob)
-        return self._show(self._stream.push(event.token), event.token)
+        ends = self.request.ends_at(event.token, len(self._tokens))
+        return self._show("" if ends else self._stream.push(event.token), event.token)
 
     def _finish(self, event: Finished) -> Piece:
         """A stop string ends a request early: it was cancelled by us, and its reader is told why."""

@@ -65,8 +65,8 @@ class LLM:
     def limits(self) -> Limits:
         return self._engine.limits
 
-    @overload  # type: ignore[overload-overlap]  # a text is a sequence of texts too; the first matches
-    def generate(
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # a text is a sequence of texts too; the first matches
         self, prompts: str, sampling: SamplingParams | None = None, *, kv: KVChoice | None = None, progress: bool = True
     ) -> Result: ...
 

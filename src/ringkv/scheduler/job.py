@@ -30,16 +30,10 @@ class Job:
 
     def draw(self, token: int) -> FinishReason | None:
         """Count a drawn token; why the request ends with it, or None. A stop id wins over a length."""
-        may_stop = self.drawn >= self.request.sampling.min_tokens
         self.drawn += 1
-        if may_stop and token in self._stops:
+        if self.request.ends_at(token, self.drawn):
             return "stop"
         return "length" if self.drawn >= self._most else None
-
-    @cached_property
-    def _stops(self) -> frozenset[int]:
-        sampling = self.request.sampling
-        return frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self.request.eos)
 
     @cached_property
     def _most(self) -> int:

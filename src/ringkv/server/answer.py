@@ -15,8 +15,8 @@ from ringkv.server.middleware import ARRIVED
 from ringkv.server.schemas import GenerationBody, StreamOptions
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream
-from ringkv.server.transcript import Transcript
 from ringkv.server.usage import Tally
+from ringkv.text.stream import TextStream
 
 JSON = dict[str, Any]
 Pieces = AsyncGenerator[tuple[int, Piece], None]
@@ -55,7 +55,7 @@ async def answer(
 
 def _generate(serving: Serving, http: HTTPRequest, request: Request, form: Form) -> AsyncGenerator[Piece, None]:
     detokenizer = serving.tokenizer.detokenizer(continues=form.continues)
-    transcript = Transcript(detokenizer, request.sampling.stop)
+    transcript = TextStream(detokenizer, request.sampling.stop)
     return generate(serving.engine, request, transcript, serving.metrics.meter(http.scope[ARRIVED]))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 
+from ringkv.base.version import VERSION
 from ringkv.server.channel import EngineChannel
 from ringkv.server.chat import chat_router
 from ringkv.server.completions import completions_router
@@ -13,7 +14,6 @@ from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
 from ringkv.server.middleware import Observe
 from ringkv.server.serving import Serving
-from ringkv.server.version import VERSION
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
 from ringkv.server.channel import EngineChannel
 from ringkv.server.metrics import Meter
-from ringkv.server.transcript import Transcript
+from ringkv.text.stream import TextStream
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Piece:
 
 
 async def generate(
-    engine: EngineChannel, request: Request, transcript: Transcript, meter: Meter
+    engine: EngineChannel, request: Request, transcript: TextStream, meter: Meter
 ) -> AsyncGenerator[Piece, None]:
     """One request's pieces; closing this early cancels the request. Raises what the engine reports as an error."""
     meter.submitted(len(request.tokens))
@@ -57,31 +57,24 @@ async def generate(
                     meter.token()
                     count += 1
                     piece = _piece(event, request, transcript, count)
-                    stopped = transcript.stopped
+                    stopped = transcript.stopped is not None
                     if stopped:
                         engine.cancel(request.id)
-                    if stopped or count >= most or is_stop_token(request, event.token, count):
+                    if stopped or count >= most or request.ends_at(event.token, count):
                         last = piece
                     else:
                         yield piece
 
 
-def is_stop_token(request: Request, token: int, count: int) -> bool:
-    """Whether the engine ends the request at this token, its `count`-th; such a token has no text."""
-    sampling = request.sampling
-    stops = token in sampling.stop_token_ids or (token in request.eos and not sampling.ignore_eos)
-    return stops and count > sampling.min_tokens
-
-
-def _piece(event: Token, request: Request, transcript: Transcript, count: int) -> Piece:
+def _piece(event: Token, request: Request, transcript: TextStream, count: int) -> Piece:
     offset = transcript.length
-    text = "" if is_stop_token(request, event.token, count) else transcript.push(event.token)
+    text = "" if request.ends_at(event.token, count) else transcript.push(event.token)
     return Piece(event.token, text, offset, count == 1, event.logprob)
 
 
-def _finished(last: Piece | None, event: Finished, transcript: Transcript, count: int) -> Piece:
+def _finished(last: Piece | None, event: Finished, transcript: TextStream, count: int) -> Piece:
     """The last piece: with the text still held back, the reason, and a usage that counts what the client got."""
-    reason = "stop" if transcript.stopped else event.reason
+    reason = "stop" if transcript.stopped is not None else event.reason
     piece = last or Piece(None, "", transcript.length, count == 0)
     usage = replace(event.usage, completion_tokens=count)
     return replace(piece, text=piece.text + transcript.finish(), finish=Finish(reason, usage))

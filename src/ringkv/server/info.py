@@ -6,8 +6,8 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ringkv.base.errors import EngineDied
+from ringkv.base.version import VERSION
 from ringkv.server.serving import Serving
-from ringkv.server.version import VERSION
 
 
 def info_router(serving: Serving) -> APIRouter:

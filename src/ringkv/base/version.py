@@ -1,0 +1,3 @@
+"""The version of ringkv."""
+
+VERSION = "0.1.0"

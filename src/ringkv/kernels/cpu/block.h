@@ -1,0 +1,118 @@
+// Block: attention of one key-value head's queries to a run of entries; partial, to be merged with others.
+//
+// G query heads share each pass over the keys and values; rows are `width` numbers, a multiple of kStep.
+
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "lanes.h"
+
+namespace ringkv {
+
+constexpr int64_t kBlock = 256;  // entries a task reads: small enough to balance, large enough to amortise
+constexpr int64_t kGroup = 4;    // query heads that share one pass
+
+// Ask for rows that a later pass reads, while this one computes: one core alone does not keep the memory busy.
+template <typename T>
+inline void fetch(const T* rows, int64_t count, int64_t width) {
+  const char* at = reinterpret_cast<const char*>(rows);
+  for (int64_t i = 0; i < count * width * int64_t(sizeof(T)); i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
+// scores[g * kBlock + j] = q[g] . key[j] * scale; `later` are the values of the same entries
+template <typename T, int G>
+void score_rows(const T* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
+  int64_t j = 0;
+#if defined(CPU_CAPABILITY_AVX512)
+  for (; j + kLanes <= entries; j += kLanes) {
+    fetch(later + j * width, kLanes, width);
+    Vec parts[G][4];
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const T* rows = key + (j + 4 * quarter) * width;
+      Vec sums[G][4];
+      for (int g = 0; g < G; ++g)
+        for (int i = 0; i < 4; ++i) sums[g][i] = Vec(0.f);
+      for (int64_t d = 0; d < width; d += kStep)
+        for (int i = 0; i < 4; ++i)
+          for (int g = 0; g < G; ++g) sums[g][i] = Row<T>::dot(sums[g][i], q + g * width + d, rows + i * width + d);
+      for (int g = 0; g < G; ++g) parts[g][quarter] = four_sums(sums[g]);
+    }
+    for (int g = 0; g < G; ++g) (sixteen_sums(parts[g]) * Vec(scale)).store(scores + g * kBlock + j);
+  }
+#endif
+  for (; j < entries; ++j)
+    for (int g = 0; g < G; ++g) {
+      Vec sum(0.f);
+      for (int64_t d = 0; d < width; d += kStep) sum = Row<T>::dot(sum, q + g * width + d, key + j * width + d);
+      scores[g * kBlock + j] = sum_of(sum) * scale;
+    }
+}
+
+// out[g * width + d] = sum over j of weights[g * kBlock + j] * value[j][d], for STEPS steps from d on; `later` are the
+// same numbers of the keys that follow this block's
+template <typename T, int G, int STEPS>
+void sum_columns(const float* weights, const T* value, const T* later, int64_t entries, int64_t width, float* out) {
+  Vec low[G][STEPS], high[G][STEPS];
+  for (int g = 0; g < G; ++g)
+    for (int s = 0; s < STEPS; ++s) low[g][s] = high[g][s] = Vec(0.f);
+  for (int64_t j = 0; j < entries; ++j) {
+    fetch(later + j * width, 1, STEPS * kStep);
+    for (int s = 0; s < STEPS; ++s) {
+      Vec a, b;
+      Row<T>::split(value + j * width + s * kStep, a, b);
+      for (int g = 0; g < G; ++g) {
+        const Vec weight(weights[g * kBlock + j]);
+        low[g][s] = at::vec::fmadd(weight, a, low[g][s]);
+        high[g][s] = at::vec::fmadd(weight, b, high[g][s]);
+      }
+    }
+  }
+  for (int g = 0; g < G; ++g)
+    for (int s = 0; s < STEPS; ++s) Row<T>::join(low[g][s], high[g][s], out + g * width + s * kStep);
+}
+
+template <typename T, int G>
+void sum_rows(const float* weights, const T* value, const T* later, int64_t entries, int64_t width, float* out) {
+  int64_t d = 0;
+  for (; d + 2 * kStep <= width; d += 2 * kStep)
+    sum_columns<T, G, 2>(weights, value + d, later + d, entries, width, out + d);
+  if (d < width) sum_columns<T, G, 1>(weights, value + d, later + d, entries, width, out + d);
+}
+
+// Exponentiates scores in place against their maximum; returns {maximum, sum}.
+inline std::pair<float, float> soften(float* scores, int64_t entries) {
+  const float top = at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, scores, entries);
+  at::vec::map<float>([top](Vec x) { return (x - Vec(top)).exp(); }, scores, scores, entries);
+  return {top, at::vec::reduce_all<float>([](Vec& a, Vec& b) { return a + b; }, scores, entries)};
+}
+
+template <typename T, int G>
+void attend_group(const T* q, const T* key, const T* value, int64_t entries, int64_t width, float scale, float* out,
+                  float* top, float* sum) {
+  float scores[G * kBlock];
+  score_rows<T, G>(q, key, value, entries, width, scale, scores);
+  for (int g = 0; g < G; ++g) std::tie(top[g], sum[g]) = soften(scores + g * kBlock, entries);
+  sum_rows<T, G>(scores, value, key + entries * width, entries, width, out);
+}
+
+// Unnormalised outputs [groups, width] of all query heads, with each one's maximum score and sum of weights.
+template <typename T>
+void attend_block(const T* q, const T* key, const T* value, int64_t entries, int64_t groups, int64_t width, float scale,
+                  float* out, float* top, float* sum) {
+  for (int64_t g = 0; g < groups; g += kGroup) {
+    const auto run = [&](auto count) {
+      attend_group<T, decltype(count)::value>(q + g * width, key, value, entries, width, scale, out + g * width, top + g,
+                                              sum + g);
+    };
+    switch (std::min(kGroup, groups - g)) {
+      case 1: run(std::integral_constant<int, 1>{}); break;
+      case 2: run(std::integral_constant<int, 2>{}); break;
+      case 3: run(std::integral_constant<int, 3>{}); break;
+      default: run(std::integral_constant<int, 4>{}); break;
+    }
+  }
+}
+
+}  // namespace ringkv

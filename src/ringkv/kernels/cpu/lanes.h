@@ -1,0 +1,84 @@
+// Lanes: the few vector operations that attention needs, for any stored type, and faster where the processor helps.
+//
+// A step is the numbers of one row that are taken together. kLanes floats are in a vector.
+
+#pragma once
+
+#include <ATen/cpu/vec/functional.h>
+#include <ATen/cpu/vec/vec.h>
+
+#include <tuple>
+
+namespace ringkv {
+
+using Vec = at::vec::Vectorized<float>;
+constexpr int kLanes = Vec::size();
+constexpr int kStep = 2 * kLanes;
+
+// How rows of stored type T are multiplied, kStep numbers at a time. `split` gives two vectors that hold a step in an
+// order of its own, and `join` puts such a pair back in the row's order.
+template <typename T>
+struct Row {
+  static Vec dot(Vec sum, const T* a, const T* b) {
+    Vec a_low, a_high, b_low, b_high;
+    split(a, a_low, a_high);
+    split(b, b_low, b_high);
+    return at::vec::fmadd(a_high, b_high, at::vec::fmadd(a_low, b_low, sum));
+  }
+  static void split(const T* at, Vec& low, Vec& high) {
+    std::tie(low, high) = at::vec::convert_to_float<T>(at::vec::Vectorized<T>::loadu(at));
+  }
+  static void join(Vec low, Vec high, float* at) {
+    low.store(at);
+    high.store(at + kLanes);
+  }
+};
+
+template <>
+inline void Row<float>::split(const float* at, Vec& low, Vec& high) {
+  low = Vec::loadu(at);
+  high = Vec::loadu(at + kLanes);
+}
+
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
+// A bfloat16 is the upper half of a float: the odd numbers of a step are there by masking, the even ones by a shift.
+template <>
+struct Row<at::BFloat16> {
+  static Vec dot(Vec sum, const at::BFloat16* a, const at::BFloat16* b) {
+    return Vec(_mm512_dpbf16_ps(sum, (__m512bh)_mm512_loadu_si512(a), (__m512bh)_mm512_loadu_si512(b)));
+  }
+  static void split(const at::BFloat16* at, Vec& even, Vec& odd) {
+    const __m512i both = _mm512_loadu_si512(at);
+    even = Vec(_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)));
+    odd = Vec(_mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(int(0xffff0000)))));
+  }
+  static void join(Vec even, Vec odd, float* at) {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    _mm512_storeu_ps(at, _mm512_permutex2var_ps(even, first, odd));
+    _mm512_storeu_ps(at + kLanes, _mm512_permutex2var_ps(even, _mm512_add_epi32(first, _mm512_set1_epi32(8)), odd));
+  }
+};
+#endif
+
+#if defined(CPU_CAPABILITY_AVX512)
+// Sums across four vectors at a time: lane i of `four_sums` / quarter q holds a part of vector i's sum.
+inline Vec four_sums(const Vec* v) {
+  const auto pair = [](__m512 a, __m512 b) { return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); };
+  const __m512d ab = _mm512_castps_pd(pair(v[0], v[1])), cd = _mm512_castps_pd(pair(v[2], v[3]));
+  return Vec(_mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd))));
+}
+
+// The sixteen sums of sixteen vectors, from their four results of `four_sums`.
+inline Vec sixteen_sums(const Vec* v) {
+  const auto pair = [](__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  return Vec(pair(pair(v[0], v[1]), pair(v[2], v[3])));
+}
+#endif
+
+inline float sum_of(Vec v) {
+  return at::vec::vec_reduce_all<float>([](Vec& a, Vec& b) { return a + b; }, v);
+}
+
+}  // namespace ringkv
