@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from ringkv.base.version import VERSION
+
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("ringkv", "torch", "transformers")
+PACKAGES = ("torch", "transformers")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -26,7 +28,7 @@ def keep(name: str, workload: Mapping[str, Any], figures: Sequence[Mapping[str, 
     about = {
         "workload": dict(workload),
         "machine": machine(),
-        "versions": {package: version(package) for package in PACKAGES} | {"python": platform.python_version()},
+        "versions": {"ringkv": VERSION, "python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else ""),
         "date": datetime.now(UTC).date().isoformat(),
     }

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-import ringkv
+from ringkv.base.version import VERSION
 from ringkv.cli.commands.bench import bench
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line to its exit status."""
     _speak_any_language()
     show_warnings()
-    status = guarded(lambda: app(list(arguments), prog_name="ringkv", standalone_mode=False))
+    status = guarded(lambda: app(list(arguments) or ["--help"], prog_name="ringkv", standalone_mode=False))
     if status == INTERRUPTED:
         complain("interrupted")
     return status
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ringkv {ringkv.__version__}")
+        typer.echo(f"ringkv {VERSION}")
         raise typer.Exit
 
 
@@ -82,7 +82,6 @@ def _speak_any_language() -> None:
 def _application() -> typer.Typer:
     made = typer.Typer(
         name="ringkv",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",

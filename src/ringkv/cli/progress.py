@@ -27,7 +27,7 @@ class Watcher(Protocol):
 @contextmanager
 def watching() -> Iterator[Watcher]:
     console = Console(stderr=True, markup=False, highlight=False)
-    watcher: Watcher = _Bar(console) if console.is_terminal else _Lines(console)
+    watcher: Watcher = Bar(console) if console.is_terminal else Lines(console)
     try:
         yield watcher
     finally:
@@ -41,7 +41,7 @@ def amount(done: int, total: int) -> str:
     return f"{show_bytes(done)} of {show_bytes(total)}" if total >= COUNTED else f"{done:,} of {total:,}"
 
 
-class _Bar:
+class Bar:
     """One bar for whatever is being done now; it disappears at the end."""
 
     def __init__(self, console: Console) -> None:
@@ -68,7 +68,7 @@ class _Bar:
         self._bar.stop()
 
 
-class _Lines:
+class Lines:
     """A line when something begins, and every `LINE_S` seconds while it lasts."""
 
     def __init__(self, console: Console) -> None:

@@ -1,0 +1,130 @@
+"""One layer's graph replayed for every layer, against one whole graph, against plain calls: why we chose the first.
+
+    python -m bench.graphs                          SmolLM2, 8 slots of 1,792 entries
+
+Same engine, same weights and caches; the three take turns. Prints how long each takes to build and to step.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from bench.report import keep, table
+from ringkv.base.compiler import find_compiler
+from ringkv.engine import functions
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.graphs.aot import AheadOfTime
+from ringkv.graphs.graph import Backend, Eager, Function
+from ringkv.models.config import load_config
+from ringkv.plan.memory import available_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from ringkv.residency.locate import locate
+
+Step = Callable[[], Tensor]
+TURN = 8
+
+
+@torch.inference_mode()
+def main() -> None:
+    asked = _arguments()
+    folder = locate(asked.model)
+    options = Options(slots=asked.slots, kv_budget=asked.budget, prompt_tokens=2048, graphs="off")
+    engine = build(resolve(folder, load_config(folder), options, available_bytes()))
+    compiler = find_compiler()
+    assert compiler is not None, "this benchmark compares compiled graphs and needs a C++ compiler"
+    with tempfile.TemporaryDirectory() as kept:
+        backends: dict[str, tuple[Backend, Callable[[Backend, LocalEngine], Step]]] = {
+            "plain calls": (Eager(), _by_layer),
+            "one layer's graph, replayed": (AheadOfTime(Path(kept) / "layer", compiler.path, print), _by_layer),
+            "one whole graph": (AheadOfTime(Path(kept) / "whole", compiler.path, print), _whole),
+        }
+        steps, built = {}, {}
+        for name, (backend, make) in backends.items():
+            started = time.perf_counter()
+            steps[name] = make(backend, engine)
+            built[name] = time.perf_counter() - started
+        laps = _alternate(steps, asked.rounds)
+    rows = [(name, f"{built[name]:.1f} s", f"{median(laps[name]) * 1e3:.1f} ms") for name in steps]
+    figures = [{"way": name, "build_s": built[name], "step_s": median(laps[name])} for name in steps]
+    keep("graphs", vars(asked), figures, table(("decode step as", "built in", "step"), rows))
+
+
+def _inputs(engine: LocalEngine) -> list[Tensor]:
+    """x, cosine, sine, entry, live: every slot full, its next token over its last entry."""
+    slots, capacity = engine.limits.slots, engine.limits.capacity
+    decoder = engine._decoder
+    x = decoder.embed(torch.arange(slots), engine._weights.shared)
+    live = torch.full((slots,), capacity, dtype=torch.int32)
+    return [x, *decoder.rotation(torch.full((slots,), capacity)), live - 1, live]
+
+
+def _by_layer(backend: Backend, engine: LocalEngine) -> Step:
+    x, *same = _inputs(engine)
+    names = tuple(engine._weights.layers[0])
+    layer = backend.make("layer", functions.decode_layer(engine._decoder, names), [x, *same, *engine._layers[0]])
+    shared = engine._weights.shared
+    head = backend.make("head", functions.head(engine._decoder, tuple(shared)), [x, *shared.values()])
+
+    def step() -> Tensor:
+        y = x
+        for tensors in engine._layers:
+            (y,) = layer([y, *same, *tensors])
+        return head([y, *shared.values()])[0]
+
+    return step
+
+
+def _whole(backend: Backend, engine: LocalEngine) -> Step:
+    shared = engine._weights.shared
+    function = _all_layers(engine, tuple(engine._weights.layers[0]), tuple(shared))
+    tensors = [tensor for layer in engine._layers for tensor in layer]
+    arguments = [*_inputs(engine), *shared.values(), *tensors]
+    graph = backend.make("whole", function, arguments)
+    return lambda: graph(arguments)[0]
+
+
+def _all_layers(engine: LocalEngine, names: tuple[str, ...], shared: tuple[str, ...]) -> Function:
+    layer = functions.decode_layer(engine._decoder, names)
+    head = functions.head(engine._decoder, shared)
+    each = 2 + len(names)
+
+    def function(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, live: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        tensors = rest[len(shared) :]
+        for start in range(0, len(tensors), each):
+            (x,) = layer(x, cos, sin, entry, live, *tensors[start : start + each])
+        return head(x, *rest[: len(shared)])
+
+    return function
+
+
+def _alternate(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    laps: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            step()
+            for _ in range(TURN):
+                started = time.perf_counter()
+                step()
+                laps[name].append(time.perf_counter() - started)
+    return laps
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--budget", type=int, default=1792)
+    parser.add_argument("--rounds", type=int, default=6)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""A document several times longer than the cache, read under three policies by one engine.
+
+One sentence is hidden early in the document. A full cache holds it, a cache of recent tokens has lost it, and
+SnapStream keeps what the question asks for, in an eighth of the memory.
+"""
+
+from pydoc_data.topics import topics
+
+from ringkv import LLM, KVChoice, SamplingParams
+
+HIDDEN = "The secret word of this document is pineapple."
+QUESTION = "What is the secret word of this document?"
+
+paragraphs = topics["string-methods"].split("\n\n")[:60]  # of Python's own manual
+document = "\n\n".join([*paragraphs[:20], HIDDEN, *paragraphs[20:]])
+
+llm = LLM("smollm2", kv_budget=4096, slots=1, prompt_tokens=4096)
+prompt = llm.encode_chat([{"role": "user", "content": f"{document}\n\n{QUESTION}"}])
+
+for kv in (KVChoice("full"), KVChoice("streaming", budget=512), KVChoice("snapstream", budget=512)):
+    result = llm.generate(prompt, SamplingParams(max_tokens=24), kv=kv)
+    held = result.usage.kv
+    print(f"{held.policy:10}  {held.kept:,} of {len(prompt):,} prompt tokens kept, {held.bytes_held:,} bytes held")
+    print(f"            {result.text.strip()!r}\n")

@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+
+from ringkv.base.errors import DoesNotFit, InvalidRequest
+from ringkv.bench.bandwidth import PROBE_BYTES
+from ringkv.bench.pair import Workload, pair
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import footprint
+from tests.plan.models import SMOLLM2
+
+GB = 10**9
+WORK = Workload(prompt_tokens=2048, output_tokens=64)
+
+
+def made(memory: int = 100 * GB, workload: Workload = WORK, **choices: object):  # type: ignore[no-untyped-def]
+    return pair(Path("m"), SMOLLM2, Options(**{"slots": 4, "kv_budget": 512, **choices}), workload, memory)  # type: ignore[arg-type]
+
+
+def test_the_two_differ_in_nothing_but_the_cache() -> None:
+    both = made()
+    assert (both.full.kv.policy, both.full.capacity) == ("full", 2048 + 64)
+    assert (both.compressed.kv.policy, both.compressed.capacity) == ("snapstream", 512)
+    for name in ("slots", "prompt_tokens", "chunk", "dtype", "graphs", "threads", "device"):
+        assert getattr(both.full, name) == getattr(both.compressed, name)
+
+
+def test_two_engines_that_fit_one_by_one_but_not_together_are_refused() -> None:
+    both = made()
+    needs = [footprint(SMOLLM2, config).total(4) for config in (both.full, both.compressed)]
+    enough = sum(needs) + PROBE_BYTES
+    assert made(memory=enough) == both
+    with pytest.raises(DoesNotFit, match="do not fit together"):
+        made(memory=enough - 1)
+
+
+def test_a_workload_over_the_context_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="over the model's context of 8,192"):
+        made(workload=Workload(prompt_tokens=8192, output_tokens=2))
+
+
+def test_full_is_not_compared_with_full() -> None:
+    with pytest.raises(InvalidRequest, match="choose another"):
+        made(kv_policy="full")

@@ -1,0 +1,101 @@
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringkv.base.events import KVUsage, Usage
+from ringkv.cli.commands.chat import BAR, filling
+from tests.cli.conftest import SMALL, Cli, Said
+
+Talk = Callable[..., Said]
+
+
+@pytest.fixture
+def talk(cli: Cli, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
+    """`ringkv chat` with these lines typed, then the end of input."""
+
+    def call(*lines: str, options: tuple[str, ...] = ()) -> Said:
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        return cli("chat", "--model", model_dir, *SMALL, "--max-tokens", "8", *options)
+
+    return call
+
+
+def prompts(said: Said) -> list[int]:
+    """Prompt tokens of each turn."""
+    return [int(line.split(" entries | ")[1].split()[0]) for line in said.err.splitlines() if " entries | " in line]
+
+
+def test_each_turn_reads_the_conversation_so_far(talk: Talk) -> None:
+    said = talk("Hi", "And?")
+    first, second = prompts(said)
+    assert said.status == 0
+    assert first == len("user:Hi") + 3
+    assert second > first + len("user:And?")
+
+
+def test_reset_forgets_the_conversation(talk: Talk) -> None:
+    first, second = prompts(talk("Hi", "/reset", "Hi"))
+    assert first == second
+
+
+def test_quit_ends_before_what_follows(talk: Talk) -> None:
+    assert prompts(talk("/quit", "Hi")) == []
+
+
+def test_help_names_the_commands(talk: Talk) -> None:
+    assert talk("/help").err.count("/reset") == 2  # at the beginning, and now
+
+
+def test_an_unknown_command_is_not_sent_to_the_model(talk: Talk) -> None:
+    said = talk("/nope now")
+    assert prompts(said) == []
+    assert "ringkv: there is no /nope; /help lists what there is" in said.err
+
+
+def test_a_turn_that_is_too_long_is_refused_and_the_conversation_goes_on(talk: Talk) -> None:
+    said = talk("Hi", "x" * 600, "Hi")
+    first, second = prompts(said)
+    assert "ringkv: the prompt has" in said.err
+    assert second < first + 100
+    assert said.status == 0
+
+
+def test_the_bar_is_as_full_as_the_cache() -> None:
+    half = Usage(20, 13, KVUsage("snapstream", 64, kept=20, evicted=0, ring_wraps=0, bytes_held=1000))
+    assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 entries | ")
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:
+    code = "from ringkv.cli.main import main; main()"
+    options = ["--model", str(model_dir), *SMALL, "--max-tokens", "400", "--ignore-eos", "--temperature", "1"]
+    program = subprocess.Popen(
+        [sys.executable, "-c", code, "chat", *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.write("Hi\n")
+    program.stdin.flush()
+    program.stdout.read(1)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate("/quit\n", timeout=60)
+    assert program.returncode == 0
+    assert "(stopped)" in out
+    assert "Traceback" not in err
+
+
+def test_a_base_model_is_refused_before_anybody_types(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_bytes((model_dir / name).read_bytes())
+    said = cli("chat", "--model", tmp_path, *SMALL)
+    assert said.status == 2
+    assert "has no chat template" in said.complaint

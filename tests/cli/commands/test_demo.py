@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SMALL, Cli
+from tests.engine.tiny import SIZES
+
+
+@pytest.fixture(scope="module")
+def entry() -> int:
+    return 2 * SIZES["num_hidden_layers"] * SIZES["num_key_value_heads"] * SIZES["head_dim"] * 4
+
+
+def test_the_demo_shows_what_is_kept_and_what_a_full_cache_would_hold(cli: Cli, model_dir: Path, entry: int) -> None:
+    said = cli("demo", "--model", model_dir, *SMALL, "--tokens", "200")
+    assert said.status == 0
+    assert "hidden in the middle" in said.out
+    assert said.out.count("| kept 64, evicted") == 2 * 2  # before and after each answer
+    assert f"This one held 64, {64 * entry / 1000:.1f} kB" in said.out
+    assert "loading weights" in said.err

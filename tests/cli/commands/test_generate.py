@@ -1,0 +1,139 @@
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringkv.base.sampling import SamplingParams
+from ringkv.llm.llm import LLM
+from ringkv.text.tokenizer import Tokenizer
+from tests.cli.conftest import SMALL, Cli, Said
+from tests.engine.tiny import SIZES
+
+
+@pytest.fixture
+def ask(cli: Cli, model_dir: Path) -> Any:
+    """`ringkv generate` on the tiny model."""
+
+    def call(*arguments: object) -> Said:
+        return cli("generate", "--model", model_dir, *SMALL, *arguments)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def llm(model_dir: Path) -> LLM:
+    return LLM(model_dir, graphs="off", dtype="float32", threads=1, kv_budget=64, slots=1)
+
+
+def chat_tokens(model_dir: Path, text: str) -> list[int]:
+    """The template written out: one message of the user's, then the answer's beginning."""
+    return Tokenizer.from_directory(model_dir).encode(f"<|im_start|>user:{text}<|im_end|><|im_start|>")
+
+
+def test_the_answer_alone_is_on_stdout(ask: Any, llm: LLM, model_dir: Path) -> None:
+    said = ask("Why?", "--max-tokens", "12")
+    wanted = llm.generate([chat_tokens(model_dir, "Why?")], SamplingParams(max_tokens=12))[0]
+    assert said.status == 0
+    assert said.out == wanted.text + "\n"
+
+
+def test_raw_completes_the_plain_text(ask: Any, llm: LLM) -> None:
+    wanted = llm.generate("def f():", SamplingParams(max_tokens=12))
+    assert ask("--raw", "--prompt", "def f():", "--max-tokens", "12").out == wanted.text + "\n"
+
+
+def test_the_last_line_on_stderr_tells_what_the_cache_did(ask: Any) -> None:
+    said = ask("--raw", "--prompt", "x" * 100, "--max-tokens", "40", "--ignore-eos")
+    entry = 2 * SIZES["num_hidden_layers"] * SIZES["num_key_value_heads"] * SIZES["head_dim"] * 4
+    evicted = 100 + 39 - 64
+    # The ring has 16 entries, full when decoding starts; token 100 takes entry (100 - 4) % 16 = 0 of it.
+    wraps = 3
+    assert said.complaint.startswith(
+        f"100 prompt tokens | kept 64, evicted {evicted}, {wraps} ring wraps | {64 * entry / 1000:.1f} kB held | first"
+    )
+    assert "decode" in said.complaint
+
+
+def test_json_has_the_text_the_tokens_and_the_proof(ask: Any, llm: LLM) -> None:
+    said = ask("--raw", "--prompt", "x" * 100, "--max-tokens", "9", "--json")
+    found = json.loads(said.out)
+    wanted = llm.generate("x" * 100, SamplingParams(max_tokens=9))
+    assert (found["text"], tuple(found["token_ids"])) == (wanted.text, wanted.token_ids)
+    assert found["usage"]["kv"]["kept"] == wanted.usage.kv.kept == 64
+    assert found["timing"]["first_token_s"] > 0
+
+
+def test_a_document_of_any_length_is_read_from_a_file(ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("word " * 80, encoding="utf-8")
+    found = json.loads(ask("Why?", "--prompt-file", tmp_path / "big.txt", "--max-tokens", "2", "--json").out)
+    template = len("user:") + 3
+    assert found["usage"]["prompt_tokens"] == 400 + len("\n\nWhy?") + template
+
+
+def test_a_prompt_is_read_from_standard_input(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"0123456789")))
+    found = json.loads(ask("--prompt", "-", "--raw", "--max-tokens", "2", "--json").out)
+    assert found["usage"]["prompt_tokens"] == 10
+
+
+def test_the_same_seed_draws_the_same_text(ask: Any) -> None:
+    options = ("--raw", "--prompt", "abc", "--temperature", "1", "--max-tokens", "20", "--ignore-eos", "--seed")
+    first, again, other = (ask(*options, seed).out for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_system_message_goes_in_front(ask: Any, llm: LLM, model_dir: Path) -> None:
+    said = ask("Why?", "--system", "Short.", "--max-tokens", "8")
+    text = "<|im_start|>system:Short.<|im_end|><|im_start|>user:Why?<|im_end|><|im_start|>"
+    wanted = llm.generate([llm.tokenizer.encode(text)], SamplingParams(max_tokens=8))[0]
+    assert said.out == wanted.text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ((), 2, "there is nothing to ask; give a question"),
+        (("--prompt", "  "), 2, "there is nothing to ask"),
+        (("Why?", "--prompt-file", "nowhere.txt"), 2, "nowhere.txt cannot be read"),
+        (("Why?", "--prompt", "a", "--prompt-file", "b"), 2, "--prompt and --prompt-file both"),
+        (("x" * 600,), 2, "the prompt has 608 tokens and at most 511 fit"),
+        (("Why?", "--kv-budget", "4"), 2, "--kv-budget 4 leaves policy snapstream nothing to choose"),
+        (("Why?", "--kv-policy", "magic"), 2, "--kv-policy is 'magic'; it must be one of full, streaming, snapkv"),
+        (("Why?", "--kv-compression", "4x"), 2, "--kv-budget 64 and --kv-compression 4x say the same thing twice"),
+        (("Why?", "--graphs", "never"), 2, "--graphs is 'never'; it must be one of auto, compiled, off"),
+        (("Why?", "--dtype", "float16"), 2, "--dtype float16 is not served on the CPU"),
+        (("Why?", "--temperature", "-1"), 2, "--temperature is -1.0; it must be 0 or more"),
+        (("Why?", "--max-tokens", "0"), 2, "--max-tokens is 0; it must be at least 1"),
+        (("Why?", "--max-prompt", "9999"), 2, "--max-prompt is 9,999; the model's context is 512"),
+        (("Why?", "--raw", "--system", "Short."), 2, "--system needs a chat template"),
+        (("Why?", "--slots", "0"), 2, "--slots is 0; it must be at least 1"),
+        (("Why?", "--slots", "100000000"), 1, "100000000 slots of 64 entries"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(
+    ask: Any, arguments: tuple[str, ...], status: int, says: str
+) -> None:
+    said = ask(*arguments)
+    assert said.status == status
+    assert said.out == ""
+    assert said.complaint.startswith(f"ringkv: {says}")
+    assert "Traceback" not in said.err
+
+
+def test_an_unknown_model_is_refused_with_what_is_known(cli: Cli) -> None:
+    said = cli("generate", "--model", "smolm2", "Why?")
+    assert said.status == 2
+    assert said.complaint.startswith("ringkv: no model 'smolm2'; did you mean smollm2?")
+
+
+def test_truncated_weights_are_refused(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
+    for file in model_dir.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    said = cli("generate", "--model", tmp_path, *SMALL, "Why?")
+    assert said.status == 1
+    assert said.complaint.startswith("ringkv: ")
+    assert "Traceback" not in said.err

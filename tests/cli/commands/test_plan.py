@@ -1,0 +1,56 @@
+"""Figures worked by hand."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> None:
+    said = cli("plan", "--model", "llama-3.1-8b", "--memory", "80GB", "--tokens", "128k", "--kv-budget", "2048")
+    rows = {line.split()[0]: line.split()[1:] for line in said.out.splitlines() if line}
+    assert said.status == 0
+    assert rows["a"][1] == "131,072"
+    assert rows["full"][:4] == ["131,072", "17.2", "GB", "2"]
+    assert rows["compressed"][:4] == ["2,048", "268", "MB", "174"]
+
+
+def test_json_has_the_same_in_bytes(cli: Cli) -> None:
+    found = json.loads(cli("plan", "--model", "deepseek-r1", "--tp", "16", "--tokens", "128k", "--json").out)
+    assert found["token_bytes"] == 70_272
+    assert [row["slot_bytes"] for row in found["rows"]] == [70_272 * 131_072, 70_272 * 2048]
+
+
+def test_compression_divides_the_longest_request(cli: Cli) -> None:
+    found = json.loads(cli("plan", "--tokens", "8k", "--kv-compression", "4x", "--json").out)
+    assert [row["entries"] for row in found["rows"]] == [8192, 2048]
+
+
+def test_a_bandwidth_gives_the_floor_of_a_step(cli: Cli) -> None:
+    said = cli("plan", "--model", "llama-3.1-8b", "--tokens", "1k", "--bandwidth", "1TB")
+    milliseconds = (7_504_924_672 * 2 + 1024 * 131_072) / 1e12 * 1000
+    assert f"{milliseconds:.3g} ms" in said.out
+
+
+def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
+    assert "hold no slot" in cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--model", "nope"], "no shape is called 'nope'; give a model directory or one of smollm2"),
+        (["--memory", "lots"], "--memory is 'lots'; write bytes such as"),
+        (["--tokens", "many"], "--tokens is 'many'; write a count"),
+        (["--tokens", "9k"], "--tokens is 9,216; smollm2 takes at most 8,192"),
+        (["--kv-budget", "0"], "--kv-budget is 0; it must be at least 1"),
+        (["--kv-budget", "9", "--kv-compression", "4"], "--kv-budget and --kv-compression say the same"),
+        (["--tp", "2"], "3 key-value heads cannot be shared out over 2 ranks"),
+        (["--dtype", "int3"], "--dtype is 'int3'; it must be one of"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(arguments: list[str], says: str, cli: Cli) -> None:
+    said = cli("plan", *arguments)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith(f"ringkv: {says}")

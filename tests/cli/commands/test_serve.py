@@ -1,0 +1,49 @@
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from tests.cli.conftest import SMALL, Cli
+
+
+@contextmanager
+def serving(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    code = "from ringkv.cli.main import main; main()"
+    program = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", "--port", "0", *SMALL, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_a_served_model_answers_under_its_names_and_ctrl_c_ends_it(model_dir: Path) -> None:
+    with serving("--model", str(model_dir), "--served-model-name", "one", "--served-model-name", "two") as program:
+        assert program.stdout is not None
+        found = re.fullmatch(r"one is served at (http://127.0.0.1:\d+/v1)\n", program.stdout.readline())
+        assert found is not None
+        with urlopen(f"{found[1]}/models") as response:
+            assert [model["id"] for model in json.load(response)["data"]] == ["one", "two"]
+        body = json.dumps({"model": "two", "prompt": "abc", "max_tokens": 3}).encode()
+        with urlopen(Request(f"{found[1]}/completions", body, {"Content-Type": "application/json"})) as response:
+            assert json.load(response)["usage"]["completion_tokens"] <= 3
+        program.send_signal(signal.SIGINT)
+        _, err = program.communicate(timeout=30)
+    assert program.returncode == 0
+    assert "Traceback" not in err
+
+
+def test_a_port_that_cannot_be_is_refused(cli: Cli, model_dir: Path) -> None:
+    said = cli("serve", "--model", model_dir, *SMALL, "--host", "203.0.113.1")
+    assert said.status == 1
+    assert said.complaint.startswith("ringkv: cannot listen on 203.0.113.1 port 8000")

@@ -1,0 +1,53 @@
+from collections.abc import Iterator
+
+import pytest
+
+from ringkv.base.events import KVUsage, Usage
+from ringkv.cli import answering
+from ringkv.cli.answering import Answered, cache_line, follow, live
+from ringkv.llm.result import Piece, Result
+
+
+def usage(prompt: int, drawn: int, evicted: int, capacity: int = 64) -> Usage:
+    return Usage(
+        prompt, drawn, KVUsage("snapstream", capacity, kept=60, evicted=evicted, ring_wraps=1, bytes_held=10**6)
+    )
+
+
+def result(drawn: int) -> Result:
+    return Result("abc", tuple(range(drawn)), "length", usage(100, drawn, 38))
+
+
+def test_the_clock_runs_from_the_request_to_the_first_token_and_from_there_to_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter([10.0, 12.0, 12.5, 13.0])
+    monkeypatch.setattr(answering.time, "perf_counter", lambda: next(clock))
+
+    def pieces() -> Iterator[Piece]:
+        yield from (Piece("a", 1), Piece("b", 2), Piece("c", 3))
+        yield Piece("", result=result(3))
+
+    texts: list[str] = []
+    answered = follow(pieces(), lambda piece: texts.append(piece.text))
+    assert texts == ["a", "b", "c", ""]
+    assert (answered.first_token_s, answered.decode_s) == (2.0, 1.0)
+    assert answered.prefill_rate == 100 / 2.0
+    assert answered.decode_rate == 2 / 1.0
+
+
+def test_one_token_has_no_decode_rate() -> None:
+    answered = Answered(result(1), 2.0, 0.0)
+    assert answered.decode_rate is None
+    assert "decode" not in answered.line()
+
+
+def test_the_line_says_what_the_cache_did() -> None:
+    assert cache_line(usage(7012, 3, 6950)) == ("7,012 prompt tokens | kept 60, evicted 6,950, 1 ring wrap | 1 MB held")
+
+
+@pytest.mark.parametrize(("prompt", "drawn", "evicted", "held"), [(10, 1, 0, 10), (10, 5, 0, 14), (100, 5, 40, 64)])
+def test_live_entries_are_the_tokens_fed_that_were_not_evicted(
+    prompt: int, drawn: int, evicted: int, held: int
+) -> None:
+    assert live(usage(prompt, drawn, evicted)) == held

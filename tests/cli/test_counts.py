@@ -1,0 +1,21 @@
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.cli.counts import parse_count
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("7000", 7000), ("128k", 131_072), ("1M", 1_048_576), ("1.5k", 1536), ("131,072", 131_072)]
+)
+def test_counts_are_read_as_people_write_them(text: str, count: int) -> None:
+    assert parse_count(text, "tokens") == count
+
+
+def test_nothing_stays_nothing() -> None:
+    assert parse_count(None, "tokens") is None
+
+
+@pytest.mark.parametrize("text", ["", "k", "1x", "-5", "1 2"])
+def test_anything_else_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^tokens is"):
+        parse_count(text, "tokens")

@@ -1,0 +1,62 @@
+import subprocess
+import sys
+
+import pytest
+
+from ringkv.base.version import VERSION
+from ringkv.cli.main import PANELS
+from tests.cli.conftest import Cli
+
+COMMANDS = [command.__name__ for commands in PANELS.values() for command in commands]
+HEAVY = {"torch", "transformers", "fastapi", "uvicorn", "tokenizers", "jinja2", "huggingface_hub", "numpy"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_gives_an_example_of_it(command: str, cli: Cli) -> None:
+    said = cli(command, "--help")
+    usage, example = f"Usage: ringkv {command}", f"ringkv {command}"
+    assert said.status == 0
+    assert usage in said.out
+    assert example in said.out.replace(usage, "")
+
+
+def test_without_arguments_the_commands_are_listed(cli: Cli) -> None:
+    said = cli()
+    assert said.status == 0
+    assert all(command in said.out for command in COMMANDS)
+
+
+def test_the_version_is_the_packages(cli: Cli) -> None:
+    assert cli("--version") == (0, f"ringkv {VERSION}\n", "")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys; from ringkv.cli.main import run; run(['generate', '--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()} & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nope"], "no such command 'nope'; see ringkv --help"),
+        (["generate", "--nope"], "no such option: --nope"),
+        (["generate", "--kv-budget"], "option '--kv-budget' requires an argument"),
+        (["generate", "--kv-budget", "many", "x"], "invalid value for '--kv-budget'"),
+        (["pull"], "missing argument 'NAME'"),
+    ],
+)
+def test_arguments_that_make_no_sense_get_one_line(arguments: list[str], says: str, cli: Cli) -> None:
+    said = cli(*arguments)
+    assert said.status == 2
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"ringkv: {says}")
+
+
+def test_ctrl_c_ends_a_command_with_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ringkv.residency.inventory.list_models", interrupt)
+    assert cli("models") == (130, "", "ringkv: interrupted\n")

@@ -1,0 +1,44 @@
+from dataclasses import fields
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.sampling import SamplingParams
+from ringkv.cli.options import EngineOptions, Sampling
+from ringkv.plan.options import Options
+
+
+def names(kind: type) -> set[str]:
+    return {one.name for one in fields(kind)}
+
+
+def test_every_choice_about_an_engine_has_an_option_but_two_that_are_for_programs() -> None:
+    assert names(Options) - names(EngineOptions) == {"kv_elastic", "chunk", "lanes"}
+    assert names(EngineOptions) - names(Options) == {"model", "kv_paper_layout"}
+
+
+def test_what_is_not_said_is_left_open() -> None:
+    assert EngineOptions().options() == Options(slots=1)
+
+
+def test_what_is_said_arrives() -> None:
+    said = EngineOptions(kv_budget=7, kv_recent="50%", kv_paper_layout=True, prompt_tokens=9, slots=3, dtype="float32")
+    wanted = Options(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
+    assert said.options(slots=8) == wanted
+
+
+def test_a_command_has_its_own_default_for_slots() -> None:
+    assert EngineOptions().options(slots=8).slots == 8
+
+
+def test_sampling_without_options_is_the_default_sampling() -> None:
+    assert Sampling().params() == SamplingParams()
+
+
+def test_stop_strings_arrive_in_order() -> None:
+    assert Sampling(stop=["b", "a"]).params().stop == ("b", "a")
+
+
+def test_a_sampling_option_out_of_range_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="top_p is 2"):
+        Sampling(top_p=2.0).params()
