@@ -1,13 +1,14 @@
 # make demo    set up, then answer a question about a long document in a small cache
 # make test    set up, check, test
 # make check   lint, format, types, import contracts
+# make bench   measure (10 minutes on a quiet machine), keep results, put them into the README
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check dev clean
+.PHONY: help demo test check bench dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -28,6 +29,11 @@ check: dev
 	@$(BIN)/mypy
 	@echo "import-linter: who may import whom"
 	@$(BIN)/lint-imports --no-logo
+
+bench: dev
+	@$(BIN)/python -m bench.concurrent
+	@$(BIN)/python -m bench.graphs
+	@$(BIN)/python -m bench.readme
 
 dev:
 	@$(PYTHON) scripts/install.py dev

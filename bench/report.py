@@ -25,10 +25,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def keep(name: str, workload: Mapping[str, Any], figures: Sequence[Mapping[str, Any]], shown: str) -> None:
     """Print the table and write results/NAME.json and results/NAME.md."""
+    ours = {"ringkv": VERSION, "python": platform.python_version()}
     about = {
         "workload": dict(workload),
         "machine": machine(),
-        "versions": {"ringkv": VERSION, "python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": ours | {name: version(name) for name in PACKAGES},
         "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else ""),
         "date": datetime.now(UTC).date().isoformat(),
     }

@@ -15,10 +15,10 @@ paragraphs = topics["string-methods"].split("\n\n")[:60]  # of Python's own manu
 document = "\n\n".join([*paragraphs[:20], HIDDEN, *paragraphs[20:]])
 
 llm = LLM("smollm2", kv_budget=4096, slots=1, prompt_tokens=4096)
-prompt = llm.encode_chat([{"role": "user", "content": f"{document}\n\n{QUESTION}"}])
+messages = [{"role": "user", "content": f"{document}\n\n{QUESTION}"}]
 
 for kv in (KVChoice("full"), KVChoice("streaming", budget=512), KVChoice("snapstream", budget=512)):
-    result = llm.generate(prompt, SamplingParams(max_tokens=24), kv=kv)
-    held = result.usage.kv
-    print(f"{held.policy:10}  {held.kept:,} of {len(prompt):,} prompt tokens kept, {held.bytes_held:,} bytes held")
+    result = llm.chat(messages, SamplingParams(max_tokens=24), kv=kv)
+    usage, held = result.usage, result.usage.kv
+    print(f"{held.policy:10}  kept {held.kept:,} of {usage.prompt_tokens:,} prompt tokens in {held.bytes_held:,} bytes")
     print(f"            {result.text.strip()!r}\n")

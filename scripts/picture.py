@@ -1,4 +1,4 @@
-"""Draw docs/memory.svg: cache bytes of one request against tokens seen, full cache and fixed budget.
+"""Draw docs/memory.svg: cache bytes of one request against tokens seen, a full cache and a slot of fixed size.
 
     python scripts/picture.py [FILE]
 
@@ -15,7 +15,7 @@ from ringkv.plan.units import show_bytes
 
 TARGET = Path(__file__).parent.parent / "docs" / "memory.svg"
 TEXT, FULL, OURS = "#768390", "#e0602e", "#2f81f7"
-WIDTH, HEIGHT = 860, 330
+WIDTH, HEIGHT = 880, 330
 TOP, BOTTOM = 74, 276  # of both plots
 STYLE = f"""
     text {{ font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: {TEXT} }}
@@ -57,7 +57,7 @@ PLOTS = (
 
 
 def picture() -> str:
-    about = "Bytes of cache that one request holds: a full cache grows with the context, a fixed budget does not."
+    about = "Bytes of cache of one request: a full cache grows with the context, a ringkv slot does not."
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{about}">',
@@ -71,15 +71,14 @@ def picture() -> str:
 
 def _plot(plot: Plot) -> list[str]:
     end = plot.tokens[-1]
-    flat = plot.budget * plot.entry
+    flat = show_bytes(plot.budget * plot.entry)
     return [
         _text(plot.left, 48, f"{plot.title}: {plot.entry:,} bytes a token"),
         *(_mark(plot, tokens) for tokens in plot.tokens),
         _line("full", [(plot.x(0), plot.y(0)), (plot.x(end), plot.y(end))]),
-        _line("ours", [(plot.x(0), plot.y(0)), (plot.x(plot.budget), plot.y(plot.budget))]),
-        _line("ours", [(plot.x(plot.budget), plot.y(plot.budget)), (plot.x(end), plot.y(plot.budget))]),
-        _text(plot.x(end * 5 // 8), plot.y(end * 3 // 4) + 2, f"full: {show_bytes(end * plot.entry)}", "full", "end"),
-        _text(plot.right, plot.y(plot.budget) - 9, f"budget {plot.budget:,}: {show_bytes(flat)}", "ours", "end"),
+        _line("ours", [(plot.x(0), plot.y(plot.budget)), (plot.x(end), plot.y(plot.budget))]),
+        _text(plot.x(end * 13 // 16), plot.y(end * 7 // 8) + 5, f"full: {show_bytes(end * plot.entry)}", "full", "end"),
+        _text(plot.right, plot.y(plot.budget) - 9, f"ringkv, {plot.budget:,} entries: {flat}", "ours", "end"),
         _text((plot.left + plot.right) / 2, BOTTOM + 44, "tokens", anchor="middle"),
     ]
 
