@@ -1,7 +1,8 @@
 """A document several times longer than the cache, read under three policies by one engine.
 
-One sentence is hidden early in the document. A full cache holds it, a cache of recent tokens has lost it, and
-SnapStream keeps what the question asks for, in an eighth of the memory.
+One sentence is hidden in the document. A full cache holds it, a cache of recent tokens has lost it, and SnapStream
+keeps what the question asks for, in an eighth of the memory. It shows the mechanism and measures nothing: a model
+this small misses other sentences under any policy.
 """
 
 from pydoc_data.topics import topics
@@ -12,7 +13,7 @@ HIDDEN = "The secret word of this document is pineapple."
 QUESTION = "What is the secret word of this document?"
 
 paragraphs = topics["string-methods"].split("\n\n")[:60]  # of Python's own manual
-document = "\n\n".join([*paragraphs[:20], HIDDEN, *paragraphs[20:]])
+document = "\n\n".join([*paragraphs[:40], HIDDEN, *paragraphs[40:]])
 
 llm = LLM("smollm2", kv_budget=4096, slots=1, prompt_tokens=4096)
 messages = [{"role": "user", "content": f"{document}\n\n{QUESTION}"}]

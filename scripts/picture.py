@@ -14,7 +14,7 @@ from ringkv.plan.shapes import known
 from ringkv.plan.units import show_bytes
 
 TARGET = Path(__file__).parent.parent / "docs" / "memory.svg"
-TEXT, FULL, OURS = "#768390", "#e0602e", "#2f81f7"
+TEXT, FULL, OURS = "#6e7781", "#e0602e", "#2f81f7"
 WIDTH, HEIGHT = 880, 330
 TOP, BOTTOM = 74, 276  # of both plots
 STYLE = f"""

@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from pydoc_data.topics import topics
 
-CHAPTERS = ("string-methods", "with", "async")  # of Python's own reference manual, which `help()` shows
+# Of Python's reference manual, which `help()` shows.
+CHAPTERS = (
+    *("exceptions", "try", "raise", "with", "class", "for", "while", "if", "import", "naming", "function", "calls"),
+    *("execmodel", "string-methods", "typesseq", "formatstrings", "specialnames"),
+)
 
 
-def manual(tokens: int, count: Callable[[str], int], hidden: str) -> str:
-    """Paragraphs of the manual up to so many tokens by `count`, with the sentence `hidden` put into their middle."""
-    paragraphs: list[str] = []
-    left = tokens - count(hidden)
-    for paragraph in "\n\n".join(topics[name] for name in CHAPTERS).split("\n\n"):
-        left -= count(paragraph + "\n\n")
-        if left < 0:
+def manual(tokens: int, count: Callable[[str], int]) -> str:
+    """Whole paragraphs of the manual, up to so many tokens by `count`."""
+    taken: list[str] = []
+    for paragraph in "\n\n".join(topics[name] for name in CHAPTERS if name in topics).split("\n\n"):
+        tokens -= count(paragraph + "\n\n")
+        if tokens < 0:
             break
-        paragraphs.append(paragraph)
-    paragraphs.insert(len(paragraphs) // 2, hidden)
-    return "\n\n".join(paragraphs)
+        taken.append(paragraph)
+    return "\n\n".join(taken)

@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
 
 def load(engine: EngineOptions, tell: Progress) -> "LLM":
-    """One slot unless more are asked for. Raises what `LLM` raises."""
+    """The model is found before torch is loaded, so that a wrong name is refused at once. Raises what `LLM` raises."""
+    from ringkv.residency.locate import locate
+
+    folder = locate(engine.model, tell)
     tell(0, 0, "loading torch")
     from ringkv.llm.llm import LLM
 
-    return LLM(engine.model, on_progress=tell, **vars(engine.options()))
+    return LLM(folder, on_progress=tell, **vars(engine.options()))

@@ -27,7 +27,9 @@ def talk(cli: Cli, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
 
 def prompts(said: Said) -> list[int]:
     """Prompt tokens of each turn."""
-    return [int(line.split(" entries | ")[1].split()[0]) for line in said.err.splitlines() if " entries | " in line]
+    return [
+        int(line.split("] ")[1].split(" | ")[1].split()[0]) for line in said.err.splitlines() if line.startswith("[")
+    ]
 
 
 def test_each_turn_reads_the_conversation_so_far(talk: Talk) -> None:
@@ -67,7 +69,7 @@ def test_a_turn_that_is_too_long_is_refused_and_the_conversation_goes_on(talk: T
 
 def test_the_bar_is_as_full_as_the_cache() -> None:
     half = Usage(20, 13, KVUsage("snapstream", 64, kept=20, evicted=0, ring_wraps=0, bytes_held=1000))
-    assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 entries | ")
+    assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 | ")
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:

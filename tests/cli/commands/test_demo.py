@@ -14,7 +14,7 @@ def entry() -> int:
 def test_the_demo_shows_what_is_kept_and_what_a_full_cache_would_hold(cli: Cli, model_dir: Path, entry: int) -> None:
     said = cli("demo", "--model", model_dir, *SMALL, "--tokens", "200")
     assert said.status == 0
-    assert "hidden in the middle" in said.out
+    assert "tokens of Python's own manual" in said.out
     assert said.out.count("| kept 64, evicted") == 2 * 2  # before and after each answer
     assert f"This one held 64, {64 * entry / 1000:.1f} kB" in said.out
     assert "loading weights" in said.err

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP = """/help   this        /reset  forget the conversation        /quit   end (Ctrl-D does too)
 Ctrl-C stops an answer. The bar shows the cache's entries: tokens held, of those it may hold."""
-BAR = 30  # characters
+BAR = 16  # characters
 
 
 def chat(
@@ -118,7 +118,7 @@ def filling(usage: Usage) -> str:
     """The cache as a bar, and what was kept and evicted."""
     held, capacity = live(usage), usage.kv.capacity
     full = round(BAR * held / capacity)
-    return f"[{'█' * full}{'░' * (BAR - full)}] {held:,} of {capacity:,} entries | {cache_line(usage)}"
+    return f"[{'█' * full}{'░' * (BAR - full)}] {held:,} of {capacity:,} | {cache_line(usage)}"
 
 
 def _next_line() -> str | None:

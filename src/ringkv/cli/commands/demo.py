@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 BUDGET = 512
 TOKENS = 7000
-HIDDEN = "The secret word of this document is pineapple."
-QUESTIONS = ("What is the secret word of this document?", "Explain what the with statement does.")
+QUESTIONS = ("What is an exception in Python?", "How are exceptions handled in Python?")
 # A penalty on what was said already: a model this small would say it again and again.
 SAMPLING = SamplingParams(max_tokens=128, frequency_penalty=0.5)
 
@@ -37,8 +36,8 @@ def demo(
 ) -> None:
     """Ask a small model about a document many times longer than its cache, and watch what is kept and evicted.
 
-    The document is a part of Python's own manual with one sentence hidden in its middle. The first run fetches the
-    default model (93 MB) and compiles its graphs, which are kept.
+    The document is a part of Python's own manual. The first run fetches the default model (93 MB) and compiles its
+    graphs, which are kept.
 
         ringkv demo
         ringkv demo --kv-budget 256
@@ -62,14 +61,14 @@ def _document(llm: "LLM", tokens: int) -> str:
     from ringkv.cli.document import manual
 
     room = min(llm.limits.prompt_tokens, llm.limits.context - SAMPLING.max_tokens) - 100  # the chat's own words
-    return manual(min(tokens, room), lambda text: len(llm.tokenizer.encode(text)), HIDDEN)
+    return manual(min(tokens, room), lambda text: len(llm.tokenizer.encode(text)))
 
 
 def _introduction(model: str, llm: "LLM", document: str) -> list[str]:
     held, length = llm.limits.capacity, len(llm.tokenizer.encode(document))
     return [
         f"model      {model}",
-        f"document   {length:,} tokens of Python's manual; hidden in the middle: {HIDDEN!r}",
+        f"document   {length:,} tokens of Python's own manual",
         f"cache      {held:,} entries a request, {show_bytes(held * llm.limits.entry_bytes)}: "
         f"{length / held:.1f} times smaller than the document",
     ]
