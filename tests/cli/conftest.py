@@ -1,21 +1,15 @@
 """A tiny chat model on disk, and the command line run in this process."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from ringkv.cli.main import run
-from ringkv.text.pieces import byte_alphabet
-from tests.engine import tiny
+from tests import chat_model
 
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}<|im_start|>"
-EOS = 257
 SMALL = ("--graphs", "off", "--dtype", "float32", "--threads", "1", "--kv-budget", "64")
 
 
@@ -37,17 +31,7 @@ Cli = Callable[..., Said]
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama whose tokens are bytes; then <|im_start|> = 256 and <|im_end|> = 257, which ends a text."""
-    folder = tmp_path_factory.mktemp("tiny-chat")
-    tiny.save(folder, "Llama", vocab_size=258, eos_token_id=EOS)
-    inner = tokenizers.Tokenizer(models.BPE(vocab=byte_alphabet(), merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([AddedToken(name, special=True) for name in ("<|im_start|>", "<|im_end|>")])
-    inner.save(str(folder / "tokenizer.json"))
-    config = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
+    return chat_model.save(tmp_path_factory.mktemp("tiny-chat"))
 
 
 @pytest.fixture

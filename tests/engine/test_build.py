@@ -8,10 +8,10 @@ from math import prod
 from pathlib import Path
 
 import pytest
+
 from ringkv.base.errors import BadWeights
 from ringkv.engine.build import build
 from ringkv.weights.checkpoint import open_checkpoint
-
 from tests.engine import tiny
 
 PROMPT = list(range(3, 150))

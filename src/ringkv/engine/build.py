@@ -41,7 +41,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     keys, values = (like.new_zeros(model.num_layers, config.slots, heads, config.capacity, width) for _ in range(2))
     backend = _backend(config, tell)
     made = programs.make(backend, decoder, weights, staged, (keys, values), config.slots, config.chunk)
-    capture = cuda_graph if device.type == "cuda" else as_it_is
+    capture = cuda_graph if device.type == "cuda" and config.graphs == "compiled" else as_it_is
     return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture)
 
 

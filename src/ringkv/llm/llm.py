@@ -133,7 +133,11 @@ class LLM:
         return ChatTemplate.from_directory(self.config.model_dir).encode(messages, self.tokenizer)
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        if isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt):
+            return list(prompt)
+        raise InvalidRequest("a prompt is a text or a list of token ids; give several as a list of those", "prompt")
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
         sampling = sampling or SamplingParams()

@@ -15,8 +15,13 @@ def votes(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Ten
     """float32 [H, high - low]: the pooled attention that each candidate low .. high-1 got from the last queries.
 
     q [H, G, W, D], the prompt's last W queries, and keys [H, n, D], both rotated. One decision per key-value head: the
-    mean over its G query heads.
+    mean over its G query heads. Heads go one after the other: the weights of one, G * W * n numbers, are all there is
+    at a time.
     """
+    return torch.cat([_votes_of_head(q[h : h + 1], keys[h : h + 1], low, high, choice) for h in range(len(keys))])
+
+
+def _votes_of_head(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
     weights = _attention(q, keys, low, high) if choice.domain == "candidates" else _attention(q, keys)[..., low:high]
     return _pool(weights.mean(1).sum(1), choice)
 

@@ -1,0 +1,108 @@
+"""LLM on a tiny random model whose tokens are bytes: what comes out is what the engine's own verbs give."""
+
+from pathlib import Path
+
+import pytest
+
+from ringkv import LLM, KVChoice, SamplingParams
+from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from ringkv.engine.build import build
+from tests import chat_model
+from tests.engine import tiny
+
+LONG = "The ring holds what is new. " * 12
+TEN = SamplingParams(max_tokens=10, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    folder = chat_model.save(tmp_path_factory.mktemp("model"))
+    return LLM(folder, kv_budget=64, kv_window=8, prompt_tokens=448, slots=3, dtype="float32", graphs="off", threads=2)
+
+
+def test_an_answer_is_what_the_engines_verbs_give(llm: LLM) -> None:
+    result = llm.generate(LONG, TEN)
+    engine = build(llm.config)
+    request = tiny.request(list(LONG.encode()), max_tokens=10)
+    tiny.enter(engine, request)
+    assert list(result.token_ids) == tiny.decode(engine, 10)[0]
+    assert result.text == bytes(result.token_ids).decode(errors="replace")
+    assert result.finish_reason == "length"
+
+
+def test_the_usage_proves_what_the_cache_did(llm: LLM) -> None:
+    usage = llm.generate(LONG, TEN).usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (len(LONG), 10)
+    # 64 entries; of ten tokens drawn the last is not fed
+    assert (usage.kv.kept, usage.kv.evicted) == (64, len(LONG) + 9 - 64)
+    assert usage.kv.bytes_held == 64 * llm.limits.entry_bytes
+
+
+def test_prompts_together_get_the_answers_they_get_alone(llm: LLM) -> None:
+    prompts = [LONG, "short", list(b"ids"), LONG[::-1], "fifth, with three slots"]
+    sampling = SamplingParams(max_tokens=12, temperature=0.8, seed=5)
+    together = llm.generate(prompts, sampling, progress=False)
+    assert together == [llm.generate([prompt], sampling)[0] for prompt in prompts]
+
+
+def test_pieces_add_up_to_the_result(llm: LLM) -> None:
+    pieces = list(llm.stream(LONG, TEN))
+    result = pieces[-1].result
+    assert result is not None
+    assert "".join(piece.text for piece in pieces) == result.text
+    assert [piece.token for piece in pieces if piece.token is not None] == list(result.token_ids)
+
+
+def test_a_stop_string_ends_the_text_before_it(llm: LLM) -> None:
+    text = llm.generate(LONG, TEN).text
+    stop = text[4:6]
+    result = llm.generate(LONG, SamplingParams(max_tokens=10, ignore_eos=True, stop=(stop,)))
+    assert result.text == text[: text.index(stop)]
+    assert result.finish_reason == "stop"
+
+
+def test_a_chat_goes_through_the_models_template(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    prompt = [256, *b"user:hi", 257, 256]
+    assert llm.encode_chat(messages) == prompt
+    assert llm.chat(messages, TEN) == llm.generate([prompt], TEN)[0]
+
+
+def test_each_request_may_choose_its_cache(llm: LLM) -> None:
+    streaming = llm.generate(LONG, TEN, kv=KVChoice("streaming", budget=32)).usage.kv
+    assert (streaming.policy, streaming.capacity, streaming.kept) == ("streaming", 32, 32)
+
+
+def test_a_closed_stream_leaves_its_slot_to_the_next(llm: LLM) -> None:
+    for _ in range(5):  # more than there are slots
+        stream = llm.stream(LONG, SamplingParams(max_tokens=50, ignore_eos=True))
+        next(stream)
+        stream.close()
+    assert llm._loop.idle
+    assert llm.generate("still here", TEN).usage.completion_tokens == 10
+
+
+def test_prefill_reports_its_progress(llm: LLM) -> None:
+    told: list[tuple[int, int]] = []
+    list(llm.stream(LONG, TEN, on_prefill=lambda *step: told.append(step)))
+    assert told[-1] == (len(LONG), len(LONG))
+    assert told == sorted(told)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "kv", "error", "words"),
+    [
+        (["x" * 600], None, PromptTooLong, "600 tokens"),
+        ([list(b"ok"), 7], None, InvalidRequest, "a prompt is a text or a list of token ids"),
+        (["ok"], KVChoice(budget=8, recent=16), BudgetTooSmall, "raise it to 20"),
+    ],
+)
+def test_what_cannot_be_served_raises_and_leaves_nothing_running(llm: LLM, prompts, kv, error, words) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=words):
+        llm.generate(["fine", *prompts], TEN, kv=kv)
+    assert llm._loop.idle
+
+
+def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="LLM does not take kv_bugdet; it takes kv_policy, kv_budget"):
+        LLM(tmp_path, kv_bugdet=5)

@@ -1,0 +1,99 @@
+"""`ringkv serve` as a user starts it, with a real engine in its own process, driven by the openai client."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from ringkv import LLM, SamplingParams
+from tests import chat_model
+
+LONG = "All that a request holds is its budget. " * 10
+OPTIONS = ("--kv-budget", "64", "--kv-window", "8", "--dtype", "float32", "--graphs", "off", "--max-prompt", "448")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model.save(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    command = ["serve", "--model", str(folder), "--served-model-name", "tiny", "--port", "0", "--slots", "3", *OPTIONS]
+    start = [sys.executable, "-c", "from ringkv.cli.main import main; main()", *command]
+    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        try:
+            yield _address(server)
+        finally:
+            server.send_signal(signal.SIGINT)
+            assert server.wait(timeout=30) == 0
+
+
+def _address(server: subprocess.Popen[str]) -> str:
+    said = []
+    assert server.stdout is not None
+    for line in server.stdout:
+        said.append(line)
+        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            return found[0]
+    raise AssertionError("the server did not start: " + "".join(said))
+
+
+@pytest.fixture
+def client(address: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="unused", max_retries=0)
+
+
+def complete(client: openai.OpenAI, prompt: str, **more: Any) -> Any:
+    return client.completions.create(model="tiny", prompt=prompt, max_tokens=12, temperature=0, **more)
+
+
+def test_an_answer_over_http_is_the_one_that_llm_gives(client: openai.OpenAI, folder: Path) -> None:
+    settings = {"kv_budget": 64, "kv_window": 8, "dtype": "float32", "graphs": "off", "prompt_tokens": 448, "slots": 3}
+    want = LLM(folder, **settings).generate(LONG, SamplingParams(max_tokens=12))
+    got = complete(client, LONG)
+    assert got.choices[0].text == want.text
+    kv = got.usage.model_dump()["kv"]
+    assert (kv["kept"], kv["evicted"]) == (want.usage.kv.kept, want.usage.kv.evicted)
+    assert kv["bytes_held"] == want.usage.kv.bytes_held
+
+
+def test_many_at_once_get_what_each_gets_alone_and_streams_add_up(client: openai.OpenAI) -> None:
+    prompts = [LONG[n:] for n in range(8)]
+    alone = [complete(client, prompt).choices[0].text for prompt in prompts]
+
+    def streamed(prompt: str) -> str:
+        return "".join(chunk.choices[0].text for chunk in complete(client, prompt, stream=True))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(streamed, prompts)) == alone
+
+
+def test_a_client_that_leaves_frees_its_slot(client: openai.OpenAI, address: str) -> None:
+    for _ in range(4):  # more than there are slots
+        stream = client.completions.create(
+            model="tiny", prompt="x", max_tokens=400, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        stream.close()
+    deadline = time.monotonic() + 20
+    while "ringkv_slots_free 3" not in (metrics := httpx.get(f"{address}/metrics").text):
+        assert time.monotonic() < deadline, metrics
+        time.sleep(0.05)
+    assert complete(client, "y").usage.completion_tokens > 0
+
+
+def test_a_prompt_too_long_is_a_400_with_the_number(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="600 tokens"):
+        complete(client, "x" * 600)
+    with pytest.raises(openai.NotFoundError, match="nothere"):
+        client.completions.create(model="nothere", prompt="x")
