@@ -1,6 +1,6 @@
 """Put the kept tables of results/ into README.md, between its markers.
 
-    python -m bench.readme
+python -m bench.readme
 """
 
 from pathlib import Path

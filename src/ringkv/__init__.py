@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ringkv.base.kv import KVChoice
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.version import VERSION
+from ringkv.base.waiting import spin_briefly
 
 if TYPE_CHECKING:
     from ringkv.llm.llm import LLM as LLM
+
+spin_briefly()
 
 __version__ = VERSION
 __all__ = ["LLM", "KVChoice", "SamplingParams"]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 BUDGET = 512
 TOKENS = 7000
 QUESTIONS = ("What is an exception in Python?", "How are exceptions handled in Python?")
-# A penalty on what was said already: a model this small would say it again and again.
-SAMPLING = SamplingParams(max_tokens=128, frequency_penalty=0.5)
+# Not greedy, for a model this small says the same again and again; a seed, so that each run shows the same.
+SAMPLING = SamplingParams(max_tokens=128, temperature=0.3, seed=1)
 
 
 def demo(
