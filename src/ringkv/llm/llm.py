@@ -133,11 +133,7 @@ class LLM:
         return ChatTemplate.from_directory(self.config.model_dir).encode(messages, self.tokenizer)
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt)
-        if isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt):
-            return list(prompt)
-        raise InvalidRequest("a prompt is a text or a list of token ids; give several as a list of those", "prompt")
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
         sampling = sampling or SamplingParams()
@@ -183,3 +179,9 @@ def _options(choices: Mapping[str, Any]) -> Options:
     if unknown := [name for name in choices if name not in known]:
         raise InvalidRequest(f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}", unknown[0])
     return replace(Options(slots=SLOTS), **choices)
+
+
+def _token_ids(prompt: object) -> list[int]:
+    if isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt):
+        return list(prompt)
+    raise InvalidRequest("a prompt is a text or a list of token ids; give several as a list of those", "prompt")
