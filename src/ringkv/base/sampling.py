@@ -2,9 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from math import isfinite
 
 from ringkv.base.errors import InvalidRequest
+
+
+class Effort(IntEnum):
+    """How much work a draw is; a batch takes the most that one of its requests asks for."""
+
+    PLAIN = 0  # greedy, or temperature
+    ADJUSTED = 1  # penalties, bias, minimum length, logprobs
+    CUT = 2  # top_k, top_p or min_p: the vocabulary is sorted
 
 
 @dataclass(frozen=True)
@@ -56,16 +65,19 @@ class SamplingParams:
                 raise InvalidRequest(f"{name} is {getattr(self, name)!r}; it must be {rule}", name)
 
     @property
-    def is_plain(self) -> bool:
-        """True when greedy or temperature sampling is all it asks: the cheap sampling graph serves it."""
-        return (
-            self.top_k <= 0
-            and self.top_p == 1
-            and self.min_p == 0
-            and self.repetition_penalty == 1
-            and self.presence_penalty == 0
-            and self.frequency_penalty == 0
-            and not self.logit_bias
-            and self.min_tokens == 0
-            and self.logprobs is None
+    def effort(self) -> Effort:
+        """The cheapest sampling graph that serves it."""
+        if self.top_k > 0 or self.top_p < 1 or self.min_p > 0:
+            return Effort.CUT
+        return Effort.ADJUSTED if self._is_adjusted else Effort.PLAIN
+
+    @property
+    def _is_adjusted(self) -> bool:
+        return bool(
+            self.repetition_penalty != 1
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.logit_bias
+            or self.min_tokens
+            or self.logprobs is not None
         )

@@ -6,6 +6,7 @@ import torch
 
 from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.base.config import EngineConfig
+from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.engine import programs, staging
 from ringkv.engine.engine import LocalEngine
@@ -27,7 +28,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     Raises UnsupportedModel or BadWeights for a model directory that cannot be run.
     """
     torch.set_num_threads(config.threads)
-    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell)
@@ -43,6 +44,18 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     made = programs.make(backend, decoder, weights, staged, (keys, values), config.slots, config.chunk)
     capture = cuda_graph if device.type == "cuda" and config.graphs == "compiled" else as_it_is
     return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InvalidRequest(f"device {name!r} is unknown; choose cpu, cuda or cuda:N", "device")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequest(f"device {name!r} was asked for and torch sees no CUDA device; choose cpu", "device")
+    return device
 
 
 def _backend(config: EngineConfig, tell: Progress) -> Backend:

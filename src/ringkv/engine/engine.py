@@ -5,6 +5,7 @@ B slots, L layers, H key-value heads, C entries per slot, D head_dim, V vocabula
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooL
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
+from ringkv.base.sampling import Effort
 from ringkv.cache.layouts import layout
 from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
@@ -32,7 +34,7 @@ class Draw:
 
     tokens: Tensor  # int64 [B]
     wanted: Sequence[int | None]  # how many likeliest tokens each slot reports
-    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; empty after the plain graph
+    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none after a plain draw
 
     def read(self) -> Sequence[Sampled]:
         """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
@@ -72,13 +74,12 @@ class LocalEngine:
         self._logits = torch.zeros(config.slots, vocab, device=device)
         self._tokens = torch.zeros(config.slots, dtype=torch.int64, device=device)
         self._forced = torch.full_like(self._tokens, -1)
-        self._scores: tuple[Tensor, ...] = ()
+        self._scores: dict[Effort, tuple[Tensor, ...]] = {}
         self._layers = [
             [keys, values, *layer.values()] for keys, values, layer in zip(*planes, weights.layers, strict=True)
         ]
         self._run_forward = capture(self._forward)
-        self._run_plain = capture(self._draw_plain)
-        self._run_full = capture(self._draw_full)
+        self._run_draw = {effort: capture(partial(self._draw, effort)) for effort in Effort}
         self._reset()
 
     @property
@@ -115,11 +116,14 @@ class LocalEngine:
         n, limits, choice = len(request.tokens), self.limits, request.kv or self.default_kv
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
-        if n > min(limits.prompt_tokens, limits.context - 1):
+        if n >= limits.context:
             raise PromptTooLong(
-                f"the prompt has {n} tokens and at most {min(limits.prompt_tokens, limits.context - 1)} fit "
-                f"(staging {limits.prompt_tokens}, model context {limits.context}); shorten it, "
-                "or start with a larger --max-prompt"
+                f"the prompt has {n} tokens and the model's context is {limits.context}, output included; shorten it"
+            )
+        if n > limits.prompt_tokens:
+            raise PromptTooLong(
+                f"the prompt has {n} tokens and the staging workspace takes {limits.prompt_tokens}; "
+                "shorten it, or start with a larger --max-prompt"
             )
         if bad := next((t for t in request.tokens if not 0 <= t < limits.vocab), None):
             raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}")
@@ -167,11 +171,11 @@ class LocalEngine:
         for slot, token in (forced or {}).items():
             self._forced[slot] = token
         params = [request.sampling if request else None for request in self._asked]
-        is_plain = all(p is None or p.is_plain for p in params)
-        (self._run_plain if is_plain else self._run_full)()
+        effort = max((p.effort for p in params if p), default=Effort.PLAIN)
+        self._run_draw[effort]()
         self._sampling.count(self._tokens)
         wanted = [p.logprobs if p else None for p in params]
-        return Draw(self._tokens.clone(), wanted, () if is_plain else self._scores)
+        return Draw(self._tokens.clone(), wanted, self._scores[effort])
 
     @torch.inference_mode()
     def forward(self) -> None:
@@ -212,18 +216,14 @@ class LocalEngine:
         self._logits.copy_(self._programs.head([x, *self._head])[0])
         self._slots.advance()
 
-    def _draw_plain(self) -> None:
-        (tokens,) = self._programs.plain(self._draw_inputs())
-        self._tokens.copy_(tokens)
-
-    def _draw_full(self) -> None:
-        tokens, *scores = self._programs.full([*self._draw_inputs(), *self._sampling.for_cuts])
-        self._tokens.copy_(tokens)
-        self._scores = tuple(scores)
-
-    def _draw_inputs(self) -> list[Tensor]:
+    def _draw(self, effort: Effort) -> None:
+        """Fill `_tokens` from `_logits`, and the effort's scores if its graph gives any."""
         state = self._sampling
-        return [self._logits, state.seed, self._slots.length.long(), state.temperature, self._forced]
+        inputs = [self._logits, state.seed, self._slots.length.long(), state.temperature, self._forced]
+        knobs = state.knobs_and_counts if effort > Effort.PLAIN else ()
+        tokens, *scores = self._programs.sampling[effort]([*inputs, *knobs])
+        self._tokens.copy_(tokens)
+        self._scores[effort] = tuple(scores)
 
     def _reset(self) -> None:
         """Leave nothing behind of what warming up a captured graph wrote."""

@@ -1,15 +1,17 @@
 """Programs: every graph an engine replays, made once for its fixed shapes.
 
 B slots, V vocabulary. Which graphs there are: one decoder layer for each prefill size and one for the decode step
-(replayed L times; weights and caches are arguments), the head, and the two ways to sample.
+(replayed L times; weights and caches are arguments), the head, and the ways to sample.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from torch import Tensor
 
+from ringkv.base.sampling import Effort
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.sampling import draw
@@ -28,8 +30,7 @@ class Programs:
     decode: Graph
     head: Graph  # all slots
     head_of_one: Graph  # a prompt's last token; eager, as it runs once a request
-    plain: Graph
-    full: Graph
+    sampling: Mapping[Effort, Graph]
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Cover positions start .. stop-1 with (start, size) pieces: large ones, and small ones for a short rest."""
@@ -78,8 +79,12 @@ def make(
         decode=backend.make(f"decode-{slots}", functions.decode_layer(decoder, names), step),
         head=backend.make(f"head-{slots}", head, [step[0], *shared]),
         head_of_one=Eager().make("head-1", head, []),
-        plain=backend.make("sample-plain", draw.plain, drawing[:5]),
-        full=backend.make("sample-full", draw.full, drawing),
+        sampling={
+            effort: backend.make(
+                f"sample-{effort.name.lower()}", function, drawing[: len(signature(function).parameters)]
+            )
+            for effort, function in draw.GRAPHS.items()
+        },
     )
 
 
@@ -87,9 +92,9 @@ def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
     state = SamplingState.neutral(slots, vocab, device)
     position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
     logits = torch.zeros(slots, vocab, device=device)
-    return [logits, state.seed, position, state.temperature, forced, *state.for_cuts]
+    return [logits, state.seed, position, state.temperature, forced, *state.knobs_and_counts]
 
 
 def count(chunk: int) -> int:
     """How many graphs `make` asks its backend for."""
-    return len(sizes(chunk)) + 4
+    return len(sizes(chunk)) + len(draw.GRAPHS) + 2

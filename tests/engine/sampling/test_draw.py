@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ringkv.base.request import Request
-from ringkv.base.sampling import SamplingParams
-from ringkv.engine.sampling.draw import BAD, TOP, full, plain
+from ringkv.base.sampling import Effort, SamplingParams
+from ringkv.engine.sampling.draw import BAD, GRAPHS, TOP, adjusted, cut, plain
 from ringkv.engine.sampling.noise import gumbel
 from ringkv.engine.sampling.state import SamplingState
 
@@ -16,15 +16,23 @@ VOCAB = 40
 
 
 def draw_full(
-    logits: torch.Tensor, params: SamplingParams, seed: int = 0, position: int = 0, prompt=(0,), output=(), eos=()
+    logits: torch.Tensor,
+    params: SamplingParams,
+    seed: int = 0,
+    position: int = 0,
+    prompt=(0,),
+    output=(),
+    eos=(),
+    graph=None,
 ):  # type: ignore[no-untyped-def]
-    """One slot's (token, logprob, ids, logprobs) from the full graph's function."""
+    """One slot's (token, logprob, ids, logprobs), by the graph that its parameters ask for unless one is given."""
     state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
     state.enter(0, Request("r", tuple(prompt), replace(params, seed=seed), eos=tuple(eos)))
     for token in output:
         state.count(torch.tensor([token]))
     forced = torch.tensor([-1])
-    out = full(logits[None], state.seed, torch.tensor([position]), state.temperature, forced, *state.for_cuts)
+    graph = graph or GRAPHS[max(params.effort, Effort.ADJUSTED)]
+    out = graph(logits[None], state.seed, torch.tensor([position]), state.temperature, forced, *state.knobs_and_counts)
     return [t[0].tolist() for t in out]
 
 
@@ -59,14 +67,15 @@ def test_the_same_seed_draws_the_same_in_any_slot_and_other_seeds_differ() -> No
     assert any(d[0] != d[1] for d in draws)
 
 
-def test_neutral_knobs_draw_what_the_plain_graph_draws() -> None:
+@pytest.mark.parametrize("graph", [adjusted, cut])
+def test_neutral_knobs_draw_what_the_plain_graph_draws(graph) -> None:  # type: ignore[no-untyped-def]
     torch.manual_seed(1)
     logits = torch.randn(VOCAB) * 3
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature=temperature)
         for position in range(30):
             one = torch.tensor([11]), torch.tensor([position]), torch.tensor([temperature]), torch.tensor([-1])
-            assert draw_full(logits, params, 11, position)[0] == plain(logits[None], *one)[0].item()
+            assert draw_full(logits, params, 11, position, graph=graph)[0] == plain(logits[None], *one)[0].item()
 
 
 def test_top_k_reaches_the_k_likeliest_only() -> None:
@@ -137,6 +146,6 @@ def test_a_forced_token_is_taken_and_scored() -> None:
     logits = torch.randn(VOCAB)
     state = SamplingState.neutral(1, VOCAB, torch.device("cpu"))
     zero = torch.zeros(1, dtype=torch.int64)
-    out = full(logits[None], state.seed, zero, state.temperature, zero + 9, *state.for_cuts)
+    out = adjusted(logits[None], state.seed, zero, state.temperature, zero + 9, *state.knobs_and_counts)
     assert out[0].item() == 9
     assert out[1].item() == pytest.approx(float(logits.log_softmax(0)[9]), abs=1e-6)

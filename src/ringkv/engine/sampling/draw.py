@@ -1,13 +1,13 @@
-"""The two sampling graphs, after the forward graph: a plain one, and one with every knob.
+"""The sampling graphs, after the forward graph: one for each `Effort`, so that nobody pays for a sort not asked for.
 
-B slots, V vocabulary. With neutral knobs both draw the same token from the same logits, so a request's tokens do not
+B slots, V vocabulary. With neutral knobs all draw the same token from the same logits, so a request's tokens do not
 change when a neighbour asks for more.
 """
 
 import torch
 from torch import Tensor
 
-from ringkv.base.sampling import SamplingParams
+from ringkv.base.sampling import Effort, SamplingParams
 from ringkv.engine.sampling.noise import gumbel
 
 TOP = SamplingParams.MAX_LOGPROBS
@@ -23,7 +23,7 @@ def plain(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor, f
     return (_checked(_draw(logits, seed, position, temperature), logits, forced),)
 
 
-def full(
+def adjusted(
     logits: Tensor,
     seed: Tensor,
     position: Tensor,
@@ -35,23 +35,32 @@ def full(
     in_output: Tensor,
     ends: Tensor,
 ) -> tuple[Tensor, ...]:
-    """All of SamplingParams: (tokens [B], their logprobs [B], the TOP likeliest ids [B, TOP], their logprobs).
+    """All of SamplingParams but the cuts: (tokens [B], logprobs [B], the TOP likeliest ids [B, TOP], their logprobs).
 
     knobs float32 [B, 7] in the order of `knobs_of`; bias float32 [B, V]; in_prompt bool [B, V]; in_output int32 [B, V],
     how often each token was drawn; ends bool [B, V], the tokens that min_tokens forbids.
-    Order, as in vLLM: bias, forbidden ends, repetition, frequency and presence, temperature, then the three cuts.
     """
-    top_k, top_p, min_p, repetition, presence, frequency, min_tokens = (knobs[:, i, None] for i in range(7))
-    wanted = logits + bias
-    wanted = wanted.masked_fill(ends & (in_output.sum(-1, keepdim=True) < min_tokens), _NONE)
-    seen = in_prompt | (in_output > 0)
-    wanted = torch.where(seen, torch.where(wanted > 0, wanted / repetition, wanted * repetition), wanted)
-    wanted = wanted - frequency * in_output - presence * (in_output > 0)
-    cut = _cut(wanted, temperature, top_k, top_p, min_p)
-    tokens = _checked(_draw(cut, seed, position, temperature), logits, forced)
-    logprobs = logits.log_softmax(-1)
-    top, ids = logprobs.topk(min(TOP, logits.shape[-1]))
-    return tokens, logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
+    wanted = _adjust(logits, knobs, bias, in_prompt, in_output, ends)
+    tokens = _checked(_draw(wanted, seed, position, temperature), logits, forced)
+    return tokens, *_scores(logits, tokens)
+
+
+def cut(
+    logits: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    temperature: Tensor,
+    forced: Tensor,
+    knobs: Tensor,
+    bias: Tensor,
+    in_prompt: Tensor,
+    in_output: Tensor,
+    ends: Tensor,
+) -> tuple[Tensor, ...]:
+    """The same, then top_k, top_p and min_p, which sort the vocabulary."""
+    wanted = _cut(_adjust(logits, knobs, bias, in_prompt, in_output, ends), temperature, knobs)
+    tokens = _checked(_draw(wanted, seed, position, temperature), logits, forced)
+    return tokens, *_scores(logits, tokens)
 
 
 def knobs_of(params: SamplingParams) -> tuple[float, ...]:
@@ -68,6 +77,23 @@ def knobs_of(params: SamplingParams) -> tuple[float, ...]:
     )
 
 
+def _adjust(logits: Tensor, knobs: Tensor, bias: Tensor, in_prompt: Tensor, in_output: Tensor, ends: Tensor) -> Tensor:
+    """In vLLM's order: bias, forbidden ends, repetition, frequency and presence."""
+    repetition, presence, frequency, min_tokens = (knobs[:, i, None] for i in range(3, 7))
+    logits = logits + bias
+    logits = logits.masked_fill(ends & (in_output.sum(-1, keepdim=True) < min_tokens), _NONE)
+    seen = in_prompt | (in_output > 0)
+    logits = torch.where(seen, torch.where(logits > 0, logits / repetition, logits * repetition), logits)
+    return logits - frequency * in_output - presence * (in_output > 0)
+
+
+def _scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities of the drawn tokens, and the likeliest ids with theirs, under the model itself."""
+    logprobs = logits.log_softmax(-1)
+    top, ids = logprobs.topk(min(TOP, logits.shape[-1]))
+    return logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
+
+
 def _draw(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
     """int64 [B]: the argmax where temperature is 0, else a draw by the Gumbel-max trick."""
     warm = temperature[:, None] > 0
@@ -81,8 +107,9 @@ def _checked(tokens: Tensor, logits: Tensor, forced: Tensor) -> Tensor:
     return torch.where(logits.amax(-1).isfinite(), tokens, BAD)
 
 
-def _cut(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+def _cut(logits: Tensor, temperature: Tensor, knobs: Tensor) -> Tensor:
     """Mask all but the top k, the nucleus of top_p (arXiv 1904.09751), and what min_p keeps (arXiv 2407.01082)."""
+    top_k, top_p, min_p = (knobs[:, i, None] for i in range(3))
     ranked, order = logits.sort(descending=True, stable=True)
     ranked = ranked / torch.where(temperature > 0, temperature, 1.0)[:, None]
     rank = torch.arange(logits.shape[1], device=logits.device)
@@ -90,3 +117,6 @@ def _cut(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_
     probs = ranked.masked_fill(~keep, _NONE).softmax(-1)
     keep = keep & ((top_p == 1) | (probs.cumsum(-1) - probs < top_p)) & (probs >= min_p * probs[:, :1])
     return logits.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), _NONE)
+
+
+GRAPHS = {Effort.PLAIN: plain, Effort.ADJUSTED: adjusted, Effort.CUT: cut}

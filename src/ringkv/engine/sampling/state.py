@@ -40,8 +40,8 @@ class SamplingState:
         )
 
     @property
-    def for_cuts(self) -> tuple[Tensor, ...]:
-        """What only the full graph reads, in its order."""
+    def knobs_and_counts(self) -> tuple[Tensor, ...]:
+        """What a plain draw does not read, in the order that the others take it."""
         return self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
 
     def enter(self, slot: int, request: Request) -> None:
