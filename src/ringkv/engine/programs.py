@@ -88,6 +88,11 @@ def make(
     )
 
 
+def _sampling(backend: Backend, effort: Effort, drawing: list[Tensor]) -> Graph:
+    function = draw.GRAPHS[effort]
+    return backend.make(f"sample-{effort.name.lower()}", function, drawing[: len(signature(function).parameters)])
+
+
 def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
     state = SamplingState.neutral(slots, vocab, device)
     position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))

@@ -15,16 +15,9 @@ from ringkv.engine.sampling.state import SamplingState
 VOCAB = 40
 
 
-def draw_full(
-    logits: torch.Tensor,
-    params: SamplingParams,
-    seed: int = 0,
-    position: int = 0,
-    prompt=(0,),
-    output=(),
-    eos=(),
-    graph=None,
-):  # type: ignore[no-untyped-def]
+def draw_full(  # type: ignore[no-untyped-def]
+    logits: torch.Tensor, params: SamplingParams, seed=0, position=0, prompt=(0,), output=(), eos=(), graph=None
+):
     """One slot's (token, logprob, ids, logprobs), by the graph that its parameters ask for unless one is given."""
     state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
     state.enter(0, Request("r", tuple(prompt), replace(params, seed=seed), eos=tuple(eos)))

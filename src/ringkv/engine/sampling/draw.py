@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ringkv.base.sampling import Effort, SamplingParams
 from ringkv.engine.sampling.noise import gumbel
+from ringkv.graphs.graph import Function
 
 TOP = SamplingParams.MAX_LOGPROBS
 BAD = -1  # the token of a slot whose logits were not finite
@@ -119,4 +120,4 @@ def _cut(logits: Tensor, temperature: Tensor, knobs: Tensor) -> Tensor:
     return logits.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), _NONE)
 
 
-GRAPHS = {Effort.PLAIN: plain, Effort.ADJUSTED: adjusted, Effort.CUT: cut}
+GRAPHS: dict[Effort, Function] = {Effort.PLAIN: plain, Effort.ADJUSTED: adjusted, Effort.CUT: cut}
