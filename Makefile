@@ -33,6 +33,7 @@ check: dev
 bench: dev
 	@$(BIN)/python -m bench.concurrent
 	@$(BIN)/python -m bench.graphs
+	@$(BIN)/python -m bench.waiting
 	@$(BIN)/python -m bench.readme
 
 dev:

@@ -9,7 +9,7 @@ from bench.report import RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-SHOWN = ("concurrent", "graphs")
+SHOWN = ("concurrent", "graphs", "waiting")
 
 
 def main() -> None:

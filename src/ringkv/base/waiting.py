@@ -1,8 +1,8 @@
 """How long OpenMP's threads wait for each other by spinning before they sleep.
 
 A step crosses hundreds of barriers. GNU OpenMP spins at each for milliseconds, which is fastest on an idle machine and
-ruinous on a busy one: a thread that is not running lets the others spin out their time, and a step takes 40 times as
-long. A short spin costs a few percent when idle. `python -m bench.waiting` measures it.
+ruinous on a busy one: a thread that is not running lets the others spin out their time, and steps take several times as
+long. A short spin costs a few percent when idle. `python -m bench.waiting` measures both.
 """
 
 import os
