@@ -9,7 +9,11 @@ from bench.report import RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-SHOWN = ("concurrent", "graphs", "waiting")
+SHOWN = {
+    "concurrent": "Eight requests with long prompts at once (`python -m bench.concurrent`):",
+    "graphs": "Ways to make a decode step's graphs (`python -m bench.graphs`):",
+    "waiting": "How long OpenMP's threads spin at a barrier (`python -m bench.waiting`; we take 2,000):",
+}
 
 
 def main() -> None:
@@ -20,8 +24,8 @@ def with_tables(readme: str) -> str:
     """The same text with the tables of today between the markers."""
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
-    tables = "\n\n".join((RESULTS / f"{name}.md").read_text().strip() for name in SHOWN)
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+    tables = "\n\n".join(f"{title}\n\n{(RESULTS / f'{name}.md').read_text().strip()}" for name, title in SHOWN.items())
+    return f"{before}{BEGIN}\n{tables}\n\n{END}{after}"
 
 
 if __name__ == "__main__":
