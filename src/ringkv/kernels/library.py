@@ -16,3 +16,4 @@ LIBRARY.define(
     "prefill_attend(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span)"
     " -> Tensor"
 )
+LIBRARY.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor")

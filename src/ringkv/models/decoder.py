@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ringkv.kernels.linear import linear
 from ringkv.layers.norm import rms_norm
 from ringkv.layers.rotary import Rotation, rotate, rotation
 from ringkv.models.config import ModelConfig
@@ -46,7 +47,7 @@ class Decoder:
         """Final norm and vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
         x = rms_norm(x, weights["final_norm"], self.config.rms_norm_eps)
         head = weights["embed" if self.config.tied_embeddings else "head"]
-        return F.linear(x, head).float()
+        return linear(x, head).float()
 
     def _attention(self, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
         config = self.config
@@ -65,4 +66,4 @@ class Decoder:
 
 
 def _linear(x: Tensor, weights: Weights, name: str) -> Tensor:
-    return F.linear(x, weights[name], weights.get(f"{name}_bias"))
+    return linear(x, weights[name], weights.get(f"{name}_bias"))

@@ -97,6 +97,17 @@ void attend_group(const T* q, const T* key, const T* value, int64_t entries, int
   sum_rows<T, G>(scores, value, key + entries * width, entries, width, out);
 }
 
+// Calls run with the number of heads in a group, at most kGroup, as a constant.
+template <typename Run>
+void for_group(int64_t count, const Run& run) {
+  switch (count) {
+    case 1: return run(std::integral_constant<int, 1>{});
+    case 2: return run(std::integral_constant<int, 2>{});
+    case 3: return run(std::integral_constant<int, 3>{});
+    default: return run(std::integral_constant<int, 4>{});
+  }
+}
+
 // Unnormalised outputs [groups, width] of all query heads, with each one's maximum score and sum of weights.
 template <typename T>
 void attend_block(const T* q, const T* key, const T* value, int64_t entries, int64_t groups, int64_t width, float scale,
@@ -106,12 +117,7 @@ void attend_block(const T* q, const T* key, const T* value, int64_t entries, int
       attend_group<T, decltype(count)::value>(q + g * width, key, value, entries, width, scale, out + g * width, top + g,
                                               sum + g);
     };
-    switch (std::min(kGroup, groups - g)) {
-      case 1: run(std::integral_constant<int, 1>{}); break;
-      case 2: run(std::integral_constant<int, 2>{}); break;
-      case 3: run(std::integral_constant<int, 3>{}); break;
-      default: run(std::integral_constant<int, 4>{}); break;
-    }
+    for_group(std::min(kGroup, groups - g), run);
   }
 }
 
