@@ -20,7 +20,7 @@ def _native() -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("rows", [1, 3, 4, 6, FEW, FEW + 1])
+@pytest.mark.parametrize("rows", [1, 2, 3, FEW, FEW + 1])
 @pytest.mark.parametrize(("out", "inner"), [(7, 64), (300, 192), (64, 576)])
 def test_rows_are_multiplied_and_the_bias_added(dtype: torch.dtype, rows: int, out: int, inner: int) -> None:
     x, weight, bias = (torch.randn(shape).to(dtype) for shape in ((rows, inner), (out, inner), (out,)))
@@ -35,7 +35,7 @@ def test_a_row_does_not_depend_on_the_others_bit_for_bit() -> None:
     together = linear(x, weight)
     for row in range(FEW):
         assert torch.equal(linear(x[row : row + 1], weight)[0], together[row])
-    x[3] = float("nan")
+    x[0] = float("nan")
     again = linear(x, weight)
-    assert again[3].isnan().all()
-    assert torch.equal(again[4:], together[4:])
+    assert again[0].isnan().all()
+    assert torch.equal(again[1:], together[1:])
