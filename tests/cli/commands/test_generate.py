@@ -98,7 +98,7 @@ def test_a_system_message_goes_in_front(ask: Any, llm: LLM, model_dir: Path) -> 
         (("--prompt", "  "), 2, "there is nothing to ask"),
         (("Why?", "--prompt-file", "nowhere.txt"), 2, "nowhere.txt cannot be read"),
         (("Why?", "--prompt", "a", "--prompt-file", "b"), 2, "--prompt and --prompt-file both"),
-        (("x" * 600,), 2, "the prompt has 608 tokens and at most 511 fit"),
+        (("x" * 600,), 2, "the prompt has 608 tokens and the model's context is 512"),
         (("Why?", "--kv-budget", "4"), 2, "--kv-budget 4 leaves policy snapstream nothing to choose"),
         (("Why?", "--kv-policy", "magic"), 2, "--kv-policy is 'magic'; it must be one of full, streaming, snapkv"),
         (("Why?", "--kv-compression", "4x"), 2, "--kv-budget 64 and --kv-compression 4x say the same thing twice"),
