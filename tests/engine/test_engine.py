@@ -70,6 +70,13 @@ def test_a_request_that_enters_late_gives_the_same_tokens(engine: LocalEngine) -
     assert torch.equal(logits, logits_again)
 
 
+def test_without_a_seed_equal_requests_draw_different_tokens(engine: LocalEngine) -> None:
+    for slot in range(3):
+        tiny.enter(engine, tiny.request(prompt(9), temperature=1.5), slot)
+    first, second, third = _decode_all(engine, 30)
+    assert first != second != third != first
+
+
 def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine) -> None:
     sick, well = tiny.request(prompt(50, 1)), tiny.request(prompt(70, 2))
     tiny.enter(engine, well, slot=1)

@@ -28,14 +28,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    command = ["serve", "--model", str(folder), "--served-model-name", "tiny", "--port", "0", "--slots", "3", *OPTIONS]
-    start = [sys.executable, "-c", "from ringkv.cli.main import main; main()", *command]
-    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+    with _serving(folder) as server:
         try:
             yield _address(server)
         finally:
             server.send_signal(signal.SIGINT)
             assert server.wait(timeout=30) == 0
+
+
+def _serving(folder: Path) -> subprocess.Popen[str]:
+    command = ["serve", "--model", str(folder), "--served-model-name", "tiny", "--port", "0", "--slots", "3", *OPTIONS]
+    start = [sys.executable, "-c", "from ringkv.cli.main import main; main()", *command]
+    return subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _address(server: subprocess.Popen[str]) -> str:
@@ -97,3 +101,25 @@ def test_a_prompt_too_long_is_a_400_with_the_number(client: openai.OpenAI) -> No
         complete(client, "x" * 600)
     with pytest.raises(openai.NotFoundError, match="nothere"):
         client.completions.create(model="nothere", prompt="x")
+
+
+def test_without_a_seed_answers_differ(client: openai.OpenAI) -> None:
+    answers = client.completions.create(model="tiny", prompt="a", max_tokens=12, n=3, temperature=1.5)
+    assert len({choice.text for choice in answers.choices}) == 3
+
+
+def test_a_second_signal_ends_running_answers_with_what_they_have(folder: Path) -> None:
+    with _serving(folder) as server:
+        client = openai.OpenAI(base_url=f"{_address(server)}/v1", api_key="unused", max_retries=0)
+        more = {"ignore_eos": True}
+        stream = client.completions.create(model="tiny", prompt="x", max_tokens=500, stream=True, extra_body=more)
+        chunks = iter(stream)
+        next(chunks)
+        for _ in range(2):
+            server.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        reasons = [chunk.choices[0].finish_reason for chunk in chunks]
+        assert reasons[-1] in ("abort", "length")
+        assert server.wait(timeout=30) == 0
+        assert server.stdout is not None
+        assert "Traceback" not in server.stdout.read()

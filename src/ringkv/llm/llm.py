@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
-from secrets import randbits
 from typing import Any, overload
 
 from rich.progress import Progress as Bar
@@ -137,8 +136,6 @@ class LLM:
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
         sampling = sampling or SamplingParams()
-        if sampling.seed is None:
-            sampling = replace(sampling, seed=randbits(63))
         request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
         return Answer(request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop))
 

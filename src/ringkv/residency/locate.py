@@ -54,8 +54,8 @@ def _checked(path: Path) -> Path:
 
 def _unknown(model: str) -> str:
     near = get_close_matches(model.lower(), catalogue(), n=1, cutoff=0.4)
-    guess = f" did you mean {near[0]}?" if near else ""
+    guess = f"did you mean {near[0]}? Else give" if near else "give"
     return (
-        f"no model {model!r};{guess} Give a catalogue name ({', '.join(catalogue())}), "
+        f"no model {model!r}; {guess} a catalogue name ({', '.join(catalogue())}), "
         "a directory in Hugging Face layout, a .gguf file, or a hub id such as organisation/name"
     )

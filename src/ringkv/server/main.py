@@ -20,6 +20,7 @@ from ringkv.worker.process import BUILDER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5  # seconds that running answers get to end after a signal
+LAST_WORDS = 5  # seconds more, to send those ends
 BACKLOG = 2048
 
 
@@ -60,7 +61,7 @@ async def _serve(
     try:
         app = make_app(engine, tokenizer, template, names)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
-        server = _Server(_settings(app), lambda: say(text))
+        server = _Server(_settings(app), lambda: say(text), engine.cancel_all)
         _on_signals(server.stop)
         await server.serve([listener])
     finally:
@@ -94,7 +95,7 @@ def _settings(app: Callable[..., object]) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         backlog=BACKLOG,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=GRACE + LAST_WORDS,
         server_header=False,
     )
 
@@ -108,17 +109,17 @@ def _on_signals(act: Callable[[], object]) -> None:
 class _Server(uvicorn.Server):
     """Signals are handled by us from before the engine starts, and are not raised again at the end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], end_answers: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._end_answers = ready, end_answers
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
 
     def stop(self) -> None:
-        """The second time, without waiting for running answers."""
-        self.force_exit = self.should_exit
+        """Running answers get `GRACE` seconds, then end with what they have; at once the second time."""
+        asyncio.get_running_loop().call_later(0 if self.should_exit else GRACE, self._end_answers)
         self.should_exit = True
 
     @contextlib.contextmanager

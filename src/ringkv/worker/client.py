@@ -123,6 +123,11 @@ class EngineClient:
         if request_id in self._streams:
             self._send(Cancel(request_id))
 
+    def cancel_all(self) -> None:
+        """End every request, each with what it has."""
+        for request_id in list(self._streams):
+            self.cancel(request_id)
+
     async def close(self, grace: float = GRACE) -> None:
         """End the process, by force after `grace` seconds. Open streams raise `EngineDied`."""
         self._die(Failure("EngineDied", "the engine was shut down; start it again to go on"))

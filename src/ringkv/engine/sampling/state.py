@@ -4,6 +4,7 @@ B slots, V vocabulary.
 """
 
 from dataclasses import dataclass
+from secrets import randbits
 
 import torch
 from torch import Tensor
@@ -45,9 +46,9 @@ class SamplingState:
         return self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
 
     def enter(self, slot: int, request: Request) -> None:
-        """Take over a request's parameters; in place."""
+        """Take over a request's parameters; in place. Without a seed it gets one of its own."""
         params, device = request.sampling, self.seed.device
-        self.seed[slot] = _wrapped(params.seed or 0)
+        self.seed[slot] = _wrapped(randbits(64) if params.seed is None else params.seed)
         self.temperature[slot] = params.temperature
         self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
         for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
