@@ -1,14 +1,18 @@
-"""The C++ product for a few rows against one in float64."""
+"""The C++ products against ones in float64, and the packed order against its inverse."""
 
 import pytest
 import torch
+from torch import Tensor
 
 from ringkv.base.compiler import find_compiler
 from ringkv.base.paths import cache_dir
 from ringkv.kernels import native
-from ringkv.kernels.linear import FEW, linear
+from ringkv.kernels.linear import gated, linear
+from ringkv.kernels.packing import can_pack, pack, pack_gated, rows_of, unpack, unpack_gated
 
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+EPS = 1e-5
+ROWS = [1, 3, 16, 17, 33, 300, 520]
+SHAPES = [(32, 64), (960, 576), (96, 1536), (64, 4800)]  # out, in: within, at and beyond the sizes taken at once
 
 
 @pytest.fixture(autouse=True)
@@ -19,23 +23,62 @@ def _native() -> None:
     native.load(compiler.path, cache_dir() / "kernels")
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("rows", [1, 2, 3, FEW, FEW + 1])
-@pytest.mark.parametrize(("out", "inner"), [(7, 64), (300, 192), (64, 576)])
-def test_rows_are_multiplied_and_the_bias_added(dtype: torch.dtype, rows: int, out: int, inner: int) -> None:
-    x, weight, bias = (torch.randn(shape).to(dtype) for shape in ((rows, inner), (out, inner), (out,)))
-    want = x.double() @ weight.double().T
-    close = {"atol": TOLERANCE[dtype] * inner**0.5, "rtol": TOLERANCE[dtype]}
-    torch.testing.assert_close(linear(x, weight).double(), want, **close)
-    torch.testing.assert_close(linear(x, weight, bias).double(), want + bias.double(), **close)
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+def normalised(x: Tensor, norm: Tensor) -> Tensor:
+    wide = x.double()
+    scaled = wide / (wide.square().mean(-1, keepdim=True) + EPS).sqrt()
+    return (scaled.bfloat16() * norm).double()
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("out", "inner"), SHAPES)
+def test_a_product_has_its_norm_bias_and_residual(rows: int, out: int, inner: int) -> None:
+    x, weight, bias, norm, residual = (
+        numbers(*shape) for shape in ((rows, inner), (out, inner), (out,), (inner,), (rows, out))
+    )
+    close = {"atol": 0.01 * inner**0.5, "rtol": 1e-2}
+    plain, all_of_it = linear(x, pack(weight), dtype=torch.float32), linear(x, pack(weight), bias, norm, EPS, residual)
+    torch.testing.assert_close(plain.double(), x.double() @ weight.double().T, atol=1e-4 * inner, rtol=1e-5)
+    want = normalised(x, norm) @ weight.double().T + bias.double() + residual.double()
+    torch.testing.assert_close(all_of_it.double(), want, **close)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("out", "inner"), SHAPES)
+def test_a_gated_product_is_silu_of_the_gate_times_up(rows: int, out: int, inner: int) -> None:
+    x, weight, bias, norm = (numbers(*shape) for shape in ((rows, inner), (out, inner), (out,), (inner,)))
+    weight = weight / inner**0.5
+    gate, up = (normalised(x, norm) @ weight.double().T + bias.double()).chunk(2, -1)
+    want = gate / (1 + (-gate).exp()) * up
+    torch.testing.assert_close(gated(x, pack_gated(weight), bias, norm, EPS).double(), want, atol=0.03, rtol=2e-2)
 
 
 def test_a_row_does_not_depend_on_the_others_bit_for_bit() -> None:
-    x, weight = torch.randn(FEW, 576), torch.randn(500, 576)
+    x, weight = numbers(700, 576), pack(numbers(512, 576))
     together = linear(x, weight)
-    for row in range(FEW):
+    for row in (0, 31, 32, 511, 699):
         assert torch.equal(linear(x[row : row + 1], weight)[0], together[row])
     x[0] = float("nan")
     again = linear(x, weight)
     assert again[0].isnan().all()
     assert torch.equal(again[1:], together[1:])
+
+
+def test_packing_moves_every_number_and_loses_none() -> None:
+    weight = numbers(96, 64)
+    assert torch.equal(unpack(pack(weight)), weight)
+    assert torch.equal(unpack_gated(pack_gated(weight)), weight)
+    rows = torch.tensor([0, 95, 17, 17])
+    assert torch.equal(rows_of(pack(weight), rows), weight[rows])
+    assert torch.equal(rows_of(weight, rows), weight[rows])
+
+
+def test_only_whole_bfloat16_matrices_are_packed() -> None:
+    assert can_pack(numbers(64, 64))
+    assert not can_pack(numbers(64, 48))
+    assert not can_pack(numbers(40, 64))
+    assert not can_pack(numbers(64))
+    assert not can_pack(numbers(64, 64).float())

@@ -12,8 +12,16 @@ LIBRARY.define(
     "decode_attend(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor entry, Tensor live)"
     " -> Tensor"
 )
+_PREFILL = "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
+LIBRARY.define("prefill_attend" + _PREFILL)
+LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same where the CPU has tile registers (AMX)
 LIBRARY.define(
-    "prefill_attend(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span)"
+    "linear(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, Tensor? residual, ScalarType dtype)"
     " -> Tensor"
 )
-LIBRARY.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+LIBRARY.define("gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float eps) -> Tensor")
+
+
+def is_native(name: str) -> bool:
+    """Whether a C++ kernel of this operator is loaded."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"ringkv::{name}", "CPU")

@@ -1,7 +1,7 @@
-"""linear: a matrix times a few rows, as a decode step needs it, or times many, as prefill does.
+"""linear and gated: matrix products with what surrounds them in a decoder, as one operator each.
 
-M rows. With few rows the time is that of reading the weights once, which a library made for large products misses by a
-factor; with many it is arithmetic, which the library does best.
+M rows. With few rows a product takes the time to read its weight; whatever else is done must not add passes over
+memory, barriers or calls. So the normalisation before, and the bias, gate or residual after, are part of it.
 """
 
 import torch
@@ -9,22 +9,78 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.norm import rms_norm
+from ringkv.kernels.packing import unpack, unpack_gated
 
-FEW = 4  # rows: one pass of the kernel over the weights serves them all
-STEP = 64  # the inner size must be a multiple of it for every instruction set and type
 
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """RMS-normalised (if `norm` [in] is given) x [M, in], times weight transposed, plus bias [out], plus residual.
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [M, in] times weight [out, in] transposed, plus bias [out]; float32 sums, the result in x's type."""
-    if x.device.type != "cpu" or len(x) > FEW or x.shape[1] % STEP:
-        return F.linear(x, weight, bias)
-    out: Tensor = torch.ops.ringkv.linear(x, weight, bias)
+    The weight is [out, in], or packed (`packing.pack`). Sums are float32; the result [M, out] is of `dtype`, x's own
+    if none is given.
+    """
+    dtype = dtype or x.dtype
+    if weight.dim() == 2:
+        return reference(x, weight, bias, norm, eps, residual, dtype)
+    out: Tensor = torch.ops.ringkv.linear(x, weight, bias, norm, eps, residual, dtype)
     return out
 
 
-def _shape(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(len(x), len(weight))
+def gated(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
+    """silu(gate) * up of normalised x [M, in]: the weight is gate and up stacked, [2 * wide, in], or `pack_gated`."""
+    if weight.dim() == 2:
+        return gated_reference(x, weight, bias, norm, eps)
+    out: Tensor = torch.ops.ringkv.gated(x, weight, bias, norm, eps)
+    return out
 
 
-LIBRARY.impl("linear", F.linear, "CompositeExplicitAutograd")
+def reference(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Tensor | None,
+    eps: float,
+    residual: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The same in plain torch."""
+    weight = weight if weight.dim() == 2 else unpack(weight)
+    product = F.linear(x if norm is None else rms_norm(x, norm, eps), weight, bias)
+    return (product if residual is None else product + residual).to(dtype)
+
+
+def gated_reference(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
+    """The same in plain torch."""
+    weight = weight if weight.dim() == 2 else unpack_gated(weight)
+    gate, up = F.linear(rms_norm(x, norm, eps), weight, bias).chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def _shape(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Tensor | None,
+    eps: float,
+    residual: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    return x.new_empty(len(x), weight.shape[0] * weight.shape[3], dtype=dtype)
+
+
+def _gated_shape(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
+    return x.new_empty(len(x), weight.shape[0] * weight.shape[3] // 2)
+
+
+LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")
 LIBRARY.impl("linear", _shape, "Meta")
+LIBRARY.impl("gated", gated_reference, "CompositeExplicitAutograd")
+LIBRARY.impl("gated", _gated_shape, "Meta")

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.packing import DEEP
 
 
 def prefill_attend(
@@ -48,6 +49,13 @@ def reference(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, win
 
 
 def _cpu(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+    fits = q.dtype == torch.bfloat16 and q.shape[-1] % DEEP == 0
+    attend = torch.ops.ringkv.prefill_attend_tiles if fits and is_native("prefill_attend_tiles") else _two_calls
+    out: Tensor = attend(q, k, v, keys, values, window, span)
+    return out
+
+
+def _two_calls(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
     """Two flash calls merged by their log-sum-exp: the history needs no mask, and the causal part is one chunk wide.
 
     In the history, the G query heads of a key-value head are rows of one matrix: keys are read once for all.

@@ -7,11 +7,11 @@ tensors, so that one static graph serves all layers, and it meets the cache only
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.kernels.linear import linear
-from ringkv.layers.norm import rms_norm
+from ringkv.kernels.linear import gated, linear
+from ringkv.kernels.norm import rms_norm
+from ringkv.kernels.packing import rows_of
 from ringkv.layers.rotary import Rotation, rotate, rotation
 from ringkv.models.config import ModelConfig
 from ringkv.models.rope import frequencies
@@ -31,7 +31,7 @@ class Decoder:
 
     def embed(self, tokens: Tensor, weights: Weights) -> Tensor:
         """int tokens [N] -> [N, hidden]."""
-        return F.embedding(tokens, weights["embed"])
+        return rows_of(weights["embed"], tokens)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Angles of int positions [N]; computed once a step, used by every layer."""
@@ -39,31 +39,22 @@ class Decoder:
 
     def layer(self, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
         """One transformer block on x [N, hidden]."""
-        eps = self.config.rms_norm_eps
-        x = x + self._attention(rms_norm(x, weights["input_norm"], eps), turn, weights, attend)
-        return x + self._mlp(rms_norm(x, weights["post_norm"], eps), weights)
+        x = self._attention(x, turn, weights, attend)
+        wide = gated(x, weights["gate_up"], weights.get("gate_up_bias"), weights["post_norm"], self.config.rms_norm_eps)
+        return linear(wide, weights["down"], weights.get("down_bias"), residual=x)
 
     def logits(self, x: Tensor, weights: Weights) -> Tensor:
         """Final norm and vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
-        x = rms_norm(x, weights["final_norm"], self.config.rms_norm_eps)
         head = weights["embed" if self.config.tied_embeddings else "head"]
-        return linear(x, head).float()
+        return linear(x, head, None, weights["final_norm"], self.config.rms_norm_eps, dtype=torch.float32)
 
     def _attention(self, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
         config = self.config
-        heads, width = config.num_kv_heads, config.head_dim
-        q, k, v = _linear(x, weights, "qkv").view(len(x), -1, width).split((config.num_heads, heads, heads), dim=1)
+        heads, width, eps = config.num_kv_heads, config.head_dim, config.rms_norm_eps
+        qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), weights["input_norm"], eps)
+        q, k, v = qkv.view(len(x), -1, width).split((config.num_heads, heads, heads), dim=1)
         if config.qk_norm:
-            q = rms_norm(q, weights["q_norm"], config.rms_norm_eps)
-            k = rms_norm(k, weights["k_norm"], config.rms_norm_eps)
+            q, k = rms_norm(q, weights["q_norm"], eps), rms_norm(k, weights["k_norm"], eps)
         q, k = rotate(q, turn), rotate(k, turn)
         out = attend(q.reshape(len(x), heads, -1, width), k, v)
-        return _linear(out.reshape(len(x), -1), weights, "output")
-
-    def _mlp(self, x: Tensor, weights: Weights) -> Tensor:
-        gate, up = _linear(x, weights, "gate_up").chunk(2, dim=-1)
-        return _linear(F.silu(gate) * up, weights, "down")
-
-
-def _linear(x: Tensor, weights: Weights, name: str) -> Tensor:
-    return linear(x, weights[name], weights.get(f"{name}_bias"))
+        return linear(out.reshape(len(x), -1), weights["output"], weights.get("output_bias"), residual=x)

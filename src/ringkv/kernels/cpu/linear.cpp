@@ -1,66 +1,294 @@
-// linear on the CPU for a few rows: x [M, in] times weight [out, in] transposed, plus bias. See linear.py.
+// linear and gated on the CPU: x [M, in] times a packed weight, with what surrounds it in a decoder. See linear.py.
 //
-// Weights are read once, as they lie, by one parallel region; a row's result does not depend on the other rows.
+// One parallel region a call. A thread owns a run of outputs, so that each weight is read by one thread and once for
+// kTallest rows; it walks them a pair of strips at a time, and finishes each pair (bias, gate, residual, rounding)
+// while its sums are near. A row's result depends on nothing but the row.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <cmath>
 #include <optional>
+#include <vector>
 
-#include "block.h"
+#include "lanes.h"
+#include "tiles.h"
 
 namespace ringkv {
 namespace {
 
-constexpr int64_t kRows = 64;  // of the weight, in a task: they stay in the nearest cache for the next rows of x
+constexpr int64_t kPiece = 2 * kTall;            // rows that the tiles take at once
+constexpr int64_t kPieceSums = kPiece * kPair;
+constexpr int64_t kTallest = 256;                // rows that one reading of the weights serves; twice, if few inner numbers
+constexpr int64_t kFar = 1536;                   // inner numbers of so many rows that stay in the second cache
+constexpr int64_t kNear = 256;                   // inner numbers of a piece that stay in the first
+constexpr int64_t kWhole = 640;                  // so few are taken at once
+constexpr int64_t kPairs = 4;                    // pairs of strips that are taken together
 
-template <typename T>
-void multiply(const T* x, int64_t rows, const T* weight, const T* bias, int64_t out, int64_t in, T* y) {
-  at::parallel_for(0, (out + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
-    float sums[kGroup * kBlock];
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t from = task * kRows, count = std::min(kRows, out - from);
-      const T* here = weight + from * in;
-      const T* later = here + count * in;  // the next task's rows, asked for while the first rows of x are at work
-      for (int64_t m = 0; m < rows; m += kGroup) {
-        const int64_t group = std::min(kGroup, rows - m);
-        const auto run = [&](auto g) {
-          score_rows<T, decltype(g)::value>(x + m * in, here, m == 0 ? later : here, count, in, 1.f, sums);
-        };
-        for_group(group, run);
-        for (int64_t g = 0; g < group; ++g)
-          for (int64_t j = 0; j < count; ++j)
-            y[(m + g) * out + from + j] =
-                static_cast<T>(sums[g * kBlock + j] + (bias ? float(bias[from + j]) : 0.f));
-      }
-    }
-  });
+struct Product {
+  const Half16* x;
+  int64_t rows, inner, stride;
+  const Half16* weight;
+  int64_t strips;
+  const Half16* bias;
+  const Half16* norm;
+  float eps;
+};
+
+// to[0..n) = x / rms(x) * norm, rounded as rms_norm.py does
+void normalise(const Half16* x, const Half16* norm, float eps, int64_t n, Half16* to) {
+  Vec squares(0.f), low, high;
+  for (int64_t i = 0; i < n; i += kStep) squares = Row<Half16>::dot(squares, x + i, x + i);
+  const Vec scale(1.f / std::sqrt(sum_of(squares) / float(n) + eps));
+  using Words = at::vec::Vectorized<Half16>;
+  for (int64_t i = 0; i < n; i += kStep) {
+    std::tie(low, high) = at::vec::convert_to_float<Half16>(Words::loadu(x + i));
+    const Words scaled = at::vec::convert_from_float<Half16>(low * scale, high * scale);
+    (scaled * Words::loadu(norm + i)).store(to + i);
+  }
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(1) == weight.size(1), "linear: shapes do not match");
-  TORCH_CHECK(x.size(1) % kStep == 0, "linear: the inner size must be a multiple of ", kStep);
-  TORCH_CHECK(weight.is_contiguous() && x.scalar_type() == weight.scalar_type(), "linear: unlike or strided weights");
-  const auto cx = x.contiguous();
-  const int64_t rows = x.size(0), out = weight.size(0), in = weight.size(1);
-  auto y = at::empty({rows, out}, x.options());
-  const auto run = [&](auto zero) {
-    using T = decltype(zero);
-    const T* added = bias ? bias->data_ptr<T>() : nullptr;
-    multiply<T>(cx.data_ptr<T>(), rows, weight.data_ptr<T>(), added, out, in, y.data_ptr<T>());
+// Rows as the product takes them: as they are, or as a copy, normalised and with each tile's numbers side by side.
+// Copies are worth it where rows lie so far apart that their addresses collide in caches and page tables.
+struct Rows {
+  Rows(const Product& p, int64_t tall) : p(p), copied(p.norm || p.inner > kFar || p.stride % 1024 == 0) {
+    if (!copied) return;
+    static thread_local std::vector<Half16> kept;  // grows to the largest product seen, then never again
+    const int64_t need = (tall + kTall) * p.inner + kDeep;
+    if (int64_t(kept.size()) < need) kept.resize(need);
+    own = reinterpret_cast<Half16*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+  }
+  void prepare(int64_t from, int64_t to, int64_t base) const {
+    static thread_local std::vector<Half16> line;
+    line.resize(std::max<int64_t>(line.size(), p.inner));
+    for (int64_t m = from; m < to; ++m) {
+      const Half16* row = p.x + m * p.stride;
+      if (p.norm) {
+        normalise(row, p.norm, p.eps, p.inner, line.data());
+        row = line.data();
+      }
+      Half16* into = own + (m - base) / kTall * kTall * p.inner + (m - base) % kTall * kDeep;
+      for (int64_t k = 0; k < p.inner; k += kDeep) std::memcpy(into + k * kTall, row + k, kDeep * sizeof(Half16));
+    }
+  }
+  Left at(int64_t m, int64_t base, int64_t k) const {
+    if (copied) return {own + (m - base) * p.inner + k * kBlockSize, kDeep, kTall * p.inner, kBlockSize};
+    return {p.x + m * p.stride + k * kDeep, p.stride, kTall * p.stride, kDeep};
+  }
+
+  const Product& p;
+  const bool copied;
+  Half16* own = nullptr;
+};
+
+struct Sums {
+  int64_t row, rows, pair;
+  const float* at;
+};
+
+// One thread's part of a product. It takes a few pairs of strips at a time, which stay in the second cache for all rows;
+// 32 rows stay in the first for all of these pairs. Sums are finished while the tiles are at work on the next rows.
+template <typename Finish>
+class Part {
+ public:
+  Part(const Product& p, const Rows& x, const Finish& finish, int64_t tall, int64_t begin, int64_t end)
+      : p_(p), x_(x), finish_(finish), begin_(begin), end_(end), tiles_(std::min(kPiece, tall)) {
+    deep_ = blocks_ > kFar / kDeep && tall > kPiece;
+    size_ = deep_ ? (tall + kPiece) / kPiece : 2;
+    static thread_local std::vector<float> kept;  // grows to the largest product seen, then never again
+    const int64_t need = size_ * kPieceSums * (deep_ ? end - begin : kPairs) + 16;
+    if (int64_t(kept.size()) < need) kept.resize(need);
+    scratch_ = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+  }
+
+  // All of this thread's outputs for rows [first, first + count)
+  void run(int64_t first, int64_t count) {
+    const int64_t far = deep_ ? kFar / kDeep : blocks_;
+    for (int64_t k = 0; k < blocks_; k += far)
+      for (int64_t pair = begin_; pair < end_; pair += kPairs)
+        multiply(first, count, pair, std::min(pair + kPairs, end_), k, std::min(k + far, blocks_));
+    flush();
+  }
+
+ private:
+  // Pairs [pair, stop), over inner blocks [from, to)
+  void multiply(int64_t first, int64_t count, int64_t pair, int64_t stop, int64_t from, int64_t to) {
+    const int64_t near = to - from <= kWhole / kDeep || count <= kPiece ? to - from : kNear / kDeep;
+    for (int64_t m = 0; m < count; m += kPiece) {
+      const int64_t rows = std::min(kPiece, count - m);
+      tiles_.shape(rows);
+      for (int64_t k = from; k < to; k += near)
+        for (int64_t i = pair; i < stop; ++i) {
+          const Half16 *left = weight(i) + k * kBlockSize, *right = 2 * i + 1 < p_.strips ? left + strip_ : left;
+          tiles_.multiply(x_.at(first + m, first, k), left, right, std::min(near, to - k), sums(i, m, turn_),
+                          k > 0);
+          if (k == from) flush();
+        }
+      if (to == blocks_) waiting_ = {first, m, rows, pair, stop, turn_};
+      turn_ = 1 - turn_;
+    }
+  }
+
+  const Half16* weight(int64_t pair) const { return p_.weight + 2 * pair * strip_; }
+  float* sums(int64_t pair, int64_t m, int64_t turn) const {
+    const int64_t place = deep_ ? (pair - begin_) * size_ + m / kPiece : (pair - begin_) % kPairs * 2 + turn;
+    return scratch_ + place * kPieceSums;
+  }
+
+  void flush() {
+    for (int64_t i = waiting_.pair; i < waiting_.stop; ++i)
+      finish_({waiting_.first + waiting_.m, waiting_.rows, i, sums(i, waiting_.m, waiting_.turn)});
+    waiting_.stop = waiting_.pair;
+  }
+
+  const Product& p_;
+  const Rows& x_;
+  const Finish& finish_;
+  const int64_t begin_, end_, blocks_ = p_.inner / kDeep, strip_ = kWide * p_.inner;
+  Tiles tiles_;
+  bool deep_;  // the sums of all pairs are kept while the rows' inner numbers are taken a part at a time
+  int64_t size_;
+  float* scratch_;
+  struct {
+    int64_t first, m, rows, pair, stop, turn;
+  } waiting_{};  // to be finished
+  int64_t turn_ = 0;  // of the two places that pieces alternate between
+};
+
+template <typename Finish>
+void product(const Product& p, const Finish& finish) {
+  const int64_t pairs = (p.strips + 1) / 2, tall = std::min(p.rows, p.inner <= kWhole ? 2 * kTallest : kTallest);
+  const Rows x(p, tall);
+#pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
+  {
+#ifdef _OPENMP
+    const int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
+#else
+    const int64_t threads = 1, me = 0;
+#endif
+    Part<Finish> part(p, x, finish, tall, pairs * me / threads, pairs * (me + 1) / threads);
+    for (int64_t first = 0; first < p.rows; first += tall) {
+      const int64_t count = std::min(tall, p.rows - first);
+      if (x.copied) {
+        if (first > 0) {
+#pragma omp barrier
+        }
+        x.prepare(first + count * me / threads, first + count * (me + 1) / threads, first);
+#pragma omp barrier
+      }
+      part.run(first, count);
+    }
+  }
+}
+
+struct Two {
+  Vec low, high;
+};
+
+Two read(const float* at) { return {Vec::loadu(at), Vec::loadu(at + kLanes)}; }
+Two read(const Half16* at, int64_t n) {
+  Two both;
+  using Words = at::vec::Vectorized<Half16>;
+  std::tie(both.low, both.high) = at::vec::convert_to_float<Half16>(n < kStep ? Words::loadu(at, n) : Words::loadu(at));
+  return both;
+}
+Two operator+(Two a, Two b) { return {a.low + b.low, a.high + b.high}; }
+
+void write(Half16* at, Two numbers, int64_t n) {
+  const auto words = at::vec::convert_from_float<Half16>(numbers.low, numbers.high);
+  n < kStep ? words.store(at, n) : words.store(at);
+}
+void write(float* at, Two numbers, int64_t n) {
+  numbers.low.store(at);
+  if (n > kLanes) numbers.high.store(at + kLanes);
+}
+
+// y = sums (+ bias) (+ residual)
+template <typename T>
+struct FinishLinear {
+  const Product& p;
+  const Half16* residual;
+  T* y;
+  int64_t out = p.strips * kWide;
+
+  void operator()(const Sums& sums) const {
+    const auto [first, rows, pair, at] = sums;
+    for (int64_t i = 0; i < kPair; i += kStep) {
+      const int64_t from = pair * kPair + i, n = std::min<int64_t>(kStep, out - from);
+      if (n <= 0) return;
+      const Two bias = p.bias ? read(p.bias + from, n) : Two{Vec(0.f), Vec(0.f)};
+      for (int64_t m = 0; m < rows; ++m) {
+        Two sum = read(at + m * kPair + i) + bias;
+        const int64_t to = (first + m) * out + from;
+        if (residual) sum = sum + read(residual + to, n);
+        write(y + to, sum, n);
+      }
+    }
+  }
+};
+
+// y = silu(gate) * up; a pair of strips holds 16 gates and their 16 ups
+struct FinishGated {
+  const Product& p;
+  Half16* y;
+  int64_t out = p.strips / 2 * kWide;
+
+  void operator()(const Sums& sums) const {
+    const auto [first, rows, pair, at] = sums;
+    for (int64_t i = 0; i < kWide; i += kLanes)
+      for (int64_t m = 0; m < rows; ++m) {
+        Vec gate = Vec::loadu(at + m * kPair + i), up = Vec::loadu(at + m * kPair + kWide + i);
+        if (p.bias) {
+          gate = gate + read(p.bias + pair * kWide + i, kLanes).low;
+          up = up + read(p.bias + out + pair * kWide + i, kLanes).low;
+        }
+        const Vec shaped = up * gate / (Vec(1.f) + gate.neg().exp_u20());
+        write(y + (first + m) * out + pair * kWide + i, {shaped, shaped}, kLanes);
+      }
+  }
+};
+
+using Maybe = std::optional<at::Tensor>;
+
+const Half16* data_of(const Maybe& t) { return t ? t->const_data_ptr<Half16>() : nullptr; }
+
+Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps) {
+  TORCH_CHECK(x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
+  TORCH_CHECK(weight.dim() == 5 && weight.is_contiguous() && x.dim() == 2 && x.stride(1) == 1 &&
+                  x.size(1) == weight.size(1) * kDeep,
+              "linear: shapes do not match, or the weight is not packed");
+  return {x.const_data_ptr<Half16>(), x.size(0), x.size(1), x.stride(0), weight.const_data_ptr<Half16>(), weight.size(0),
+          data_of(bias), data_of(norm), float(eps)};
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps,
+                  const Maybe& residual, at::ScalarType dtype) {
+  const Product p = product_of(x, weight, bias, norm, eps);
+  TORCH_CHECK(!residual || residual->is_contiguous(), "linear: the residual must be contiguous");
+  auto y = at::empty({p.rows, p.strips * kWide}, x.options().dtype(dtype));
+  const auto run = [&](auto* to) {
+    product(p, FinishLinear<std::remove_pointer_t<decltype(to)>>{p, data_of(residual), to});
   };
-  if (x.scalar_type() == at::kBFloat16)
-    run(at::BFloat16{});
-  else if (x.scalar_type() == at::kHalf)
-    run(at::Half{});
+  if (dtype == at::kFloat)
+    run(y.data_ptr<float>());
   else
-    run(float{});
+    run(y.data_ptr<Half16>());
+  return y;
+}
+
+at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const at::Tensor& norm, double eps) {
+  const Product p = product_of(x, weight, bias, norm, eps);
+  auto y = at::empty({p.rows, p.strips / 2 * kWide}, x.options());
+  product(p, FinishGated{p, y.data_ptr<Half16>()});
   return y;
 }
 
 }  // namespace
 }  // namespace ringkv
 
-TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("linear", &ringkv::linear); }
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
+  m.impl("linear", &ringkv::linear);
+  m.impl("gated", &ringkv::gated);
+}

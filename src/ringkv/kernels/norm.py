@@ -1,4 +1,4 @@
-"""RMS normalisation (Zhang and Sennrich, arXiv 1910.07467)."""
+"""RMS normalisation (Zhang and Sennrich, arXiv 1910.07467), as the operators around it take it."""
 
 import torch
 from torch import Tensor

@@ -1,0 +1,391 @@
+// prefill_attend on the CPU's tile unit: stage a chunk, attend causally to all that is staged. See prefill_attend.py.
+//
+// FlashAttention (arXiv 2205.14135) turned on its side: keys are a tile's rows as they lie, queries its columns, so that
+// a lane is a query and the softmax needs no sums across lanes. A task is some hundred query rows of one key-value head;
+// it reads the keys and values once for all of them, kKeys at a time.
+
+#include "tiles.h"
+
+#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "transpose.h"
+
+namespace ringkv {
+namespace {
+
+constexpr int64_t kKeys = 128;           // a block of keys
+constexpr int64_t kTaskNumbers = 49152;  // of queries in a task: its sums stay in the second cache
+constexpr int64_t kParts = 2;            // of a block, in which the units take turns
+constexpr int64_t kStrip = 2 * kWide;      // queries that are taken together
+constexpr int64_t kSquare = kTall * kWide;
+constexpr float kHidden = -1e30f;        // the score of a key that a query does not see
+
+struct Chunk {
+  const Half16 *q, *k, *v;
+  Half16 *keys, *values, *window, *out;
+  int64_t tokens, heads, groups, width;       // of q
+  int64_t k_token, k_head, v_token, v_head;   // strides
+  int64_t head, capacity;                     // a head's staged numbers, and tokens there is room for
+  int64_t window_size, start, length;
+};
+
+void stage_head(const Chunk& c, int64_t h) {
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    const int64_t to = h * c.head + (c.start + t) * c.width;
+    std::memcpy(c.keys + to, c.k + t * c.k_token + h * c.k_head, c.width * sizeof(Half16));
+    std::memcpy(c.values + to, c.v + t * c.v_token + h * c.v_head, c.width * sizeof(Half16));
+  }
+  const int64_t first = c.length - c.window_size;
+  const int64_t from = std::max(c.start, first), to = std::min(c.start + c.tokens, c.length);
+  for (int64_t t = from; t < to; ++t)
+    for (int64_t g = 0; g < c.groups; ++g) {
+      const int64_t row = (h * c.groups + g) * c.window_size + t - first;
+      std::memcpy(c.window + row * c.width, c.q + (((t - c.start) * c.heads + h) * c.groups + g) * c.width,
+                  c.width * sizeof(Half16));
+    }
+}
+
+// 2^x for x <= 0, with a relative error under 8e-5: far below the rounding to bfloat16 that follows
+__m512 exp2_of(__m512 x) {
+  const __m512 magic = _mm512_set1_ps(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
+  x = _mm512_max_ps(x, _mm512_set1_ps(-100.f));
+  const __m512 whole = _mm512_add_ps(x, magic), part = _mm512_sub_ps(x, _mm512_sub_ps(whole, magic));
+  __m512 y = _mm512_fmadd_ps(part, _mm512_set1_ps(0.05508868f), _mm512_set1_ps(0.24260405f));
+  y = _mm512_fmadd_ps(part, y, _mm512_set1_ps(0.69327624f));
+  y = _mm512_fmadd_ps(part, y, _mm512_set1_ps(0.99992894f));
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(y), _mm512_slli_epi32(_mm512_castps_si512(whole), 23)));
+}
+
+// Two vectors of floats as bfloat16, interleaved: the first in the low halves.
+__m512i interleaved(__m512 first, __m512 second) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(first), half), 16);
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_add_epi32(_mm512_castps_si512(second), half));
+}
+
+// One task: query rows [first, first + rows) of one key-value head. Its rows are taken in strips of 32, two lanes of 16
+// each.
+class Task {
+ public:
+  Task(const Chunk& c, int64_t h, int64_t first, int64_t rows)
+      : c_(c), h_(h), first_(first), rows_(rows), strips_((rows + kStrip - 1) / kStrip) {
+    const int64_t numbers = strips_ * kStrip * c.width, lanes = strips_ * kStrip;
+    const int64_t sizes[] = {numbers / 2, kKeys * c.width / 2, numbers, 2 * kKeys * kStrip, kKeys * kStrip,
+                             lanes,       lanes,               lanes,   kTall * c.width};
+    float* at = workspace(std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
+    float* parts[9];
+    for (int i = 0; i < 9; ++i) parts[i] = std::exchange(at, at + sizes[i]);
+    queries_ = reinterpret_cast<Half16*>(parts[0]);
+    values_ = reinterpret_cast<Half16*>(parts[1]);
+    sums_ = parts[2];
+    scores_ = parts[3];
+    shares_ = reinterpret_cast<Half16*>(parts[4]);
+    tops_ = parts[5];
+    totals_ = parts[6];
+    limits_ = reinterpret_cast<int32_t*>(parts[7]);
+    edge_ = reinterpret_cast<Half16*>(parts[8]);
+  }
+
+  void run() {
+    for (int64_t s = 0; s < strips_; ++s) enter(s);
+    const int64_t end = highest(strips_ - 1) + 1;
+    for (int64_t k = 0; k < end; k += kKeys) {
+      turn_values(k, std::min(k + kKeys, end));
+      int64_t s = 0;
+      for (; s < strips_ && lowest(s) + 1 < k + kKeys; ++s)
+        if (highest(s) >= k) attend(s, k, std::min(highest(s) + 1 - k, kKeys));
+      attend_all(s, k);
+    }
+    for (int64_t s = 0; s < strips_; ++s) leave(s);
+  }
+
+ private:
+  static float* workspace(int64_t size) {
+    static thread_local std::vector<float> kept;  // grows to the largest task seen, then never again
+    if (int64_t(kept.size()) < size + 16) kept.resize(size + 16);
+    return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+  }
+
+  int64_t row(int64_t lane) const { return std::min(first_ + lane, first_ + rows_ - 1); }
+  int64_t lowest(int64_t s) const { return limits_[s * kStrip]; }
+  int64_t highest(int64_t s) const { return limits_[s * kStrip + kStrip - 1]; }
+  int64_t offset(int64_t row) const {
+    return ((row / c_.groups * c_.heads + h_) * c_.groups + row % c_.groups) * c_.width;
+  }
+
+  // A strip's queries as right operands, [half][width / 32][16 pairs][16 queries][2]
+  void enter(int64_t s) {
+    for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; lane += kWide)
+      for (int64_t d = 0; d < c_.width; d += kDeep) {
+        __m512i lines[16];
+        for (int64_t i = 0; i < kWide; ++i) lines[i] = _mm512_loadu_si512(c_.q + offset(row(lane + i)) + d);
+        transpose(lines);
+        Half16* to = queries_ + lane * c_.width + d * kWide;
+        for (int64_t i = 0; i < kWide; ++i) _mm512_store_si512(to + i * kDeep, lines[i]);
+      }
+    for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; ++lane)
+      limits_[lane] = int32_t(c_.start + row(lane) / c_.groups);
+    std::fill_n(tops_ + s * kStrip, kStrip, kHidden);
+    std::fill_n(totals_ + s * kStrip, kStrip, 0.f);
+    std::fill_n(sums_ + s * kStrip * c_.width, kStrip * c_.width, 0.f);
+  }
+
+  // The values of keys [from, to) as left operands, [keys / 32][width / 16][16][32 keys]; 0 beyond `to`
+  void turn_values(int64_t from, int64_t to) {
+    const Half16* value = c_.values + h_ * c_.head;
+    for (int64_t k = from; k < to; k += kDeep)
+      for (int64_t d = 0; d < c_.width; d += kTall) {
+        __m512i lines[16];
+        for (int64_t i = 0; i < 16; ++i) {
+          const auto read = [&](int64_t j) {
+            return j < to ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(value + j * c_.width + d))
+                          : _mm256_setzero_si256();
+          };
+          const __m512i even = _mm512_cvtepu16_epi32(read(k + 2 * i)), odd = _mm512_cvtepu16_epi32(read(k + 2 * i + 1));
+          lines[i] = _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+        }
+        transpose(lines);
+        Half16* tile = values_ + (k - from) * c_.width + d * kDeep;
+        for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(tile + i * kDeep, lines[i]);
+      }
+  }
+
+  // Strips from `first` on see all keys of the block: three of them are in work at a time, so that the tile unit scores
+  // one and sums another while the vector unit is at the softmax of the third.
+  void attend_all(int64_t first, int64_t from) {
+    if (first == strips_) return;
+    const int64_t tiles = kKeys / kTall / kParts, units = c_.width / kTall / 2;
+    score(first, from, 0, tiles * kParts);
+    for (int64_t s = first; s <= strips_; ++s) {
+      if (s < strips_) raise(s, kKeys);
+      for (int64_t part = 0; part < kParts; ++part) {
+        if (s + 1 < strips_) score(s + 1, from, part * tiles, (part + 1) * tiles);
+        if (s < strips_) soften(s, part * kKeys / kParts, (part + 1) * kKeys / kParts);
+        if (s > first) gather(s - 1, kKeys / kDeep, 2 * (part * units / kParts), 2 * ((part + 1) * units / kParts));
+      }
+      if (s < strips_) shrink(s);
+    }
+  }
+
+  // One strip, of which some queries do not see all `count` keys
+  void attend(int64_t s, int64_t from, int64_t count) {
+    const int64_t pairs = (count + kDeep - 1) / kDeep;  // of key tiles
+    score(s, from, 0, 2 * pairs);
+    hide(s, from, pairs * kDeep);
+    raise(s, pairs * kDeep);
+    shrink(s);
+    soften(s, 0, pairs * kDeep);
+    gather(s, pairs, 0, c_.width / kTall);
+  }
+
+  // Two strips' scores [key tile][half][16 keys][16 queries], and their shares [half][pairs][16][16][2], are kept
+  float* scores(int64_t s) const { return scores_ + s % 2 * kKeys * kStrip; }
+  Half16* shares(int64_t s) const { return shares_ + s % 2 * kKeys * kStrip; }
+
+  // 16 keys where a tile can read them: a copy where the staging ends among them
+  const Half16* sixteen(int64_t key) {
+    const Half16* at = c_.keys + h_ * c_.head + key * c_.width;
+    if (key + kTall <= c_.capacity) return at;
+    Half16* copy = edge_ + key / kTall % 2 * kTall * c_.width;
+    const int64_t rows = std::max<int64_t>(c_.capacity - key, 0);
+    std::memset(copy, 0, kTall * c_.width * sizeof(Half16));
+    std::memcpy(copy, at, rows * c_.width * sizeof(Half16));
+    return copy;
+  }
+
+  // Key tiles [tile, stop) of the block times a strip's queries, two by two
+  void score(int64_t s, int64_t from, int64_t tile, int64_t stop) {
+    const int64_t stride = c_.width * sizeof(Half16);
+    for (; tile < stop; tile += 2) {
+      const Half16 *upper = sixteen(from + tile * kTall), *lower = sixteen(from + (tile + 1) * kTall);
+      const Half16 *left = queries_ + s * kStrip * c_.width, *right = left + kWide * c_.width;
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (int64_t d = 0; d < c_.width; d += kDeep) {
+        _tile_loadd(6, left + d * kWide, 64);
+        _tile_loadd(4, upper + d, stride);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, right + d * kWide, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, lower + d, stride);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      float* to = scores(s) + tile * 2 * kSquare;
+      _tile_stored(0, to, 64);
+      _tile_stored(1, to + kSquare, 64);
+      _tile_stored(2, to + 2 * kSquare, 64);
+      _tile_stored(3, to + 3 * kSquare, 64);
+    }
+  }
+
+  // The place of key j's scores, for one half
+  static int64_t place(int64_t j, int64_t half) { return (j / kTall * 2 + half) * kSquare + j % kTall * kWide; }
+
+  void hide(int64_t s, int64_t from, int64_t count) {
+    for (int64_t half = 0; half < 2; ++half) {
+      const __m512i limits = _mm512_load_si512(limits_ + s * kStrip + half * kWide);
+      for (int64_t j = 0; j < count; ++j) {
+        const __mmask16 seen = _mm512_cmpge_epi32_mask(limits, _mm512_set1_epi32(int(from + j)));
+        float* score = scores(s) + place(j, half);
+        _mm512_store_ps(score, _mm512_mask_mov_ps(_mm512_set1_ps(kHidden), seen, _mm512_load_ps(score)));
+      }
+    }
+  }
+
+  // Each query's highest score so far, this block's `count` keys included; remembers by how much it rose
+  void raise(int64_t s, int64_t count) {
+    for (int64_t half = 0; half < 2; ++half) {
+      __m512 tops[4];
+      std::fill_n(tops, 4, _mm512_set1_ps(kHidden));
+      for (int64_t j = 0; j < count; j += 4) {
+        const float* score = scores(s) + place(j, half);
+        for (int i = 0; i < 4; ++i) tops[i] = _mm512_max_ps(tops[i], _mm512_load_ps(score + i * kWide));
+      }
+      const __m512 highest = _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]), _mm512_max_ps(tops[2], tops[3]));
+      float *top = tops_ + s * kStrip + half * kWide, *total = totals_ + s * kStrip + half * kWide;
+      const __m512 before = _mm512_load_ps(top), now = _mm512_max_ps(before, _mm512_mul_ps(highest, scale_));
+      rose_[half] = _mm512_cmp_ps_mask(now, before, _CMP_GT_OQ);
+      ratio_[half] = exp2_of(_mm512_sub_ps(before, now));
+      if (!rose_[half]) continue;
+      _mm512_store_ps(top, now);
+      _mm512_store_ps(total, _mm512_mul_ps(_mm512_load_ps(total), ratio_[half]));
+    }
+  }
+
+  // Earlier blocks' sums, where the highest score rose
+  void shrink(int64_t s) {
+    for (int64_t half = 0; half < 2; ++half) {
+      float* sums = sums_ + (s * 2 + half) * kWide * c_.width;
+      for (int64_t d = 0; rose_[half] && d < c_.width; ++d)
+        _mm512_store_ps(sums + d * kWide, _mm512_mul_ps(_mm512_load_ps(sums + d * kWide), ratio_[half]));
+    }
+  }
+
+  // Scores of keys [from, to) become shares of the softmax: right operands [pairs][16 pairs of keys][16 queries][2]
+  void soften(int64_t s, int64_t from, int64_t to) {
+    for (int64_t half = 0; half < 2; ++half) {
+      Half16* share = shares(s) + half * kKeys * kWide;
+      const __m512 scale = scale_, top = _mm512_load_ps(tops_ + s * kStrip + half * kWide);
+      float* kept = totals_ + s * kStrip + half * kWide;
+      __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps();
+      for (int64_t j = from; j < to; j += 2) {
+        const float* score = scores(s) + place(j, half);
+        const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(score), scale, top));
+        const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(score + kWide), scale, top));
+        total = _mm512_add_ps(total, a);
+        other = _mm512_add_ps(other, b);
+        _mm512_store_si512(share + j * kWide, interleaved(a, b));
+      }
+      _mm512_store_ps(kept, _mm512_add_ps(total, other));
+    }
+  }
+
+  // sums [half][width][16 queries] += values * shares, for tiles [tile, stop) of the width, two by two
+  void gather(int64_t s, int64_t pairs, int64_t tile, int64_t stop) {
+    const int64_t across = c_.width * kDeep;
+    for (; tile < stop; tile += 2) {
+      float *left = sums_ + s * kStrip * c_.width + tile * kSquare, *right = left + kWide * c_.width;
+      _tile_loadd(0, left, 64);
+      _tile_loadd(1, right, 64);
+      _tile_loadd(2, left + kSquare, 64);
+      _tile_loadd(3, right + kSquare, 64);
+      const Half16 *value = values_ + tile * kBlockSize, *share = shares(s);
+      for (int64_t k = 0; k < pairs; ++k, value += across, share += kBlockSize) {
+        _tile_loadd(6, share, 64);
+        _tile_loadd(4, value, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, share + kKeys * kWide, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, value + kBlockSize, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      _tile_stored(0, left, 64);
+      _tile_stored(1, right, 64);
+      _tile_stored(2, left + kSquare, 64);
+      _tile_stored(3, right + kSquare, 64);
+    }
+  }
+
+  void leave(int64_t s) {
+    for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; lane += kWide) {
+      const __m512 scale = _mm512_div_ps(_mm512_set1_ps(1.f), _mm512_load_ps(totals_ + lane));
+      for (int64_t d = 0; d < c_.width; d += kTall) {
+        const float* sums = sums_ + lane * c_.width + d * kWide;
+        __m512i lines[16];
+        for (int64_t i = 0; i < 16; ++i)
+          lines[i] = _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(sums + i * kWide), scale));
+        transpose(lines);
+        for (int64_t i = 0; i < 16 && lane + i < rows_; ++i)
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(c_.out + offset(row(lane + i)) + d),
+                              (__m256i)_mm512_cvtneps_pbh(_mm512_castsi512_ps(lines[i])));
+      }
+    }
+  }
+
+  const Chunk& c_;
+  const int64_t h_, first_, rows_, strips_;
+  Half16 *queries_, *values_, *shares_, *edge_;
+  float *sums_, *scores_, *tops_, *totals_;
+  int32_t* limits_;
+  const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(c_.width)));
+  __m512 ratio_[2];
+  __mmask16 rose_[2] = {};
+};
+
+void attend_all(const Chunk& c) {
+  const int64_t rows = c.tokens * c.groups, tall = std::max<int64_t>(kTaskNumbers / c.width / kStrip, 1) * kStrip;
+  const int64_t parts = (rows + tall - 1) / tall, size = ((rows + parts - 1) / parts + kStrip - 1) / kStrip * kStrip;
+  std::atomic<int64_t> next{0};
+#pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
+  {
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t h = 0; h < c.heads; ++h) stage_head(c, h);
+    const Tiles tiles(2 * kTall);
+    // Later rows see more keys: they go first, so that no thread is left alone with a long task.
+    for (int64_t task; (task = next++) < parts * c.heads;) {
+      const int64_t part = parts - 1 - task / c.heads, first = part * size;
+      if (first < rows) Task(c, task % c.heads, first, std::min(size, rows - first)).run();
+    }
+  }
+}
+
+at::Tensor prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor keys,
+                          at::Tensor values, at::Tensor window, const at::Tensor& span) {
+  const auto* numbers = span.const_data_ptr<int64_t>();
+  const int64_t start = numbers[0], length = numbers[1];
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(3) % kDeep == 0, "prefill_attend: unfit numbers");
+  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && window.is_contiguous(), "prefill_attend: unfit strides");
+  TORCH_CHECK(keys.strides() == values.strides() && keys.stride(1) == keys.size(2) && keys.stride(2) == 1,
+              "prefill_attend: staged tokens must follow each other");
+  TORCH_CHECK(start + q.size(0) <= keys.size(1), "prefill_attend: the chunk ends beyond the staging");
+  const auto rows = q.contiguous();
+  auto out = at::empty_like(rows);
+  attend_all({rows.const_data_ptr<Half16>(), k.const_data_ptr<Half16>(), v.const_data_ptr<Half16>(),
+              keys.data_ptr<Half16>(), values.data_ptr<Half16>(), window.data_ptr<Half16>(), out.data_ptr<Half16>(),
+              q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+              keys.stride(0), keys.size(1), window.size(2), start, length});
+  return out;
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("prefill_attend_tiles", &ringkv::prefill_attend); }
+
+#endif
