@@ -2,13 +2,14 @@
 # make test    set up, check, test
 # make check   lint, format, types, import contracts
 # make bench   measure (10 minutes on a quiet machine), keep results, put them into the README
+# make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench dev clean
+.PHONY: help demo test check bench device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -35,6 +36,10 @@ bench: dev
 	@$(BIN)/python -m bench.graphs
 	@$(BIN)/python -m bench.waiting
 	@$(BIN)/python -m bench.readme
+
+device:
+	@PYTHONPATH=src $(PYTHON) -m pytest -q tests/device; tests=$$?; \
+	PYTHONPATH=src $(PYTHON) -m bench.device $(DEVICE) && exit $$tests
 
 dev:
 	@$(PYTHON) scripts/install.py dev

@@ -2,10 +2,12 @@
 
 import json
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +25,29 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def keep(name: str, workload: Mapping[str, Any], figures: Sequence[Mapping[str, Any]], shown: str) -> None:
-    """Print the table and write results/NAME.json and results/NAME.md."""
+def keep(
+    name: str,
+    workload: Mapping[str, Any],
+    figures: Sequence[Mapping[str, Any]],
+    shown: str,
+    folder: Path = RESULTS,
+    on: str | None = None,
+) -> None:
+    """Print the table and write NAME.json and NAME.md under results/. `on`: a machine, if not this processor."""
     ours = {"ringkv": VERSION, "python": platform.python_version()}
-    about = {
+    about: dict[str, Any] = {
         "workload": dict(workload),
-        "machine": machine(),
-        "versions": ours | {name: version(name) for name in PACKAGES},
+        "machine": on or machine(),
+        "versions": ours | {name: version(name) for name in PACKAGES if find_spec(name)},
         "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else ""),
         "date": datetime.now(UTC).date().isoformat(),
     }
     said = ", ".join(f"{key} {value}" for key, value in workload.items())
     versions = ", ".join(f"{key} {value}" for key, value in about["versions"].items())
     caption = f"{said}. {about['machine']}; {versions}; commit {about['commit']}, {about['date']}."
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({**about, "figures": list(figures)}, indent=1) + "\n")
-    (RESULTS / f"{name}.md").write_text(f"{shown}\n\n{caption}\n")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps({**about, "figures": list(figures)}, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(f"{shown}\n\n{caption}\n")
     print(f"\n{shown}\n\n{caption}")
 
 
@@ -50,4 +59,7 @@ def machine() -> str:
 
 
 def _git(*words: str) -> str:
+    """What git says here; nothing where there is no git or no repository."""
+    if shutil.which("git") is None:
+        return ""
     return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()

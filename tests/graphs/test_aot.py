@@ -1,5 +1,7 @@
 """Ahead-of-time graphs against the plain call of the same function."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from ringkv.graphs import aot
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.graph import Eager
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
 
 
@@ -50,6 +53,25 @@ def test_a_compiled_graph_does_what_the_function_does_and_is_found_again_on_disk
     assert again.builds == 0
 
 
+def test_a_graph_found_on_disk_is_loaded_without_the_compiler(backend: AheadOfTime) -> None:
+    backend.make("f", count_and_scale, example())
+    code = f"""
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads({torch.get_num_threads()})
+from tests.graphs.test_aot import AheadOfTime, count_and_scale, example
+again = AheadOfTime(Path({str(backend.folder)!r}), {backend.compiler!r}, print)
+x, seen = example()
+print(again.make("f", count_and_scale, [x, seen])([x, seen])[0].shape, again.builds, seen[0, 0].item())
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    found, modules = done.stdout.splitlines()
+    assert found == "torch.Size([3, 5]) 0 2.0"
+    assert {"torch._inductor", "torch._dynamo", "sympy"} & set(modules.split()) == set()
+
+
 def test_the_key_depends_on_shapes_types_threads_and_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(arguments: list[Tensor]) -> str:
         return aot._digest("c++", count_and_scale, arguments)
@@ -71,4 +93,4 @@ def test_the_key_depends_on_shapes_types_threads_and_our_source(monkeypatch: pyt
 def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:
     with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
         backend.make("broken", broken, [torch.ones(2)])
-    assert list(backend.folder.glob("*.pt2")) == []
+    assert [path for path in backend.folder.iterdir() if path.suffix != ".lock"] == []

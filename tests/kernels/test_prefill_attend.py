@@ -3,14 +3,16 @@
 import pytest
 import torch
 
-from ringkv.kernels import prefill_attend
+from ringkv.base.compiler import find_compiler
+from ringkv.base.paths import cache_dir
+from ringkv.kernels import native, prefill_attend
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
 
 
 def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Causal attention of q [n, H, G, D] to k, v [n, H, D], in float64, without chunks."""
-    scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) / WIDTH**0.5
+    scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) / q.shape[-1] ** 0.5
     causal = torch.ones(len(q), len(q)).tril().bool()
     return torch.einsum("hgnm,mhd->nhgd", scores.masked_fill(~causal, -torch.inf).softmax(-1), v.double())
 
@@ -41,3 +43,31 @@ def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> No
     prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([0, 5]))
     assert torch.equal(window[:, :, -5:], q[:5].permute(1, 2, 0, 3))
     assert not window[:, :, :-5].any()
+
+
+@pytest.mark.parametrize(("groups", "width"), [(3, 64), (6, 128), (1, 32)])
+@pytest.mark.parametrize("chunk", [64, 200, 512])
+def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: int, chunk: int) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    native.load(compiler.path, cache_dir() / "kernels")
+    torch.manual_seed(chunk)
+    length, staged = 700, 900  # some blocks of keys are whole, some are cut by the prompt's end or the staging's
+    q, k, v = (
+        torch.randn(-(-length // chunk) * chunk, HEADS, *shape).bfloat16()
+        for shape in ((groups, width), (width,), (width,))
+    )
+    planes = [torch.full((HEADS, max(staged, len(q)), width), torch.nan).bfloat16() for _ in range(2)]
+    window = torch.zeros(HEADS, groups, 64, width).bfloat16()
+    outs = []
+    for start in range(0, length, chunk):
+        here = slice(start, start + chunk)
+        outs.append(
+            prefill_attend.prefill_attend(q[here], k[here], v[here], *planes, window, torch.tensor([start, length]))
+        )
+    want = whole(q[:length], k[:length], v[:length])
+    torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=2e-2, rtol=2e-2)
+    assert torch.equal(planes[0][:, :length], k[:length].transpose(0, 1))
+    assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
+    assert torch.equal(window, q[length - 64 : length].permute(1, 2, 0, 3))

@@ -10,12 +10,13 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.engine import programs, staging
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.load import load
+from ringkv.engine.load import ModelWeights, load
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.capture import as_it_is, cuda_graph
+from ringkv.graphs.capture import CudaGraphs, as_it_is
 from ringkv.graphs.graph import Backend, Eager
+from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
-from ringkv.models.config import load_config
+from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,13 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     model = load_config(config.model_dir)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell)
+    return assemble(config, model, weights, _backend(config, tell))
+
+
+@torch.inference_mode()
+def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, backend: Backend) -> LocalEngine:
+    """An engine around weights that are there already; everything else is allocated and made ready."""
+    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
     decoder = Decoder(model, dtype, device)
     heads, width = model.num_kv_heads, model.head_dim
     like = torch.empty(0, dtype=dtype, device=device)
@@ -40,9 +48,8 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
         model.num_layers, config.lanes, heads, groups, config.prompt_tokens, width, config.kv.window, like
     )
     keys, values = (like.new_zeros(model.num_layers, config.slots, heads, config.capacity, width) for _ in range(2))
-    backend = _backend(config, tell)
     made = programs.make(backend, decoder, weights, staged, (keys, values), config.slots, config.chunk)
-    capture = cuda_graph if device.type == "cuda" and config.graphs == "compiled" else as_it_is
+    capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
     return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture)
 
 
@@ -55,22 +62,26 @@ def _device(name: str) -> torch.device:
         raise InvalidRequest(f"device {name!r} is unknown; choose cpu, cuda or cuda:N", "device")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidRequest(f"device {name!r} was asked for and torch sees no CUDA device; choose cpu", "device")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # Triton launches on the current device
     return device
 
 
 def _backend(config: EngineConfig, tell: Progress) -> Backend:
-    if config.graphs == "off" or torch.device(config.device).type != "cpu":
+    if config.graphs == "off":
         return Eager()
     compiler = find_compiler()
     if compiler is None:
         log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
     total, done = programs.count(config.chunk), iter(range(99))
-    return AheadOfTime(
-        config.cache_dir / "graphs",
-        compiler.path,
-        lambda name: tell(next(done), total, f"compiling {name} (once; kept on disk)"),
-    )
+
+    def on_build(name: str) -> None:
+        tell(next(done), total, f"compiling {name} (once; kept on disk)")
+
+    if torch.device(config.device).type == "cuda":
+        return Inductor(config.cache_dir / "inductor", on_build)
+    return AheadOfTime(config.cache_dir / "graphs", compiler.path, on_build)
 
 
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:

@@ -173,9 +173,9 @@ class LocalEngine:
         params = [request.sampling if request else None for request in self._asked]
         effort = max((p.effort for p in params if p), default=Effort.PLAIN)
         self._run_draw[effort]()
-        self._sampling.count(self._tokens)
         wanted = [p.logprobs if p else None for p in params]
-        return Draw(self._tokens.clone(), wanted, self._scores[effort])
+        # Copies: a captured step may reuse the scores' memory, and the next draw overwrites the tokens.
+        return Draw(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[effort]))
 
     @torch.inference_mode()
     def forward(self) -> None:
@@ -217,12 +217,13 @@ class LocalEngine:
         self._slots.advance()
 
     def _draw(self, effort: Effort) -> None:
-        """Fill `_tokens` from `_logits`, and the effort's scores if its graph gives any."""
+        """Fill `_tokens` from `_logits` and count them, and the effort's scores if its graph gives any."""
         state = self._sampling
         inputs = [self._logits, state.seed, self._slots.length.long(), state.temperature, self._forced]
         knobs = state.knobs_and_counts if effort > Effort.PLAIN else ()
         tokens, *scores = self._programs.sampling[effort]([*inputs, *knobs])
         self._tokens.copy_(tokens)
+        state.count(self._tokens)
         self._scores[effort] = tuple(scores)
 
     def _reset(self) -> None:

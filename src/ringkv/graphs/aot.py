@@ -1,7 +1,9 @@
-"""Ahead-of-time compiled graphs on the CPU: torch.export, AOTInductor, one package a graph, kept on disk.
+"""Ahead-of-time compiled graphs on the CPU: torch.export, AOTInductor, one shared library a graph, kept on disk.
 
-A warm start loads a package in milliseconds and traces nothing. The key of a package holds all that it depends on:
-our source, the argument shapes and strides, torch, the compiler, the instruction set and the thread count.
+    graphs/<name>-<key>/  graph.so, and graph.json where it calls operators of ours
+
+A warm start loads a library in a millisecond and traces nothing. The key holds all that a graph depends on: our
+source, the argument shapes and strides, torch, the compiler, the instruction set and the thread count.
 """
 
 import contextlib
@@ -11,6 +13,7 @@ import os
 import subprocess
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -34,22 +37,22 @@ class AheadOfTime:
     def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
         # torch.export takes two arguments that are one tensor for one input, and would swap them unseen.
         assert len({id(tensor) for tensor in example}) == len(example), f"{name}: two example arguments are one tensor"
-        package = self.folder / f"{name}-{_digest(self.compiler, function, example)}.pt2"
-        if not package.exists():
+        kept = self.folder / f"{name}-{_digest(self.compiler, function, example)}"
+        if not kept.is_dir():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(package.with_suffix(".lock")):
-                if not package.exists():  # another process may have built it while we waited
-                    self._build(name, function, example, package)
-        return _load(package)
+            with FileLock(self.folder / f"{kept.name}.lock"):
+                if not kept.is_dir():  # another process may have built it while we waited
+                    self._build(name, function, example, kept)
+        return _load(kept)
 
-    def _build(self, name: str, function: Function, example: Sequence[Tensor], package: Path) -> None:
+    def _build(self, name: str, function: Function, example: Sequence[Tensor], kept: Path) -> None:
         self.on_build(name)
         self.builds += 1
         with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(CXX=self.compiler):
-            made = Path(work) / package.name
             exported = torch.export.export(_Call(function), tuple(example), strict=False)
-            torch._inductor.aoti_compile_and_package(exported, package_path=str(made))
-            os.replace(made, package)
+            package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
+            _unpack(Path(package), Path(work) / "made")
+            os.rename(Path(work) / "made", kept)
 
 
 class _Call(torch.nn.Module):
@@ -63,10 +66,19 @@ class _Call(torch.nn.Module):
         return self.function(*arguments)
 
 
-def _load(package: Path) -> Graph:
-    with _quiet():
-        loader = torch._inductor.aoti_load_package(str(package)).loader
-    run: Graph = loader.run  # the model's own __call__ costs 0.1 ms of pytree handling
+def _unpack(package: Path, into: Path) -> None:
+    """Write what running needs of a package; the rest is its source code."""
+    into.mkdir()
+    with zipfile.ZipFile(package) as members:
+        for name in members.namelist():
+            if name.endswith((".wrapper.so", ".wrapper.json")):
+                (into / f"graph{Path(name).suffix}").write_bytes(members.read(name))
+
+
+def _load(kept: Path) -> Graph:
+    """Not by `torch._inductor.aoti_load_package`: it imports the whole compiler, which takes longer than all else that
+    starts, and unpacks into the temporary folder, where a process that is killed leaves it."""
+    run: Graph = torch._C._aoti.AOTIModelContainerRunnerCpu(str(kept / "graph.so"), 1).run
     return run
 
 

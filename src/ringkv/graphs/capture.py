@@ -12,21 +12,35 @@ Step = Callable[[], None]
 
 Capture = Callable[[Step], Step]
 
+WARM_UPS = 3  # kernels are compiled, libraries choose theirs and take their workspaces
+
 
 def as_it_is(step: Step) -> Step:
     """No capture: the CPU has nothing to gain from it."""
     return step
 
 
-def cuda_graph(step: Step) -> Step:
-    """Warm up on a side stream, as capture asks, then record. The step must not synchronise with the host."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+class CudaGraphs:
+    """Records steps that are replayed on one stream, never two at a time: so all share one memory pool.
+
+    What a step leaves in tensors of its own lives until any other step is replayed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, step: Step) -> Step:
+        """Warm up on a side stream, as capture asks, then record. The step must not synchronise with the host."""
+        with torch.cuda.device(self._device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    step()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads of the process (a server in this process, a profiler) may allocate meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                step()
+        return graph.replay

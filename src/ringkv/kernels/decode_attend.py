@@ -3,6 +3,8 @@
 B slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -37,9 +39,17 @@ def _write(plane: Tensor, new: Tensor, entry: Tensor, live: Tensor) -> None:
     plane[slots, :, at] = torch.where(busy, new, plane[slots, :, at])
 
 
+def _cuda(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor) -> Tensor:
+    from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
+
+    return gpu.decode_attend(q, k, v, keys, values, entry, live)
+
+
 def _shape(q: Tensor, *_: Tensor) -> Tensor:
     return torch.empty_like(q, memory_format=torch.contiguous_format)
 
 
 LIBRARY.impl("decode_attend", reference, "CompositeExplicitAutograd")
 LIBRARY.impl("decode_attend", _shape, "Meta")
+if find_spec("triton"):
+    LIBRARY.impl("decode_attend", _cuda, "CUDA")

@@ -12,7 +12,9 @@ LIBRARY.define(
     "decode_attend(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor entry, Tensor live)"
     " -> Tensor"
 )
-_PREFILL = "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
+_PREFILL = (
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
+)
 LIBRARY.define("prefill_attend" + _PREFILL)
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same where the CPU has tile registers (AMX)
 LIBRARY.define(

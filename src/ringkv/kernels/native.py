@@ -11,7 +11,6 @@ from functools import cache as once
 from pathlib import Path
 
 import torch
-from torch.utils import cpp_extension
 
 SOURCES = Path(__file__).parent / "cpu"
 
@@ -34,7 +33,6 @@ def _flags() -> list[str]:
     """at::vec picks its instructions from these macros; ours must match what torch itself chose for this CPU."""
     capability = torch.backends.cpu.get_cpu_capability()
     vectors = f"-DCPU_CAPABILITY_{capability} -DCPU_CAPABILITY={capability}"
-    here = [f"-I{path}" for path in cpp_extension.include_paths()]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     return [
         *(
@@ -51,7 +49,6 @@ def _flags() -> list[str]:
         ),
         *vectors.split(),
         abi,
-        *here,
     ]
 
 
@@ -63,13 +60,18 @@ def _digest(command: list[str]) -> str:
 
 def _build(command: list[str], library: Path) -> None:
     """Compile beside the final place and rename: an interrupted build leaves nothing half-written to load."""
+    from torch.utils import cpp_extension  # it imports setuptools, which only a build should wait for
+
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         out = Path(folder) / library.name
         torch_lib = Path(torch.__file__).parent / "lib"
         link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
+        include = [f"-I{path}" for path in cpp_extension.include_paths()]
         sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
-        done = subprocess.run([*command, *sources, "-o", str(out), *link], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *include, *sources, "-o", str(out), *link], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))
         os.replace(out, library)

@@ -6,7 +6,6 @@ T tokens of the chunk, H key-value heads, G query heads per key-value head, S st
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 from ringkv.kernels.library import LIBRARY, is_native
 from ringkv.kernels.packing import DEEP
@@ -84,6 +83,8 @@ def _merge(out: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> Tensor
 
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+    from torch.nn.attention.bias import causal_lower_right  # imports torch's tracer, which takes a second
+
     start = _stage(q, k, v, keys, values, window, span)
     chunk, heads, groups, width = q.shape
     seen = start + chunk

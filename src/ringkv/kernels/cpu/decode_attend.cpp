@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "block.h"
+#include "block_tiles.h"
 
 namespace ringkv {
 namespace {
@@ -40,6 +41,23 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
     }
     for (int64_t d = 0; d < width; ++d) result[g * width + d] = static_cast<T>(total[d] / sum);
   }
+}
+
+// Calls `run` with a block's attention on the unit that fits these numbers best.
+template <typename T, typename Run>
+void with_unit(int64_t groups, int64_t width, float scale, const Run& run) {
+#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+  if constexpr (std::is_same_v<T, Half16>)
+    if (BlockTiles::fit(groups, width)) {
+      BlockTiles tiles(groups, width);
+      return run([&](const T* q, const T* key, const T* value, int64_t entries, float* out, float* top, float* sum) {
+        tiles.attend(q, key, value, entries, scale, out, top, sum);
+      });
+    }
+#endif
+  run([&](const T* q, const T* key, const T* value, int64_t entries, float* out, float* top, float* sum) {
+    attend_block<T>(q, key, value, entries, groups, width, scale, out, top, sum);
+  });
 }
 
 template <typename T>
@@ -73,12 +91,15 @@ void decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::T
   const float scale = 1.f / std::sqrt(float(width));
 
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto [b, h, block] = tasks[i];
-      const int64_t from = block * kBlock, at = b * slot_stride + h * head_stride + from * width;
-      attend_block<T>(query + (b * heads + h) * rows, key + at, value + at, std::min<int64_t>(kBlock, live[b] - from),
-                      groups, width, scale, outs + i * rows, tops + i * groups, sums + i * groups);
-    }
+    const auto run = [&](auto&& attend) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto [b, h, block] = tasks[i];
+        const int64_t from = block * kBlock, at = b * slot_stride + h * head_stride + from * width;
+        attend(query + (b * heads + h) * rows, key + at, value + at, std::min<int64_t>(kBlock, live[b] - from),
+               outs + i * rows, tops + i * groups, sums + i * groups);
+      }
+    };
+    with_unit<T>(groups, width, scale, run);
   });
 
   T* result = out.data_ptr<T>();

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "transpose.h"
+#include "vectors.h"
 
 namespace ringkv {
 namespace {
@@ -54,18 +54,6 @@ void stage_head(const Chunk& c, int64_t h) {
       std::memcpy(c.window + row * c.width, c.q + (((t - c.start) * c.heads + h) * c.groups + g) * c.width,
                   c.width * sizeof(Half16));
     }
-}
-
-// 2^x for x <= 0, with a relative error under 8e-5: far below the rounding to bfloat16 that follows
-__m512 exp2_of(__m512 x) {
-  const __m512 magic = _mm512_set1_ps(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
-  x = _mm512_max_ps(x, _mm512_set1_ps(-100.f));
-  const __m512 whole = _mm512_add_ps(x, magic), part = _mm512_sub_ps(x, _mm512_sub_ps(whole, magic));
-  __m512 y = _mm512_fmadd_ps(part, _mm512_set1_ps(0.05508868f), _mm512_set1_ps(0.24260405f));
-  y = _mm512_fmadd_ps(part, y, _mm512_set1_ps(0.69327624f));
-  y = _mm512_fmadd_ps(part, y, _mm512_set1_ps(0.99992894f));
-  return _mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(y), _mm512_slli_epi32(_mm512_castps_si512(whole), 23)));
 }
 
 // Two vectors of floats as bfloat16, interleaved: the first in the low halves.

@@ -35,13 +35,22 @@ struct Left {
 
 #if defined(__AMX_BF16__)
 
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start = 0, unused[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
 // The tile registers' shapes, for a thread's products of `rows` rows (at most 32): 0-3 sums, 4-5 rows, 6-7 weights.
 class Tiles {
  public:
   explicit Tiles(int64_t rows) {
+    allow();
+    shape(rows);
+  }
+  static void allow() {
     static const bool granted = syscall(SYS_arch_prctl, 0x1023 /* ask for */, 18 /* tile data */) == 0;
     TORCH_CHECK(granted, "the system does not allow AMX");
-    shape(rows);
   }
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
@@ -119,11 +128,7 @@ class Tiles {
     _tile_stored(3, below + kWide, across);
   }
 
-  struct alignas(64) Config {
-    uint8_t palette = 1, start = 0, unused[14] = {};
-    uint16_t bytes[16] = {};
-    uint8_t rows[16] = {};
-  } config_;
+  TileConfig config_;
   int64_t rows_ = 0;
 };
 

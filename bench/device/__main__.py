@@ -1,0 +1,132 @@
+"""Llama-3.1-8B in real shapes on a device: decode attention, whole steps at full memory, prefill; random weights.
+
+    python -m bench.device                          under eight minutes; needs torch and Triton, no network
+    python -m bench.device --small                  tiny shapes on the CPU in seconds: does the script itself work?
+
+Full cache and each budget get the slots that `ringkv plan` says fit beside weights, staging for one 128k prompt and a
+reserve. Every part runs in a process of its own and within a limit; figures are journaled as they come, and results
+are written after each part, so that a part that fails costs its own figures only.
+"""
+
+import argparse
+import contextlib
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bench.device.journal import Journal
+from bench.device.parts import PARTS, caches
+from bench.device.scale import SCALES, Scale
+from bench.device.tables import tables
+from bench.report import RESULTS, keep, machine
+
+PART_SECONDS = 150
+
+
+def main() -> int:
+    asked = _arguments()
+    scale = SCALES["small" if asked.small else "real"]
+    journal = Journal(asked.out / "device.jsonl")
+    if asked.part:
+        _run_here(asked.part, _with_known_memory(scale, journal), journal)
+        return 0
+    if scale.torch_device.type == "cuda" and not torch.cuda.is_available():
+        print("torch sees no CUDA device here; --small tries the script on the CPU", file=sys.stderr)
+        return 2
+    asked.out.mkdir(parents=True, exist_ok=True)
+    if not asked.only:
+        journal.path.unlink(missing_ok=True)
+    deadline = time.monotonic() + asked.seconds
+    for group in _plan(scale):
+        if group[0].startswith(asked.only):
+            _first_that_works(group, asked, scale, journal, deadline)
+            with contextlib.redirect_stdout(io.StringIO()):
+                _write(scale, journal, asked.out)
+    _write(scale, journal, asked.out)
+    failed = journal.of("failed")
+    print(f"{len(failed)} parts failed" if failed else "all parts done")
+    return 1 if failed else 0
+
+
+def _plan(scale: Scale) -> Iterator[list[str]]:
+    """Parts in order of worth; each with what stands in for it when it fails."""
+    yield ["probe"]
+    for policy, budget in caches(scale):
+        which = "full" if policy == "full" else str(budget)
+        yield [f"decode:{which}/{backend}" for backend in scale.backends]
+    yield ["kernels"]
+    yield [f"prefill:{backend}" for backend in scale.backends]
+    yield [f"decode:{min(scale.budgets)}/{scale.backends[-1]}"]  # what fusing is worth
+
+
+def _first_that_works(
+    group: list[str], asked: argparse.Namespace, scale: Scale, journal: Journal, deadline: float
+) -> None:
+    for name in group:
+        left = min(PART_SECONDS, deadline - time.monotonic())
+        if left < 5 or (fault := _run(name, asked, scale, journal, left)) is None:
+            return
+        journal.add("failed", part=name, why=fault)
+
+
+def _run(name: str, asked: argparse.Namespace, scale: Scale, journal: Journal, limit: float) -> str | None:
+    """Why the part failed, or None. Tiny parts run here: a process each would take longer than they do."""
+    print(f"{name} (at most {limit:.0f} s)", flush=True)
+    if asked.small:
+        _run_here(name, _with_known_memory(scale, journal), journal)
+        return None
+    command = [sys.executable, "-m", "bench.device", "--part", name, "--out", str(asked.out)]
+    try:
+        done = subprocess.run(command, timeout=limit, stderr=subprocess.PIPE, text=True, check=False)
+    except subprocess.TimeoutExpired:
+        return f"stopped after {limit:.0f} s"
+    return "\n".join(done.stderr.splitlines()[-8:]) if done.returncode else None
+
+
+def _run_here(name: str, scale: Scale, journal: Journal) -> None:
+    part, _, rest = name.partition(":")
+    PARTS[part](scale, journal, rest)
+
+
+def _with_known_memory(scale: Scale, journal: Journal) -> Scale:
+    """All parts plan with the memory that the first one saw."""
+    known = journal.of("memory")
+    return replace(scale, memory=known[0]["free"]) if known else scale
+
+
+def _write(scale: Scale, journal: Journal, out: Path) -> None:
+    workload = {"model": scale.model, "prompt_tokens": scale.prompt, "dtype": scale.dtype, "reserve": scale.reserve}
+    shown = tables(_with_known_memory(scale, journal), journal)
+    keep("device", workload, journal.read(), shown, out, on=_machine(scale.torch_device))
+
+
+def _machine(device: torch.device) -> str:
+    if device.type != "cuda":
+        return machine()
+    facts = torch.cuda.get_device_properties(device)
+    return f"{facts.name}, {facts.multi_processor_count} multiprocessors, {facts.total_memory / 1e9:.1f} GB"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where device.json, .md and .jsonl go")
+    parser.add_argument("--seconds", type=float, default=460, help="for all parts together")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PART",
+        help="probe, decode, decode:8192, kernels or prefill, added to what is journaled",
+    )
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""The journal: one JSON line a figure, written the moment it is known, so that what fails later loses nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+Figure = dict[str, Any]
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, kind: str, **figure: Any) -> None:
+        line = json.dumps({"kind": kind, **figure})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        print(f"  {line}", flush=True)
+
+    def read(self) -> list[Figure]:
+        """All whole lines; a part that was stopped may have left half of one."""
+        if not self.path.exists():
+            return []
+        return [one for line in self.path.read_text(encoding="utf-8").splitlines() if (one := _parsed(line))]
+
+    def of(self, kind: str) -> list[Figure]:
+        return [figure for figure in self.read() if figure["kind"] == kind]
+
+
+def _parsed(line: str) -> Figure | None:
+    try:
+        found: Figure = json.loads(line)
+    except ValueError:
+        return None
+    return found

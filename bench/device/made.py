@@ -1,0 +1,80 @@
+"""An engine of a given shape with random weights, and slots full of random entries: nothing is read or prefilled."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.device.scale import Scale
+from ringkv.base.config import EngineConfig
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.cache.layouts import layout
+from ringkv.engine.build import assemble
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.load import ModelWeights
+from ringkv.graphs.graph import Backend, Eager
+from ringkv.graphs.inductor import Inductor
+from ringkv.models.config import ModelConfig
+from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+
+ANY_MEMORY = 1 << 50  # the slots were counted already
+
+
+def engine_config(scale: Scale, policy: str, budget: int, slots: int, chunk: int) -> EngineConfig:
+    whole: dict[str, Any] = {"kv_policy": policy} | ({} if policy == "full" else {"kv_budget": budget})
+    options = Options(
+        **whole,
+        slots=slots,
+        prompt_tokens=scale.prompt,
+        chunk=chunk,
+        device=scale.device,
+        dtype=scale.dtype,  # type: ignore[arg-type]
+    )
+    return resolve(Path(scale.model), scale.config, options, ANY_MEMORY)
+
+
+@torch.inference_mode()
+def make_engine(scale: Scale, config: EngineConfig, backend: str) -> LocalEngine:
+    model, device = scale.config, scale.torch_device
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    weights = _random_weights(model, getattr(torch, scale.dtype), device)
+    return assemble(config, model, weights, _backend(config, backend))
+
+
+def _backend(config: EngineConfig, name: str) -> Backend:
+    if name == "eager":
+        return Eager()
+    return Inductor(config.cache_dir / "inductor", lambda graph: print(f"  compiling {graph}", flush=True))
+
+
+def _random_weights(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> ModelWeights:
+    def made(parts: Parts) -> dict[str, torch.Tensor]:
+        return {name: _random(name, tuple(part.shape for part in stacked)) for name, stacked in parts.items()}
+
+    def _random(name: str, shapes: tuple[tuple[int, ...], ...]) -> torch.Tensor:
+        weight = torch.empty(sum(shape[0] for shape in shapes), *shapes[0][1:], dtype=dtype, device=device)
+        return weight.fill_(1.0) if "norm" in name else weight.normal_(std=0.02)
+
+    return ModelWeights(made(shared_tensors(model)), [made(layer_tensors(model, i)) for i in range(model.num_layers)])
+
+
+@torch.inference_mode()
+def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
+    """Every slot as a prompt would have left it, with random keys and values; the entries that are live in each."""
+    limits = engine.limits
+    for plane in engine._planes:
+        for layer in plane:
+            layer.normal_()
+    # A full cache has no room beyond its capacity: its prompt ends so many steps before.
+    seen = min(prompt, limits.capacity - steps) if engine.default_kv.policy == "full" else prompt - steps
+    plan = layout(engine.default_kv, seen, limits.capacity)
+    request = Request("r", (1,), SamplingParams(max_tokens=10**6, temperature=1.0, ignore_eos=True))
+    for slot in range(limits.slots):
+        engine._slots.place(slot, plan)
+        engine._sampling.enter(slot, request)
+        engine._asked[slot] = request
+    return plan.live(seen + steps // 2)

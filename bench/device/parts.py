@@ -1,0 +1,194 @@
+"""The parts of the benchmark. Each runs in a process of its own, with a limit of its own, and journals as it goes."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from statistics import median
+
+import torch
+
+from bench.device.clock import seconds_of, settle
+from bench.device.journal import Journal
+from bench.device.made import engine_config, fill, make_engine
+from bench.device.scale import Scale
+from ringkv.base.engine import Work
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.bench import floor
+from ringkv.bench.probe import reading
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.staging import Staged
+from ringkv.kernels import decode_attend
+from ringkv.plan.report import Question, Row, report
+from ringkv.plan.shapes import Shape
+
+Part = Callable[[Scale, Journal, str], None]
+"""Takes the scale, the journal, and what the part's name says after its colon."""
+
+CHUNK = 2048  # of engines that prefill nothing
+
+
+@torch.inference_mode()
+def probe(scale: Scale, journal: Journal, _: str) -> None:
+    """Bandwidth, by several ways to stream through memory."""
+    device = scale.torch_device
+    journal.add("memory", free=scale.free_memory())
+    for way in reading(scale.probe_bytes)(device):
+        journal.add("bandwidth", way=way.name, rate=way.amount / seconds_of(way.run, device, repeats=8))
+
+
+@torch.inference_mode()
+def kernels(scale: Scale, journal: Journal, _: str) -> None:
+    """Decode attention alone, for each cache: as the table cuts it, then other cuts; and how far from the reference."""
+    for policy, budget in caches(scale):
+        slots = planned(scale, budget)[policy].slots or 1
+        inputs = _attention_inputs(scale, slots, budget)
+        nbytes = inputs[3].nbytes + inputs[4].nbytes
+        for label, run in _cuts(scale, inputs):
+            taken = seconds_of(run, scale.torch_device, repeats=4)
+            journal.add("kernel", cache=policy, budget=budget, slots=slots, cut=label, s=taken, rate=nbytes / taken)
+        del inputs
+
+
+def _attention_inputs(scale: Scale, slots: int, capacity: int) -> list[torch.Tensor]:
+    """q, k, v, keys, values, entry, live of one layer, every slot full."""
+    model, device = scale.config, scale.torch_device
+    heads, width = model.num_kv_heads, model.head_dim
+    shapes = [(slots, heads, model.num_heads // heads, width), *[(slots, heads, width)] * 2]
+    shapes += [(slots, heads, capacity, width)] * 2
+    tensors = [torch.randn(shape, device=device, dtype=getattr(torch, scale.dtype)) for shape in shapes]
+    live = torch.full((slots,), capacity, dtype=torch.int32, device=device)
+    return [*tensors, live // 2, live]
+
+
+def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Callable[[], object]]]:
+    def operator() -> object:
+        return decode_attend.decode_attend(*inputs)
+
+    yield "operator", operator
+    if scale.torch_device.type != "cuda":
+        return
+    from ringkv.kernels.gpu.decode_attend import launch
+    from ringkv.kernels.gpu.tiling import chip, tiling
+
+    q, k, v, keys, values, entry, live = inputs
+    slots, heads, capacity, width = keys.shape
+    usual = tiling(slots * heads, capacity, width * keys.element_size(), chip(keys.device))
+    cuts = [usual]
+    cuts += [replace(usual, splits=n) for n in (4, 8, 16, 32, 64, 128) if n * usual.block <= capacity]
+    cuts += [replace(usual, block=usual.block * 2, stages=s) for s in (2, 3)]
+    cuts += [replace(usual, block=usual.block // 2, stages=s) for s in (3, 4, 5)]
+    cuts += [replace(usual, stages=s) for s in (2, 4, 5)]
+    cuts += [replace(usual, warps=w) for w in (2, 8)]
+    for cut in cuts:
+        yield str(cut), partial(launch, q, k, v, keys, values, entry, live, cut)
+
+
+def decode(scale: Scale, journal: Journal, name: str) -> None:
+    """Steps of an engine with as many slots as the plan says fit: `full/inductor`, `32768/eager`."""
+    which, backend = name.split("/")
+    policy, budget = ("full", scale.prompt) if which == "full" else ("snapstream", int(which))
+    row = planned(scale, budget)[policy]
+    slots = row.slots or 1
+    config = engine_config(scale, policy, budget, slots, min(CHUNK, scale.prompt))
+    began = time.perf_counter()
+    engine = make_engine(scale, config, backend)
+    live = fill(engine, scale.prompt, scale.steps)
+    settle(scale.torch_device)
+    built = time.perf_counter() - began
+    taken = [_step(engine) for _ in range(scale.steps)][scale.steps // 4 :]
+    need = floor.step(scale.config, slots, live, engine.limits.entry_bytes, scale.dtype)
+    journal.add(
+        "decode",
+        cache=policy,
+        budget=budget,
+        backend=backend,
+        slots=slots,
+        live=live,
+        step_s=median(taken),
+        slowest_s=max(taken),
+        forward_s=seconds_of(engine.forward, scale.torch_device, repeats=2, laps=3),
+        sample_s=seconds_of(engine.sample, scale.torch_device, repeats=2, laps=3),
+        need_bytes=need.bytes,
+        built_s=built,
+        peak_bytes=_peak(scale.torch_device),
+    )
+
+
+def _step(engine: LocalEngine) -> float:
+    """One token for every slot, until the host has it."""
+    started = time.perf_counter()
+    engine.sample().read()
+    engine.forward()
+    settle(engine._logits.device)
+    return time.perf_counter() - started
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+
+
+def prefill(scale: Scale, journal: Journal, name: str) -> None:
+    """One prompt for each length and chunk, then its compression and insertion: `inductor`."""
+    model = scale.config
+    for tokens, chunk in scale.prefills:
+        config = engine_config(scale, "snapstream", min(scale.budgets), 1, chunk)
+        engine = make_engine(scale, config, name)
+        ids = tuple(torch.randint(3, model.vocab_size, (tokens - 1,)).tolist())
+        request = Request("r", ids, SamplingParams(max_tokens=1))
+        for warm in (True, False):
+            part = Request("w", ids[: 2 * chunk], SamplingParams(max_tokens=1)) if warm else request
+            settle(scale.torch_device)
+            started = time.perf_counter()
+            staged = _stage(engine, part, chunk)
+            settle(scale.torch_device)
+            prefilled = time.perf_counter()
+            engine.insert(engine.compress(staged, engine.default_kv), 0, part)
+            settle(scale.torch_device)
+            done = time.perf_counter()
+        need = floor.prefill(model, tokens, engine.limits.entry_bytes, scale.dtype)
+        journal.add(
+            "prefill",
+            tokens=tokens,
+            chunk=chunk,
+            backend=name,
+            s=prefilled - started,
+            compress_s=done - prefilled,
+            operations=need.operations,
+            peak_bytes=_peak(scale.torch_device),
+        )
+        del engine, staged
+        if scale.torch_device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _stage(engine: LocalEngine, request: Request, chunk: int) -> Staged:
+    n = len(request.tokens)
+    for start in range(0, n, chunk):
+        staged = engine.prefill(Work(request, 0, start, min(start + chunk, n)))
+    assert staged is not None
+    return staged
+
+
+def caches(scale: Scale) -> list[tuple[str, int]]:
+    return [("full", scale.prompt), *(("snapstream", budget) for budget in scale.budgets)]
+
+
+def planned(scale: Scale, budget: int, bandwidth: int = 1) -> dict[str, Row]:
+    """What `ringkv plan` says of a full cache and of this budget, in the memory there is. Times need a bandwidth."""
+    shape = Shape.of(scale.config, scale.model)
+    question = Question(
+        tokens=scale.prompt,
+        budget=budget,
+        dtype=scale.dtype,
+        weights_dtype=scale.dtype,
+        memory=scale.free_memory(),
+        bandwidth=bandwidth,
+        reserve=scale.reserve,
+    )
+    full, compressed = report(shape, question).rows
+    return {"full": full, "snapstream": compressed}
+
+
+PARTS: dict[str, Part] = {"probe": probe, "kernels": kernels, "decode": decode, "prefill": prefill}

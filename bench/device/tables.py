@@ -1,0 +1,98 @@
+"""The journal as tables: whole steps against their floor and the plan, kernels, prefill, bandwidth."""
+
+from bench.device.journal import Figure, Journal
+from bench.device.parts import planned
+from bench.device.scale import Scale
+from bench.report import table
+
+
+def tables(scale: Scale, journal: Journal) -> str:
+    best = max((one["rate"] for kind in ("bandwidth", "kernel") for one in journal.of(kind)), default=0.0)
+    parts = (
+        _decode(scale, journal.of("decode"), best),
+        _kernels(journal.of("kernel"), best),
+        _prefill(journal.of("prefill")),
+        _bandwidth(journal.of("bandwidth")),
+        _failed(journal.of("failed")),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _decode(scale: Scale, figures: list[Figure], best: float) -> str:
+    if not figures or not best:
+        return ""
+    full = next((one for one in figures if one["cache"] == "full"), None)
+    rows = [_decode_row(scale, one, full, best) for one in figures]
+    speed = ("cache", "graphs", "slots", "step", "tokens/s", "share of the floor")
+    return table((*speed, "gain over full", "plan says", "of the plan", "forward", "draw"), rows)
+
+
+def _decode_row(scale: Scale, one: Figure, full: Figure | None, best: float) -> tuple[str, ...]:
+    rate = one["slots"] / one["step_s"]
+    gain = rate / (full["slots"] / full["step_s"]) if full else 0.0
+    promised = _promised(scale, one["budget"], int(best)) if one["cache"] != "full" else 1.0
+    return (
+        "full" if one["cache"] == "full" else f"{one['cache']} {one['budget']:,}",
+        one["backend"],
+        f"{one['slots']} x {one['live']:,}",
+        f"{one['step_s'] * 1e3:.2f} ms",
+        f"{rate:,.0f}",
+        f"{one['need_bytes'] / best / one['step_s']:.0%}",
+        f"{gain:.2f}x" if full else "-",
+        f"{promised:.2f}x",
+        f"{gain / promised:.0%}" if full else "-",
+        f"{one['forward_s'] * 1e3:.2f} ms",
+        f"{one['sample_s'] * 1e3:.2f} ms",
+    )
+
+
+def _promised(scale: Scale, budget: int, bandwidth: int) -> float:
+    """The throughput that the plan gives this budget over that of the full cache, each with the slots that fit."""
+    rows = planned(scale, budget, bandwidth)
+    full, compressed = rows["full"].tokens_per_second, rows["snapstream"].tokens_per_second
+    return compressed / full if full and compressed else float("nan")
+
+
+def _kernels(figures: list[Figure], best: float) -> str:
+    """The operator as it cuts by itself, and the fastest other cut, for each cache."""
+    rows = []
+    for budget in dict.fromkeys(one["budget"] for one in figures):
+        here = [one for one in figures if one["budget"] == budget]
+        fastest = min(here, key=lambda one: float(one["s"]))
+        rows += [
+            (
+                f"{one['slots']} x {budget:,}",
+                one["cut"],
+                f"{one['s'] * 1e6:,.0f} us",
+                f"{one['rate'] / 1e9:,.0f} GB/s",
+                f"{one['rate'] / best:.0%}",
+            )
+            for one in {id(one): one for one in (here[0], fastest)}.values()
+        ]
+    return table(("decode attention, one layer", "cut", "time", "reads", "of the best rate"), rows) if rows else ""
+
+
+def _prefill(figures: list[Figure]) -> str:
+    rows = [
+        (
+            f"{one['tokens']:,}",
+            f"{one['chunk']:,}",
+            one["backend"],
+            f"{one['s']:.2f} s",
+            f"{one['tokens'] / one['s']:,.0f}",
+            f"{one['operations'] / one['s'] / 1e12:.2f}",
+            f"{one['compress_s'] * 1e3:.1f} ms",
+        )
+        for one in figures
+    ]
+    head = ("prompt", "chunk", "graphs", "prefill", "tokens/s", "TFLOP/s", "compress, insert")
+    return table(head, rows) if rows else ""
+
+
+def _bandwidth(figures: list[Figure]) -> str:
+    rows = [(one["way"], f"{one['rate'] / 1e9:,.0f} GB/s") for one in figures]
+    return table(("bandwidth", "rate"), rows) if rows else ""
+
+
+def _failed(figures: list[Figure]) -> str:
+    return "\n".join(f"Failed: {one['part']}: {one['why'].splitlines()[-1] if one['why'] else '?'}" for one in figures)

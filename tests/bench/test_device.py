@@ -1,0 +1,63 @@
+"""The device benchmark's script, with tiny shapes on the CPU: its figures mean nothing there, its arithmetic does."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.device.journal import Journal
+from bench.device.parts import planned
+from bench.device.scale import REAL, SMALL
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("out")
+    command = [sys.executable, "-m", "bench.device", "--small", "--out", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
+    return folder
+
+
+def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path) -> None:
+    figures = json.loads((out / "device.json").read_text())["figures"]
+    memory = next(one["free"] for one in figures if one["kind"] == "memory")
+    token = 2 * 2 * 2 * 32 * 4  # layers, keys and values, heads, width, bytes
+    weights = 4 * (2 * 199 * 128 + 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 192 + 2 * 128))
+    room = memory - weights - SMALL.reserve - SMALL.prompt * token
+    for entries in (1024, 256, 128):
+        found = next(one for one in figures if one["kind"] == "decode" and one["budget"] == entries)
+        assert found["slots"] == room // (entries * token)
+        read = 4 * (199 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 192))  # no norms, one table
+        assert found["need_bytes"] == read + found["slots"] * found["live"] * token
+        assert 0 <= entries - found["live"] < SMALL.steps
+
+
+def test_the_table_shows_them_all(out: Path) -> None:
+    shown = (out / "device.md").read_text()
+    for words in ("| full |", "| snapstream 256 |", "| snapstream 128 |", "tokens/s", "copy of one half"):
+        assert words in shown
+    assert "Failed" not in shown
+
+
+def test_what_the_plan_promises_for_llama_on_80_gb_is_worked_out_by_hand() -> None:
+    bandwidth = 3 * 10**12
+    rows = planned(replace(REAL, memory=80 * 10**9), 8192, bandwidth)
+    slot = 8192 * 131072  # entries, bytes of each
+    staging, weights = 131072 * 131072, 2 * 8_030_261_248
+    slots = (80 * 10**9 - staging - weights - REAL.reserve) // slot
+    assert rows["snapstream"].slots == slots
+    seconds = (2 * 7_504_924_672 + slots * slot) / bandwidth
+    assert rows["snapstream"].tokens_per_second == pytest.approx(slots / seconds)
+
+
+def test_half_a_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.add("probe", rate=1)
+    with journal.path.open("a") as file:
+        file.write('{"kind": "pro')
+    assert journal.read() == [{"kind": "probe", "rate": 1}]

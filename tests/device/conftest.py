@@ -1,0 +1,10 @@
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def device() -> torch.device:
+    """The accelerator; tests that need one are skipped where there is none."""
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device")
+    return torch.device("cuda:0")

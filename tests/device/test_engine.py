@@ -1,0 +1,86 @@
+"""The engine on the device: the CPU's tokens in float32, the same tokens with graphs and without, and no host sync."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from tests.engine import tiny
+
+pytestmark = pytest.mark.device
+
+PROMPT = [3 + 7 * i % 190 for i in range(200)]
+GREEDY: dict[str, object] = {}
+SAMPLED: dict[str, object] = {"temperature": 0.8, "top_k": 20, "seed": 5, "repetition_penalty": 1.1, "logprobs": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("llama")
+    tiny.save(made, "Llama")
+    return made
+
+
+def engine(folder: Path, device: str, graphs: str) -> LocalEngine:
+    return build(tiny.config(folder, device=device, graphs=graphs))
+
+
+@pytest.fixture(scope="module")
+def captured(folder: Path) -> LocalEngine:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device")
+    return engine(folder, "cuda:0", "compiled")
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_the_devices_tokens_are_the_cpus(folder: Path, captured: LocalEngine, sampling: dict[str, object]) -> None:
+    answers = []
+    for one in (engine(folder, "cpu", "off"), engine(folder, "cuda:0", "off"), captured):
+        tiny.enter(one, tiny.request(PROMPT, **sampling), slot=1)
+        answers.append(tiny.decode(one, 40, slot=1))
+        one.release(1)
+    for tokens, logits in answers[1:]:
+        assert tokens == answers[0][0]
+        torch.testing.assert_close(logits.cpu(), answers[0][1], atol=1e-3, rtol=1e-3)
+
+
+def test_neighbours_do_not_change_a_requests_tokens(captured: LocalEngine) -> None:
+    asked = tiny.request(PROMPT[:90])
+    tiny.enter(captured, asked, slot=0)
+    alone, _ = tiny.decode(captured, 20, slot=0)
+    captured.release(0)
+    for slot in range(3):
+        tiny.enter(captured, asked if slot == 2 else tiny.request(PROMPT[: 50 + slot], temperature=1.0), slot)
+    assert tiny.decode(captured, 20, slot=2)[0] == alone
+
+
+def test_a_step_waits_for_the_device_only_where_it_is_read(captured: LocalEngine) -> None:
+    tiny.enter(captured, tiny.request(PROMPT, **SAMPLED))
+    torch.cuda.synchronize()
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        draw = captured.sample()
+        captured.forward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert draw.read()[0].logprob is not None
+
+
+def test_scores_outlive_the_next_forward_step(captured: LocalEngine) -> None:
+    tiny.enter(captured, tiny.request(PROMPT, **SAMPLED))
+    first = captured.sample()
+    at_once = first.read()[0]
+    captured.forward()
+    assert first.read()[0] == at_once
+
+
+def test_serving_allocates_nothing_that_stays(captured: LocalEngine) -> None:
+    held = []
+    for n in (30, 200, 77, 200, 150):
+        tiny.enter(captured, tiny.request(PROMPT[:n]))
+        tiny.decode(captured, 5)
+        torch.cuda.synchronize()
+        held.append(torch.cuda.memory_allocated())
+    assert max(held[1:]) <= held[0] + (1 << 20)

@@ -1,0 +1,90 @@
+"""What capture asks of a step, without a device: on torch's "meta" device tensors have shapes but no numbers.
+
+A step that a CUDA graph can hold never asks the host for a number, never moves one between host and device, and has
+no shape that depends on a value.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ringkv.base.sampling import Effort
+from ringkv.engine.build import assemble
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.load import ModelWeights
+from ringkv.graphs.graph import Eager
+from ringkv.models.config import load_config
+from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
+from tests.engine import tiny
+
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal", "item")
+
+
+class Watch(TorchDispatchMode):
+    """Notes every operator that a CUDA graph could not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.faults = 0, list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
+        devices = {t.device.type for t in tensors}
+        self.seen += 1
+        if devices - {"meta"} or func._schema.name.removeprefix("aten::") in WAITS:
+            self.faults.append(f"{func} on {sorted(devices)}")
+        return out
+
+
+@pytest.fixture(params=["Llama", "Qwen2", "Qwen3"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> LocalEngine:
+    tiny.save(tmp_path, request.param)
+    model = load_config(tmp_path)
+
+    def made(parts: Parts) -> dict[str, torch.Tensor]:
+        return {
+            name: torch.empty(sum(part.shape[0] for part in stacked), *stacked[0].shape[1:], device="meta")
+            for name, stacked in parts.items()
+        }
+
+    layers = [made(layer_tensors(model, i)) for i in range(model.num_layers)]
+    weights = ModelWeights(made(shared_tensors(model)), layers)
+    return assemble(tiny.config(tmp_path, device="meta"), model, weights, Eager())
+
+
+def faults(step: Callable[[], None]) -> list[str]:
+    with torch.inference_mode(), Watch() as watch:
+        step()
+    assert watch.seen > 10
+    return watch.faults
+
+
+def test_a_decode_step_never_waits_for_the_device(engine: LocalEngine) -> None:
+    assert faults(engine._forward) == []
+
+
+@pytest.mark.parametrize("effort", list(Effort))
+def test_a_draw_never_waits_for_the_device(engine: LocalEngine, effort: Effort) -> None:
+    assert faults(partial(engine._draw, effort)) == []
+
+
+def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:
+    """So that the tests above can fail."""
+
+    def step() -> None:
+        engine._forward()
+        engine._tokens.copy_(torch.zeros(3, dtype=torch.int64))
+
+    assert len(faults(step)) > 0
+
+
+def test_a_number_for_the_host_is_noticed(engine: LocalEngine) -> None:
+    with pytest.raises(Exception, match="meta"), torch.inference_mode():
+        engine._logits.cpu()
