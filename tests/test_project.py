@@ -74,7 +74,9 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("module", ["ringkv", "ringkv.cli.main", "ringkv.plan.resolve", "ringkv.scheduler.loop"])
+@pytest.mark.parametrize(
+    "module", ["ringkv", "ringkv.cli.application", "ringkv.llm.llm", "ringkv.plan.resolve", "ringkv.scheduler.loop"]
+)
 def test_importing_stays_quick(module: str) -> None:
     loaded = modules_after(f"import {module}")
     assert "ringkv" in loaded

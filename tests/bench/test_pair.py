@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from ringkv.base.errors import DoesNotFit, InvalidRequest
-from ringkv.bench.bandwidth import PROBE_BYTES
-from ringkv.bench.pair import Workload, pair
+from ringkv.bench.pair import Workload, alone, pair
+from ringkv.bench.probe import PROBE_BYTES
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import footprint
 from tests.plan.models import SMOLLM2
@@ -42,3 +42,8 @@ def test_a_workload_over_the_context_is_refused() -> None:
 def test_full_is_not_compared_with_full() -> None:
     with pytest.raises(InvalidRequest, match="choose another"):
         made(kv_policy="full")
+
+
+def test_one_engine_alone_takes_any_policy_and_makes_room_for_the_workload() -> None:
+    config = alone(Path("m"), SMOLLM2, Options(slots=4, kv_policy="full"), WORK, 100 * GB)
+    assert (config.kv.policy, config.slots, config.capacity) == ("full", 4, 2048 + 64)

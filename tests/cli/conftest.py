@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ringkv.cli.main import run
+from ringkv.cli.application import run
 from tests import chat_model
 
 SMALL = ("--graphs", "off", "--dtype", "float32", "--threads", "1", "--kv-budget", "64")

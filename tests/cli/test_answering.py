@@ -2,9 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringkv.base.events import KVUsage, Usage
+from ringkv.base.engine import Limits
+from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.cli import answering
-from ringkv.cli.answering import Answered, cache_line, follow, live
+from ringkv.cli.answering import Answered, cache_line, cut_short, follow, live
 from ringkv.llm.result import Piece, Result
 
 
@@ -40,6 +41,17 @@ def test_one_token_has_no_decode_rate() -> None:
     answered = Answered(result(1), 2.0, 0.0)
     assert answered.decode_rate is None
     assert "decode" not in answered.line()
+
+
+def test_an_answer_cut_by_the_context_or_by_a_cache_that_evicts_nothing_says_so() -> None:
+    def cut(reason: FinishReason, drawn: int, prompt: int = 100) -> str | None:
+        found = Result("", (), reason, usage(prompt, drawn, 0))
+        return cut_short(found, 50, Limits(1, 64, 128, 128, 16, 1, 199, 4, 4))
+
+    assert cut("stop", 20) is None
+    assert cut("length", 50) is None
+    assert cut("length", 28) == "the answer was cut at 28 of 50 tokens: the model's context of 128 tokens is full"
+    assert (cut("length", 5, 60) or "").endswith("policy snapstream evicts nothing and its 64 entries are full")
 
 
 def test_the_line_says_what_the_cache_did() -> None:

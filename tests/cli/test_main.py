@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from ringkv.base.version import VERSION
-from ringkv.cli.main import PANELS
+from ringkv.cli.application import PANELS
 from tests.cli.conftest import Cli
 
 COMMANDS = [command.__name__ for commands in PANELS.values() for command in commands]
@@ -31,9 +31,33 @@ def test_the_version_is_the_packages(cli: Cli) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; from ringkv.cli.main import run; run(['generate', '--help']); print(*sys.modules)"
+    code = "import sys; from ringkv.cli.application import run; run(['generate', '--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()} & HEAVY == set()
+
+
+def program(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """`ringkv` as the shell starts it, after some code."""
+    code = f"import sys\n{code}\nfrom ringkv.cli.main import main\nmain()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+
+
+def test_ctrl_c_while_the_application_is_imported_is_one_line() -> None:
+    done = program(
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'ringkv.cli.application': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ringkv: interrupted\n")
+
+
+@pytest.mark.parametrize(("command", "status"), [("--version", 0), ("--nope", 2)])
+def test_a_program_that_loaded_torch_ends_with_all_said_and_done(command: str, status: int) -> None:
+    plain = program("", command)
+    after_torch = program("import atexit, os, torch; atexit.register(os.write, 1, b'bye')", command)
+    assert after_torch.returncode == plain.returncode == status
+    assert (after_torch.stdout, after_torch.stderr) == (plain.stdout + "bye", plain.stderr)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import tokenizers
 
 from ringkv.base.errors import BadWeights, PullFailed, UnsupportedModel
 from ringkv.models.config import load_config
-from ringkv.residency import convert as room
 from ringkv.residency import disk
 from ringkv.residency.convert import convert, converted_path, file_key
+from ringkv.weights import gguf_convert
 from ringkv.weights.checkpoint import open_checkpoint
 from tests.residency.conftest import TOKENIZER
 from tests.weights.tiny_gguf import tiny_model, write_tiny
@@ -46,8 +46,8 @@ def test_a_second_conversion_finds_the_first(tiny_gguf: Path, target: Path) -> N
 
 def test_conversions_at_once_convert_once(tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
-    write = room.write_weights
-    monkeypatch.setattr(room, "write_weights", lambda *args: (written.append(1), write(*args)))
+    write = gguf_convert.write_weights
+    monkeypatch.setattr(gguf_convert, "write_weights", lambda *args: (written.append(1), write(*args)))
     threads = [Thread(target=convert, args=(tiny_gguf, target)) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -87,7 +87,7 @@ def test_a_truncated_file_leaves_nothing(tiny_gguf: Path, target: Path) -> None:
 def test_a_model_that_is_not_implemented_is_refused_before_its_weights_are_written(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "write_weights", lambda *_: pytest.fail("weights were written"))
+    monkeypatch.setattr(gguf_convert, "write_weights", lambda *_: pytest.fail("weights were written"))
     metadata = {**TOKENIZER, "llama.attention.sliding_window": 64}
     path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
     with pytest.raises(UnsupportedModel, match="sliding_window 64"):

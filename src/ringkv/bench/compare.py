@@ -1,7 +1,4 @@
-"""compare: a full cache against a compressed one, in turn and in one run; medians, and how near the floor they come.
-
-floor = (weights read + slots * live entries * bytes an entry) / bandwidth        no decode step can be faster
-"""
+"""compare: a full cache against a compressed one, in turn and in one run; medians, and how near the limit they come."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +8,27 @@ import torch
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.progress import Progress, silent
-from ringkv.bench.bandwidth import Probe
+from ringkv.bench import floor
+from ringkv.bench.floor import Need
 from ringkv.bench.pair import Pair, Workload
+from ringkv.bench.probe import Ceiling, Machine
 from ringkv.bench.round import Round, run_round
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
-from ringkv.plan.footprint import item_bytes
-from ringkv.plan.shapes import Shape
 
 WARM_UP = 3  # output tokens of the round that is not counted
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Seconds that the machine needs for what the engine did, and their share of what it took: 1 is the limit."""
+
+    prefill_s: float
+    prefill_share: float
+    first_token_share: float  # of prefill's floor: compression and a draw count as nothing
+    step_s: float
+    step_share: float
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,7 @@ class Measured:
     slot_bytes: int
     held_bytes: int  # all slots and the staging of prompts
     step_bytes: int  # that a step must at least read
-    floor_s: float  # to read them at the bandwidth measured
-    floor_share: float  # floor / step: 1 is as fast as the memory allows
+    floors: Floors | None  # None where the machine was not probed
 
 
 @dataclass(frozen=True)
@@ -52,55 +59,67 @@ class Comparison:
     graphs: str
     threads: int
     torch: str
-    bandwidth: float  # bytes a second: the best of several ways to read, over the whole run
+    ceiling: Ceiling | None
     full: Measured
     compressed: Measured
 
 
-def compare(configs: Pair, workload: Workload, tell: Progress = silent) -> Comparison:
-    """Build both engines, then alternate between them and the bandwidth probe."""
-    sides = [(config, build(config, tell)) for config in (configs.full, configs.compressed)]
-    probe = Probe(torch.device(configs.full.device))
-    for config, engine in sides:
-        tell(0, 0, f"warming up: {config.kv.policy}")
-        run_round(engine, min(workload.prompt_tokens, engine.limits.chunk + 1), WARM_UP)
-    rounds: list[list[Round]] = [[] for _ in sides]
+@dataclass(frozen=True)
+class _Side:
+    config: EngineConfig
+    engine: LocalEngine
+    rounds: list[Round]
+
+
+def compare(configs: Pair, workload: Workload, tell: Progress = silent, limit: bool = False) -> Comparison:
+    """Build both engines, then alternate between them and, where the limit is asked for, the probes."""
+    sides = [_Side(config, build(config, tell), []) for config in (configs.full, configs.compressed)]
+    machine = Machine(torch.device(configs.full.device)) if limit else None
+    for side in sides:
+        tell(0, 0, f"warming up: {side.config.kv.policy}")
+        run_round(side.engine, min(workload.prompt_tokens, side.engine.limits.chunk + 1), WARM_UP)
     for turn in range(workload.rounds):
-        probe.run()
-        for (config, engine), done in zip(sides, rounds, strict=True):
-            tell(turn, workload.rounds, f"measuring: {config.kv.policy}")
-            done.append(run_round(engine, workload.prompt_tokens, workload.output_tokens))
-    full, compressed = (
-        _measured(config, engine, done, workload, probe.best)
-        for (config, engine), done in zip(sides, rounds, strict=True)
-    )
-    return _comparison(configs.full, workload, probe.best, full, compressed)
+        if machine:
+            tell(turn, workload.rounds, "probing memory and matrix products")
+            machine.run()
+        for side in sides:
+            tell(turn, workload.rounds, f"measuring: {side.config.kv.policy}")
+            side.rounds.append(run_round(side.engine, workload.prompt_tokens, workload.output_tokens))
+    ceiling = machine.ceiling if machine else None
+    full, compressed = (_measured(side, workload, ceiling) for side in sides)
+    return _comparison(configs.full, workload, ceiling, full, compressed)
 
 
-def _measured(
-    config: EngineConfig, engine: LocalEngine, rounds: Sequence[Round], workload: Workload, bandwidth: float
-) -> Measured:
-    limits = engine.limits
+def _measured(side: _Side, workload: Workload, ceiling: Ceiling | None) -> Measured:
+    config, limits, rounds = side.config, side.engine.limits, side.rounds
+    model = load_config(config.model_dir)
+    prefill, first = (median(getattr(one, name) for one in rounds) for name in ("prefill", "first_token"))
     step = median(seconds for one in rounds for seconds in one.steps)
-    shape = Shape.of(load_config(config.model_dir), config.model_dir.name)
-    read = shape.active * item_bytes(config.dtype) + round(limits.slots * rounds[0].live * limits.entry_bytes)
+    prompt = floor.prefill(model, workload.prompt_tokens, limits.entry_bytes, config.dtype)
+    read = floor.step(model, limits.slots, rounds[0].live, limits.entry_bytes, config.dtype)
     return Measured(
         cache=config.kv.policy,
         entries=limits.capacity,
-        prefill_tokens_per_s=workload.prompt_tokens / median(one.prefill for one in rounds),
-        first_token_s=median(one.first_token for one in rounds),
+        prefill_tokens_per_s=workload.prompt_tokens / prefill,
+        first_token_s=first,
         step_s=step,
         decode_tokens_per_s=limits.slots / step,
         slot_bytes=limits.capacity * limits.entry_bytes,
         held_bytes=limits.held_bytes,
-        step_bytes=read,
-        floor_s=read / bandwidth,
-        floor_share=read / bandwidth / step,
+        step_bytes=round(read.bytes),
+        floors=_floors(ceiling, prompt, read, (prefill, first, step)) if ceiling else None,
     )
 
 
+def _floors(ceiling: Ceiling, prompt: Need, read: Need, taken: Sequence[float]) -> Floors:
+    prefill, first, step = taken
+    prefill_floor = prompt.seconds(ceiling.rates(prompt.bytes))
+    step_floor = read.seconds(ceiling.rates(read.bytes))
+    return Floors(prefill_floor, prefill_floor / prefill, prefill_floor / first, step_floor, step_floor / step)
+
+
 def _comparison(
-    config: EngineConfig, workload: Workload, bandwidth: float, full: Measured, compressed: Measured
+    config: EngineConfig, workload: Workload, ceiling: Ceiling | None, full: Measured, compressed: Measured
 ) -> Comparison:
     return Comparison(
         model=config.model_dir.name,
@@ -113,7 +132,7 @@ def _comparison(
         graphs=config.graphs,
         threads=config.threads,
         torch=torch.__version__,
-        bandwidth=bandwidth,
+        ceiling=ceiling,
         full=full,
         compressed=compressed,
     )

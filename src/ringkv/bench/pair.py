@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
-from ringkv.bench.bandwidth import PROBE_BYTES
+from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import footprint, resolve
@@ -32,7 +32,9 @@ def pair(folder: Path, model: ModelConfig, options: Options, workload: Workload,
 
     Raises InvalidRequest for a workload that cannot be, DoesNotFit when one engine or the two together do not fit.
     """
-    _check(model, options, workload)
+    if options.kv_policy == "full":
+        raise InvalidRequest("--kv-policy full is what the others are compared with; choose another", "kv_policy")
+    _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
     made = Pair(resolve(folder, model, full, memory), resolve(folder, model, options, memory))
@@ -46,7 +48,17 @@ def pair(folder: Path, model: ModelConfig, options: Options, workload: Workload,
     return made
 
 
-def _check(model: ModelConfig, options: Options, workload: Workload) -> None:
+def alone(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> EngineConfig:
+    """One engine for the workload, under whatever policy the options choose.
+
+    Raises InvalidRequest for a workload that cannot be, DoesNotFit when the engine does not fit.
+    """
+    _check(model, workload)
+    prompt, output = options.prompt_tokens or workload.prompt_tokens, options.output_tokens or workload.output_tokens
+    return resolve(folder, model, replace(options, prompt_tokens=prompt, output_tokens=output), memory)
+
+
+def _check(model: ModelConfig, workload: Workload) -> None:
     for name, value, least in (
         ("--prompt-tokens", workload.prompt_tokens, 1),
         ("--output-tokens", workload.output_tokens, 2),
@@ -54,8 +66,6 @@ def _check(model: ModelConfig, options: Options, workload: Workload) -> None:
     ):
         if value < least:
             raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
-    if options.kv_policy == "full":
-        raise InvalidRequest("--kv-policy full is what the others are compared with; choose another", "kv_policy")
     length = workload.prompt_tokens + workload.output_tokens
     if length > model.context:
         raise InvalidRequest(

@@ -7,8 +7,9 @@ moves what as many different requests would.
 import time
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from ringkv.base.engine import Engine, Work
+from ringkv.base.engine import Engine, Prefix, Work
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -26,43 +27,54 @@ class Round:
     @property
     def live(self) -> float:
         """Entries that a slot's steps read, on average."""
-        seen = range(self.layout.prompt + 1, self.layout.prompt + 1 + len(self.steps))
-        return sum(map(self.layout.live, seen)) / len(self.steps)
+        return sum(live_entries(self.layout, len(self.steps))) / len(self.steps)
 
 
 def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
     """The first output token comes from the prompt's own logits, so there is one step less than tokens."""
-    request = _request(engine.limits.vocab, prompt_tokens, output_tokens)
+    request = make_request(engine.limits.vocab, prompt_tokens, output_tokens)
     engine.admit(request)
     started = time.perf_counter()
-    staged = _prefill(engine, request)
+    staged = prefill(engine, request)
     prefilled = time.perf_counter()
     prefix = engine.compress(staged, engine.default_kv)
     engine.insert(prefix, 0, request)
     engine.sample().read()
     answered = time.perf_counter()
     engine.release(0)
-    slots = range(engine.limits.slots)
-    for slot in slots:
-        engine.insert(prefix, slot, request)
-    engine.sample().read()
-    steps = tuple(_step(engine) for _ in range(output_tokens - 1))
-    for slot in slots:
-        engine.release(slot)
+    steps = decode(engine, prefix, request, output_tokens - 1)
     return Round(prefilled - started, answered - started, steps, prefix.layout)
 
 
-def _request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
+def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
     """Random tokens, the same each time: what is computed does not depend on which they are."""
     tokens = tuple(Random(0).choices(range(vocab), k=prompt_tokens))
     return Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
 
 
-def _prefill(engine: Engine, request: Request) -> object:
+def prefill(engine: Engine, request: Request) -> Any:
+    """The staged prompt, after all its chunks."""
     staged, length, chunk = None, len(request.tokens), engine.limits.chunk
     for start in range(0, length, chunk):
         staged = engine.prefill(Work(request, 0, start, min(start + chunk, length)))
     return staged
+
+
+def decode(engine: Engine, prefix: Prefix, request: Request, steps: int) -> tuple[float, ...]:
+    """Seconds of each step with the prefix in every slot; all slots are free again afterwards."""
+    slots = range(engine.limits.slots)
+    for slot in slots:
+        engine.insert(prefix, slot, request)
+    engine.sample().read()
+    taken = tuple(_step(engine) for _ in range(steps))
+    for slot in slots:
+        engine.release(slot)
+    return taken
+
+
+def live_entries(layout: Layout, steps: int) -> list[int]:
+    """Entries that each of the first steps after the prompt reads in a slot."""
+    return [layout.live(seen) for seen in range(layout.prompt + 1, layout.prompt + 1 + steps)]
 
 
 def _step(engine: Engine) -> float:

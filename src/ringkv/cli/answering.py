@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ringkv.base.engine import Limits
 from ringkv.base.events import Usage
 from ringkv.plan.units import show_bytes
 
@@ -59,6 +60,17 @@ def follow(pieces: Iterable["Piece"], show: Callable[["Piece"], None]) -> Answer
         show(piece)
     assert piece.result is not None, "an answer ends with its result"
     return Answered(piece.result, first or last, last - first)
+
+
+def cut_short(result: "Result", asked: int, limits: Limits) -> str | None:
+    """Why an answer has fewer tokens than were asked for; None for one that came to its own end, or to `asked`."""
+    usage = result.usage
+    if result.finish_reason != "length" or usage.completion_tokens >= asked:
+        return None
+    full = f"the model's context of {limits.context:,} tokens is full"
+    if usage.prompt_tokens + usage.completion_tokens < limits.context:
+        full = f"policy {usage.kv.policy} evicts nothing and its {usage.kv.capacity:,} entries are full"
+    return f"the answer was cut at {usage.completion_tokens:,} of {asked:,} tokens: {full}"
 
 
 def cache_line(usage: Usage) -> str:

@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 def load(engine: EngineOptions, tell: Progress) -> "LLM":
-    """The model is found before torch is loaded, so that a wrong name is refused at once. Raises what `LLM` raises."""
-    from ringkv.residency.locate import locate
-
-    folder = locate(engine.model, tell)
-    tell(0, 0, "loading torch")
+    """Raises what `LLM` raises; a choice that cannot be is refused before torch is loaded."""
     from ringkv.llm.llm import LLM
 
-    return LLM(folder, on_progress=tell, **vars(engine.options()))
+    return LLM(engine.model, on_progress=tell, **vars(engine.options()))

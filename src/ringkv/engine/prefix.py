@@ -6,6 +6,7 @@ L layers, H key-value heads, C entries per slot, D head_dim.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
@@ -29,24 +30,29 @@ class TensorPrefix:
 def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int) -> TensorPrefix:
     """Choose per layer and key-value head, and gather. Leaves the staged prompt as it is."""
     plan = layout(choice, staged.length, capacity)
-    layers, _, heads, _, width = staging.keys.shape
-    keys, values = (staging.keys.new_zeros(layers, heads, capacity, width) for _ in range(2))
-    sources = []
-    for layer in range(layers):
-        source = choose(staging, staged, layer, choice, plan)
-        index = source[..., None].expand(-1, -1, width)
-        for whole, plane in ((staging.keys, keys), (staging.values, values)):
-            plane[layer, :, : source.shape[1]] = whole[layer, staged.lane].gather(1, index)
-        sources.append(source)
-    return TensorPrefix(plan, keys, values, torch.stack(sources), staged.logits)
+    source = choose(staging, staged, choice, plan)
+    planes = (_gather(whole, staged.lane, source, capacity) for whole in (staging.keys, staging.values))
+    return TensorPrefix(plan, *planes, source, staged.logits)
 
 
-def choose(staging: Staging, staged: Staged, layer: int, choice: KVChoice, plan: Layout) -> Tensor:
-    """int64 [H, live]: one layer's kept tokens. Only prompts that lose something are scored."""
+def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
+    """int64 [L, H, live]: each layer's kept tokens. Only prompts that lose something are scored."""
+    layers, _, heads, _, _ = staging.keys.shape
+    score = torch.cat([_score(staging, staged, i, choice, plan) for i in range(layers)]) if plan.picked else None
+    return kept(plan, score, layers * heads).to(staging.keys.device).unflatten(0, (layers, heads))
+
+
+def _score(staging: Staging, staged: Staged, layer: int, choice: KVChoice, plan: Layout) -> Tensor:
     keys = staging.keys[layer, staged.lane, :, : staged.length]
-    score = None
-    if plan.picked:
-        rows = min(choice.window, staged.length)
-        q = staging.window[layer, staged.lane, :, :, -rows:]
-        score = votes(q, keys, plan.head, plan.prompt - plan.tail, choice)
-    return kept(plan, score, len(keys)).to(keys.device)
+    q = staging.window[layer, staged.lane, :, :, -min(choice.window, staged.length) :]
+    return votes(q, keys, plan.head, plan.prompt - plan.tail, choice)
+
+
+def _gather(staged: Tensor, lane: int, source: Tensor, capacity: int) -> Tensor:
+    """[L, P, H, S, D] of one lane -> [L, H, C, D]: whole rows, which is many times faster than number by number."""
+    layers, lanes, heads, room, width = staged.shape
+    first = torch.arange(layers * heads, device=source.device).view(layers, heads)
+    first = (first // heads * lanes + lane) * heads + first % heads
+    rows = staged.view(-1, width).index_select(0, (first[..., None] * room + source).flatten())
+    kept = rows.view(layers, heads, -1, width)
+    return kept if kept.shape[2] == capacity else F.pad(kept, (0, 0, 0, capacity - kept.shape[2]))

@@ -13,14 +13,13 @@ from typing import Any, overload
 from rich.progress import Progress as Bar
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits
+from ringkv.base.engine import Engine, Limits
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.engine.build import build
 from ringkv.llm.answer import Answer
 from ringkv.llm.result import Piece, Result
 from ringkv.models.config import load_config
@@ -32,6 +31,7 @@ from ringkv.scheduler.loop import Loop
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer
+from ringkv.weights.read_ahead import read_ahead
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
@@ -56,7 +56,7 @@ class LLM:
         folder = locate(str(model), on_progress)
         self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
         self.tokenizer = Tokenizer.from_directory(folder)
-        self._engine = build(self.config, on_progress)
+        self._engine = _build(self.config, on_progress)
         self._loop = Loop(self._engine)
         self._ids = count()
 
@@ -169,6 +169,14 @@ class LLM:
         done = self._loop.prefilled(answer.request.id)
         if on_prefill is not None and done and not answer.has_begun:
             on_prefill(done, len(answer.request.tokens))
+
+
+def _build(config: EngineConfig, tell: Progress) -> Engine:
+    read_ahead(config.model_dir)
+    tell(0, 0, "loading torch")
+    from ringkv.engine.build import build  # here, so that all that can be refused without torch has been
+
+    return build(config, tell)
 
 
 def _options(choices: Mapping[str, Any]) -> Options:

@@ -13,8 +13,6 @@ from ringkv.base.progress import Progress, silent
 from ringkv.models.config import load_config
 from ringkv.residency.disk import need_space
 from ringkv.residency.lock import locked
-from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_convert import weight_bytes, write_config, write_weights
 
 FORMAT = 1  # raise it when conversion writes something else, so that old copies are not used
 
@@ -45,23 +43,23 @@ def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
 
 
 def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
-    from ringkv.text.gguf_tokenizer import write_tokenizer  # imports the tokenizers package
+    # Here, because most starts find the work done: these import numpy and tokenizers.
+    from ringkv.text.gguf_tokenizer import write_tokenizer
+    from ringkv.weights.gguf import GGUF
+    from ringkv.weights.gguf_convert import weight_bytes, write_config, write_weights
 
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     partial.mkdir()
     try:
         progress(0, 0, f"reading {gguf_path.name}")
-        _write_model(GGUF(gguf_path), partial, progress)
+        gguf = GGUF(gguf_path)
+        write_config(gguf, partial)
+        load_config(partial)  # refuses what ringkv does not run, before the long part
+        need_space(partial, weight_bytes(gguf), f"the converted {gguf_path.name}")
+        write_weights(gguf, partial, progress)
         progress(0, 0, "writing the tokenizer")
         write_tokenizer(gguf_path, partial)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _write_model(gguf: GGUF, partial: Path, progress: Progress) -> None:
-    write_config(gguf, partial)
-    load_config(partial)  # refuses what ringkv does not run, before the long part
-    need_space(partial, weight_bytes(gguf), f"the converted {gguf.path.name}")
-    write_weights(gguf, partial, progress)

@@ -1,6 +1,7 @@
 """Tokenizer: text to token ids and back, from a directory in Hugging Face layout."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ class Tokenizer:
     """A model's tokenizer.
 
     eos_ids: every id that ends a text. bos_id: the id that begins one, None where the model has none.
-    vocab_size: one more than the largest id; the model's own vocabulary may be padded beyond it.
     special_ids: ids that `decode` leaves out. pieces: the bytes of each token.
     """
 
@@ -31,9 +31,13 @@ class Tokenizer:
         self._inner = inner
         self.bos_id = bos_id
         self.eos_ids = eos_ids
-        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self.pieces = Pieces.of(inner, name)
         self.special_ids = self.pieces.special_ids
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest id; the model's own vocabulary may be padded beyond it."""
+        return max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @classmethod
     def from_directory(cls, directory: Path | str) -> "Tokenizer":

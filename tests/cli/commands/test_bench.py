@@ -9,8 +9,10 @@ WORKLOAD = ("--prompt-tokens", 100, "--output-tokens", 5, "--rounds", 2, "--slot
 
 
 @pytest.fixture(autouse=True)
-def _small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringkv.bench.compare.Probe.__init__.__defaults__", (1 << 20,))
+def _small_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringkv.bench.probe.AMOUNTS", (1 << 16, 1 << 20))
+    monkeypatch.setattr("ringkv.bench.probe.PRODUCTS", ((8, 16, 8),))
+    monkeypatch.setattr("ringkv.bench.probe.ATTENTION", ((1, 8, 16),))
 
 
 def test_both_caches_stand_side_by_side(cli: Cli, model_dir: Path) -> None:
@@ -20,7 +22,31 @@ def test_both_caches_stand_side_by_side(cli: Cli, model_dir: Path) -> None:
     rows = {line[:20].strip(): line[20:].split() for line in said.out.splitlines()}
     assert rows[""] == ["full", "snapstream", "ratio"]
     assert rows["entries a slot"][1] == "64"
-    assert "GB/s; medians of 2 rounds, alternating" in said.out
+    assert "medians of 2 rounds, alternating" in said.out
+
+
+def test_limits_stand_beside_the_speeds_they_limit(cli: Cli, model_dir: Path) -> None:
+    said = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD, "--limit")
+    table = [line.split("  ") for line in said.out.splitlines()]
+    rows = {cells[0]: [cell.strip() for cell in cells[1:] if cell] for cells in table}
+    heads = [line.split() for line in said.out.splitlines() if "limit" in line]
+    assert heads == [["full", "limit", "reached", "snapstream", "limit", "reached", "ratio"]]
+    assert len(rows["entries a slot"]) == 3
+    full, limit, reached, *_ = rows["decode, tok/s in all"]
+    shares = [float(number.replace(",", "")) for number in (full, limit)]
+    assert int(reached.rstrip("%")) == pytest.approx(100 * shares[0] / shares[1], abs=1)
+    assert "bfloat16 products: " in said.out
+
+
+def test_a_profile_is_a_chrome_trace_and_a_table_for_each_phase(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    said = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD, "--profile", trace)
+    assert said.status == 0
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if "name" in event}
+    assert {"ringkv: prefill", "ringkv: decode"} <= names
+    titles = [line.split(",")[0] for line in said.out.splitlines() if line.startswith("ringkv: ") and ", " in line]
+    assert titles == ["ringkv: prefill", "ringkv: compress", "ringkv: decode"]
+    assert list(tmp_path.iterdir()) == [trace]
 
 
 def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
@@ -40,6 +66,12 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
             "500 prompt and 50 output tokens are over the model's",
         ),
         (("--output-tokens", "1"), 2, "--output-tokens is 1; it must be at least 2"),
+        (("--limit", "--profile", "x.json"), 2, "--limit compares and --profile does not"),
+        (
+            ("--prompt-tokens", "9", "--output-tokens", "9", "--profile", "/nowhere/x.json"),
+            2,
+            "/nowhere is no folder to write x.json to",
+        ),
         (("--rounds", "0"), 2, "--rounds is 0; it must be at least 1"),
     ],
 )

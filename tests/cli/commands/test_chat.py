@@ -40,6 +40,17 @@ def test_each_turn_reads_the_conversation_so_far(talk: Talk) -> None:
     assert second > first + len("user:And?")
 
 
+def test_questions_from_a_pipe_are_written_out_with_their_answers(talk: Talk) -> None:
+    out = talk("Hi", "", "And?").out.splitlines()
+    assert [line for line in out if line.startswith("> ")] == ["> Hi", "> And?"]
+    assert len(out) >= 2 * 3  # a blank line, the question and its answer
+
+
+def test_an_answer_that_the_context_cuts_short_is_said_so(talk: Talk) -> None:
+    said = talk("x" * 490, options=("--max-tokens", "50", "--ignore-eos"))
+    assert f"the answer was cut at {512 - 490 - 8} of 50 tokens: the model's context of 512" in said.err
+
+
 def test_reset_forgets_the_conversation(talk: Talk) -> None:
     first, second = prompts(talk("Hi", "/reset", "Hi"))
     assert first == second
@@ -87,6 +98,8 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:
     assert program.stdout is not None
     program.stdin.write("Hi\n")
     program.stdin.flush()
+    question = [program.stdout.readline() for _ in range(2)]
+    assert question == ["\n", "> Hi\n"]
     program.stdout.read(1)
     program.send_signal(signal.SIGINT)
     out, err = program.communicate("/quit\n", timeout=60)

@@ -1,5 +1,7 @@
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,26 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert said.out == ""
     assert said.complaint.startswith(f"ringkv: {says}")
     assert "Traceback" not in said.err
+
+
+def modules_after(*arguments: object) -> set[str]:
+    """All that a fresh process has imported at the end of `ringkv generate`."""
+    code = "import sys; from ringkv.cli.application import run; run(sys.argv[1:]); print(); print(*sys.modules)"
+    command = [sys.executable, "-c", code, "generate", *map(str, arguments)]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1].split())
+
+
+def test_an_answer_waits_for_no_library_that_it_does_not_need(llm: LLM, model_dir: Path) -> None:
+    assert llm.limits  # its kernels are built by now, so that the process only loads them
+    loaded = modules_after("--model", model_dir, *SMALL, "--max-tokens", "2", "Why?")
+    assert "torch" in loaded
+    compilers = {"torch._dynamo", "torch._inductor", "sympy", "triton", "setuptools"}
+    assert loaded & (compilers | {"fastapi", "uvicorn", "transformers", "huggingface_hub", "gguf"}) == set()
+
+
+@pytest.mark.parametrize("option", [("--kv-policy", "magic"), ("--kv-budget", "4"), ("--dtype", "float16")])
+def test_an_option_that_cannot_be_is_refused_before_torch_is_loaded(model_dir: Path, option: tuple[str, str]) -> None:
+    assert {"torch", "numpy"} & modules_after("--model", model_dir, *SMALL, *option, "Why?") == set()
 
 
 def test_an_unknown_model_is_refused_with_what_is_known(cli: Cli) -> None:

@@ -12,7 +12,15 @@ pytestmark = pytest.mark.usefixtures("tmp_cache")
 def test_every_model_of_the_catalogue_has_a_row(cli: Cli) -> None:
     rows = [line.split() for line in cli("models").out.splitlines()[1:]]
     assert [row[0] for row in rows] == list(catalogue())
-    assert all("no" in row for row in rows)
+    assert [row[1] for row in rows] == ["no"] * len(rows)
+
+
+def test_a_model_that_was_pulled_is_on_this_machine(cli: Cli, tmp_cache: Path) -> None:
+    (tmp_cache / "models").mkdir(parents=True)
+    (tmp_cache / "models" / catalogue()["smollm2"].file).write_bytes(b"12345")
+    rows = {line.split()[0]: line.split()[1:4] for line in cli("models").out.splitlines()[1:]}
+    assert rows["smollm2"] == ["yes", "5", "B"]
+    assert rows["qwen2.5-coder-1.5b"][0] == "no"
 
 
 def test_json_tells_what_is_here(cli: Cli, tmp_cache: Path) -> None:

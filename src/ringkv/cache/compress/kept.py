@@ -24,8 +24,16 @@ def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
     window = torch.arange(n - tail, n - tail + appended).expand(heads, -1)
     if votes is None:
         return torch.cat((first, window, recent), 1)
-    chosen = votes.sort(descending=True, stable=True).indices[:, :picked].sort().values + head
+    chosen = _most_voted(votes, picked) + head
     return torch.cat((first.to(chosen), chosen, window.to(chosen), recent.to(chosen)), 1)
+
+
+def _most_voted(votes: Tensor, count: int) -> Tensor:
+    """int64 [H, count]: places of each row's highest votes, in order. All above the last one in, then its earliest."""
+    least = votes.topk(count, sorted=False).values.amin(1, keepdim=True)
+    above, equal = votes > least, votes == least
+    room = count - above.sum(1, keepdim=True)
+    return (above | (equal & (equal.cumsum(1) <= room))).nonzero()[:, 1].view(-1, count)
 
 
 def _in_ring_order(layout: Layout) -> Tensor:

@@ -1,51 +1,25 @@
-"""ringkv bench: full against compressed, on this machine."""
+"""ringkv bench: full against compressed, on this machine; or where the time goes."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringkv.base.errors import InvalidRequest
+from ringkv.cli.bench_tables import print_comparison, print_profile
 from ringkv.cli.options import AsJson, EngineOptions
-from ringkv.cli.output import console, print_json, print_table
+from ringkv.cli.output import print_json
 from ringkv.cli.progress import watching
-from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
-    from ringkv.bench.compare import Comparison, Measured
+    from ringkv.base.progress import Progress
+    from ringkv.bench.compare import Comparison
+    from ringkv.bench.pair import Workload
+    from ringkv.bench.profile import Profile
 
 SLOTS = 8
 WORKLOAD = "Workload"
-
-
-class Figure(NamedTuple):
-    """A row of the table: a field of `Measured`."""
-
-    label: str
-    field: str
-    show: Callable[[float], str]
-    more_is_better: bool = False
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{1000 * value:,.1f}"
-
-
-FIGURES = (
-    Figure("entries a slot", "entries", _count),
-    Figure("a slot", "slot_bytes", show_bytes),
-    Figure("held, with staging", "held_bytes", show_bytes),
-    Figure("prefill, tok/s", "prefill_tokens_per_s", _count, more_is_better=True),
-    Figure("first token, ms", "first_token_s", _milliseconds),
-    Figure("decode, tok/s in all", "decode_tokens_per_s", _count, more_is_better=True),
-    Figure("a step, ms", "step_s", _milliseconds),
-    Figure("read a step", "step_bytes", show_bytes),
-    Figure("floor of a step, ms", "floor_s", _milliseconds),
-)
 
 
 def bench(
@@ -60,51 +34,75 @@ def bench(
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", help="How often each is measured.", rich_help_panel=WORKLOAD)
     ] = 3,
+    limit: Annotated[
+        bool, typer.Option("--limit", help="Also measure what the machine can do, and the share of it that is reached.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Do not compare: write a trace of one prefill and its decode steps, and say what took longest.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a full cache against a compressed one, side by side: prefill, decode, memory, and the memory's floor.
+    """Measure a full cache against a compressed one, side by side: prefill, decode, memory.
 
     The two alternate within the run and medians are shown: only their ratio means much on a machine that others use.
-    The floor is the time to read what a step must read, at the bandwidth measured in the same run.
 
         ringkv bench --slots 8 --prompt-tokens 7000 --kv-budget 1792
         ringkv bench --model qwen2.5-coder-1.5b --slots 2 --json
+
+    --limit puts beside each speed the best that this machine allows. A step must at least read every weight once, and
+    what the slots hold; a prompt must at least be multiplied with every weight, and each token with all before it.
+    Bytes are divided by the fastest of several ways to read memory, operations by the fastest of several bfloat16
+    products, all measured between the rounds. 100% cannot be passed; 80% leaves little to gain.
+
+        ringkv bench --limit --slots 1
+
+    --profile runs one engine, with any --kv-policy, under torch's profiler. Open the file at ui.perfetto.dev or
+    chrome://tracing. What a phase spends in its own name is in the fused loops of the graphs, and in Python:
+    --graphs off takes the loops apart, and is slower.
+
+        ringkv bench --profile trace.json --output-tokens 9 --kv-policy full
     """
+    if limit and trace is not None:
+        raise InvalidRequest("--limit compares and --profile does not; ask for one at a time")
     with watching() as tell:
         tell(0, 0, "loading torch")
-        from ringkv.bench.compare import compare
-        from ringkv.bench.pair import Workload, pair
-        from ringkv.models.config import load_config
-        from ringkv.plan.memory import available_bytes
-        from ringkv.residency.locate import locate
+        from ringkv.bench.pair import Workload
 
         workload = Workload(prompt, output, rounds)
-        folder = locate(engine.model, tell)
-        configs = pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
-        found = replace(compare(configs, workload, tell), model=engine.model)
+        compared = _compare(engine, workload, limit, tell) if trace is None else None
+        profiled = _profile(engine, workload, trace, tell) if trace is not None else None
     if as_json:
-        print_json(found)
-    else:
-        _print(found)
+        print_json(compared or profiled)
+    elif compared:
+        print_comparison(compared)
+    elif profiled:
+        print_profile(profiled)
 
 
-def _print(found: "Comparison") -> None:
-    full, small = found.full, found.compressed
-    console().print(
-        f"{found.model}: {found.slots} requests of {found.prompt_tokens:,} prompt and {found.output_tokens:,} output "
-        f"tokens\n{found.dtype} on {found.device}, {found.threads} threads, graphs {found.graphs}, "
-        f"torch {found.torch}, {show_bytes(found.bandwidth)}/s; medians of {found.rounds} rounds, alternating\n",
-        soft_wrap=True,
-    )
-    print_table(("", f"{full.cache} ", f"{small.cache} ", "ratio "), _rows(full, small))
+def _compare(engine: EngineOptions, workload: "Workload", limit: bool, tell: "Progress") -> "Comparison":
+    from ringkv.bench.compare import compare
+    from ringkv.bench.pair import pair
+    from ringkv.models.config import load_config
+    from ringkv.plan.memory import available_bytes
+    from ringkv.residency.locate import locate
+
+    folder = locate(engine.model, tell)
+    configs = pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
+    return replace(compare(configs, workload, tell, limit), model=engine.model)
 
 
-def _rows(full: "Measured", small: "Measured") -> list[tuple[str, ...]]:
-    rows = [_row(figure, getattr(full, figure.field), getattr(small, figure.field)) for figure in FIGURES]
-    return [*rows, ("floor / step", f"{full.floor_share:.0%}", f"{small.floor_share:.0%}", "")]
+def _profile(engine: EngineOptions, workload: "Workload", trace: Path, tell: "Progress") -> "Profile":
+    from ringkv.bench.pair import alone
+    from ringkv.bench.profile import profile
+    from ringkv.models.config import load_config
+    from ringkv.plan.memory import available_bytes
+    from ringkv.residency.locate import locate
 
-
-def _row(figure: Figure, full: float, small: float) -> tuple[str, ...]:
-    """The ratio says how many times better the compressed cache is."""
-    ratio = small / full if figure.more_is_better else full / small
-    return (figure.label, figure.show(full), figure.show(small), f"{ratio:.2f}x")
+    folder = locate(engine.model, tell)
+    config = alone(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
+    return profile(config, workload, trace, tell)

@@ -8,7 +8,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
-from ringkv.cli.answering import cache_line, live
+from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import complain
 from ringkv.cli.interrupt import gently
 from ringkv.cli.loading import load
@@ -18,11 +18,14 @@ from ringkv.cli.progress import watching
 from ringkv.cli.prompts import system_message
 
 if TYPE_CHECKING:
+    from ringkv.base.sampling import SamplingParams
     from ringkv.llm.llm import LLM
+    from ringkv.llm.result import Piece, Result
 
 HELP = """/help   this        /reset  forget the conversation        /quit   end (Ctrl-D does too)
 Ctrl-C stops an answer. The bar shows the cache's entries: tokens held, of those it may hold."""
 BAR = 16  # characters
+PROMPT = "> "
 
 
 def chat(
@@ -34,7 +37,7 @@ def chat(
     """Talk with a model, and watch its cache fill up and then stay as it is.
 
     Each turn reads the conversation again from its beginning, for now. /help, /reset and /quit are commands; Ctrl-C
-    stops an answer, Ctrl-D ends.
+    stops an answer, Ctrl-D ends. Questions that come through a pipe are written out between their answers.
 
         ringkv chat
         ringkv chat --kv-budget 256 --temperature 0.7
@@ -72,22 +75,24 @@ class Conversation:
     def reset(self) -> None:
         self._messages: list[dict[str, Any]] = list(system_message(self._system))
 
-    def turn(self, text: str, params: Any) -> None:
+    def turn(self, text: str, params: "SamplingParams") -> None:
         """Ask, and keep what was answered; a turn that fails leaves the conversation as it was."""
         messages = [*self._messages, {"role": "user", "content": text}]
         try:
-            answer, usage = self._answer(messages, params)
+            answer, last = self._answer(messages, params)
         except (InvalidRequest, RequestFailed) as error:
             complain(str(error))
             return
         if answer:
             self._messages = [*messages, {"role": "assistant", "content": answer}]
-        if usage is not None:
-            say(filling(usage))
+        if last is not None and last.usage is not None:
+            say(filling(last.usage))
+        if last is not None and last.result is not None:
+            _say_if_cut(last.result, params.max_tokens, self._llm)
 
-    def _answer(self, messages: list[dict[str, Any]], params: Any) -> tuple[str, Usage | None]:
-        """The text, and what the cache held at its end; Ctrl-C ends it early."""
-        said, usage = "", None
+    def _answer(self, messages: list[dict[str, Any]], params: "SamplingParams") -> "tuple[str, Piece | None]":
+        """The text, and its last piece; Ctrl-C ends it early."""
+        said, last = "", None
         with gently() as stop, watching() as tell:
 
             def read(done: int, total: int) -> None:
@@ -101,17 +106,22 @@ class Conversation:
                     for piece in pieces:
                         tell.stop()
                         typer.echo(piece.text, nl=False)
-                        said, usage = said + piece.text, piece.usage
+                        said, last = said + piece.text, piece
                         if stop:
                             raise _Stopped
                 except _Stopped:
                     typer.echo(" (stopped)", nl=False)
         typer.echo()
-        return said, usage
+        return said, last
 
 
 class _Stopped(Exception):
     """The user wants to hear no more."""
+
+
+def _say_if_cut(result: "Result", asked: int, llm: "LLM") -> None:
+    if why := cut_short(result, asked, llm.limits):
+        say(why)
 
 
 def filling(usage: Usage) -> str:
@@ -124,13 +134,22 @@ def filling(usage: Usage) -> str:
 def _next_line() -> str | None:
     """None at the end of input. Ctrl-C only drops the line that was begun."""
     if not sys.stdin.isatty():
-        return sys.stdin.readline() or None
+        return _piped_line()
     import readline  # noqa: F401  # input() edits and remembers lines once this is loaded
 
     while True:
         try:
-            return input("\n> ")
+            return input(f"\n{PROMPT}")
         except EOFError:
             return None
         except KeyboardInterrupt:
             say("\n(Ctrl-D ends)")
+
+
+def _piped_line() -> str | None:
+    """Shown as if it had been typed, so that what is written is the whole conversation."""
+    if not (line := sys.stdin.readline()):
+        return None
+    if line.strip():
+        typer.echo(f"\n{PROMPT}{line.rstrip()}")
+    return line

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringkv.cli.answering import follow
+from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.loading import load
 from ringkv.cli.options import AsJson, EngineOptions, Sampling
 from ringkv.cli.output import print_json, say
@@ -70,3 +70,5 @@ def generate(
     else:
         typer.echo()
         say(answered.line())
+    if why := cut_short(answered.result, params.max_tokens, llm.limits):
+        say(why)

@@ -16,12 +16,13 @@ def models(*, as_json: AsJson = False) -> None:
     from ringkv.residency.inventory import ModelInfo, list_models
 
     def row(model: ModelInfo) -> tuple[str, ...]:
-        here = show_bytes(model.disk_bytes) if model.pulled else "no"
+        here, held = ("yes", show_bytes(model.disk_bytes)) if model.pulled else ("no", "")
         size = show_bytes(model.download_bytes)
-        return (model.name, f"{model.context:,}", size, here, model.licence, model.title)
+        return (model.name, here, held, f"{model.context:,}", size, model.licence, model.title)
 
     listed = list_models()
     if as_json:
         print_json(listed)
     else:
-        print_table(("name", "context ", "download ", "on disk ", "licence", "model"), [row(model) for model in listed])
+        headers = ("name", "on this machine", "on disk ", "context ", "download ", "licence", "model")
+        print_table(headers, [row(model) for model in listed])

@@ -46,9 +46,11 @@ def serve(
         from ringkv.plan.resolve import resolve
         from ringkv.residency.locate import locate
         from ringkv.server.main import run
+        from ringkv.weights.read_ahead import read_ahead
 
         folder = locate(engine.model, tell)
         config = resolve(folder, load_config(folder), engine.options(SLOTS), available_bytes())
+        read_ahead(config.model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
             tell.stop()

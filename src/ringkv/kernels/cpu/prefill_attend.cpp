@@ -4,7 +4,7 @@
 // a lane is a query and the softmax needs no sums across lanes. A task is some hundred query rows of one key-value head;
 // it reads the keys and values once for all of them, kKeys at a time.
 
-#include "tiles.h"
+#include "scores.h"
 
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
 
@@ -19,17 +19,12 @@
 #include <utility>
 #include <vector>
 
-#include "vectors.h"
-
 namespace ringkv {
 namespace {
 
 constexpr int64_t kKeys = 128;           // a block of keys
 constexpr int64_t kTaskNumbers = 49152;  // of queries in a task: its sums stay in the second cache
-constexpr int64_t kParts = 2;            // of a block, in which the units take turns
-constexpr int64_t kStrip = 2 * kWide;      // queries that are taken together
-constexpr int64_t kSquare = kTall * kWide;
-constexpr float kHidden = -1e30f;        // the score of a key that a query does not see
+constexpr int64_t kParts = 4;            // of a block, in which the units take turns
 
 struct Chunk {
   const Half16 *q, *k, *v;
@@ -116,13 +111,7 @@ class Task {
   // A strip's queries as right operands, [half][width / 32][16 pairs][16 queries][2]
   void enter(int64_t s) {
     for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; lane += kWide)
-      for (int64_t d = 0; d < c_.width; d += kDeep) {
-        __m512i lines[16];
-        for (int64_t i = 0; i < kWide; ++i) lines[i] = _mm512_loadu_si512(c_.q + offset(row(lane + i)) + d);
-        transpose(lines);
-        Half16* to = queries_ + lane * c_.width + d * kWide;
-        for (int64_t i = 0; i < kWide; ++i) _mm512_store_si512(to + i * kDeep, lines[i]);
-      }
+      right_operand([&](int64_t i) { return c_.q + offset(row(lane + i)); }, c_.width, queries_ + lane * c_.width);
     for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; ++lane)
       limits_[lane] = int32_t(c_.start + row(lane) / c_.groups);
     std::fill_n(tops_ + s * kStrip, kStrip, kHidden);
@@ -182,47 +171,17 @@ class Task {
   float* scores(int64_t s) const { return scores_ + s % 2 * kKeys * kStrip; }
   Half16* shares(int64_t s) const { return shares_ + s % 2 * kKeys * kStrip; }
 
-  // 16 keys where a tile can read them: a copy where the staging ends among them
-  const Half16* sixteen(int64_t key) {
-    const Half16* at = c_.keys + h_ * c_.head + key * c_.width;
-    if (key + kTall <= c_.capacity) return at;
-    Half16* copy = edge_ + key / kTall % 2 * kTall * c_.width;
-    const int64_t rows = std::max<int64_t>(c_.capacity - key, 0);
-    std::memset(copy, 0, kTall * c_.width * sizeof(Half16));
-    std::memcpy(copy, at, rows * c_.width * sizeof(Half16));
-    return copy;
-  }
-
   // Key tiles [tile, stop) of the block times a strip's queries, two by two
   void score(int64_t s, int64_t from, int64_t tile, int64_t stop) {
-    const int64_t stride = c_.width * sizeof(Half16);
-    for (; tile < stop; tile += 2) {
-      const Half16 *upper = sixteen(from + tile * kTall), *lower = sixteen(from + (tile + 1) * kTall);
-      const Half16 *left = queries_ + s * kStrip * c_.width, *right = left + kWide * c_.width;
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-      for (int64_t d = 0; d < c_.width; d += kDeep) {
-        _tile_loadd(6, left + d * kWide, 64);
-        _tile_loadd(4, upper + d, stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, right + d * kWide, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, lower + d, stride);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-      float* to = scores(s) + tile * 2 * kSquare;
-      _tile_stored(0, to, 64);
-      _tile_stored(1, to + kSquare, 64);
-      _tile_stored(2, to + 2 * kSquare, 64);
-      _tile_stored(3, to + 3 * kSquare, 64);
-    }
+    const auto keys = [&](int64_t tile) {
+      const int64_t key = from + tile * kTall;
+      return sixteen_keys(c_.keys + h_ * c_.head + key * c_.width, c_.capacity - key, c_.width,
+                          edge_ + tile % 2 * kTall * c_.width);
+    };
+    for (; tile < stop; tile += 2)
+      score_keys(keys(tile), keys(tile + 1), queries_ + s * kStrip * c_.width, c_.width,
+                 scores(s) + tile * 2 * kSquare);
   }
-
-  // The place of key j's scores, for one half
-  static int64_t place(int64_t j, int64_t half) { return (j / kTall * 2 + half) * kSquare + j % kTall * kWide; }
 
   void hide(int64_t s, int64_t from, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
@@ -238,13 +197,13 @@ class Task {
   // Each query's highest score so far, this block's `count` keys included; remembers by how much it rose
   void raise(int64_t s, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
-      __m512 tops[4];
-      std::fill_n(tops, 4, _mm512_set1_ps(kHidden));
-      for (int64_t j = 0; j < count; j += 4) {
-        const float* score = scores(s) + place(j, half);
-        for (int i = 0; i < 4; ++i) tops[i] = _mm512_max_ps(tops[i], _mm512_load_ps(score + i * kWide));
-      }
-      const __m512 highest = _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]), _mm512_max_ps(tops[2], tops[3]));
+      __m512 highest = _mm512_set1_ps(kHidden), other = highest;
+      for (int64_t j = 0; j < count; j += kTall)
+        for (const float *at = scores(s) + place(j, half), *end = at + kSquare; at < end; at += 2 * kWide) {
+          highest = _mm512_max_ps(highest, _mm512_load_ps(at));
+          other = _mm512_max_ps(other, _mm512_load_ps(at + kWide));
+        }
+      highest = _mm512_max_ps(highest, other);
       float *top = tops_ + s * kStrip + half * kWide, *total = totals_ + s * kStrip + half * kWide;
       const __m512 before = _mm512_load_ps(top), now = _mm512_max_ps(before, _mm512_mul_ps(highest, scale_));
       rose_[half] = _mm512_cmp_ps_mask(now, before, _CMP_GT_OQ);
@@ -271,13 +230,16 @@ class Task {
       const __m512 scale = scale_, top = _mm512_load_ps(tops_ + s * kStrip + half * kWide);
       float* kept = totals_ + s * kStrip + half * kWide;
       __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps();
-      for (int64_t j = from; j < to; j += 2) {
-        const float* score = scores(s) + place(j, half);
-        const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(score), scale, top));
-        const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(score + kWide), scale, top));
-        total = _mm512_add_ps(total, a);
-        other = _mm512_add_ps(other, b);
-        _mm512_store_si512(share + j * kWide, interleaved(a, b));
+      for (int64_t j = from; j < to; j += kTall) {
+        const float* at = scores(s) + place(j, half);
+        Half16* to_share = share + j * kWide;
+        for (int64_t i = 0; i < kSquare; i += 2 * kWide) {
+          const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top));
+          const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top));
+          total = _mm512_add_ps(total, a);
+          other = _mm512_add_ps(other, b);
+          _mm512_store_si512(to_share + i, interleaved(a, b));
+        }
       }
       _mm512_store_ps(kept, _mm512_add_ps(total, other));
     }

@@ -1,0 +1,177 @@
+"""Flat: what an engine's process holds while it serves a thousand requests, and what that is made of.
+
+    python -m bench.flat                            SmolLM2, 8 slots, 1,000 requests: a few minutes
+
+Prompts and answers of random lengths pass through the loop that the server's engine process runs. Resident memory is
+taken at every request's end. Weights, slots and staging are known to the byte; what is left over is stated, and looked
+for in the process's mappings.
+"""
+
+import argparse
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from bench.resident import Resident, resident
+
+if TYPE_CHECKING:
+    from ringkv.base.request import Request
+    from ringkv.engine.engine import LocalEngine
+
+EARLY = 100  # requests before drift is counted
+MiB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Bytes; resident ones after so many requests."""
+
+    weights: int
+    slots: int
+    staging: int
+    early: int  # resident after the first 100
+    late: int  # after the last
+    peak: int
+
+    @property
+    def known(self) -> int:
+        return self.weights + self.slots + self.staging
+
+    @property
+    def remainder(self) -> int:
+        return self.peak - self.known
+
+    @property
+    def drift(self) -> int:
+        return self.late - self.early
+
+
+def main() -> None:
+    asked = _arguments()
+    if asked.build:
+        _engine(asked)
+        return
+    # What is compiled here stays on disk, and the compiler's memory in that process.
+    subprocess.run([sys.executable, "-m", "bench.flat", "--build", *sys.argv[1:]], check=True)
+    stages = {"python": resident()}
+    stages |= {f"import {module}": _after(module) for module in ("torch", "ringkv.engine.build", "bench.report")}
+    engine = _engine(asked)
+    stages["engine built"] = resident()
+    series = list(serve(engine, _requests(asked, engine.limits.vocab)))
+    stages["all served"] = resident()
+    found = summary(engine, series)
+    figures = [asdict(found), *({"when": when, **asdict(held)} for when, held in stages.items())]
+    workload = {name: getattr(asked, name) for name in ("model", "requests", "slots", "budget", "longest", "answer")}
+    importlib.import_module("bench.report").keep("flat", workload, figures, shown(figures))
+
+
+def _after(module: str) -> Resident:
+    importlib.import_module(module)
+    return resident()
+
+
+def _engine(asked: argparse.Namespace) -> "LocalEngine":
+    from ringkv.engine.build import build
+    from ringkv.models.config import load_config
+    from ringkv.plan.memory import available_bytes
+    from ringkv.plan.options import Options
+    from ringkv.plan.resolve import resolve
+    from ringkv.residency.locate import locate
+
+    folder = locate(asked.model)
+    options = Options(slots=asked.slots, kv_budget=asked.budget, prompt_tokens=asked.prompt_tokens)
+    return build(resolve(folder, load_config(folder), options, available_bytes()))
+
+
+def _requests(asked: argparse.Namespace, vocab: int) -> Iterator["Request"]:
+    """Uniform lengths and random tokens; every tenth draws with penalties and logprobs, for the other graphs."""
+    from ringkv.base.request import Request
+    from ringkv.base.sampling import SamplingParams
+
+    rng = Random(0)
+    for number in range(asked.requests):
+        tokens = tuple(rng.choices(range(vocab), k=rng.randint(1, asked.longest)))
+        knobs = {"top_p": 0.9, "temperature": 1.0, "presence_penalty": 0.5, "logprobs": 5} if number % 10 == 9 else {}
+        sampling = SamplingParams(max_tokens=rng.randint(1, asked.answer), ignore_eos=True, **knobs)  # type: ignore[arg-type]
+        yield Request(f"{number}", tokens, sampling)
+
+
+def serve(engine: Any, requests: Iterator["Request"]) -> Iterator[int]:
+    """Resident bytes after each request, in the order they end. Twice as many are there as there are slots."""
+    from ringkv.base.events import Failed, Finished
+    from ringkv.scheduler.loop import Loop
+
+    loop, open_ = Loop(engine), 0
+    while True:
+        while open_ < 2 * engine.limits.slots and (request := next(requests, None)) is not None:
+            assert loop.submit(request) == [], "a request was refused"
+            open_ += 1
+        if not open_:
+            return
+        for event in loop.step():
+            assert not isinstance(event, Failed), event
+            if isinstance(event, Finished):
+                open_ -= 1
+                yield _now()
+
+
+def _now() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def summary(engine: Any, series: Sequence[int]) -> Flat:
+    limits = engine.limits
+    slots = limits.slots * limits.capacity * limits.entry_bytes
+    early = series[min(EARLY, len(series)) - 1]
+    return Flat(engine.weight_bytes, slots, limits.held_bytes - slots, early, series[-1], max(series))
+
+
+def shown(figures: Sequence[Mapping[str, Any]]) -> str:
+    from bench.report import table
+
+    found = Flat(**figures[0])
+    parts = (
+        ("weights", found.weights),
+        ("slots", found.slots),
+        ("staging", found.staging),
+        ("remainder", found.remainder),
+        ("resident, at most", found.peak),
+        (f"last request less the {EARLY}th", found.drift),
+    )
+    rows = [
+        (one["when"], *(_mb(one[name]) for name in ("total", "own", "files")), _largest(one["largest"]))
+        for one in figures[1:]
+    ]
+    head = ("by then", "resident", "the process's own", "mapped files", "the largest")
+    return "\n\n".join((table(("part", "MiB"), [(name, _mb(size)) for name, size in parts]), table(head, rows)))
+
+
+def _largest(files: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {_mb(size)}" for name, size in list(files.items())[:3])
+
+
+def _mb(size: int) -> str:
+    return f"{size / MiB:,.0f}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--budget", type=int, default=512)
+    parser.add_argument("--prompt-tokens", type=int, default=8192, help="longest prompt that there is room for")
+    parser.add_argument("--longest", type=int, default=768, help="longest prompt that is sent")
+    parser.add_argument("--answer", type=int, default=16, help="longest answer")
+    parser.add_argument("--build", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Limits: how near the machine's floor decode and prefill come, and what a step costs as prompts grow.
+
+    python -m bench.limits                          SmolLM2 and Qwen2.5-Coder-1.5B, about half an hour
+    python -m bench.limits --model smollm2
+
+Engines of 1 and of 8 slots take turns with probes of memory and matrix products, so that drift of the machine cancels;
+figures are medians, the probes' the best. One more engine holds prefixes of prompts of several lengths, all at one
+budget, and decodes some steps of each in turn. Prints the tables, and keeps them under bench/results/.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import torch
+
+from bench.limits_tables import compression_table, growth_table, speed_table
+from bench.report import keep
+from ringkv.base.engine import Prefix
+from ringkv.base.kv import Layout
+from ringkv.base.request import Request
+from ringkv.bench import floor
+from ringkv.bench.floor import Need
+from ringkv.bench.probe import Ceiling, Machine
+from ringkv.bench.round import decode, live_entries, make_request, prefill
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan.memory import available_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from ringkv.residency.locate import locate
+
+MODELS = {"smollm2": (2048, 4096, 8192), "qwen2.5-coder-1.5b": (2048, 8192, 30000)}  # prompts of equal cost
+SLOTS = (1, 8)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A decode step of so many slots, or one prompt: medians, and what the floor is made of."""
+
+    model: str
+    weights: str
+    what: str  # "decode" or "prefill"
+    slots: int
+    prompt: int
+    seconds: float
+    need_bytes: float
+    need_operations: float
+    bandwidth: float  # the probes', for so many bytes
+    matrix: float
+    share: float  # of the floor over the seconds
+
+
+@dataclass(frozen=True)
+class Compression:
+    """What follows a prompt once: votes and gathering, and the copy into a slot. Seconds."""
+
+    model: str
+    prompt: int
+    kept: int
+    compress_s: float
+    insert_s: float
+    of_prefill: float  # compression's share of the prompt's time
+    per_1k_s: float  # compression and copy, for a thousand kept tokens
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A step after a prompt of this length, in slots of one budget."""
+
+    model: str
+    prompt: int
+    slots: int
+    budget: int
+    step_bytes: float  # read by each step
+    step_s: float
+    over_shortest: float  # this step over that of the shortest prompt
+
+
+class Bench:
+    """One model at one precision: its configuration and where it lies."""
+
+    def __init__(self, model: str, budget: int, weights: str) -> None:
+        self.model, self.budget, self.weights = model, budget, weights
+        self.folder: Path = locate(model)
+        self.config: ModelConfig = load_config(self.folder)
+
+    def engine(self, slots: int, prompt_tokens: int) -> LocalEngine:
+        print(f"building {self.model}, {self.weights}, {slots} slots", flush=True)
+        options = Options(slots=slots, prompt_tokens=prompt_tokens, kv_budget=self.budget)
+        return build(resolve(self.folder, self.config, options, available_bytes()))
+
+    def step(self, engine: LocalEngine, live: float) -> Need:
+        limits = engine.limits
+        return floor.step(self.config, limits.slots, live, limits.entry_bytes, self.weights)
+
+
+def main() -> None:
+    asked = _arguments()
+    machine = Machine(torch.device("cpu"))
+    speeds: list[Speed] = []
+    compressions: list[Compression] = []
+    growths: list[Growth] = []
+    for model in [asked.model] if asked.model else list(MODELS):
+        bench = Bench(model, asked.budget, "bfloat16")
+        reached, compression = _speeds(bench, machine, asked.prompt_tokens, asked.steps, asked.rounds)
+        speeds += reached
+        compressions.append(compression)
+        growths += _growth(bench, asked.lengths or MODELS[model], asked.steps, asked.rounds)
+    figures = [
+        {"kind": "probes", **asdict(machine.ceiling)},
+        *({"kind": "speed", **asdict(speed)} for speed in speeds),
+        *({"kind": "compression", **asdict(one)} for one in compressions),
+        *({"kind": "growth", **asdict(growth)} for growth in growths),
+    ]
+    shown = "\n\n".join((speed_table(figures), compression_table(figures), growth_table(figures)))
+    workload = {"budget": asked.budget, "prompt_tokens": asked.prompt_tokens, "steps": asked.steps}
+    keep("limits", workload | {"rounds": asked.rounds}, figures, shown)
+
+
+def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) -> tuple[list[Speed], Compression]:
+    """Engines of 1 and 8 slots in turn; both prefill, as one prompt is one prompt in either."""
+    engines = [one.engine(slots, prompt) for slots in SLOTS]
+    request = make_request(one.config.vocab_size, prompt, steps + 1)
+    taken: dict[int, list[float]] = {slots: [] for slots in SLOTS}
+    prompts: list[Prompt] = []
+    for turn in range(rounds + 1):
+        machine.run()
+        for engine in engines:
+            done = _prompt(engine, request)
+            step = decode(engine, done.prefix, request, steps)
+            if turn:  # the first warms up
+                prompts.append(done)
+                taken[engine.limits.slots] += step
+        print(f"{one.model}: turn {turn} of {rounds}", flush=True)
+    layout = prompts[0].prefix.layout
+    ceiling, entry = machine.ceiling, engines[0].limits.entry_bytes
+    prefilled = median(done.prefill for done in prompts)
+    speeds = [
+        _speed(one, "decode", engine.limits.slots, prompt, median(taken[engine.limits.slots]), need, ceiling)
+        for engine in engines
+        for need in [one.step(engine, _live(layout, steps))]
+    ]
+    prompt_need = floor.prefill(one.config, prompt, entry, one.weights)
+    speeds.append(_speed(one, "prefill", 1, prompt, prefilled, prompt_need, ceiling))
+    return speeds, _compression(one, prompts, prefilled)
+
+
+class Prompt(NamedTuple):
+    """One prompt on its way into a slot; seconds."""
+
+    prefill: float
+    compress: float
+    insert: float
+    prefix: Prefix
+
+
+def _prompt(engine: LocalEngine, request: Request) -> Prompt:
+    times = [time.perf_counter()]
+    staged = prefill(engine, request)
+    times.append(time.perf_counter())
+    prefix = engine.compress(staged, engine.default_kv)
+    times.append(time.perf_counter())
+    engine.insert(prefix, 0, request)
+    times.append(time.perf_counter())
+    engine.release(0)
+    prefilled, compressed, inserted = (after - before for before, after in pairwise(times))
+    return Prompt(prefilled, compressed, inserted, prefix)
+
+
+def _compression(one: Bench, prompts: Sequence[Prompt], prefilled: float) -> Compression:
+    layout = prompts[0].prefix.layout
+    kept = layout.live(layout.prompt)
+    compress, insert = (median(getattr(done, name) for done in prompts) for name in ("compress", "insert"))
+    each = (compress + insert) / kept * 1000
+    return Compression(one.model, layout.prompt, kept, compress, insert, compress / prefilled, each)
+
+
+def _speed(one: Bench, what: str, slots: int, prompt: int, taken: float, need: Need, ceiling: Ceiling) -> Speed:
+    rates = ceiling.rates(need.bytes)
+    share = need.seconds(rates) / taken
+    return Speed(
+        one.model, one.weights, what, slots, prompt, taken, need.bytes, need.operations, rates.bandwidth, rates.matrix,
+        share,
+    )  # fmt: skip
+
+
+def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list[Growth]:
+    """All prompts are prefilled first; their prefixes then take turns in the slots, a few steps each."""
+    longest = one.config.context - steps - 1
+    lengths = sorted({min(length, longest) for length in lengths})
+    engine = one.engine(max(SLOTS), max(lengths))
+    prefixes = {}
+    for length in lengths:
+        request = make_request(one.config.vocab_size, length, steps + 1)
+        prefixes[length] = (engine.compress(prefill(engine, request), engine.default_kv), request)
+        print(f"{one.model}: prompt of {length:,} is in", flush=True)
+    taken: dict[int, list[float]] = {length: [] for length in lengths}
+    for turn in range(rounds + 1):
+        for length in lengths if turn % 2 else reversed(lengths):
+            done = decode(engine, *prefixes[length], steps)
+            taken[length] += done if turn else ()
+    step = {length: median(taken[length]) for length in lengths}
+    return [
+        Growth(
+            model=one.model,
+            prompt=length,
+            slots=engine.limits.slots,
+            budget=one.budget,
+            step_bytes=one.step(engine, _live(prefixes[length][0].layout, steps)).bytes,
+            step_s=step[length],
+            over_shortest=step[length] / step[lengths[0]],
+        )
+        for length in lengths
+    ]
+
+
+def _live(layout: Layout, steps: int) -> float:
+    return _mean(live_entries(layout, steps))
+
+
+def _mean(numbers: Sequence[int]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="one model only")
+    parser.add_argument("--budget", type=int, default=2048)
+    parser.add_argument("--prompt-tokens", type=int, default=4096)
+    parser.add_argument("--lengths", type=int, nargs="+", help="prompts whose steps are compared")
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

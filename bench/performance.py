@@ -1,0 +1,120 @@
+"""Make docs/performance.md from the figures kept in results/ and the notes written by hand.
+
+    python -m bench.performance
+
+First which engine is fastest where, then every bar with its target, what was measured and whether that is enough, then
+the benchmarks' own tables. What was not measured says so. Needs no model and no network.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.page.bar import bars_table
+from bench.page.fastest import fastest
+from bench.page.kept import Kept, Result, kept
+from bench.page.own_bars import own_bars
+from bench.page.peer_bars import peer_bars
+from bench.page.seen import Limits
+from bench.report import RESULTS, table
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+NOTES = Path(__file__).parent / "notes" / "performance.md"
+
+INTRODUCTION = """\
+# Performance
+
+Made by `python -m bench.performance` from `bench/results/`; do not edit. Every ratio is of turns taken one after the
+other in one run, because machines drift. All engines have the same weights and prompts and are greedy. `ringkv` keeps a
+quarter of a prompt, `ringkv-full` all of it; OpenVINO's eviction keeps as many tokens as `ringkv`.
+
+## Which engine is fastest where
+"""
+
+BARS = """\
+## What was promised
+
+A floor is the time to move the bytes, or to do the arithmetic, that no engine can do without: every weight once and
+what the slots hold, at the fastest of several ways to read memory and of several bfloat16 products, or at the rate that
+any engine's own speed implies where that is higher. Where several settings of an engine were run, its fastest counts.
+"""
+
+# name of a result -> its heading; what is not here, and the peers', goes by its own name
+HEADINGS = {
+    "limits": "How near the floor (`python -m bench.limits`)",
+    "flat": "Memory over a thousand requests (`python -m bench.flat`)",
+    "threads": "HTTP and tokenising beside the engine (`python -m bench.threads`)",
+    "waiting": "How long threads spin at a barrier (`python -m bench.waiting`)",
+    "startup": "From the command to the first token (`python -m bench.startup`)",
+    "concurrent": "Eight long prompts at once (`python -m bench.concurrent`)",
+    "graphs": "Ways to make a decode step's graphs (`python -m bench.graphs`)",
+    "perplexity": "Weights of fewer bits (`python -m bench.perplexity`)",
+    "device": "Llama-3.1-8B in real shapes on a GPU (`make device`)",
+}
+NO_DEVICE = "The GPU's code is there and its kernels pass in Triton's interpreter; it has not run on a device."
+
+AGAIN = """\
+## To repeat it
+
+```sh
+python -m bench.peers          # installs each peer in its own environment, then takes turns
+python -m bench.limits
+python -m bench.flat
+python -m bench.threads
+python -m bench.startup
+make device                    # where there is a GPU
+python -m bench.performance    # this page
+```
+"""
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+def page(folder: Path = RESULTS, notes: Path = NOTES) -> str:
+    """The whole page as text."""
+    found = kept(folder)
+    limits = Limits(found)
+    parts = (
+        INTRODUCTION,
+        fastest(found),
+        BARS,
+        bars_table([*peer_bars(found, limits), *own_bars(found, limits)]),
+        *(() if found.figures("device") else (NO_DEVICE,)),
+        notes.read_text(encoding="utf-8") if notes.exists() else "",
+        "## The tables\n",
+        *_tables(found, folder),
+        "## Machines and versions\n",
+        _machines(found),
+        AGAIN,
+    )
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def _tables(found: Kept, folder: Path) -> Iterator[str]:
+    """Every benchmark's own, the peers' first; those that are missing are named."""
+    peers = sorted(name for name in found.results if name.startswith("peers"))
+    for name in [*(peers or ["peers"]), *HEADINGS]:
+        text = folder / f"{name}.md"
+        yield f"### {HEADINGS.get(name, _peers(name))}"
+        yield text.read_text(encoding="utf-8") if text.exists() else "Not measured."
+
+
+def _peers(name: str) -> str:
+    what = " ".join(name.split("-")[1:])
+    return f"Side by side with other engines{f': {what}' if what else ''} (`python -m bench.peers`)"
+
+
+def _machines(found: Kept) -> str:
+    rows = [(f"`{name}`", *_facts(result)) for name, result in found.results.items()]
+    return table(("result", "machine", "versions", "commit", "date"), rows) if rows else "Nothing was measured."
+
+
+def _facts(result: Result) -> tuple[str, ...]:
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    return result.machine, versions, result.commit, result.date
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What a process holds in memory, from Linux's own account of its mappings.
+
+Only resident pages count. A mapped file's pages are shared with whoever maps it too, and may be dropped at any time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+SMAPS = Path("/proc/self/smaps")
+NAMED = 8  # mappings listed
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Bytes. own: memory of the process alone (heap, stacks, what files were changed in memory)."""
+
+    total: int
+    own: int
+    files: int
+    largest: dict[str, int]  # file name -> its resident bytes
+
+
+def resident(smaps: Path = SMAPS) -> Resident:
+    return parse(smaps.read_text().splitlines())
+
+
+def parse(lines: Iterable[str]) -> Resident:
+    """Of /proc/PID/smaps: a mapping's line, `from-to rights offset device inode path`, then its fields in kB."""
+    by_file: Counter[str] = Counter()
+    total = own = 0
+    name, pages = "", 0
+    for line in lines:
+        key, *rest = line.split()
+        if not key.endswith(":"):
+            name = Path(rest[-1]).name if len(rest) == 5 and rest[-1].startswith("/") else ""
+        elif key == "Rss:":
+            pages = int(rest[0]) * 1024
+            total += pages
+        elif key == "Anonymous:":
+            own += int(rest[0]) * 1024
+            if name:
+                by_file[name] += pages - int(rest[0]) * 1024
+    return Resident(total, own, total - own, dict(by_file.most_common(NAMED)))

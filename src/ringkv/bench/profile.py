@@ -1,0 +1,111 @@
+"""profile: where one prefill and some decode steps spend their time, by torch's own profiler.
+
+The trace is for chrome://tracing or ui.perfetto.dev. What a phase spends in no operator is in the fused loops of our
+graphs and in Python; `--graphs off` takes the loops apart.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.progress import Progress, silent
+from ringkv.bench.pair import Workload
+from ringkv.bench.round import decode, make_request, prefill, run_round
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+
+WARM_UP = 3  # output tokens before the profiler starts
+TOP = 12  # operators kept of each phase
+PREFILL, COMPRESS, DECODE = PHASES = ("ringkv: prefill", "ringkv: compress", "ringkv: decode")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator within a phase."""
+
+    name: str
+    calls: int
+    seconds: float  # without the operators that it calls; on the device where there is one
+    share: float  # of the phase
+
+
+@dataclass(frozen=True)
+class Phase:
+    name: str
+    seconds: float
+    operators: tuple[Operator, ...]  # those that take longest; the phase's own name stands for what is in none
+
+
+@dataclass(frozen=True)
+class Profile:
+    trace: Path
+    phases: tuple[Phase, ...]
+
+
+def profile(config: EngineConfig, workload: Workload, trace: Path, tell: Progress = silent) -> Profile:
+    """Run one prompt and its answer in every slot; `trace` appears only when it is complete.
+
+    Raises InvalidRequest when the trace cannot be written there.
+    """
+    if not os.access(trace.parent, os.W_OK):
+        raise InvalidRequest(f"{trace.parent} is no folder to write {trace.name} to; name another file", "profile")
+    engine = build(config, tell)
+    tell(0, 0, "warming up")
+    run_round(engine, min(workload.prompt_tokens, engine.limits.chunk + 1), WARM_UP)
+    tell(0, 0, "profiling")
+    on_device = config.device != "cpu"
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_device else [])]
+    with torch.profiler.profile(activities=kinds) as profiler:
+        _run(engine, workload)
+    tell(0, 0, "writing the trace")
+    with TemporaryDirectory(dir=trace.parent) as folder:
+        made = Path(folder) / trace.name
+        profiler.export_chrome_trace(str(made))
+        os.replace(made, trace)
+    return Profile(trace, phases(profiler.events() or (), on_device))
+
+
+def _run(engine: LocalEngine, workload: Workload) -> None:
+    request = make_request(engine.limits.vocab, workload.prompt_tokens, workload.output_tokens)
+    with record_function(PREFILL):
+        staged = prefill(engine, request)
+    with record_function(COMPRESS):
+        prefix = engine.compress(staged, engine.default_kv)
+    with record_function(DECODE):
+        decode(engine, prefix, request, workload.output_tokens - 1)
+
+
+def phases(events: Iterable[Any], on_device: bool) -> tuple[Phase, ...]:
+    """The profiler's events by phase and operator, longest first."""
+    taken: Mapping[str, Counter[str]] = {name: Counter() for name in PHASES}
+    calls: Mapping[str, Counter[str]] = {name: Counter() for name in PHASES}
+    for event in events:
+        phase = _root(event)
+        if phase in taken:
+            micros = event.self_device_time_total if on_device else event.self_cpu_time_total
+            taken[phase][event.name] += micros
+            calls[phase][event.name] += 1
+    return tuple(_phase(name, taken[name], calls[name]) for name in PHASES)
+
+
+def _root(event: Any) -> str:
+    while event.cpu_parent is not None:
+        event = event.cpu_parent
+    return str(event.name)
+
+
+def _phase(name: str, taken: Counter[str], calls: Counter[str]) -> Phase:
+    total = max(sum(taken.values()), 1e-9)
+    longest = taken.most_common(TOP)
+    return Phase(
+        name, total / 1e6, tuple(Operator(one, calls[one], micros / 1e6, micros / total) for one, micros in longest)
+    )

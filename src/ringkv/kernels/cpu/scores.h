@@ -1,0 +1,65 @@
+// Scores on the tile unit: 32 keys, as they lie, times a strip of 32 queries.
+
+#pragma once
+
+#include "tiles.h"
+#include "vectors.h"
+
+#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+
+namespace ringkv {
+
+constexpr int64_t kPiece = 2 * kTall;        // rows that the tiles take at once
+constexpr int64_t kStrip = 2 * kWide;        // queries that are taken together, in two halves of 16 lanes
+constexpr int64_t kSquare = kTall * kWide;
+constexpr float kHidden = -1e30f;            // the score of a key that a query does not see
+
+// 16 rows, row(0) to row(15), as a right operand [width / 32][16 pairs][16 rows][2]
+template <typename Row>
+void right_operand(const Row& row, int64_t width, Half16* to) {
+  for (int64_t d = 0; d < width; d += kDeep) {
+    __m512i lines[16];
+    for (int64_t i = 0; i < kWide; ++i) lines[i] = _mm512_loadu_si512(row(i) + d);
+    transpose(lines);
+    for (int64_t i = 0; i < kWide; ++i) _mm512_storeu_si512(to + d * kWide + i * kDeep, lines[i]);
+  }
+}
+
+// 16 keys where a tile can read them: a copy, filled up with zeros, where only `left` are there
+inline const Half16* sixteen_keys(const Half16* keys, int64_t left, int64_t width, Half16* copy) {
+  if (left >= kTall) return keys;
+  std::memset(copy, 0, kTall * width * sizeof(Half16));
+  if (left > 0) std::memcpy(copy, keys, left * width * sizeof(Half16));
+  return copy;
+}
+
+// Where key j's scores are among those of a strip, for one half
+inline int64_t place(int64_t j, int64_t half) { return (j / kTall * 2 + half) * kSquare + j % kTall * kWide; }
+
+// Scores [2 key tiles][half][16 keys][16 queries]
+inline void score_keys(const Half16* upper, const Half16* lower, const Half16* queries, int64_t width, float* to) {
+  const int64_t stride = width * sizeof(Half16);
+  const Half16* right = queries + kWide * width;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t d = 0; d < width; d += kDeep) {
+    _tile_loadd(6, queries + d * kWide, 64);
+    _tile_loadd(4, upper + d, stride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right + d * kWide, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, lower + d, stride);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, to, 64);
+  _tile_stored(1, to + kSquare, 64);
+  _tile_stored(2, to + 2 * kSquare, 64);
+  _tile_stored(3, to + 3 * kSquare, 64);
+}
+
+}  // namespace ringkv
+
+#endif

@@ -1,0 +1,40 @@
+"""window_votes: the attention that a prompt's tokens get from its last queries (SnapKV, arXiv 2404.14469).
+
+H key-value heads, G query heads each, W window queries, n prompt tokens, D head_dim.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.packing import DEEP
+
+
+def window_votes(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
+    """float32 [H, last - first]: softmax(q keys^T / sqrt(D)) over keys first .. last-1, summed over all G * W queries.
+
+    q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated: query w sees keys 0 .. n-W+w, and
+    one that sees none of the asked keys gives nothing.
+    """
+    fits = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[-1] % DEEP == 0
+    if fits and is_native("window_votes"):
+        out: Tensor = torch.ops.ringkv.window_votes(q, keys, first, last)
+        return out
+    return reference(q, keys, first, last)
+
+
+def reference(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
+    """The same in plain torch; heads go one after the other, so that the weights of one are all there is at a time."""
+    return torch.stack([_of_head(q[h], keys[h], first, last) for h in range(len(keys))])
+
+
+def _of_head(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
+    window, n = q.shape[1], len(keys)
+    scores = torch.matmul(q, keys[first:last].transpose(-1, -2)).float()
+    position = torch.arange(first, last, device=q.device)
+    future = position > torch.arange(n - window, n, device=q.device)[:, None]
+    weights = scores.mul_(q.shape[-1] ** -0.5).masked_fill_(future, float("-inf")).softmax(-1)
+    return weights.nan_to_num_(0.0).sum((0, 1))
+
+
+LIBRARY.impl("window_votes", reference, "CompositeExplicitAutograd")

@@ -1,0 +1,37 @@
+"""The attention that keys get from the last queries: the C++ kernel and the reference against sums written out."""
+
+import pytest
+import torch
+
+from ringkv.base.compiler import find_compiler
+from ringkv.base.paths import cache_dir
+from ringkv.kernels import native, window_votes
+
+CASES = [  # heads, groups, window, prompt, width, first key, last key
+    (2, 3, 32, 1500, 64, 4, 1200),  # some runs of keys
+    (3, 3, 64, 300, 64, 0, 300),  # up to the prompt's end, where queries see different keys
+    (1, 1, 20, 50, 32, 40, 50),  # where some see none
+    (2, 6, 16, 130, 128, 0, 130),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", CASES)
+def test_each_key_gets_the_softmax_shares_of_all_queries_that_see_it(dtype: torch.dtype, case: tuple[int, ...]) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    native.load(compiler.path, cache_dir() / "kernels")
+    heads, groups, window, n, width, first, last = case
+    torch.manual_seed(n)
+    q, keys = torch.randn(heads, groups, window, width).to(dtype), torch.randn(heads, n, width).to(dtype)
+    want = torch.zeros(heads, last - first, dtype=torch.float64)
+    for h in range(heads):
+        for g in range(groups):
+            for w in range(window):
+                stop = min(last, n - window + w + 1)
+                if stop > first:
+                    score = keys[h, first:stop].double() @ q[h, g, w].double() / width**0.5
+                    want[h, : stop - first] += score.softmax(0)
+    got = window_votes.window_votes(q, keys, first, last)
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=2e-3 if dtype == torch.float32 else 1e-2)
