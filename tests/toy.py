@@ -32,8 +32,8 @@ def limits(**changes: int) -> Limits:
 
 def config(**changes: Any) -> EngineConfig:
     fields = {"model_dir": Path("toy"), "kv": KVChoice("streaming"), "slots": 4, "capacity": 64, "prompt_tokens": 512}
-    fields |= {"chunk": 8, "lanes": 1, "dtype": "float32", "device": "cpu", "graphs": "off", "threads": 1}
-    return EngineConfig(**(fields | {"cache_dir": Path("toy")} | changes))
+    fields |= {"chunk": 8, "lanes": 1, "dtype": "float32", "weights": "bf16", "device": "cpu", "graphs": "off"}
+    return EngineConfig(**(fields | {"threads": 1, "cache_dir": Path("toy")} | changes))
 
 
 def answer(prompt: Sequence[int], count: int) -> list[int]:

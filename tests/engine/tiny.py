@@ -52,6 +52,7 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
         "chunk": 16,
         "lanes": 1,
         "dtype": "float32",
+        "weights": "bf16",
         "device": "cpu",
         "graphs": "off",
         "threads": 2,

@@ -7,8 +7,9 @@ from torch import Tensor
 from ringkv.base.compiler import find_compiler
 from ringkv.base.paths import cache_dir
 from ringkv.kernels import native
+from ringkv.kernels.formats import rows_of, unpack_gated
 from ringkv.kernels.linear import gated, linear
-from ringkv.kernels.packing import can_pack, pack, pack_gated, rows_of, unpack, unpack_gated
+from ringkv.kernels.packing import can_pack, pack, pack_gated, unpack
 
 EPS = 1e-5
 ROWS = [1, 3, 16, 17, 33, 300, 520]

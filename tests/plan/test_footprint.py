@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.plan.footprint import Footprint, token_bytes, weight_bytes
+from ringkv.plan.footprint import Footprint, read_bytes, token_bytes, weight_bytes
 from ringkv.plan.shapes import known
 
 
@@ -37,6 +37,22 @@ def test_float32_takes_twice_the_bytes_of_bfloat16() -> None:
     shape = known("smollm2")
     assert token_bytes(shape, "float32") == 2 * token_bytes(shape, "bfloat16")
     assert weight_bytes(shape, "float32") == 2 * weight_bytes(shape, "bfloat16") == 134_515_008 * 4
+
+
+def test_quantised_layers_take_eight_or_five_bits_and_tables_always_eight() -> None:
+    tied, untied = known("smollm2"), known("llama-3.1-8b")
+    assert weight_bytes(tied, "int8") == 134_515_008
+    assert weight_bytes(tied, "int4") == (134_515_008 - 28_311_552) * 5 // 8 + 28_311_552
+    embedding = head = 128_256 * 4096
+    layers = 8_030_261_248 - embedding - head
+    assert weight_bytes(untied, "int4", ranks=4) == (layers * 5 // 8 + embedding + head) // 4
+    assert read_bytes(untied, "int4") == layers * 5 // 8 + head
+    assert read_bytes(untied, "bfloat16") == 2 * (layers + head)
+
+
+def test_a_cache_is_not_stored_in_the_bits_of_weights() -> None:
+    with pytest.raises(InvalidRequest, match=r"int8.*bfloat16"):
+        token_bytes(known("smollm2"), "int8")
 
 
 def test_tensor_parallel_ranks_share_weights_and_heads() -> None:

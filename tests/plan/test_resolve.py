@@ -53,6 +53,7 @@ def test_every_option_reaches_the_engine() -> None:
         chunk=256,
         lanes=2,
         dtype="float32",
+        weights="bf16",
         graphs="off",
         threads=5,
     )
@@ -61,6 +62,25 @@ def test_every_option_reaches_the_engine() -> None:
     assert (kv.pooling, kv.domain, kv.elastic) == ("max", "candidates", False)
     assert (engine.slots, engine.prompt_tokens, engine.chunk, engine.lanes) == (3, 1024, 256, 2)
     assert (engine.dtype, engine.graphs, engine.threads) == ("float32", "off", 5)
+
+
+def test_quantised_weights_are_counted_as_they_are_stored() -> None:
+    engine = resolved(weights="int4")
+    assert (engine.weights, engine.dtype) == ("int4", "bfloat16")
+    tables = 49_152 * 576
+    assert footprint(SMOLLM2, engine).weights == (134_515_008 - tables) * 5 // 8 + tables
+    assert footprint(SMOLLM2, resolved()).weights == 134_515_008 * 2
+
+
+def test_weights_of_other_bits_are_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidRequest, match=r"weights is 'int5'; it must be one of bf16, int8, int4"):
+        resolved(weights="int5")
+
+
+@pytest.mark.parametrize("elsewhere", [{"dtype": "float32"}, {"device": "cuda"}])
+def test_quantised_weights_are_refused_where_nothing_multiplies_them(elsewhere: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match=r"weights int8 are served on the CPU with dtype bfloat16.*choose bf16"):
+        resolved(weights="int8", **elsewhere)
 
 
 def test_compression_is_of_the_longest_prompt() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 from ringkv.base.kv import KVChoice
 
 DType = Literal["bfloat16", "float16", "float32"]
+Weights = Literal["bf16", "int8", "int4"]
 Graphs = Literal["compiled", "off"]
 
 
@@ -23,6 +24,7 @@ class EngineConfig:
     chunk: int  # prompt tokens per prefill step
     lanes: int  # prompts staged at once
     dtype: DType
+    weights: Weights  # "bf16": as `dtype` says; matrices are quantised otherwise, and the cache is not
     device: str  # "cpu", "cuda:0"
     graphs: Graphs  # "compiled": static graphs built once and kept on disk; "off": the same functions eagerly
     threads: int  # intra-op threads of the engine

@@ -96,6 +96,10 @@ class EngineOptions:
         str | None,
         _machine("--dtype", "TYPE", "Of weights and cache: bfloat16 (the default), float16 or float32."),
     ] = None
+    weights: Annotated[
+        str | None,
+        _machine("--weights", "BITS", "Of the matrices: bf16 (the default), int8 or int4; fewer are read faster."),
+    ] = None
     device: Annotated[
         str | None,
         _machine("--device", "NAME", "cpu (the default) or cuda:0; `ringkv doctor` lists what there is."),

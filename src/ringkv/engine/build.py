@@ -32,7 +32,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir)
     _load_kernels(config, tell)
-    weights = load(config.model_dir, model, dtype, device, tell)
+    weights = load(config.model_dir, model, dtype, device, tell, config.weights)
     return assemble(config, model, weights, _backend(config, tell))
 
 

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.norm import rms_norm
-from ringkv.kernels.packing import unpack, unpack_gated
+from ringkv.kernels.packing import WIDE
 
 
 def linear(
@@ -24,7 +25,7 @@ def linear(
 ) -> Tensor:
     """RMS-normalised (if `norm` [in] is given) x [M, in], times weight transposed, plus bias [out], plus residual.
 
-    The weight is [out, in], or packed (`packing.pack`). Sums are float32; the result [M, out] is of `dtype`, x's own
+    The weight is [out, in], or packed (`formats.FORMATS`). Sums are float32; the result [M, out] is of `dtype`, x's own
     if none is given.
     """
     dtype = dtype or x.dtype
@@ -52,16 +53,19 @@ def reference(
     dtype: torch.dtype,
 ) -> Tensor:
     """The same in plain torch."""
-    weight = weight if weight.dim() == 2 else unpack(weight)
-    product = F.linear(x if norm is None else rms_norm(x, norm, eps), weight, bias)
+    product = _product(x if norm is None else rms_norm(x, norm, eps), unpack(weight), bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
 def gated_reference(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
     """The same in plain torch."""
-    weight = weight if weight.dim() == 2 else unpack_gated(weight)
-    gate, up = F.linear(rms_norm(x, norm, eps), weight, bias).chunk(2, dim=-1)
-    return F.silu(gate) * up
+    gate, up = _product(rms_norm(x, norm, eps), unpack_gated(weight), bias).chunk(2, dim=-1)
+    return (F.silu(gate) * up).to(x.dtype)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """In the weight's type: x's own, or float32 where that holds more of a scaled weight."""
+    return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype))
 
 
 def _shape(
@@ -73,11 +77,11 @@ def _shape(
     residual: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    return x.new_empty(len(x), weight.shape[0] * weight.shape[3], dtype=dtype)
+    return x.new_empty(len(x), weight.shape[0] * WIDE, dtype=dtype)
 
 
 def _gated_shape(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
-    return x.new_empty(len(x), weight.shape[0] * weight.shape[3] // 2)
+    return x.new_empty(len(x), weight.shape[0] * WIDE // 2)
 
 
 LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")

@@ -5,6 +5,7 @@ Without a compiler nothing is lost but speed: the torch reference of each operat
 
 import hashlib
 import os
+import platform
 import subprocess
 import tempfile
 from functools import cache as once
@@ -54,8 +55,19 @@ def _flags() -> list[str]:
 
 def _digest(command: list[str]) -> str:
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
-    parts = [torch.__version__, version, *command, *(path.read_text() for path in sorted(SOURCES.iterdir()))]
+    sources = [path.read_text() for path in sorted(SOURCES.iterdir())]
+    parts = [torch.__version__, version, _processor(), *command, *sources]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """Its name and instructions: what is built for this one may not run on the next."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    named = {line.partition(":")[0].strip(): line for line in lines}
+    return "\n".join(named.get(name, "") for name in ("model name", "flags"))
 
 
 def _build(command: list[str], library: Path) -> None:

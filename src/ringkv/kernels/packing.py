@@ -2,7 +2,7 @@
 
 A strip is 16 outputs; it lies as blocks of 32 inner numbers, each [16 pairs, 16 outputs, 2]: one block is one AMX tile
 of the right operand, and its rows are what the bfloat16 dot products of AVX-512 take. One copy serves prefill, decode
-and the embedding, so weights are held once.
+and the embedding, so weights are held once. `quantize` stores the same blocks in fewer bits.
 """
 
 import torch
@@ -12,48 +12,48 @@ from ringkv.kernels.library import is_native
 
 WIDE = 16  # outputs in a strip
 DEEP = 32  # inner numbers in a block
+_TWICE = {2: torch.int32, 1: torch.int16}  # a type for pairs of numbers of so many bytes
+
+
+def is_whole(weight: Tensor) -> bool:
+    """Bfloat16 matrices on the CPU whose sides are whole pairs of strips, and blocks."""
+    whole = weight.dim() == 2 and weight.shape[0] % (2 * WIDE) == 0 and weight.shape[1] % DEEP == 0
+    return whole and weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Bfloat16 matrices on the CPU whose sides are whole strips and blocks, where the C++ operators are loaded."""
-    whole = weight.dim() == 2 and weight.shape[0] % (2 * WIDE) == 0 and weight.shape[1] % DEEP == 0
-    return whole and weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and is_native("linear")
+    """Whole matrices, where the C++ operators are loaded."""
+    return is_whole(weight) and is_native("linear")
 
 
 def pack(weight: Tensor) -> Tensor:
-    """[out, in] -> [out / 16, in / 32, 16, 16, 2]."""
-    return _in_blocks(_pairs(weight).unflatten(0, (-1, WIDE)))
+    """[out, in] -> [out / 16, in / 32, 16, 16, 2]; numbers of 16 or 8 bits."""
+    return _in_blocks(_pairs(weight).unflatten(0, (-1, WIDE)), weight.dtype)
 
 
 def pack_gated(weight: Tensor) -> Tensor:
     """The same for gate and up stacked, [2 * wide, in]: a strip of gates is followed by the strip of their ups."""
-    return _in_blocks(_pairs(weight).unflatten(0, (2, -1, WIDE)).transpose(0, 1)).flatten(0, 1)
+    return _in_blocks(_pairs(weight).unflatten(0, (2, -1, WIDE)).transpose(0, 1), weight.dtype).flatten(0, 1)
 
 
 def _pairs(weight: Tensor) -> Tensor:
-    """[out, in] -> int32 [out, in / 32, 16]: a pair moves as one number, which halves the time to pack a model."""
-    pairs: Tensor = weight.view(torch.int32).unflatten(1, (-1, DEEP // 2))
+    """[out, in] -> [out, in / 32, 16]: a pair moves as one number, which halves the time to pack a model."""
+    pairs: Tensor = weight.view(_TWICE[weight.itemsize]).unflatten(1, (-1, DEEP // 2))
     return pairs
 
 
-def _in_blocks(strips: Tensor) -> Tensor:
-    """int32 [..., 16 outputs, in / 32, 16 pairs] -> bfloat16 [..., in / 32, 16 pairs, 16 outputs, 2], the only copy."""
-    blocks: Tensor = strips.movedim(-3, -1).contiguous().view(torch.bfloat16).unflatten(-1, (WIDE, 2))
+def _in_blocks(strips: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pairs [..., 16 outputs, in / 32, 16 pairs] -> [..., in / 32, 16 pairs, 16 outputs, 2], the only copy."""
+    blocks: Tensor = strips.movedim(-3, -1).contiguous().view(dtype).unflatten(-1, (WIDE, 2))
     return blocks
 
 
 def unpack(packed: Tensor) -> Tensor:
-    """The inverse of `pack`."""
+    """The inverse of `pack`; blocks of any type of number."""
     strips, blocks = packed.shape[:2]
     return packed.permute(0, 3, 1, 2, 4).reshape(strips * WIDE, blocks * DEEP)
 
 
-def unpack_gated(packed: Tensor) -> Tensor:
-    """The inverse of `pack_gated`."""
-    strips = packed.unflatten(0, (-1, 2))
-    return torch.cat([unpack(half) for half in strips.unbind(1)])
-
-
-def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a matrix, plain or packed, as an embedding looks them up: int [N] -> [N, in]."""
-    return weight[rows] if weight.dim() == 2 else weight[rows // WIDE, :, :, rows % WIDE].flatten(1)
+def packed_rows(packed: Tensor, rows: Tensor) -> Tensor:
+    """Rows of what `pack` was given: int [N] -> [N, in]."""
+    return packed[rows // WIDE, :, :, rows % WIDE].flatten(1)

@@ -47,7 +47,7 @@ class LLM:
 
     model: a catalogue name (`ringkv models`), a directory in Hugging Face layout, a .gguf file, or a hub id.
     choices: the fields of `plan.options.Options`: kv_policy, kv_budget, kv_compression, slots, prompt_tokens, dtype,
-    graphs, threads and so on. Whatever is left open is chosen for this machine.
+    weights, graphs, threads and so on. Whatever is left open is chosen for this machine.
     Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for a choice that cannot be.
     """
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.norm import rms_norm
-from ringkv.kernels.packing import rows_of
 from ringkv.layers.rotary import Rotation, rotate, rotation
 from ringkv.models.config import ModelConfig
 from ringkv.models.rope import frequencies

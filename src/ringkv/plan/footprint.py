@@ -3,17 +3,32 @@
 token    layers x numbers of one token in one layer x bytes of a number
 slot     entries x token
 staging  lanes x prompt tokens x token       dense keys and values of the prompts being prefilled
-weights  parameters x bytes / ranks
+weights  parameters x bits / 8 / ranks
 step     weights read + slots x entries x token      what a decode step must at least read
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.plan.shapes import Shape
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+
+
+class Bits(NamedTuple):
+    """Bits of one weight, its share of scales included: in layers, and in the embedding and vocabulary projection."""
+
+    layers: int
+    tables: int
+
+
+QUANTISED: Mapping[str, Bits] = {
+    "int8": Bits(8, 8),  # a scale an output is too little to count
+    "int4": Bits(5, 8),  # a scale and a least value, of 16 bits each, for 32 weights
+}
 
 
 def item_bytes(dtype: str) -> int:
@@ -28,9 +43,22 @@ def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     return shape.layers * shape.cache.numbers(ranks) * item_bytes(dtype)
 
 
-def weight_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
-    """Bytes of the weights on one rank; what ranks repeat (norms, heads fewer than ranks) is too little to count."""
-    return ceil(shape.parameters * item_bytes(dtype) / ranks)
+def weight_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
+    """Bytes of the weights on one rank, stored in a dtype or quantised.
+
+    What ranks repeat (norms, heads fewer than ranks) and what is not quantised (norms, biases) is too little to count.
+    """
+    return _stored(shape.parameters, shape.vocabulary * (1 if shape.tied else 2), stored, ranks)
+
+
+def read_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
+    """Of these, the bytes that one token's step reads."""
+    return _stored(shape.active, shape.vocabulary, stored, ranks)
+
+
+def _stored(parameters: int, tables: int, stored: str, ranks: int) -> int:
+    bits = QUANTISED[stored] if stored in QUANTISED else Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
+    return ceil(((parameters - tables) * bits.layers + tables * bits.tables) / (8 * ranks))
 
 
 @dataclass(frozen=True)

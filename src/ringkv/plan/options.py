@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ringkv.base.config import DType
+from ringkv.base.config import DType, Weights
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Options:
     chunk: int | None = None
     lanes: int | None = None
     dtype: DType | None = None
+    weights: Weights | None = None
     device: str | None = None
     graphs: Literal["auto", "compiled", "off"] | None = None
     threads: int | None = None

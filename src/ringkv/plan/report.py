@@ -1,12 +1,11 @@
 """Report: the memory of one model, full cache against compressed, as rows for a table or for JSON."""
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import load_config
-from ringkv.plan.footprint import Footprint, item_bytes, token_bytes, weight_bytes
+from ringkv.plan.footprint import Footprint, read_bytes, token_bytes, weight_bytes
 from ringkv.plan.shapes import Shape, known
 
 
@@ -20,7 +19,7 @@ class Question:
     lanes: int = 1  # prompts staged at once
     tensor_parallel: int = 1
     dtype: str = "bfloat16"  # of keys and values
-    weights_dtype: str | None = None  # None is the dtype that the weights are published in
+    weights_dtype: str | None = None  # or int8, int4; None is the dtype that the weights are published in
     memory: int | None = None  # bytes; None leaves the slots that fit open
     bandwidth: int | None = None  # bytes a second; None leaves times open
     reserve: int = 0  # bytes kept free for everything that is not weights or cache
@@ -76,7 +75,7 @@ def report(shape: Shape, question: Question) -> Report:
     staging = question.lanes * prompt * token
 
     def row(cache: str, entries: int) -> Row:
-        read = ceil(shape.active * item_bytes(weights_dtype) / question.tensor_parallel)
+        read = read_bytes(shape, weights_dtype, question.tensor_parallel)
         return _row(cache, Footprint(entries, token, weights, staging, question.reserve), read, question)
 
     return Report(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from ringkv.base.compiler import missing_for_graphs
-from ringkv.base.config import DType, EngineConfig, Graphs
+from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.base.paths import cache_dir
 from ringkv.models.config import ModelConfig
@@ -56,7 +56,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     return Footprint(
         entries=engine.capacity,
         token=token,
-        weights=weight_bytes(shape, engine.dtype),
+        weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
         reserve=RESERVE + engine.capacity * token,
     )
@@ -65,6 +65,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
 def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
     chunk, prompt_tokens = _prompt(options, config.context)
     device = options.device or "cpu"
+    dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
     return EngineConfig(
@@ -75,7 +76,8 @@ def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineC
         prompt_tokens=prompt_tokens,
         chunk=chunk,
         lanes=at_least(1, "lanes", options.lanes, 1),
-        dtype=_dtype(options, device),
+        dtype=dtype,
+        weights=_weights(options, dtype, device),
         device=device,
         graphs=_graphs(options, device),
         threads=at_least(1, "threads", options.threads, default_threads()),
@@ -108,6 +110,17 @@ def _dtype(options: Options, device: str) -> DType:
     if dtype == "float16" and device == "cpu":
         raise InvalidRequest("dtype float16 is not served on the CPU; choose bfloat16 or float32", "dtype")
     return dtype
+
+
+def _weights(options: Options, dtype: DType, device: str) -> Weights:
+    weights: Weights = one_of(get_args(Weights), "weights", options.weights, "bf16")
+    if weights != "bf16" and (dtype, device) != ("bfloat16", "cpu"):
+        raise InvalidRequest(
+            f"weights {weights} are served on the CPU with dtype bfloat16, not on {device} with {dtype}; "
+            "leave those options out, or choose bf16",
+            "weights",
+        )
+    return weights
 
 
 def _graphs(options: Options, device: str) -> Graphs:

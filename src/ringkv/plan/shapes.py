@@ -55,7 +55,9 @@ class Shape:
     layers: int
     cache: CacheShape
     parameters: int
-    active: int  # parameters that one token's step reads
+    active: int  # parameters that one token's step reads, the vocabulary projection among them
+    vocabulary: int  # parameters of that projection, and of the embedding
+    tied: bool  # they are one
     context: int  # longest prompt plus output
     native: str  # dtype that its weights are published in
 
@@ -70,6 +72,8 @@ class Shape:
             cache=HeadCache(config.num_kv_heads, config.head_dim),
             parameters=count,
             active=count - looked_up,
+            vocabulary=config.vocab_size * config.hidden_size,
+            tied=config.tied_embeddings,
             context=config.context,
             native="bfloat16",
         )

@@ -66,7 +66,8 @@ def plan(
     ] = 1,
     lanes: Annotated[int, _option("--lanes", "N", "Prompts staged at once.", MACHINE, show=True)] = 1,
     weights_dtype: Annotated[
-        str | None, _option("--weights-dtype", "TYPE", "Of the weights; as published by default.", MACHINE)
+        str | None,
+        _option("--weights-dtype", "TYPE", "Of the weights, or int8, int4; as published by default.", MACHINE),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

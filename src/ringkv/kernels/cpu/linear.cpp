@@ -15,6 +15,7 @@
 
 #include "lanes.h"
 #include "tiles.h"
+#include "weights.h"
 
 namespace ringkv {
 namespace {
@@ -30,11 +31,16 @@ constexpr int64_t kPairs = 4;                    // pairs of strips that are tak
 struct Product {
   const Half16* x;
   int64_t rows, inner, stride;
-  const Half16* weight;
+  const uint8_t* weight;
   int64_t strips;
   const Half16* bias;
   const Half16* norm;
   float eps;
+
+  template <typename Kind>
+  Strips<Kind> weight_of() const {
+    return {weight, strips, inner / kDeep};
+  }
 };
 
 // to[0..n) = x / rms(x) * norm, rounded as rms_norm.py does
@@ -90,12 +96,12 @@ struct Sums {
 
 // One thread's part of a product. It takes a few pairs of strips at a time, which stay in the second cache for all rows;
 // 32 rows stay in the first for all of these pairs. Sums are finished while the tiles are at work on the next rows.
-template <typename Finish>
+template <typename Kind, typename Finish>
 class Part {
  public:
   Part(const Product& p, const Rows& x, const Finish& finish, int64_t tall, int64_t begin, int64_t end)
-      : p_(p), x_(x), finish_(finish), begin_(begin), end_(end), tiles_(std::min(kPiece, tall)) {
-    deep_ = blocks_ > kFar / kDeep && tall > kPiece;
+      : p_(p), x_(x), finish_(finish), begin_(begin), end_(end), deep_(p.inner > kFar && tall > kPiece),
+        tiles_(std::min(kPiece, tall)), panel_(p.weight_of<Kind>(), share(tall)) {
     size_ = deep_ ? (tall + kPiece) / kPiece : 2;
     static thread_local std::vector<float> kept;  // grows to the largest product seen, then never again
     const int64_t need = size_ * kPieceSums * (deep_ ? end - begin : kPairs) + 16;
@@ -105,33 +111,42 @@ class Part {
 
   // All of this thread's outputs for rows [first, first + count)
   void run(int64_t first, int64_t count) {
-    const int64_t far = deep_ ? kFar / kDeep : blocks_;
+    const int64_t far = deep_ ? kFar / kDeep : blocks_, pairs = share(count).pairs;
     for (int64_t k = 0; k < blocks_; k += far)
-      for (int64_t pair = begin_; pair < end_; pair += kPairs)
-        multiply(first, count, pair, std::min(pair + kPairs, end_), k, std::min(k + far, blocks_));
+      for (int64_t pair = begin_; pair < end_; pair += pairs)
+        multiply(first, count, pair, std::min(pair + pairs, end_), k, std::min(k + far, blocks_));
     flush();
   }
 
  private:
+  // What is widened together: for many rows all that they share, for few what they take next.
+  Share share(int64_t rows) const {
+    const Share all{kPairs, deep_ ? kFar / kDeep : blocks_};
+    return rows > kPiece ? all : Panel<Kind>::few(all);
+  }
+
   // Pairs [pair, stop), over inner blocks [from, to)
   void multiply(int64_t first, int64_t count, int64_t pair, int64_t stop, int64_t from, int64_t to) {
-    const int64_t near = to - from <= kWhole / kDeep || count <= kPiece ? to - from : kNear / kDeep;
+    const bool few = count <= kPiece;
+    if (!few) panel_.take(pair, stop, from, to);
+    const int64_t near = few ? share(count).blocks : to - from <= kWhole / kDeep ? to - from : kNear / kDeep;
     for (int64_t m = 0; m < count; m += kPiece) {
       const int64_t rows = std::min(kPiece, count - m);
       tiles_.shape(rows);
-      for (int64_t k = from; k < to; k += near)
+      for (int64_t k = from; k < to; k += near) {
+        const int64_t deep = std::min(near, to - k);
+        if (few) panel_.take(pair, stop, k, k + deep);
         for (int64_t i = pair; i < stop; ++i) {
-          const Half16 *left = weight(i) + k * kBlockSize, *right = 2 * i + 1 < p_.strips ? left + strip_ : left;
-          tiles_.multiply(x_.at(first + m, first, k), left, right, std::min(near, to - k), sums(i, m, turn_),
-                          k > 0);
+          const Half16 *left = panel_.at(2 * i, k), *right = panel_.at(std::min(2 * i + 1, p_.strips - 1), k);
+          tiles_.multiply(x_.at(first + m, first, k), left, right, deep, sums(i, m, turn_), k > 0);
           if (k == from) flush();
         }
+      }
       if (to == blocks_) waiting_ = {first, m, rows, pair, stop, turn_};
       turn_ = 1 - turn_;
     }
   }
 
-  const Half16* weight(int64_t pair) const { return p_.weight + 2 * pair * strip_; }
   float* sums(int64_t pair, int64_t m, int64_t turn) const {
     const int64_t place = deep_ ? (pair - begin_) * size_ + m / kPiece : (pair - begin_) % kPairs * 2 + turn;
     return scratch_ + place * kPieceSums;
@@ -146,9 +161,10 @@ class Part {
   const Product& p_;
   const Rows& x_;
   const Finish& finish_;
-  const int64_t begin_, end_, blocks_ = p_.inner / kDeep, strip_ = kWide * p_.inner;
+  const int64_t begin_, end_, blocks_ = p_.inner / kDeep;
+  const bool deep_;  // the sums of all pairs are kept while the rows' inner numbers are taken a part at a time
   Tiles tiles_;
-  bool deep_;  // the sums of all pairs are kept while the rows' inner numbers are taken a part at a time
+  Panel<Kind> panel_;
   int64_t size_;
   float* scratch_;
   struct {
@@ -157,7 +173,7 @@ class Part {
   int64_t turn_ = 0;  // of the two places that pieces alternate between
 };
 
-template <typename Finish>
+template <typename Kind, typename Finish>
 void product(const Product& p, const Finish& finish) {
   const int64_t pairs = (p.strips + 1) / 2, tall = std::min(p.rows, p.inner <= kWhole ? 2 * kTallest : kTallest);
   const Rows x(p, tall);
@@ -168,7 +184,7 @@ void product(const Product& p, const Finish& finish) {
 #else
     const int64_t threads = 1, me = 0;
 #endif
-    Part<Finish> part(p, x, finish, tall, pairs * me / threads, pairs * (me + 1) / threads);
+    Part<Kind, Finish> part(p, x, finish, tall, pairs * me / threads, pairs * (me + 1) / threads);
     for (int64_t first = 0; first < p.rows; first += tall) {
       const int64_t count = std::min(tall, p.rows - first);
       if (x.copied) {
@@ -206,12 +222,13 @@ void write(float* at, Two numbers, int64_t n) {
 }
 
 // y = sums (+ bias) (+ residual)
-template <typename T>
+template <typename Kind, typename T>
 struct FinishLinear {
   const Product& p;
   const Half16* residual;
   T* y;
   int64_t out = p.strips * kWide;
+  Strips<Kind> weight = p.weight_of<Kind>();
 
   void operator()(const Sums& sums) const {
     const auto [first, rows, pair, at] = sums;
@@ -220,7 +237,8 @@ struct FinishLinear {
       if (n <= 0) return;
       const Two bias = p.bias ? read(p.bias + from, n) : Two{Vec(0.f), Vec(0.f)};
       for (int64_t m = 0; m < rows; ++m) {
-        Two sum = read(at + m * kPair + i) + bias;
+        const Two plain = read(at + m * kPair + i);
+        Two sum = Two{scaled(weight, from, plain.low), scaled(weight, from + kLanes, plain.high)} + bias;
         const int64_t to = (first + m) * out + from;
         if (residual) sum = sum + read(residual + to, n);
         write(y + to, sum, n);
@@ -230,16 +248,19 @@ struct FinishLinear {
 };
 
 // y = silu(gate) * up; a pair of strips holds 16 gates and their 16 ups
+template <typename Kind>
 struct FinishGated {
   const Product& p;
   Half16* y;
   int64_t out = p.strips / 2 * kWide;
+  Strips<Kind> weight = p.weight_of<Kind>();
 
   void operator()(const Sums& sums) const {
     const auto [first, rows, pair, at] = sums;
     for (int64_t i = 0; i < kWide; i += kLanes)
       for (int64_t m = 0; m < rows; ++m) {
-        Vec gate = Vec::loadu(at + m * kPair + i), up = Vec::loadu(at + m * kPair + kWide + i);
+        Vec gate = scaled(weight, pair * kPair + i, Vec::loadu(at + m * kPair + i));
+        Vec up = scaled(weight, pair * kPair + kWide + i, Vec::loadu(at + m * kPair + kWide + i));
         if (p.bias) {
           gate = gate + read(p.bias + pair * kWide + i, kLanes).low;
           up = up + read(p.bias + out + pair * kWide + i, kLanes).low;
@@ -254,13 +275,25 @@ using Maybe = std::optional<at::Tensor>;
 
 const Half16* data_of(const Maybe& t) { return t ? t->const_data_ptr<Half16>() : nullptr; }
 
+// Run `with` on the kind of weight that this type of number stands for.
+template <typename With>
+void as_stored(at::ScalarType stored, const With& with) {
+  if (stored == at::kBFloat16) return with(Sixteen());
+  if (stored == at::kChar) return with(Eight());
+  TORCH_CHECK(stored == at::kByte, "linear: the weight is of no kind that is known");
+  with(Four());
+}
+
 Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps) {
-  TORCH_CHECK(x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
-  TORCH_CHECK(weight.dim() == 5 && weight.is_contiguous() && x.dim() == 2 && x.stride(1) == 1 &&
-                  x.size(1) == weight.size(1) * kDeep,
-              "linear: shapes do not match, or the weight is not packed");
-  return {x.const_data_ptr<Half16>(), x.size(0), x.size(1), x.stride(0), weight.const_data_ptr<Half16>(), weight.size(0),
-          data_of(bias), data_of(norm), float(eps)};
+  TORCH_CHECK(x.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
+  const int64_t inner = x.size(1), strip = weight.stride(0) * weight.element_size();
+  as_stored(weight.scalar_type(), [&](auto kind) {
+    TORCH_CHECK(weight.dim() > 2 && weight.is_contiguous() && x.dim() == 2 && x.stride(1) == 1 &&
+                    inner % kDeep == 0 && strip == kind.kHead + inner / kDeep * kind.kBlock,
+                "linear: shapes do not match, or the weight is not packed");
+  });
+  return {x.const_data_ptr<Half16>(), x.size(0), inner, x.stride(0), static_cast<const uint8_t*>(weight.const_data_ptr()),
+          weight.size(0), data_of(bias), data_of(norm), float(eps)};
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps,
@@ -268,20 +301,25 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bi
   const Product p = product_of(x, weight, bias, norm, eps);
   TORCH_CHECK(!residual || residual->is_contiguous(), "linear: the residual must be contiguous");
   auto y = at::empty({p.rows, p.strips * kWide}, x.options().dtype(dtype));
-  const auto run = [&](auto* to) {
-    product(p, FinishLinear<std::remove_pointer_t<decltype(to)>>{p, data_of(residual), to});
-  };
-  if (dtype == at::kFloat)
-    run(y.data_ptr<float>());
-  else
-    run(y.data_ptr<Half16>());
+  as_stored(weight.scalar_type(), [&](auto kind) {
+    const auto run = [&](auto* to) {
+      using Finish = FinishLinear<decltype(kind), std::remove_pointer_t<decltype(to)>>;
+      product<decltype(kind)>(p, Finish{p, data_of(residual), to});
+    };
+    if (dtype == at::kFloat)
+      run(y.data_ptr<float>());
+    else
+      run(y.data_ptr<Half16>());
+  });
   return y;
 }
 
 at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const at::Tensor& norm, double eps) {
   const Product p = product_of(x, weight, bias, norm, eps);
   auto y = at::empty({p.rows, p.strips / 2 * kWide}, x.options());
-  product(p, FinishGated{p, y.data_ptr<Half16>()});
+  as_stored(weight.scalar_type(), [&](auto kind) {
+    product<decltype(kind)>(p, FinishGated<decltype(kind)>{p, y.data_ptr<Half16>()});
+  });
   return y;
 }
 

@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kKeys = 128;           // a block of keys
 constexpr int64_t kTaskNumbers = 49152;  // of queries in a task: its sums stay in the second cache
+constexpr float kSlack = 8.f;            // a weight may reach 2^kSlack before sums are scaled down
 constexpr int64_t kParts = 4;            // of a block, in which the units take turns
 
 struct Chunk {
@@ -194,7 +195,8 @@ class Task {
     }
   }
 
-  // Each query's highest score so far, this block's `count` keys included; remembers by how much it rose
+  // Each query's reference score: the highest so far, or a little less, since sums need not shrink at every new one.
+  // Remembers by how much it rose with this block's `count` keys.
   void raise(int64_t s, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
       __m512 highest = _mm512_set1_ps(kHidden), other = highest;
@@ -205,16 +207,16 @@ class Task {
         }
       highest = _mm512_max_ps(highest, other);
       float *top = tops_ + s * kStrip + half * kWide, *total = totals_ + s * kStrip + half * kWide;
-      const __m512 before = _mm512_load_ps(top), now = _mm512_max_ps(before, _mm512_mul_ps(highest, scale_));
-      rose_[half] = _mm512_cmp_ps_mask(now, before, _CMP_GT_OQ);
-      ratio_[half] = exp2_of(_mm512_sub_ps(before, now));
+      const __m512 before = _mm512_load_ps(top), now = _mm512_mul_ps(highest, scale_);
+      rose_[half] = _mm512_cmp_ps_mask(now, _mm512_add_ps(before, _mm512_set1_ps(kSlack)), _CMP_GT_OQ);
       if (!rose_[half]) continue;
-      _mm512_store_ps(top, now);
+      ratio_[half] = _mm512_mask_mov_ps(_mm512_set1_ps(1.f), rose_[half], exp2_of(_mm512_sub_ps(before, now)));
+      _mm512_mask_store_ps(top, rose_[half], now);
       _mm512_store_ps(total, _mm512_mul_ps(_mm512_load_ps(total), ratio_[half]));
     }
   }
 
-  // Earlier blocks' sums, where the highest score rose
+  // Earlier blocks' sums, where the reference rose
   void shrink(int64_t s) {
     for (int64_t half = 0; half < 2; ++half) {
       float* sums = sums_ + (s * 2 + half) * kWide * c_.width;
