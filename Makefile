@@ -1,7 +1,8 @@
 # make demo    set up, then answer a question about a long document in a small cache
 # make test    set up, check, test
 # make check   lint, format, types, import contracts
-# make bench   measure (10 minutes on a quiet machine), keep results, put them into the README
+# make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
+# make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
 # make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
 
@@ -9,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench device dev clean
+.PHONY: help demo test check bench peers device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -35,7 +36,21 @@ bench: dev
 	@$(BIN)/python -m bench.concurrent
 	@$(BIN)/python -m bench.graphs
 	@$(BIN)/python -m bench.waiting
+	@$(BIN)/python -m bench.startup
+	@$(BIN)/python -m bench.flat
+	@$(BIN)/python -m bench.threads
+	@$(BIN)/python -m bench.limits
+	@$(BIN)/python -m bench.limits --model qwen2.5-coder-1.5b
 	@$(BIN)/python -m bench.readme
+	@$(BIN)/python -m bench.performance
+
+peers: dev
+	@$(BIN)/python -m bench.peers
+	@$(BIN)/python -m bench.peers --equal-bytes 1.5GB
+	@$(BIN)/python -m bench.peers --resident
+	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,16384 --requests 1,4,8
+	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --needle 10
+	@$(BIN)/python -m bench.performance
 
 device:
 	@PYTHONPATH=src $(PYTHON) -m pytest -q tests/device; tests=$$?; \

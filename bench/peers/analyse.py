@@ -1,0 +1,129 @@
+"""analyse: from a journal's records to cells.
+
+A record has the play, the engine, the length of its prompts, how many requests, and by kind:
+
+    first   first_s     seconds from handing all prompts over to each one's first token
+    laps    laps_s      seconds of each decode step of one turn
+    said    tokens      a lone request's greedy tokens
+    memory  rss_bytes, cache_bytes          start   start_s, facts          failed  why
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from statistics import median
+from typing import Any
+
+from bench.peers.cells import Cell, Protocol
+from bench.peers.engines import ENGINES, FULL, REFERENCE, Bits
+from bench.peers.journal import Record
+
+COMPARED = 16  # leading tokens
+
+Key = tuple[str, int, int]  # engine, prompt, requests
+
+
+def cells(records: Sequence[Record], protocol: Protocol, bits: Bits) -> list[Cell]:
+    """One for each engine, prompt length and number of requests that something was measured or failed for."""
+    measured = [record for record in records if record["kind"] != "done"]
+    by_key: dict[Key, list[Record]] = defaultdict(list)
+    for record in measured:
+        by_key[record["engine"], record["prompt"], record["requests"]].append(record)
+    found = [_cell(key, own, measured, protocol, bits) for key, own in by_key.items()]
+    order = list(ENGINES)
+    return sorted(found, key=lambda cell: (cell.prompt, cell.requests, order.index(cell.engine)))
+
+
+def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: Protocol, bits: Bits) -> Cell:
+    name, prompt, requests = key
+    engine = ENGINES[name]
+    cell = Cell(
+        engine=name,
+        prompt=prompt,
+        requests=requests,
+        weights=engine.weights[bits],
+        kept=engine.kept(prompt),
+        protocol=protocol,
+    )
+    if protocol != "same":  # there a process may have served more requests before, or have made room for more
+        cell = _with_memory(cell, own)
+    if protocol == "resident":
+        cell = replace(cell, start_s=min(_values(own, "start", "start_s"), default=None))
+    cell = _with_steps(cell, [lap for laps in _values(own, "laps", "laps_s") for lap in laps])
+    ratio: dict[str, Any] = {"ringkv_decodes": _ratio(records, key, "laps", "laps_s", protocol != "equal-bytes")}
+    if requests == 1:
+        cell = _with_first(cell, [first for (first,) in _values(own, "first", "first_s")])
+        ratio["ringkv_prefills"] = _ratio(records, key, "first", "first_s")
+        cell = replace(cell, agrees=_agrees(records, name, prompt))
+    why = next(iter(_values(own, "failed", "why")), None) if cell.step_s is None else None
+    return replace(cell, **ratio, why=why)
+
+
+def _with_steps(cell: Cell, laps: Sequence[float]) -> Cell:
+    if not laps:
+        return cell
+    step = median(laps)
+    return replace(
+        cell,
+        step_s=step,
+        itl_p50_s=step,
+        itl_p99_s=percentile(laps, 0.99),
+        decode_tps=cell.requests / step,
+    )
+
+
+def _with_memory(cell: Cell, own: Sequence[Record]) -> Cell:
+    return replace(
+        cell,
+        rss_bytes=max(_values(own, "memory", "rss_bytes"), default=None),
+        cache_bytes=max(filter(None, _values(own, "memory", "cache_bytes")), default=None),
+    )
+
+
+def _with_first(cell: Cell, first: Sequence[float]) -> Cell:
+    return replace(cell, ttft_s=median(first), prefill_tps=cell.prompt / median(first)) if first else cell
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of all are not above."""
+    ordered = sorted(values)
+    return ordered[max(1, ceil(share * len(ordered))) - 1]
+
+
+def _ratio(records: Iterable[Record], key: Key, kind: str, field: str, alike: bool = True) -> float | None:
+    """Their seconds a token over ours, of the same play, turn by turn; the median of all.
+
+    alike: only turns in which both had as many requests.
+    """
+    name, prompt, requests = key
+    plays: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        mine = record["kind"] == kind and record["prompt"] == prompt
+        if mine and (not alike or record["requests"] == requests):
+            plays[record["play"]][record["engine"]].append(median(record[field]) / record["requests"])
+    pairs = [
+        theirs / ours
+        for sides in plays.values()
+        for theirs, ours in zip(sides.get(name, ()), sides.get(REFERENCE, ()), strict=False)
+    ]
+    return median(pairs) if pairs else None
+
+
+def _agrees(records: Sequence[Record], name: str, prompt: int) -> int | None:
+    """How many leading tokens equal those of our full cache; the least of all plays."""
+    said: Mapping[str, dict[str, list[int]]] = defaultdict(dict)
+    for record in records:
+        if record["kind"] == "said" and record["prompt"] == prompt:
+            said[record["play"].rpartition("/")[0]][record["engine"]] = record["tokens"][:COMPARED]
+    both = [side for side in said.values() if {name, FULL} <= side.keys()]
+    return min((_common(side[name], side[FULL]) for side in both), default=None)
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
+
+
+def _values(records: Iterable[Record], kind: str, field: str) -> list[Any]:
+    return [record[field] for record in records if record["kind"] == kind]

@@ -1,0 +1,74 @@
+"""arguments: the command line of `python -m bench.peers`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.peers.engines import ENGINES
+from bench.report import RESULTS
+from ringkv.plan.resolve import default_threads
+from ringkv.plan.units import parse_bytes
+
+ABOUT = """ringkv beside llama.cpp, vLLM, OpenVINO GenAI and transformers, in one run.
+
+    python -m bench.peers                               SmolLM2, all engines, 1 to 16 requests at 512, 4k and 8k
+    python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,16384 --requests 1,4,8
+    python -m bench.peers --equal-bytes 1.5GB           each engine's largest batch in so many bytes of cache
+    python -m bench.peers --resident                    peak memory and start time, 8 requests at 8k
+    python -m bench.peers --needle 10                   what the compressed caches still find
+
+The first run installs each peer in its own environment under ringkv's cache folder, and converts the weights for it.
+All get the same weights, prompts and numbers of tokens; engines take turns, and those that are not asked sleep.
+Every measurement goes to a journal at once: after Ctrl-C the table shows what there is, and --resume goes on.
+Results are kept as bench/results/peers-MODEL.json and .md (with -equal-bytes, -resident or -needle)."""
+
+DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # slower than bf16 keys and values
+NEEDLE_ENGINES = ("ringkv", "ringkv-full", "openvino", "openvino-evict", "openvino-evict-u8kv")
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--equal-bytes", type=parse_bytes, metavar="BYTES", help="largest batch in equal cache bytes")
+    what.add_argument("--resident", action="store_true", help="peak memory and start time of each engine alone")
+    what.add_argument("--needle", type=int, metavar="N", help="retrieval: N prompts with a number hidden in prose")
+    what.add_argument("--install-only", action="store_true", help="install peers and convert weights, then end")
+    add = parser.add_argument
+    add("--model", default="smollm2", help="a model that `ringkv models` lists (smollm2)")
+    add("--engines", type=_names, help=f"some of {','.join(ENGINES)}")
+    add("--prompts", type=_numbers, help="lengths in tokens (512,4096,8192; the other measurements: the last alone)")
+    add("--requests", type=_numbers, help="how many at once (1,4,8,16; --resident: 8)")
+    add("--rounds", type=int, default=3, help="how often lone prompts and starts are measured (3)")
+    add("--batch-rounds", type=int, default=1, help="how often several requests are; long prompts take minutes (1)")
+    add("--turns", type=int, default=4, help="turns of each engine in a round (4)")
+    add("--steps", type=int, default=8, help="decode steps in a turn (8)")
+    add("--weights", type=int, choices=(16, 8, 4), default=16, help="bits; vllm and transformers stay at 16 (16)")
+    add("--gguf", choices=("f16", "bf16"), default="f16", help="llama.cpp's 16 bits (f16)")
+    add("--threads", type=int, default=default_threads(), help="of every engine (the CPUs of this process)")
+    add("--timeout", type=float, default=3600, help="seconds for one answer of an engine (3600)")
+    add("--to", type=Path, default=RESULTS, help="folder for the results (bench/results)")
+    add("--resume", action="store_true", help="go on where the journal of the same run ends")
+    asked = parser.parse_args(words)
+    return _completed(asked)
+
+
+def _completed(asked: argparse.Namespace) -> argparse.Namespace:
+    """Defaults that depend on what is measured."""
+    alone = bool(asked.equal_bytes or asked.resident or asked.needle)
+    asked.engines = asked.engines or (NEEDLE_ENGINES if asked.needle else DEFAULT)
+    asked.prompts = asked.prompts or ((8192,) if alone else (512, 4096, 8192))
+    asked.requests = asked.requests or ((8,) if asked.resident else (1, 4, 8, 16))
+    return asked
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in ENGINES]:
+        raise argparse.ArgumentTypeError(f"no engine {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    return names

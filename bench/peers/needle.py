@@ -1,0 +1,85 @@
+"""needle: whether what is kept still answers: a number hidden in prose at varied depth, asked for at the end.
+
+Each prompt goes alone to every engine; the answer is right when the number is in the first words of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, cycle, islice
+from pydoc_data.topics import topics
+from statistics import fmean
+
+from bench.peers.cells import Cell
+from bench.peers.engines import ENGINES, Bits
+from bench.peers.journal import Record
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+
+ANSWER = 24  # tokens in which the number must come
+QUESTION = "What is the special magic number mentioned in the text? Answer with the number only."
+
+
+@dataclass(frozen=True)
+class Needle:
+    tokens: list[int]
+    number: str
+
+
+def needles(tokenizer: Tokenizer, template: ChatTemplate, count: int, length: int) -> list[Needle]:
+    """`count` chat prompts of at most `length` tokens, the needle at depths from 0 to 1 in even steps.
+
+    The prose is the reference of the Python language, which comes with every Python; each prompt has its own stretch.
+    """
+    empty = len(_chat(tokenizer, template, _with(" ", _number(0), 0)))
+    room = length - empty - length // 100  # text that is encoded again may take a few more tokens
+    words = tokenizer.encode("\n\n".join(topics.values()), add_special_tokens=False)
+    prose = chain.from_iterable(cycle([words]))
+    stretches = [tokenizer.decode(islice(prose, room)) for _ in range(count)]
+    depths = [place / max(1, count - 1) for place in range(count)]
+    return [
+        Needle(_chat(tokenizer, template, _with(text, _number(place), depth)), _number(place))
+        for place, (text, depth) in enumerate(zip(stretches, depths, strict=True))
+    ]
+
+
+def _number(place: int) -> str:
+    return str(1_000_003 + 7_368_787 * (place + 1) % 8_999_993)
+
+
+def _with(text: str, number: str, depth: float) -> str:
+    """The text with the needle between two of its lines, and the question."""
+    at = text.find("\n", int(depth * (len(text) - 1)))
+    at = len(text) if at < 0 else at
+    return f"{text[:at]}\nThe special magic number is {number}.\n{text[at:]}\n\n{QUESTION}"
+
+
+def _chat(tokenizer: Tokenizer, template: ChatTemplate, content: str) -> list[int]:
+    return template.encode([{"role": "user", "content": content}], tokenizer)
+
+
+def recalls(
+    records: Sequence[Record], found: Sequence[Needle], decode: Callable[[list[int]], str], length: int, bits: Bits
+) -> list[Cell]:
+    """One cell for each engine; a play is "needle-LENGTH/PLACE/GROUP". An answer that failed is not counted."""
+    cells = []
+    for name in ENGINES:
+        own = [record for record in records if record["kind"] == "said" and record["engine"] == name]
+        right = [found[int(record["play"].split("/")[1])].number in decode(record["tokens"]) for record in own]
+        why = next((one["why"] for one in records if one["kind"] == "failed" and one["engine"] == name), None)
+        if own or why:
+            cells.append(_cell(name, length, right, why, bits))
+    return cells
+
+
+def _cell(name: str, prompt: int, right: Sequence[bool], why: str | None, bits: Bits) -> Cell:
+    engine = ENGINES[name]
+    return Cell(
+        engine=name,
+        prompt=prompt,
+        requests=1,
+        weights=engine.weights[bits],
+        kept=engine.kept(prompt),
+        protocol="needle",
+        recall=fmean(right) if right else None,
+        why=None if right else why,
+    )

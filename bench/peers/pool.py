@@ -1,0 +1,85 @@
+"""pool: which workers are alive. A worker that was used is kept asleep for its next turn while memory allows."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.peers.worker import Failed, Worker
+
+RESERVE = 1 << 30  # bytes left to everybody else
+
+Start = Callable[[str, str], Worker]
+"""A process for (engine's name, worker's module)."""
+
+
+@dataclass
+class Loaded:
+    """A worker with a model in it."""
+
+    engine: str
+    worker: Worker
+    start_s: float
+    facts: dict[str, Any]
+    busy: bool = False
+    used: float = field(default_factory=time.monotonic)
+
+
+class Pool:
+    """Workers by engine and options. `busy` ones have requests and are never ended to make room."""
+
+    def __init__(self, start: Start, timeout: float, available: Callable[[], int] | None = None) -> None:
+        self._start, self._timeout = start, timeout
+        self._available = available or (lambda: int(psutil.virtual_memory().available))
+        self._loaded: dict[str, Loaded] = {}
+
+    def take(self, engine: str, module: str, model: Path, options: dict[str, Any], need: int) -> tuple[Loaded, bool]:
+        """A worker that takes requests now, and whether it was started for this. `need`: bytes it may come to hold.
+
+        Raises Failed where it does not start, or memory does not suffice beside the busy ones.
+        """
+        key = json.dumps([engine, str(model), options], sort_keys=True)
+        found = self._loaded.get(key)
+        is_new = found is None or not found.worker.alive
+        if is_new:
+            self._make_room(need)
+            self._loaded[key] = self._load(engine, module, model, options)
+        loaded = self._loaded[key]
+        assert not loaded.busy
+        loaded.busy, loaded.used = True, time.monotonic()
+        return loaded, is_new
+
+    def give_back(self, loaded: Loaded) -> None:
+        loaded.busy, loaded.used = False, time.monotonic()
+
+    def discard(self, loaded: Loaded) -> None:
+        """End a worker that failed, or whose size is not needed again."""
+        loaded.worker.kill()
+        self._loaded = {key: other for key, other in self._loaded.items() if other is not loaded}
+
+    def close(self) -> None:
+        for loaded in list(self._loaded.values()):
+            self.discard(loaded)
+
+    def _load(self, engine: str, module: str, model: Path, options: dict[str, Any]) -> Loaded:
+        worker = self._start(engine, module)
+        try:
+            answer = worker.ask("load", self._timeout, model=str(model), options=options)
+        except BaseException:
+            worker.kill()
+            raise
+        return Loaded(engine, worker, time.perf_counter() - worker.started, answer["facts"])
+
+    def _make_room(self, need: int) -> None:
+        """End idle workers, least recently used first, until `need` bytes are free."""
+        idle = sorted((one for one in self._loaded.values() if not one.busy), key=lambda one: one.used)
+        for loaded in idle:
+            if self._available() >= need + RESERVE:
+                return
+            self.discard(loaded)
+        if (free := self._available()) < need + RESERVE:
+            raise Failed(f"needs about {need / 1e9:.1f} GB and {max(0, free - RESERVE) / 1e9:.1f} GB are free")

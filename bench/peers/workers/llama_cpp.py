@@ -1,0 +1,116 @@
+"""llama.cpp: its batch interface, a key-value stream of its own for each request, flash attention.
+
+Prompts run one after another, then all requests decode together, so no step mixes the two.
+Options: "slots", "length" (prompt and output of one request, in tokens), "threads", "cache" ("f16" or "q8_0"), "trial".
+"""
+
+import ctypes
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import llama_cpp  # type: ignore[import-not-found]
+import numpy as np
+
+from bench.peers.workers.serve import serve
+
+BATCH = 512  # tokens a call; llama.cpp's own default for one piece of work
+CACHE_TYPES = {"f16": 1, "q8_0": 8, "bf16": 30}  # ggml's numbers
+FLASH = 1
+ROUND = 256  # each stream's cells are a multiple
+TRIAL = 64  # tokens
+
+
+def load(model: str, options: Mapping[str, Any]) -> "LlamaCpp":
+    """With weights repacked for this processor's instructions, its default, unless a trial asked for shows it crash."""
+    return LlamaCpp(model, options, repack=not options["trial"] or _survives(model, options))
+
+
+def _survives(model: str, options: Mapping[str, Any]) -> bool:
+    """Whether repacked weights can be used, tried in a child: on some machines with AMX they cannot."""
+    if child := os.fork():
+        return os.waitpid(child, 0)[1] == 0
+    trial = LlamaCpp(model, {**options, "slots": 1, "length": ROUND}, repack=True)
+    trial.submit([[1] * TRIAL])
+    trial.step()
+    trial.step()
+    os._exit(0)
+
+
+class LlamaCpp:
+    def __init__(self, model: str, options: Mapping[str, Any], repack: bool) -> None:
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = 0
+        params.use_extra_bufts = self._repack = repack
+        self._model = llama_cpp.llama_model_load_from_file(model.encode(), params)
+        if not self._model:
+            raise RuntimeError(f"{model} could not be loaded")
+        self._context = _context(self._model, options)
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        self._batch = llama_cpp.llama_batch_init(max(BATCH, options["slots"]), 0, 1)
+        self._waiting: list[tuple[int, list[int]]] = []
+        self._running: dict[int, tuple[int, int]] = {}  # request -> its next token, and that token's position
+
+    def submit(self, prompts: list[list[int]]) -> None:
+        self._waiting = list(enumerate(prompts))
+
+    def step(self) -> Iterable[tuple[int, int]]:
+        return [self._prefill(*self._waiting.pop(0))] if self._waiting else self._decode()
+
+    def drop(self, requests: Iterable[int]) -> None:
+        for request in requests:
+            llama_cpp.llama_memory_seq_rm(self._memory, request, -1, -1)
+            self._running.pop(request, None)
+
+    def facts(self) -> Mapping[str, Any]:
+        system = llama_cpp.llama_print_system_info().decode()
+        return {"version": llama_cpp.__version__, "repack": self._repack, "system": system}
+
+    def _prefill(self, request: int, tokens: list[int]) -> tuple[int, int]:
+        for start in range(0, len(tokens), BATCH):
+            piece = tokens[start : start + BATCH]
+            self._run([(token, start + place, request) for place, token in enumerate(piece)], every=False)
+        return self._drawn(request, len(piece) - 1, len(tokens))
+
+    def _decode(self) -> list[tuple[int, int]]:
+        rows = [(token, position, request) for request, (token, position) in self._running.items()]
+        self._run(rows, every=True)
+        return [self._drawn(request, row, position + 1) for row, (_, position, request) in enumerate(rows)]
+
+    def _run(self, rows: Sequence[tuple[int, int, int]], every: bool) -> None:
+        """Feed (token, position, request); logits of every row, or of the last."""
+        batch = self._batch
+        batch.n_tokens = len(rows)
+        for row, (token, position, request) in enumerate(rows):
+            batch.token[row], batch.pos[row] = token, position
+            batch.n_seq_id[row], batch.seq_id[row][0] = 1, request
+            batch.logits[row] = every or row == len(rows) - 1
+        if status := llama_cpp.llama_decode(self._context, batch):
+            raise RuntimeError(f"llama_decode returned {status}")
+
+    def _drawn(self, request: int, row: int, position: int) -> tuple[int, int]:
+        logits = llama_cpp.llama_get_logits_ith(self._context, row)
+        token = int(np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self._vocab,)).argmax())
+        self._running[request] = (token, position)
+        return request, token
+
+
+def _context(model: Any, options: Mapping[str, Any]) -> Any:
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = options["slots"] * -(-options["length"] // ROUND) * ROUND
+    params.n_seq_max = options["slots"]
+    params.kv_unified = False
+    params.n_batch = params.n_ubatch = BATCH
+    params.n_threads = params.n_threads_batch = options["threads"]
+    params.flash_attn_type = FLASH
+    params.type_k = params.type_v = CACHE_TYPES[options["cache"]]
+    context = llama_cpp.llama_init_from_model(model, params)
+    if not context:
+        raise RuntimeError(f"no context of {params.n_ctx:,} cells could be made")
+    return context
+
+
+if __name__ == "__main__":
+    serve(load)

@@ -1,0 +1,179 @@
+// Weights: how the strips of a weight are stored, and how their blocks become tiles of bfloat16.
+//
+// A strip is kHead bytes, which hold a scale for each of its outputs if there are any, and then its blocks. Blocks of
+// fewer bits are widened shortly before the tiles take them, and once for all rows that one reading serves.
+
+#pragma once
+
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lanes.h"
+#include "tiles.h"
+
+namespace ringkv {
+
+// bfloat16, as the tiles take it
+struct Sixteen {
+  static constexpr int64_t kHead = 0, kBlock = kBlockSize * sizeof(Half16);
+  static constexpr bool kScaled = false;
+};
+
+// Integers from -127 to 127 in the order of a tile, which are exact in bfloat16; an output's sums are scaled
+struct Eight {
+  static constexpr int64_t kHead = kWide * sizeof(float), kBlock = kBlockSize;
+  static constexpr bool kScaled = true;
+  static void widen(const uint8_t* block, Half16* tile);
+};
+
+// Integers q from 0 to 15 that mean scale * q + least. A block: 16 scales and 16 least values, one of each an output,
+// in float16; then four lines of 16 words of 32 bits. A row of a tile is 32 numbers: its first half is four bits of
+// each word of a line, its second half the next four.
+struct Four {
+  static constexpr int64_t kHead = 0, kBlock = 2 * kWide * sizeof(c10::Half) + kBlockSize / 2;
+  static constexpr bool kScaled = false;
+  static constexpr int64_t kLine = 64, kLines = 4, kHalves = 8;  // bytes; halves of rows that a line holds
+  static void widen(const uint8_t* block, Half16* tile);
+};
+
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
+
+inline void store_row(Half16* to, __m512 first, __m512 second) {
+  _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+
+inline void Eight::widen(const uint8_t* block, Half16* tile) {
+  const auto numbers = [](const uint8_t* at) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
+  };
+  for (int64_t i = 0; i < kBlockSize; i += kPair)
+    store_row(tile + i, numbers(block + i), numbers(block + i + kWide));
+}
+
+inline void Four::widen(const uint8_t* block, Half16* tile) {
+  const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i twice[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                            _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
+  const auto outputs = [&](const uint8_t* at, int half) {  // two neighbours of a row belong to one output
+    return _mm512_permutexvar_ps(twice[half], _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
+  };
+  const uint8_t *least_at = block + kWide * sizeof(c10::Half), *lines = least_at + kWide * sizeof(c10::Half);
+  const __m512 scale[2] = {outputs(block, 0), outputs(block, 1)}, least[2] = {outputs(least_at, 0), outputs(least_at, 1)};
+  for (int64_t line = 0; line < kLines; ++line) {
+    const __m512i words = _mm512_loadu_si512(lines + line * kLine);
+    const auto half = [&](int i) {  // a permutation looks at an index's lowest four bits only
+      const __m512 q = _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * i), values);
+      return _mm512_fmadd_ps(q, scale[i % 2], least[i % 2]);
+    };
+#pragma GCC unroll 4
+    for (int i = 0; i < kHalves; i += 2) store_row(tile + (line * kHalves + i) * kWide, half(i), half(i + 1));
+  }
+}
+
+#else
+
+inline void Eight::widen(const uint8_t* block, Half16* tile) {
+  for (int64_t i = 0; i < kBlockSize; ++i) tile[i] = Half16(float(int8_t(block[i])));
+}
+
+inline void Four::widen(const uint8_t* block, Half16* tile) {
+  c10::Half stored[2 * kWide];
+  float scale[kPair], least[kPair];
+  std::memcpy(stored, block, sizeof stored);
+  for (int64_t i = 0; i < kPair; ++i) {
+    scale[i] = stored[i / 2];
+    least[i] = stored[kWide + i / 2];
+  }
+  for (int64_t line = 0; line < kLines; ++line) {
+    uint32_t words[kWide];
+    std::memcpy(words, block + sizeof stored + line * kLine, sizeof words);
+    for (int64_t i = 0; i < kHalves; ++i) {
+      const float *by = scale + i % 2 * kWide, *plus = least + i % 2 * kWide;
+      Half16* to = tile + (line * kHalves + i) * kWide;
+      for (int64_t j = 0; j < kWide; ++j) to[j] = Half16(float(words[j] >> 4 * i & 15) * by[j] + plus[j]);
+    }
+  }
+}
+
+#endif
+
+// A weight's bytes.
+template <typename Kind>
+struct Strips {
+  const uint8_t* data;
+  int64_t count, blocks;
+
+  const uint8_t* strip(int64_t i) const { return data + i * (Kind::kHead + blocks * Kind::kBlock); }
+  const uint8_t* block(int64_t i, int64_t k) const { return strip(i) + Kind::kHead + k * Kind::kBlock; }
+};
+
+// Sums of kLanes outputs from `out` on, times the outputs' scales.
+template <typename Kind>
+Vec scaled(const Strips<Kind>& weight, int64_t out, Vec sums) {
+  if constexpr (!Kind::kScaled) return sums;
+  const int64_t strip = std::min(out / kWide, weight.count - 1);
+  return sums * Vec::loadu(reinterpret_cast<const float*>(weight.strip(strip)) + out % kWide);
+}
+
+// The pairs of strips, and the inner blocks of each, that are widened together.
+struct Share {
+  int64_t pairs, blocks;
+};
+
+// Blocks of a weight as tiles: taken first, then read.
+template <typename Kind>
+class Panel {
+ public:
+  Panel(const Strips<Kind>& weight, Share most) : weight_(weight) {
+    static thread_local std::vector<Half16> kept;  // grows to the largest product seen, then never again
+    const int64_t need = 2 * most.pairs * most.blocks * kBlockSize + kDeep;
+    if (int64_t(kept.size()) < need) kept.resize(need);
+    tiles_ = reinterpret_cast<Half16*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+  }
+
+  // How few rows walk a weight: each tile is read once, so it need not outlive the first cache.
+  static Share few(Share all) { return {1, std::min<int64_t>(all.blocks, 2)}; }
+
+  // Pairs [pair, stop), inner blocks [from, to)
+  void take(int64_t pair, int64_t stop, int64_t from, int64_t to) {
+    first_ = 2 * pair;
+    from_ = from;
+    blocks_ = to - from;
+    Half16* tile = tiles_;
+    for (int64_t i = first_; i < std::min(2 * stop, weight_.count); ++i) {
+      const uint8_t* block = weight_.block(i, from);
+      // The two strips of a pair are walked side by side: behind one's end lies what has been read.
+      const int64_t ahead = kAhead + (weight_.strip(i + 1) - block < kAhead ? weight_.strip(1) - weight_.strip(0) : 0);
+      for (int64_t k = from; k < to; ++k, block += Kind::kBlock, tile += kBlockSize) {
+        for (int64_t line = 0; line < Kind::kBlock; line += 64) __builtin_prefetch(block + ahead + line, 0, 3);
+        Kind::widen(block, tile);
+      }
+    }
+  }
+  const Half16* at(int64_t strip, int64_t k) const {
+    return tiles_ + ((strip - first_) * blocks_ + k - from_) * kBlockSize;
+  }
+
+ private:
+  // Bytes. Widening is so much work a line that the processor would not see far enough ahead by itself.
+  static constexpr int64_t kAhead = 4096;
+  const Strips<Kind> weight_;
+  Half16* tiles_;
+  int64_t first_ = 0, from_ = 0, blocks_ = 0;
+};
+
+template <>
+class Panel<Sixteen> {
+ public:
+  Panel(const Strips<Sixteen>& weight, Share) : weight_(weight) {}
+  static Share few(Share all) { return all; }
+  void take(int64_t, int64_t, int64_t, int64_t) {}
+  const Half16* at(int64_t strip, int64_t k) const { return reinterpret_cast<const Half16*>(weight_.block(strip, k)); }
+
+ private:
+  const Strips<Sixteen> weight_;
+};
+
+}  // namespace ringkv

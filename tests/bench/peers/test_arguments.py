@@ -1,0 +1,16 @@
+import pytest
+
+from bench.peers.arguments import arguments
+
+
+def test_defaults_follow_what_is_measured() -> None:
+    assert arguments([]).prompts == (512, 4096, 8192)
+    assert arguments(["--resident"]).requests == (8,)
+    assert arguments(["--equal-bytes", "1.5GB"]).equal_bytes == 1_500_000_000
+    assert "openvino-evict" in arguments(["--needle", "10"]).engines
+
+
+def test_an_unknown_engine_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["--engines", "ringkv,ollama"])
+    assert "no engine ollama; there are ringkv" in capsys.readouterr().err

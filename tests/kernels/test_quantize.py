@@ -1,0 +1,153 @@
+"""Quantised weights: what rounding may cost, and the C++ products against float64 ones of the same numbers."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.base.compiler import find_compiler
+from ringkv.base.paths import cache_dir
+from ringkv.kernels import native
+from ringkv.kernels.formats import FORMATS, rows_of, unpack, unpack_gated
+from ringkv.kernels.linear import gated, gated_reference, linear, reference
+
+EPS = 1e-5
+KINDS = ["int8", "int4"]
+ROWS = [1, 3, 16, 33, 520]
+SHAPES = [(32, 64), (960, 576), (96, 1536), (64, 4800)]  # out, in: within, at and beyond the sizes taken at once
+GROUP = 32
+
+
+@pytest.fixture
+def compiled() -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    native.load(compiler.path, cache_dir() / "kernels")
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+def normalised(x: Tensor, norm: Tensor) -> Tensor:
+    wide = x.double()
+    scaled = wide / (wide.square().mean(-1, keepdim=True) + EPS).sqrt()
+    return (scaled.bfloat16() * norm).double()
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("out", "inner"), SHAPES)
+def test_a_product_is_that_of_the_weights_as_stored(kind: str, rows: int, out: int, inner: int) -> None:
+    x, weight, bias, norm, residual = (
+        numbers(*shape) for shape in ((rows, inner), (out, inner), (out,), (inner,), (rows, out))
+    )
+    packed = FORMATS[kind].pack(weight)
+    stored = unpack(packed).double()
+    plain = linear(x, packed, dtype=torch.float32).double()
+    torch.testing.assert_close(plain, x.double() @ stored.T, atol=1e-4 * inner**0.5, rtol=1e-5)
+    want = normalised(x, norm) @ stored.T + bias.double() + residual.double()
+    found = linear(x, packed, bias, norm, EPS, residual).double()
+    torch.testing.assert_close(found, want, atol=0.01 * inner**0.5, rtol=1e-2)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("out", "inner"), SHAPES)
+def test_a_gated_product_is_that_of_the_weights_as_stored(kind: str, rows: int, out: int, inner: int) -> None:
+    x, weight, bias, norm = (numbers(*shape) for shape in ((rows, inner), (out, inner), (out,), (inner,)))
+    packed = FORMATS[kind].pack_gated(weight / inner**0.5)
+    gate, up = (normalised(x, norm) @ unpack_gated(packed).double().T + bias.double()).chunk(2, -1)
+    want = gate / (1 + (-gate).exp()) * up
+    torch.testing.assert_close(gated(x, packed, bias, norm, EPS).double(), want, atol=0.03, rtol=2e-2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_the_compiled_product_torch_gives_the_same(kind: str) -> None:
+    x, weight, norm, residual = (numbers(*shape) for shape in ((5, 96), (64, 96), (96,), (5, 64)))
+    packed, turned = FORMATS[kind].pack(weight), FORMATS[kind].pack_gated(weight)
+    found = reference(x, packed, None, norm, EPS, residual, torch.float32).double()
+    want = normalised(x, norm) @ unpack(packed).double().T + residual.double()
+    torch.testing.assert_close(found, want, atol=0.1, rtol=1e-2)
+    gate, up = (normalised(x, norm) @ unpack(packed).double().T).chunk(2, -1)
+    found = gated_reference(x, turned, None, norm, EPS).double()
+    torch.testing.assert_close(found, gate / (1 + (-gate).exp()) * up, atol=0.5, rtol=2e-2)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_does_not_depend_on_the_others_bit_for_bit(kind: str) -> None:
+    x, packed = numbers(700, 1600), FORMATS[kind].pack(numbers(96, 1600))
+    together = linear(x, packed)
+    for row in (0, 31, 32, 511, 699):
+        assert torch.equal(linear(x[row : row + 1], packed)[0], together[row])
+    x[0] = float("nan")
+    again = linear(x, packed)
+    assert again[0].isnan().all()
+    assert torch.equal(again[1:], together[1:])
+
+
+def test_int8_is_off_by_half_a_step_at_most() -> None:
+    weight = numbers(64, 160)
+    step = weight.float().abs().amax(-1, keepdim=True) / 127
+    error = (unpack(FORMATS["int8"].pack(weight)) - weight.float()).abs()
+    assert (error <= 0.501 * step).all()
+    assert error.square().mean().sqrt() < 0.3 * step.max()  # uniform errors: step / sqrt(12)
+
+
+def test_int4_is_nearer_than_rounding_between_the_ends_of_each_group() -> None:
+    weight = numbers(64, 160)
+    groups = weight.float().view(64, -1, GROUP)
+    least, most = torch.aminmax(groups, dim=-1, keepdim=True)
+    step = (most - least) / 15
+    plain = ((groups - least) / step).round() * step + least
+    error = unpack(FORMATS["int4"].pack(weight)).float().view_as(groups) - groups
+    assert error.square().mean() < (plain - groups).square().mean()
+    assert (error.abs() < step).all()
+
+
+def test_groups_of_a_q4_1_file_are_found_again() -> None:
+    q = torch.randint(0, 16, (64, 5, GROUP)).float()
+    q[:, :, 3], q[:, :, 17] = 0, 15  # such a file is made with the smallest and largest number at the ends
+    scale, least = torch.rand(64, 5, 1).half().float(), -torch.rand(64, 5, 1).half().float()
+    weight = (q * scale + least).flatten(1)
+    found = unpack(FORMATS["int4"].pack(weight.bfloat16())).float()
+    worst = weight.abs().view(64, 5, GROUP).amax(-1, keepdim=True).expand(-1, -1, GROUP).flatten(1)
+    assert ((found - weight).abs() <= worst * 2**-7).all()  # rounding to bfloat16, twice
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_stored_is_stored_again_unchanged(kind: str) -> None:
+    once = unpack(FORMATS[kind].pack(numbers(96, 64))).bfloat16()
+    again = unpack(FORMATS[kind].pack(once)).bfloat16()
+    torch.testing.assert_close(again, once, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_constant_and_empty_groups_keep_their_value(kind: str) -> None:
+    weight = torch.zeros(32, 64).bfloat16()
+    weight[3], weight[5, :32] = 0.75, -2.5
+    assert torch.equal(unpack(FORMATS[kind].pack(weight)).bfloat16(), weight)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("int8", 8 + 32 / 576), ("int4", 5)])
+def test_a_weight_takes_its_bits_and_no_more(kind: str, bits: float) -> None:
+    assert FORMATS[kind].pack(numbers(64, 576)).nbytes * 8 == pytest.approx(64 * 576 * bits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_and_turns_of_strips_are_those_of_the_whole(kind: str) -> None:
+    weight, rows = numbers(96, 64), torch.tensor([0, 95, 17, 17])
+    whole = unpack(FORMATS[kind].pack(weight))
+    assert torch.equal(rows_of(FORMATS[kind].pack(weight), rows), whole[rows].bfloat16())
+    assert torch.equal(unpack_gated(FORMATS[kind].pack_gated(weight)), whole)
+
+
+def test_matrices_larger_than_a_chunk_are_quantised_as_if_at_once() -> None:
+    weight = numbers(1056, 576)  # two chunks of 448 rows, and a rest
+    for kind in KINDS:
+        packed = FORMATS[kind].pack(weight)
+        assert torch.equal(packed[60:], FORMATS[kind].pack(weight[960:]))
+        assert len(packed) == 66
