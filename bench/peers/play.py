@@ -122,7 +122,7 @@ class Play:
         answer = self._ask(seat, "end")
         if seat.began == 1:
             self._note(seat, "said", requests=1, tokens=seat.said)
-        held = answer["facts"].get("cache_bytes") or cache_bytes(seat.engine, seat.need(requests))
+        held = answer["facts"].get("cache_bytes") or cache_bytes(seat.engine, seat.need(seat.began))
         self._note(seat, "memory", requests=seat.began, rss_bytes=answer["rss_bytes"], cache_bytes=held)
         assert seat.loaded is not None
         self.pool.give_back(seat.loaded)

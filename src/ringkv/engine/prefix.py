@@ -31,15 +31,16 @@ def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int) 
     """Choose per layer and key-value head, and gather. Leaves the staged prompt as it is."""
     plan = layout(choice, staged.length, capacity)
     source = choose(staging, staged, choice, plan)
-    planes = (_gather(whole, staged.lane, source, capacity) for whole in (staging.keys, staging.values))
-    return TensorPrefix(plan, *planes, source, staged.logits)
+    keys, values = (_gather(whole, staged.lane, source, capacity) for whole in (staging.keys, staging.values))
+    return TensorPrefix(plan, keys, values, source, staged.logits)
 
 
 def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
     """int64 [L, H, live]: each layer's kept tokens. Only prompts that lose something are scored."""
     layers, _, heads, _, _ = staging.keys.shape
     score = torch.cat([_score(staging, staged, i, choice, plan) for i in range(layers)]) if plan.picked else None
-    return kept(plan, score, layers * heads).to(staging.keys.device).unflatten(0, (layers, heads))
+    chosen = kept(plan, score, layers * heads).to(staging.keys.device)
+    return chosen.view(layers, heads, -1)
 
 
 def _score(staging: Staging, staged: Staged, layer: int, choice: KVChoice, plan: Layout) -> Tensor:

@@ -1,0 +1,169 @@
+"""Perplexity: what fewer bits a weight cost, beside llama.cpp at its own low-bit types, on the same tokens.
+
+    python -m bench.perplexity --model smollm2                        all of WikiText-2's test text: an hour
+    python -m bench.perplexity --model smollm2 --tokens 20480         its first ten windows
+
+The text is cut into windows of 2,048 tokens; each is prefilled on its own, and every token but the first is scored.
+Ours go through the engine's own prefill and vocabulary projection. Tokens are of our tokenizer for both engines.
+
+A model that was pulled as a low-bit GGUF has no more to lose than that file holds: 4-bit types that find the file's
+groups again look better here than they would on the original weights. The table says what a file is made of.
+"""
+
+import argparse
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import exp
+from pathlib import Path
+from statistics import fmean
+from typing import Any, get_args
+
+from bench.peers.install import python_of
+from bench.peers.weights import MAKERS
+from bench.report import keep, table
+from ringkv.base.config import Weights
+from ringkv.models.config import load_config
+from ringkv.plan.shapes import parameters
+from ringkv.residency.locate import locate
+from ringkv.residency.pull import pull
+from ringkv.text.tokenizer import Tokenizer
+
+TEXT = Path(__file__).parents[2] / "shared/data/text/wikitext-2_test.txt"
+WINDOW = 2048  # tokens
+SCORED = 128  # rows of logits that are there at a time
+THEIRS = ("bf16", "q8_0", "q4_1", "q4_0")
+Windows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    model: str
+    engine: str
+    weights: str
+    bits: float  # of a parameter, scales, norms and biases included
+    perplexity: float
+    over_16_bits: float  # this perplexity over that of the same engine at 16 bits, less 1
+
+
+def main() -> None:
+    asked = _arguments()
+    if not asked.text.is_file():
+        raise SystemExit(f"there is no {asked.text}; give a text with --text")
+    figures = [figure for model in asked.model for figure in measure(model, asked)]
+    made_of = "; ".join(f"{model} is made of {_types(model)}" for model in asked.model)
+    workload = {"text": asked.text.name, "window": WINDOW, "tokens": asked.tokens or "all", "weights": made_of}
+    keep("perplexity", workload, [asdict(figure) for figure in figures], shown(figures))
+
+
+def measure(model: str, asked: argparse.Namespace) -> Iterator[Figure]:
+    """Our kinds of weights, then llama.cpp's."""
+    text = windows(model, asked.text, asked.tokens)
+    count = parameters(load_config(locate(model)))
+    sixteen: dict[str, float] = {}
+    for engine, weights in [
+        *(("ringkv", kind) for kind in asked.ours),
+        *(("llama.cpp", kind) for kind in asked.theirs),
+    ]:
+        print(f"{model}: {engine} {weights}, {len(text)} windows", flush=True)
+        size, losses = SIDES[engine](model, weights, text, asked.threads)
+        perplexity = exp(fmean(losses))
+        sixteen.setdefault(engine, perplexity)
+        yield Figure(model, engine, weights, 8 * size / count, perplexity, perplexity / sixteen[engine] - 1)
+
+
+def windows(model: str, text: Path, tokens: int | None) -> Windows:
+    """Token ids, whole windows only."""
+    ids = Tokenizer.from_directory(locate(model)).encode(text.read_text(encoding="utf-8"), add_special_tokens=False)
+    ids = ids[:tokens]
+    return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
+
+
+def ours(model: str, weights: Weights, text: Windows, threads: int | None) -> tuple[int, list[float]]:
+    """Bytes of the weights, and each window's mean loss in nats."""
+    from ringkv.engine.build import build
+    from ringkv.plan.memory import available_bytes
+    from ringkv.plan.options import Options
+    from ringkv.plan.resolve import resolve
+
+    folder = locate(model)
+    options = Options(weights=weights, threads=threads, kv_policy="full", prompt_tokens=WINDOW, graphs="off")
+    engine = build(resolve(folder, load_config(folder), options, available_bytes()))
+    return engine.weight_bytes, [loss(engine, window) for window in text]
+
+
+def loss(engine: Any, window: Sequence[int]) -> float:
+    """Mean over all tokens but the first, nats."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    span, total = torch.tensor([0, len(window)]), 0.0
+    with torch.inference_mode():
+        for start, size in engine._programs.pieces(0, len(window)):
+            span[0] = start
+            hidden = engine._prefill_piece(window[start : start + size], size, 0, span)
+            following = torch.tensor(window[start + 1 : start + size + 1])
+            for rows, wanted in zip(hidden[: len(following)].split(SCORED), following.split(SCORED), strict=True):
+                logits = engine._decoder.logits(rows, engine._weights.shared)
+                total += float(cross_entropy(logits, wanted, reduction="sum"))
+    return total / (len(window) - 1)
+
+
+def theirs(model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
+    """The same by llama.cpp, in its own environment."""
+    path = MAKERS["gguf"](model, weights, print)
+    command = [python_of("llama.cpp"), "-m", "bench.peers.workers.likelihood", path, str(threads or 0)]
+    done = subprocess.run(command, input=json.dumps(text), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"llama.cpp failed: {done.stderr[-500:]}")
+    return _tensor_bytes(path), json.loads(done.stdout.splitlines()[-1])
+
+
+SIDES: dict[str, Any] = {"ringkv": ours, "llama.cpp": theirs}
+
+
+def _tensor_bytes(path: Path) -> int:
+    from gguf import GGUFReader
+
+    return sum(int(tensor.n_bytes) for tensor in GGUFReader(path).tensors)
+
+
+def _types(model: str) -> str:
+    """Of the matrices of the GGUF that a model was converted from."""
+    from gguf import GGUFReader
+
+    kinds = Counter(tensor.tensor_type.name for tensor in GGUFReader(pull(model)).tensors if len(tensor.shape) > 1)
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def shown(figures: Sequence[Figure]) -> str:
+    head = ("model, engine and weights", "bits a parameter", "perplexity", "over its own 16 bits")
+    return table(
+        head,
+        [
+            (
+                f"{one.model}, {one.engine} {one.weights}",
+                f"{one.bits:.2f}",
+                f"{one.perplexity:.3f}",
+                f"{one.over_16_bits:+.2%}",
+            )
+            for one in figures
+        ],
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", nargs="+", default=["smollm2"])
+    parser.add_argument("--tokens", type=int, help="of the text's beginning; all of it by default")
+    parser.add_argument("--text", type=Path, default=TEXT)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--ours", nargs="*", choices=get_args(Weights), default=list(get_args(Weights)))
+    parser.add_argument("--theirs", nargs="*", choices=THEIRS, default=list(THEIRS))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
