@@ -63,15 +63,16 @@ def measure(model: str, asked: argparse.Namespace) -> Iterator[Figure]:
     text = windows(model, asked.text, asked.tokens)
     count = parameters(load_config(locate(model)))
     sixteen: dict[str, float] = {}
-    for engine, weights in [
-        *(("ringkv", kind) for kind in asked.ours),
-        *(("llama.cpp", kind) for kind in asked.theirs),
-    ]:
+    for engine, weights in [*_pairs("ringkv", asked.ours), *_pairs("llama.cpp", asked.theirs)]:
         print(f"{model}: {engine} {weights}, {len(text)} windows", flush=True)
         size, losses = SIDES[engine](model, weights, text, asked.threads)
         perplexity = exp(fmean(losses))
         sixteen.setdefault(engine, perplexity)
         yield Figure(model, engine, weights, 8 * size / count, perplexity, perplexity / sixteen[engine] - 1)
+
+
+def _pairs(engine: str, kinds: Sequence[str]) -> list[tuple[str, str]]:
+    return [(engine, kind) for kind in kinds]
 
 
 def windows(model: str, text: Path, tokens: int | None) -> Windows:

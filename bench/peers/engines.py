@@ -109,11 +109,11 @@ def _ringkv(need: Need) -> Options:
 # ---- llama.cpp ----
 
 
-def llama_cpp(cache: str) -> Callable[[Need], Options]:
+def llama_cpp(cache: str, flash: bool) -> Callable[[Need], Options]:
     def options(need: Need) -> Options:
         trial = need.bits < 16  # such weights are repacked, which on some machines with AMX ends the process
         sizes: Options = {"slots": need.requests, "length": need.length, "threads": need.threads}
-        return sizes | {"cache": cache, "trial": trial}
+        return sizes | {"cache": cache, "flash": flash, "trial": trial}
 
     return options
 
@@ -231,8 +231,9 @@ def _ours(
     return Engine(name, "ringkv", "ringkv", "hf", OURS, options, kept, holds, own_size=True)
 
 
-def _llama(name: str, cache: str, shares: Callable[[int], float] = lambda _: 1.0) -> Engine:
-    return Engine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, llama_cpp(cache), everything, hold_everything, shares)
+def _llama(name: str, cache: str, flash: bool = True, shares: Callable[[int], float] = lambda _: 1.0) -> Engine:
+    options = llama_cpp(cache, flash)
+    return Engine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, everything, hold_everything, shares)
 
 
 def _vino(
@@ -253,7 +254,9 @@ ENGINES: Mapping[str, Engine] = {
         _ours("ringkv", ringkv, budget, ringkv_holds),
         _ours("ringkv-full", ringkv_full, everything, ringkv_full_holds),
         _llama("llama.cpp", "f16"),
-        _llama("llama.cpp-q8kv", "q8_0", _q8_0_share),
+        _llama("llama.cpp-noflash", "f16", flash=False),
+        _llama("llama.cpp-bf16kv", "bf16"),
+        _llama("llama.cpp-q8kv", "q8_0", shares=_q8_0_share),
         Engine("vllm", "vllm", "vllm", "hf", _BF16, vllm, everything, vllm_holds, loads_once=True),
         _vino("openvino", openvino("bf16")),
         _vino("openvino-f16kv", openvino("f16")),

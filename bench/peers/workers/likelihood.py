@@ -18,7 +18,7 @@ from bench.peers.workers.llama_cpp import BATCH, LlamaCpp
 def main() -> None:
     model, threads = sys.argv[1:]
     windows = json.load(sys.stdin)
-    options = {"slots": 1, "length": max(map(len, windows)), "cache": "f16"}
+    options = {"slots": 1, "length": max(map(len, windows)), "cache": "f16", "flash": True}
     options["threads"] = int(threads) or len(os.sched_getaffinity(0))
     engine = LlamaCpp(model, options, repack=False)  # what it computes does not depend on that
     print(json.dumps([loss(engine, window) for window in windows]))

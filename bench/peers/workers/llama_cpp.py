@@ -1,7 +1,8 @@
-"""llama.cpp: its batch interface, a key-value stream of its own for each request, flash attention.
+"""llama.cpp: its batch interface, a key-value stream of its own for each request.
 
 Prompts run one after another, then all requests decode together, so no step mixes the two.
-Options: "slots", "length" (prompt and output of one request, in tokens), "threads", "cache" ("f16" or "q8_0"), "trial".
+Options: "slots", "length" (prompt and output of one request, in tokens), "threads", "cache" (a name
+of CACHE_TYPES), "flash" (fused attention), "trial".
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from bench.peers.workers.serve import serve
 
 BATCH = 512  # tokens a call; llama.cpp's own default for one piece of work
 CACHE_TYPES = {"f16": 1, "q8_0": 8, "bf16": 30}  # ggml's numbers
-FLASH = 1
+FUSED = {False: 0, True: 1}
 ROUND = 256  # each stream's cells are a multiple
 TRIAL = 64  # tokens
 
@@ -104,7 +105,7 @@ def _context(model: Any, options: Mapping[str, Any]) -> Any:
     params.kv_unified = False
     params.n_batch = params.n_ubatch = BATCH
     params.n_threads = params.n_threads_batch = options["threads"]
-    params.flash_attn_type = FLASH
+    params.flash_attn_type = FUSED[options["flash"]]
     params.type_k = params.type_v = CACHE_TYPES[options["cache"]]
     context = llama_cpp.llama_init_from_model(model, params)
     if not context:
