@@ -1,6 +1,5 @@
 """`python -m bench.peers`: installs, measures, prints, keeps."""
 
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from bench.peers.arguments import arguments
 from bench.peers.cells import Cell, as_figures
 from bench.peers.engines import ENGINES, Need
 from bench.peers.install import NotInstalled, peers_dir, python_of
-from bench.peers.journal import Journal, OtherWorkload, Record
+from bench.peers.journal import Journal, Record
 from bench.peers.pool import Pool
 from bench.peers.protocols import Bench
 from bench.peers.runs import Texts, chosen, turns
@@ -37,10 +36,7 @@ def main() -> None:
     if asked.install_only:
         return
     run, name = chosen(asked), f"peers-{asked.model}" + (f"-w{asked.weights}" if asked.weights < 16 else "")
-    try:
-        journal = Journal(peers_dir() / "journals" / f"{name}{run.suffix}.jsonl", _workload(asked), asked.resume)
-    except OtherWorkload as error:
-        sys.exit(str(error))
+    journal = Journal(peers_dir() / "journals", name + run.suffix, _workload(asked), asked.resume)
     folder = locate(asked.model)
     texts = Texts(Tokenizer.from_directory(folder), ChatTemplate.from_directory(folder), load_config(folder).context)
     pool = Pool(lambda engine, module: _start(engine, module, asked.threads), asked.timeout)

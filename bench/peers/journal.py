@@ -7,27 +7,24 @@
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
 
 
-class OtherWorkload(Exception):
-    """The journal holds measurements of something else."""
-
-
 class Journal:
-    """Appends to a file. With `resume`, what is there counts; else it begins afresh."""
+    """A file for each workload. With `resume`, what is there counts; else the old one is set aside."""
 
-    def __init__(self, path: Path, workload: Mapping[str, Any], resume: bool) -> None:
-        self.path = path
+    def __init__(self, folder: Path, name: str, workload: Mapping[str, Any], resume: bool) -> None:
+        head = json.dumps({"workload": dict(workload)})
+        self.path = folder / f"{name}-{sha256(head.encode()).hexdigest()[:8]}.jsonl"
         self.records: list[Record] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if resume and path.is_file():
-            self._read(dict(workload))
-        else:
-            path.write_text(json.dumps({"workload": dict(workload)}) + "\n")
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.path.is_file():
+            self._read() if resume else self.path.replace(self.path.with_suffix(".previous"))
+        self.path.write_text("".join(f"{line}\n" for line in (head, *map(json.dumps, self.records))))
 
     def is_done(self, play: str) -> bool:
         return any(record["play"] == play and record["kind"] == "done" for record in self.records)
@@ -38,16 +35,11 @@ class Journal:
         with open(self.path, "a") as file:
             file.write(json.dumps(record) + "\n")
 
-    def _read(self, workload: dict[str, Any]) -> None:
-        """Raises OtherWorkload. A play that was cut off will be played again, so what it measured is left out."""
-        head, *lines = self.path.read_text().splitlines()
-        if json.loads(head)["workload"] != json.loads(json.dumps(workload)):
-            raise OtherWorkload(f"{self.path} holds another workload; run without --resume, or with its arguments")
-        found = [record for line in lines if (record := _parsed(line))]
+    def _read(self) -> None:
+        """A play that was cut off will be played again, so what it measured is left out."""
+        found = [record for line in self.path.read_text().splitlines()[1:] if (record := _parsed(line))]
         over = {record["play"] for record in found if record["kind"] == "done"}
         self.records = [record for record in found if record["play"] in over]
-        kept = [{"workload": workload}, *self.records]
-        self.path.write_text("".join(json.dumps(record) + "\n" for record in kept))
 
 
 def _parsed(line: str) -> Record | None:

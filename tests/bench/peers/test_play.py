@@ -32,7 +32,7 @@ def seat(name: str, model: Path, own_size: bool = False, **options: Any) -> Seat
 
 
 def play(pool: Pool, tmp_path: Path, resume: bool = False, say: Callable[[str], None] = lambda text: None) -> Play:
-    journal = Journal(tmp_path / "journal.jsonl", {}, resume)
+    journal = Journal(tmp_path, "journal", {}, resume)
     return Play("p/4/0", PROMPTS, pool, journal, Turns(count=2, steps=3, timeout=20.0), say)
 
 
