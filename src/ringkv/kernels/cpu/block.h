@@ -11,6 +11,11 @@
 
 namespace ringkv {
 
+// What a block leaves: unnormalised outputs [groups, width], each query head's maximum score and sum of weights
+struct Partial {
+  float *out, *top, *sum;
+};
+
 constexpr int64_t kBlock = 256;  // entries a task reads: small enough to balance, large enough to amortise
 constexpr int64_t kGroup = 4;    // query heads that share one pass
 
@@ -108,14 +113,13 @@ void for_group(int64_t count, const Run& run) {
   }
 }
 
-// Unnormalised outputs [groups, width] of all query heads, with each one's maximum score and sum of weights.
 template <typename T>
 void attend_block(const T* q, const T* key, const T* value, int64_t entries, int64_t groups, int64_t width, float scale,
-                  float* out, float* top, float* sum) {
+                  const Partial& to) {
   for (int64_t g = 0; g < groups; g += kGroup) {
     const auto run = [&](auto count) {
-      attend_group<T, decltype(count)::value>(q + g * width, key, value, entries, width, scale, out + g * width, top + g,
-                                              sum + g);
+      attend_group<T, decltype(count)::value>(q + g * width, key, value, entries, width, scale, to.out + g * width,
+                                              to.top + g, to.sum + g);
     };
     for_group(std::min(kGroup, groups - g), run);
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "block.h"
+#include "scores.h"
 #include "tiles.h"
 #include "vectors.h"
 
@@ -13,35 +14,39 @@
 
 namespace ringkv {
 
-// Tile registers: 0 scores, 2 keys, 7 queries; then 3-6 sums and 1 shares, a row for each query; 2 and 7 values.
+// Tile registers: for scores 0-3 sums, 4 queries, 5-6 keys; for outputs 0-3 sums and 4 shares, a row for each query, and
+// 5-6 values.
 class BlockTiles {
  public:
-  BlockTiles(int64_t groups, int64_t width) : groups_(groups), width_(width) {
+  BlockTiles(int64_t groups, int64_t width, float scale) : groups_(groups), width_(width), scale_(scale) {
     Tiles::allow();
-    TileConfig config;
-    for (int i = 0; i < 8; ++i) config.bytes[i] = 64;
-    for (int i : {0, 2, 7}) config.rows[i] = 16;
-    for (int i : {1, 3, 4, 5, 6}) config.rows[i] = uint8_t(groups);
-    _tile_loadconfig(&config);
+    for (int i = 0; i < 8; ++i) {
+      scoring_.bytes[i] = gathering_.bytes[i] = 64;
+      scoring_.rows[i] = 16;
+      gathering_.rows[i] = uint8_t(i < 5 ? groups : 16);
+    }
   }
   ~BlockTiles() { _tile_release(); }
   BlockTiles(const BlockTiles&) = delete;
 
   static bool fit(int64_t groups, int64_t width) { return groups <= kTall && width % kDeep == 0 && width <= kWidest; }
 
-  // As attend_block: unnormalised outputs [groups, width], each query's highest score and sum of weights
-  void attend(const Half16* q, const Half16* key, const Half16* value, int64_t entries, float scale, float* out,
-              float* top, float* sum) {
+  // As attend_block. All the while it asks, a few rows at a time, for the keys and values that the next call will read:
+  // a core that asks only when it needs them leaves the memory idle while it computes.
+  void attend(const Half16* q, const Half16* key, const Half16* value, int64_t entries, const Partial& to,
+              const Half16* next_key, const Half16* next_value) {
     const int64_t padded = (entries + kDeep - 1) / kDeep * kDeep;
     enter(q);
-    score(key, value, entries, padded);
-    for (int64_t g = 0; g < groups_; ++g) soften(g, entries, padded, scale, top + g, sum + g);
-    gather(value, entries, padded, out);
+    scoring_.load();
+    score(key, next_key, entries);
+    gathering_.load();
+    for (int64_t g = 0; g < groups_; ++g) soften(g, entries, padded, to.top + g, to.sum + g);
+    for (int64_t d = 0; d < width_; d += 2 * kDeep) gather(value, next_value, d, entries, padded, to.out);
   }
 
  private:
-  static constexpr int64_t kWidest = 256, kSquare = kTall * kWide;
-  static constexpr int64_t kTogether = 4;  // blocks of 32 entries whose values are interleaved before they are multiplied
+  static constexpr int64_t kWidest = 256;
+  static constexpr int64_t kFour = 4 * kTall;  // keys that are scored together
 
   // Queries as right operands [width / 32][16 pairs][16 queries][2]
   void enter(const Half16* q) {
@@ -54,31 +59,49 @@ class BlockTiles {
     }
   }
 
-  // 16 keys of which only `left` are there
-  const Half16* padded_keys(const Half16* key, int64_t left) {
-    if (left >= kTall) return key;
-    std::memset(edge_, 0, kTall * width_ * sizeof(Half16));
-    if (left > 0) std::memcpy(edge_, key, left * width_ * sizeof(Half16));
-    return edge_;
+  // scores_[g][j] = q[g] . key[j]; what is beyond the last key is not to be used
+  void score(const Half16* key, const Half16* next, int64_t entries) {
+    alignas(64) float squares[2][4 * kSquare];
+    const int64_t stride = width_ * sizeof(Half16);
+    for (int64_t j = 0; j < entries; j += kFour) {
+      const auto keys = [&](int64_t tile) {
+        const int64_t left = entries - j - tile * kTall;
+        return left <= 0 ? edge_ : sixteen_keys(key + (entries - left) * width_, left, width_, edge_);
+      };
+      const Half16* rows[4] = {keys(0), keys(1), keys(2), keys(3)};
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (int64_t d = 0; d < width_; d += kDeep) {
+        const Half16* later = next + j * width_ + d * kFour;  // as many lines as are read here
+        _tile_loadd(4, queries_ + d * kWide, 64);
+        _tile_loadd(5, rows[0] + d, stride);
+        _tile_dpbf16ps(0, 5, 4);
+        fetch(later, kTall, kDeep);
+        _tile_loadd(6, rows[1] + d, stride);
+        _tile_dpbf16ps(1, 6, 4);
+        fetch(later + kBlockSize, kTall, kDeep);
+        _tile_loadd(5, rows[2] + d, stride);
+        _tile_dpbf16ps(2, 5, 4);
+        fetch(later + 2 * kBlockSize, kTall, kDeep);
+        _tile_loadd(6, rows[3] + d, stride);
+        _tile_dpbf16ps(3, 6, 4);
+        fetch(later + 3 * kBlockSize, kTall, kDeep);
+      }
+      float* square = squares[j / kFour % 2];
+      _tile_stored(0, square, 64);
+      _tile_stored(1, square + kSquare, 64);
+      _tile_stored(2, square + 2 * kSquare, 64);
+      _tile_stored(3, square + 3 * kSquare, 64);
+      if (j > 0) turn_four(squares[(j / kFour - 1) % 2], j - kFour);
+    }
+    const int64_t last = (entries - 1) / kFour;
+    turn_four(squares[last % 2], last * kFour);
   }
 
-  // scores_[g][j] = q[g] . key[j]
-  void score(const Half16* key, const Half16* value, int64_t entries, int64_t padded) {
-    alignas(64) float squares[2][kSquare];
-    for (int64_t j = 0; j < padded; j += kTall) {
-      float* square = squares[j / kTall % 2];
-      const Half16* rows = padded_keys(key + j * width_, entries - j);
-      _tile_zero(0);
-      for (int64_t d = 0; d < width_; d += kDeep) {
-        _tile_loadd(7, queries_ + d * kWide, 64);
-        _tile_loadd(2, rows + d, width_ * sizeof(Half16));
-        _tile_dpbf16ps(0, 2, 7);
-      }
-      _tile_stored(0, square, 64);
-      fetch(value + j * width_, kTall, width_);
-      if (j > 0) turn(squares[(j / kTall - 1) % 2], j - kTall);
-    }
-    turn(squares[(padded / kTall - 1) % 2], padded - kTall);
+  void turn_four(const float* squares, int64_t j) {
+    for (int64_t i = 0; i < 4; ++i) turn(squares + i * kSquare, j + i * kTall);
   }
 
   // A square [16 keys][16 queries] becomes rows of scores, four queries at a time
@@ -105,12 +128,12 @@ class BlockTiles {
   }
 
   // One query's scores become its weights
-  void soften(int64_t g, int64_t entries, int64_t padded, float scale, float* top, float* sum) {
+  void soften(int64_t g, int64_t entries, int64_t padded, float* top, float* sum) {
     float* scores = scores_ + g * kBlock;
     for (int64_t j = entries; j < padded; ++j) scores[j] = -1e30f;
     __m512 highest = _mm512_load_ps(scores), total = _mm512_setzero_ps();
     for (int64_t j = kWide; j < padded; j += kWide) highest = _mm512_max_ps(highest, _mm512_load_ps(scores + j));
-    const float most = _mm512_reduce_max_ps(highest), factor = scale * float(M_LOG2E);
+    const float most = _mm512_reduce_max_ps(highest), factor = scale_ * float(M_LOG2E);
     const __m512 by = _mm512_set1_ps(factor), from = _mm512_set1_ps(most * factor);
     for (int64_t j = 0; j < padded; j += kDeep) {
       const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(scores + j), by, from));
@@ -118,75 +141,78 @@ class BlockTiles {
       total = _mm512_add_ps(total, _mm512_add_ps(a, b));
       _mm512_store_si512(shares_ + g * kBlock + j, (__m512i)_mm512_cvtne2ps_pbh(b, a));
     }
-    *top = most * scale;
+    *top = most * scale_;
     *sum = _mm512_reduce_add_ps(total);
   }
 
-  // out = shares . values. Whole rows are read, in order, so that the processor reads ahead by itself.
-  void gather(const Half16* value, int64_t entries, int64_t padded, float* out) {
-    for (int64_t j = 0; j < padded; j += kTogether * kDeep) {
-      const int64_t blocks = std::min(kTogether, (padded - j) / kDeep);
-      for (int64_t i = 0; i < blocks * 16; ++i) interleave(value, j + 2 * i, entries, i);
-      for (int64_t d = 0; d < width_; d += 2 * kDeep) sum(d, j, blocks);
-    }
-    // Interleaving works within quarters of a vector: a first tile has numbers 0-3 of each eight, a second 4-7.
-    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    for (int64_t g = 0; g < groups_; ++g)
-      for (int64_t d = 0; d < width_; d += kDeep) {
-        const float* at = sums_ + d * kTall + g * kWide;
-        const __m512 a = _mm512_load_ps(at), b = _mm512_load_ps(at + kSquare);
-        _mm512_storeu_ps(out + g * width_ + d, _mm512_permutex2var_ps(a, first, b));
-        _mm512_storeu_ps(out + g * width_ + d + kWide, _mm512_permutex2var_ps(a, second, b));
+  // out = shares . values, for 64 of the width from d on. 32 entries' values are interleaved while the tiles multiply
+  // those before them.
+  void gather(const Half16* value, const Half16* next, int64_t d, int64_t entries, int64_t padded, float* out) {
+    const int64_t wide = std::min(width_ - d, 2 * kDeep);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t j = 0; j < padded; j += kDeep) {
+      Half16* turned = turned_ + j / kDeep % 2 * kDeep * 2 * kDeep;
+      for (int64_t i = 0; i < kDeep; i += 2) {
+        fetch(next + (j + i) * width_ + d, 1, wide);
+        fetch(next + (j + i + 1) * width_ + d, 1, wide);
+        interleave(value + d, j + i, entries, wide, turned + i * kWide);
       }
+      if (j > 0) multiply(j - kDeep);
+    }
+    multiply(padded - kDeep);
+    _tile_stored(0, sums_, 64);
+    _tile_stored(1, sums_ + kSquare, 64);
+    _tile_stored(2, sums_ + 2 * kSquare, 64);
+    _tile_stored(3, sums_ + 3 * kSquare, 64);
+    leave(d, wide, out);
   }
 
-  // Entries j and j + 1 become line `i` of the right operands [blocks][width / 16][16 pairs][16][2]
-  void interleave(const Half16* value, int64_t j, int64_t entries, int64_t i) {
-    Half16* to = turned_ + i / 16 * kDeep * width_ + i % 16 * kDeep;
-    for (int64_t d = 0; d < width_; d += kDeep) {
-      const __m512i even = j < entries ? _mm512_loadu_si512(value + j * width_ + d) : _mm512_setzero_si512();
-      const __m512i odd = j + 1 < entries ? _mm512_loadu_si512(value + (j + 1) * width_ + d) : _mm512_setzero_si512();
+  // Two entries, j and j + 1, become a line of the right operands [width / 16][16 pairs][16][2]
+  void interleave(const Half16* value, int64_t j, int64_t entries, int64_t wide, Half16* to) const {
+    const Half16* row = value + j * width_;
+    for (int64_t d = 0; d < wide; d += kDeep) {
+      const __m512i even = j < entries ? _mm512_loadu_si512(row + d) : _mm512_setzero_si512();
+      const __m512i odd = j + 1 < entries ? _mm512_loadu_si512(row + width_ + d) : _mm512_setzero_si512();
       _mm512_store_si512(to + d * kDeep, _mm512_unpacklo_epi16(even, odd));
       _mm512_store_si512(to + d * kDeep + kBlockSize, _mm512_unpackhi_epi16(even, odd));
     }
   }
 
-  // Four tiles of the width from d on, of which the last two are there if the width goes so far
-  void sum(int64_t d, int64_t j, int64_t blocks) {
-    float* sums = sums_ + d * kTall;
-    const Half16* values = turned_ + d * kDeep;
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    _tile_zero(6);
-    if (j > 0) {
-      _tile_loadd(3, sums, 64);
-      _tile_loadd(4, sums + kSquare, 64);
-      _tile_loadd(5, sums + 2 * kSquare, 64);
-      _tile_loadd(6, sums + 3 * kSquare, 64);
-    }
-    for (int64_t n = 0; n < blocks; ++n, values += kDeep * width_) {
-      _tile_loadd(1, shares_ + j + n * kDeep, kBlock * sizeof(Half16));
-      _tile_loadd(7, values, 64);
-      _tile_dpbf16ps(3, 1, 7);
-      _tile_loadd(2, values + kBlockSize, 64);
-      _tile_dpbf16ps(4, 1, 2);
-      _tile_loadd(7, values + 2 * kBlockSize, 64);
-      _tile_dpbf16ps(5, 1, 7);
-      _tile_loadd(2, values + 3 * kBlockSize, 64);
-      _tile_dpbf16ps(6, 1, 2);
-    }
-    _tile_stored(3, sums, 64);
-    _tile_stored(4, sums + kSquare, 64);
-    _tile_stored(5, sums + 2 * kSquare, 64);
-    _tile_stored(6, sums + 3 * kSquare, 64);
+  void multiply(int64_t j) const {
+    const Half16* values = turned_ + j / kDeep % 2 * kDeep * 2 * kDeep;
+    _tile_loadd(4, shares_ + j, kBlock * sizeof(Half16));
+    _tile_loadd(5, values, 64);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(6, values + kBlockSize, 64);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_loadd(5, values + 2 * kBlockSize, 64);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_loadd(6, values + 3 * kBlockSize, 64);
+    _tile_dpbf16ps(3, 4, 6);
+  }
+
+  // Interleaving works within quarters of a vector: a first tile has numbers 0-3 of each eight, a second 4-7.
+  void leave(int64_t d, int64_t wide, float* out) const {
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    for (int64_t g = 0; g < groups_; ++g)
+      for (int64_t i = 0; i < wide; i += kDeep) {
+        const float* at = sums_ + i * kTall + g * kWide;
+        const __m512 a = _mm512_load_ps(at), b = _mm512_load_ps(at + kSquare);
+        _mm512_storeu_ps(out + g * width_ + d + i, _mm512_permutex2var_ps(a, first, b));
+        _mm512_storeu_ps(out + g * width_ + d + i + kWide, _mm512_permutex2var_ps(a, second, b));
+      }
   }
 
   const int64_t groups_, width_;
+  const float scale_;
+  TileConfig scoring_, gathering_;
   alignas(64) Half16 queries_[kTall * kWidest], edge_[kTall * kWidest], shares_[kTall * kBlock];
-  alignas(64) Half16 turned_[(kTogether * kDeep + kDeep) * kWidest];
-  alignas(64) float scores_[kTall * kBlock], sums_[kTall * (kWidest + kDeep)];
+  alignas(64) Half16 turned_[2 * kDeep * 2 * kDeep];
+  alignas(64) float scores_[kTall * kBlock], sums_[4 * kSquare];
 };
 
 }  // namespace ringkv

@@ -1,17 +1,19 @@
 // decode_attend on the CPU: write one token per slot, attend to its live entries. See decode_attend.py for shapes.
 //
-// One parallel region per call. A task is one block of one key-value head of one slot, and the blocks of a slot are
-// merged in order: what a slot computes depends on nothing but its own length, so neighbours and the number of threads
-// cannot change its result, and a free slot costs nothing.
+// One parallel region per call. A task is one block of one key-value head of one slot. Whoever ends a head's last block
+// merges all of its blocks, in order: what a slot computes depends on nothing but its own length, so neighbours and the
+// number of threads cannot change its result, and a free slot costs nothing.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "block.h"
@@ -21,14 +23,42 @@ namespace ringkv {
 namespace {
 
 struct Task {
-  int32_t slot, head, block;
+  int32_t head, block;  // the head counts on through the slots
+};
+
+// New keys or values, [slots, heads, width], each head's numbers contiguous
+template <typename T>
+struct New {
+  explicit New(const at::Tensor& x) : at(x.const_data_ptr<T>()), slot(x.stride(0)), head(x.stride(1)) {}
+  const T* at;
+  int64_t slot, head;
+};
+
+// Working memory of the thread that calls: grows to the largest step seen, then never again
+struct Workspace {
+  std::vector<Task> tasks;
+  std::vector<int64_t> first;  // of each head's tasks
+  std::vector<float> partial;
+  std::unique_ptr<std::atomic<int32_t>[]> left;  // blocks that a head waits for
+  int64_t heads = 0;
+
+  void reserve(int64_t count) {
+    tasks.clear();
+    first.assign(count + 1, 0);
+    if (count > heads) left = std::make_unique<std::atomic<int32_t>[]>(heads = count);
+  }
+  static Workspace& mine() {
+    static thread_local Workspace kept;
+    return kept;
+  }
 };
 
 // The blocks of one head, in order: each query head's partial softmaxes become one.
 template <typename T>
 void merge_blocks(const float* outs, const float* tops, const float* sums, int64_t blocks, int64_t groups,
                   int64_t width, T* result) {
-  std::vector<float> total(width);
+  static thread_local std::vector<float> total;
+  total.resize(width);
   for (int64_t g = 0; g < groups; ++g) {
     float top = -std::numeric_limits<float>::infinity(), sum = 0.f;
     for (int64_t i = 0; i < blocks; ++i) top = std::max(top, tops[i * groups + g]);
@@ -43,74 +73,73 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
   }
 }
 
-// Calls `run` with a block's attention on the unit that fits these numbers best.
+// Calls `run` with a block's attention on the unit that fits these numbers best. The last two arguments of that are the
+// keys and values of the block after it.
 template <typename T, typename Run>
 void with_unit(int64_t groups, int64_t width, float scale, const Run& run) {
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
   if constexpr (std::is_same_v<T, Half16>)
     if (BlockTiles::fit(groups, width)) {
-      BlockTiles tiles(groups, width);
-      return run([&](const T* q, const T* key, const T* value, int64_t entries, float* out, float* top, float* sum) {
-        tiles.attend(q, key, value, entries, scale, out, top, sum);
-      });
+      BlockTiles tiles(groups, width, scale);
+      return run([&](const T* q, const T* key, const T* value, int64_t entries, const Partial& to, const T* next_key,
+                     const T* next_value) { tiles.attend(q, key, value, entries, to, next_key, next_value); });
     }
 #endif
-  run([&](const T* q, const T* key, const T* value, int64_t entries, float* out, float* top, float* sum) {
-    attend_block<T>(q, key, value, entries, groups, width, scale, out, top, sum);
+  run([&](const T* q, const T* key, const T* value, int64_t entries, const Partial& to, const T*, const T*) {
+    attend_block<T>(q, key, value, entries, groups, width, scale, to);
   });
 }
 
 template <typename T>
-void decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
+void decode(const at::Tensor& q, const New<T>& k, const New<T>& v, at::Tensor& keys, at::Tensor& values,
             const int32_t* entry, const int32_t* live, at::Tensor& out) {
-  const int64_t slots = q.size(0), heads = q.size(1), groups = q.size(2), width = q.size(3);
-  const int64_t slot_stride = keys.stride(0), head_stride = keys.stride(1), rows = groups * width;
-  T* key = keys.data_ptr<T>();
-  T* value = values.data_ptr<T>();
+  const int64_t slots = q.size(0), heads = q.size(1), groups = q.size(2), width = q.size(3), rows = groups * width;
+  T *key = keys.data_ptr<T>(), *value = values.data_ptr<T>(), *result = out.data_ptr<T>();
+  const auto plane = [&](int64_t here) { return here / heads * keys.stride(0) + here % heads * keys.stride(1); };
 
-  std::vector<Task> tasks;
-  std::vector<int64_t> first(slots * heads + 1, 0);  // of each head's tasks
-  for (int64_t b = 0; b < slots; ++b)
-    for (int64_t h = 0; h < heads; ++h) {
-      const int64_t blocks = (live[b] + kBlock - 1) / kBlock, here = b * heads + h;
-      for (int64_t i = 0; i < blocks; ++i) tasks.push_back({int32_t(b), int32_t(h), int32_t(i)});
-      first[here + 1] = int64_t(tasks.size());
-      if (live[b] == 0) continue;
-      const int64_t at = b * slot_stride + h * head_stride + entry[b] * width;
-      std::memcpy(key + at, k.data_ptr<T>() + here * width, width * sizeof(T));
-      std::memcpy(value + at, v.data_ptr<T>() + here * width, width * sizeof(T));
+  auto& space = Workspace::mine();
+  space.reserve(slots * heads);
+  for (int64_t here = 0; here < slots * heads; ++here) {
+    const int64_t b = here / heads, h = here % heads, blocks = (live[b] + kBlock - 1) / kBlock;
+    for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(here), int32_t(i)});
+    space.first[here + 1] = int64_t(space.tasks.size());
+    space.left[here].store(int32_t(blocks), std::memory_order_relaxed);
+    if (blocks == 0) {
+      std::fill_n(result + here * rows, rows, T(0));
+      continue;
     }
+    const int64_t at = plane(here) + entry[b] * width;
+    std::memcpy(key + at, k.at + b * k.slot + h * k.head, width * sizeof(T));
+    std::memcpy(value + at, v.at + b * v.slot + h * v.head, width * sizeof(T));
+  }
 
-  const int64_t count = int64_t(tasks.size());
-  static thread_local std::vector<float> scratch;  // grows to the largest step seen, then never again
-  scratch.resize(std::max<int64_t>(scratch.size(), count * (rows + 2 * groups)));
-  float* outs = scratch.data();
+  const int64_t count = int64_t(space.tasks.size());
+  space.partial.resize(std::max<int64_t>(space.partial.size(), count * (rows + 2 * groups)));
+  float* outs = space.partial.data();
   float* tops = outs + count * rows;
   float* sums = tops + count * groups;
-  const T* query = q.data_ptr<T>();
-  const float scale = 1.f / std::sqrt(float(width));
+  const T* query = q.const_data_ptr<T>();
+  const auto& tasks = space.tasks;
+  const auto& first = space.first;
+  auto* left = space.left.get();
 
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    const auto start = [&](const Task& task) { return plane(task.head) + task.block * kBlock * width; };
     const auto run = [&](auto&& attend) {
       for (int64_t i = begin; i < end; ++i) {
-        const auto [b, h, block] = tasks[i];
-        const int64_t from = block * kBlock, at = b * slot_stride + h * head_stride + from * width;
-        attend(query + (b * heads + h) * rows, key + at, value + at, std::min<int64_t>(kBlock, live[b] - from),
-               outs + i * rows, tops + i * groups, sums + i * groups);
+        const auto [head, block] = tasks[i];
+        const int64_t at = start(tasks[i]), next = start(tasks[std::min(i + 1, end - 1)]);
+        const int64_t entries = std::min<int64_t>(kBlock, live[head / heads] - block * kBlock);
+        attend(query + head * rows, key + at, value + at, entries, {outs + i * rows, tops + i * groups, sums + i * groups},
+               key + next, value + next);
+        if (left[head].fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
+        const int64_t from = first[head];
+        merge_blocks<T>(outs + from * rows, tops + from * groups, sums + from * groups, first[head + 1] - from, groups,
+                        width, result + head * rows);
       }
     };
-    with_unit<T>(groups, width, scale, run);
+    with_unit<T>(groups, width, 1.f / std::sqrt(float(width)), run);
   });
-
-  T* result = out.data_ptr<T>();
-  for (int64_t i = 0; i < slots * heads; ++i) {
-    const int64_t from = first[i], blocks = first[i + 1] - from;
-    if (blocks == 0)
-      std::fill(result + i * rows, result + (i + 1) * rows, T(0));
-    else
-      merge_blocks<T>(outs + from * rows, tops + from * groups, sums + from * groups, blocks, groups, width,
-                      result + i * rows);
-  }
 }
 
 at::Tensor decode_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor keys,
@@ -118,12 +147,13 @@ at::Tensor decode_attend(const at::Tensor& q, const at::Tensor& k, const at::Ten
   TORCH_CHECK(q.size(3) % kStep == 0, "decode_attend: head_dim must be a multiple of ", kStep);
   TORCH_CHECK(keys.strides() == values.strides() && keys.stride(3) == 1 && keys.stride(2) == keys.size(3),
               "decode_attend: an entry's numbers must be contiguous, and entries must follow each other");
+  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1, "decode_attend: a new key's and value's numbers must be contiguous");
   TORCH_CHECK(entry.scalar_type() == at::kInt && live.scalar_type() == at::kInt, "decode_attend: int32 expected");
-  const auto cq = q.contiguous(), ck = k.contiguous(), cv = v.contiguous();
-  const auto ce = entry.contiguous(), cl = live.contiguous();
+  const auto cq = q.contiguous(), ce = entry.contiguous(), cl = live.contiguous();
   auto out = at::empty(q.sizes(), q.options());
   const auto run = [&](auto zero) {
-    decode<decltype(zero)>(cq, ck, cv, keys, values, ce.data_ptr<int32_t>(), cl.data_ptr<int32_t>(), out);
+    using T = decltype(zero);
+    decode<T>(cq, New<T>(k), New<T>(v), keys, values, ce.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>(), out);
   };
   if (q.scalar_type() == at::kBFloat16)
     run(at::BFloat16{});

@@ -39,6 +39,12 @@ struct alignas(64) TileConfig {
   uint8_t palette = 1, start = 0, unused[14] = {};
   uint16_t bytes[16] = {};
   uint8_t rows[16] = {};
+
+  // Compilers believe that the intrinsic reads eight bytes, and may leave the others unwritten.
+  void load() const {
+    asm volatile("" : : "r"(this) : "memory");
+    _tile_loadconfig(this);
+  }
 };
 
 // The tile registers' shapes, for a thread's products of `rows` rows (at most 32): 0-3 sums, 4-5 rows, 6-7 weights.
@@ -63,7 +69,7 @@ class Tiles {
     for (int i : {0, 1, 4}) config_.rows[i] = uint8_t(upper);
     for (int i : {2, 3, 5}) config_.rows[i] = uint8_t(lower);
     for (int i : {6, 7}) config_.rows[i] = 16;
-    _tile_loadconfig(&config_);
+    config_.load();
   }
 
   // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row
