@@ -11,9 +11,10 @@ from ringkv.base.errors import InvalidRequest
 class Effort(IntEnum):
     """How much work a draw is; a batch takes the most that one of its requests asks for."""
 
-    PLAIN = 0  # greedy, or temperature
-    ADJUSTED = 1  # penalties, bias, minimum length, logprobs
-    CUT = 2  # top_k, top_p or min_p: the vocabulary is sorted
+    GREEDY = 0  # the likeliest token: no random numbers
+    PLAIN = 1  # temperature
+    ADJUSTED = 2  # penalties, bias, minimum length, logprobs
+    CUT = 3  # top_k, top_p or min_p: the vocabulary is sorted
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class SamplingParams:
         """The cheapest sampling graph that serves it."""
         if self.top_k > 0 or self.top_p < 1 or self.min_p > 0:
             return Effort.CUT
-        return Effort.ADJUSTED if self._is_adjusted else Effort.PLAIN
+        if self._is_adjusted:
+            return Effort.ADJUSTED
+        return Effort.PLAIN if self.temperature > 0 else Effort.GREEDY
 
     @property
     def _is_adjusted(self) -> bool:

@@ -22,6 +22,7 @@ from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.prefix import TensorPrefix, compress
 from ringkv.engine.programs import Programs
+from ringkv.engine.sampling.draw import arity
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.staging import Staged, Staging
 from ringkv.graphs.capture import Capture
@@ -171,7 +172,7 @@ class LocalEngine:
         for slot, token in (forced or {}).items():
             self._forced[slot] = token
         params = [request.sampling if request else None for request in self._asked]
-        effort = max((p.effort for p in params if p), default=Effort.PLAIN)
+        effort = max((p.effort for p in params if p), default=Effort.GREEDY)
         self._run_draw[effort]()
         wanted = [p.logprobs if p else None for p in params]
         # Copies: a captured step may reuse the scores' memory, and the next draw overwrites the tokens.
@@ -219,9 +220,9 @@ class LocalEngine:
     def _draw(self, effort: Effort) -> None:
         """Fill `_tokens` from `_logits` and count them, and the effort's scores if its graph gives any."""
         state = self._sampling
-        inputs = [self._logits, state.seed, self._slots.length.long(), state.temperature, self._forced]
-        knobs = state.knobs_and_counts if effort > Effort.PLAIN else ()
-        tokens, *scores = self._programs.sampling[effort]([*inputs, *knobs])
+        inputs = [self._logits, self._forced, state.seed, self._slots.length.long(), state.temperature]
+        inputs += state.knobs_and_counts
+        tokens, *scores = self._programs.sampling[effort](inputs[: arity(effort)])
         self._tokens.copy_(tokens)
         state.count(self._tokens)
         self._scores[effort] = tuple(scores)

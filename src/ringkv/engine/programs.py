@@ -6,7 +6,6 @@ B slots, V vocabulary. Which graphs there are: one decoder layer for each prefil
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from inspect import signature
 
 import torch
 from torch import Tensor
@@ -80,24 +79,17 @@ def make(
         head=backend.make(f"head-{slots}", head, [step[0], *shared]),
         head_of_one=Eager().make("head-1", head, []),
         sampling={
-            effort: backend.make(
-                f"sample-{effort.name.lower()}", function, drawing[: len(signature(function).parameters)]
-            )
+            effort: backend.make(f"sample-{effort.name.lower()}", function, drawing[: draw.arity(effort)])
             for effort, function in draw.GRAPHS.items()
         },
     )
-
-
-def _sampling(backend: Backend, effort: Effort, drawing: list[Tensor]) -> Graph:
-    function = draw.GRAPHS[effort]
-    return backend.make(f"sample-{effort.name.lower()}", function, drawing[: len(signature(function).parameters)])
 
 
 def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
     state = SamplingState.neutral(slots, vocab, device)
     position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
     logits = torch.zeros(slots, vocab, device=device)
-    return [logits, state.seed, position, state.temperature, forced, *state.knobs_and_counts]
+    return [logits, forced, state.seed, position, state.temperature, *state.knobs_and_counts]
 
 
 def count(chunk: int) -> int:

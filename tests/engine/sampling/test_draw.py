@@ -8,7 +8,7 @@ import torch
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import Effort, SamplingParams
-from ringkv.engine.sampling.draw import BAD, GRAPHS, TOP, adjusted, cut, plain
+from ringkv.engine.sampling.draw import BAD, GRAPHS, TOP, adjusted, cut, greedy, plain
 from ringkv.engine.sampling.noise import gumbel
 from ringkv.engine.sampling.state import SamplingState
 
@@ -25,7 +25,7 @@ def draw_full(  # type: ignore[no-untyped-def]
         state.count(torch.tensor([token]))
     forced = torch.tensor([-1])
     graph = graph or GRAPHS[max(params.effort, Effort.ADJUSTED)]
-    out = graph(logits[None], state.seed, torch.tensor([position]), state.temperature, forced, *state.knobs_and_counts)
+    out = graph(logits[None], forced, state.seed, torch.tensor([position]), state.temperature, *state.knobs_and_counts)
     return [t[0].tolist() for t in out]
 
 
@@ -38,7 +38,7 @@ def test_draws_follow_the_softmax_of_the_logits() -> None:
     logits, temperature, count = torch.randn(6), 0.7, 20000
     seeds = torch.full((count,), 5)
     zeros = torch.full((count,), temperature)
-    (tokens,) = plain(logits.repeat(count, 1), seeds, torch.arange(count), zeros, torch.full((count,), -1))
+    (tokens,) = plain(logits.repeat(count, 1), torch.full((count,), -1), seeds, torch.arange(count), zeros)
     want = (logits / temperature).softmax(0) * count
     seen = torch.bincount(tokens, minlength=6)
     chi_squared = ((seen - want) ** 2 / want).sum()
@@ -55,7 +55,7 @@ def test_the_same_seed_draws_the_same_in_any_slot_and_other_seeds_differ() -> No
     logits = torch.randn(3, VOCAB).repeat(1, 1)
     logits[2] = logits[0]
     seed, at, warm, forced = torch.tensor([4, 5, 4]), torch.tensor([9, 9, 9]), torch.ones(3), torch.full((3,), -1)
-    draws = [plain(logits, seed, at + i, warm, forced)[0].tolist() for i in range(50)]
+    draws = [plain(logits, forced, seed, at + i, warm)[0].tolist() for i in range(50)]
     assert all(d[0] == d[2] for d in draws)
     assert any(d[0] != d[1] for d in draws)
 
@@ -67,8 +67,31 @@ def test_neutral_knobs_draw_what_the_plain_graph_draws(graph) -> None:  # type: 
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature=temperature)
         for position in range(30):
-            one = torch.tensor([11]), torch.tensor([position]), torch.tensor([temperature]), torch.tensor([-1])
+            one = torch.tensor([-1]), torch.tensor([11]), torch.tensor([position]), torch.tensor([temperature])
             assert draw_full(logits, params, 11, position, graph=graph)[0] == plain(logits[None], *one)[0].item()
+
+
+def test_greedy_draws_what_the_plain_graph_draws_without_a_temperature() -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(5, VOCAB)
+    logits[3, 7] = float("nan")
+    seed, at, forced = torch.arange(5), torch.arange(5) * 3, torch.tensor([-1, 4, -1, -1, -1])
+    (tokens,) = greedy(logits, forced)
+    assert torch.equal(tokens, plain(logits, forced, seed, at, torch.zeros(5))[0])
+    assert tokens[1] == 4 and tokens[3] == BAD and tokens[0] == max(range(VOCAB), key=logits[0].tolist().__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("params", "effort"),
+    [
+        (SamplingParams(), Effort.GREEDY),
+        (SamplingParams(temperature=0.5), Effort.PLAIN),
+        (SamplingParams(logprobs=0), Effort.ADJUSTED),
+        (SamplingParams(temperature=0.5, top_p=0.9), Effort.CUT),
+    ],
+)
+def test_a_request_asks_for_the_cheapest_graph_that_serves_it(params: SamplingParams, effort: Effort) -> None:
+    assert params.effort == effort
 
 
 def test_top_k_reaches_the_k_likeliest_only() -> None:
@@ -131,7 +154,7 @@ def test_logits_that_are_not_finite_give_the_bad_token_in_their_slot_only(bad: f
     logits = torch.zeros(2, VOCAB)
     logits[0, 3] = bad
     zeros = torch.zeros(2, dtype=torch.int64)
-    (tokens,) = plain(logits, zeros, zeros, torch.zeros(2), zeros - 1)
+    (tokens,) = plain(logits, zeros - 1, zeros, zeros, torch.zeros(2))
     assert tokens.tolist() == [BAD, 0]
 
 
@@ -139,6 +162,6 @@ def test_a_forced_token_is_taken_and_scored() -> None:
     logits = torch.randn(VOCAB)
     state = SamplingState.neutral(1, VOCAB, torch.device("cpu"))
     zero = torch.zeros(1, dtype=torch.int64)
-    out = adjusted(logits[None], state.seed, zero, state.temperature, zero + 9, *state.knobs_and_counts)
+    out = adjusted(logits[None], zero + 9, state.seed, zero, state.temperature, *state.knobs_and_counts)
     assert out[0].item() == 9
     assert out[1].item() == pytest.approx(float(logits.log_softmax(0)[9]), abs=1e-6)

@@ -1,8 +1,11 @@
-"""The sampling graphs, after the forward graph: one for each `Effort`, so that nobody pays for a sort not asked for.
+"""The sampling graphs, after the forward graph: one for each `Effort`, so that nobody pays for random numbers or a sort
+not asked for.
 
 B slots, V vocabulary. With neutral knobs all draw the same token from the same logits, so a request's tokens do not
 change when a neighbour asks for more.
 """
+
+from inspect import signature
 
 import torch
 from torch import Tensor
@@ -16,20 +19,25 @@ BAD = -1  # the token of a slot whose logits were not finite
 _NONE = float("-inf")
 
 
-def plain(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor, forced: Tensor) -> tuple[Tensor, ...]:
-    """Greedy (temperature 0) or temperature sampling: (int64 tokens [B],).
+def greedy(logits: Tensor, forced: Tensor) -> tuple[Tensor, ...]:
+    """The likeliest tokens: (int64 tokens [B],).
 
-    logits float32 [B, V]; seed, position int64 [B]; forced int64 [B], a token to take instead of the draw, or -1.
+    logits float32 [B, V]; forced int64 [B], a token to take instead of the draw, or -1.
     """
+    return (_checked(logits.argmax(-1), logits, forced),)
+
+
+def plain(logits: Tensor, forced: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
+    """The same where temperature is 0, else a draw at that temperature; seed, position int64 [B]."""
     return (_checked(_draw(logits, seed, position, temperature), logits, forced),)
 
 
 def adjusted(
     logits: Tensor,
+    forced: Tensor,
     seed: Tensor,
     position: Tensor,
     temperature: Tensor,
-    forced: Tensor,
     knobs: Tensor,
     bias: Tensor,
     in_prompt: Tensor,
@@ -48,10 +56,10 @@ def adjusted(
 
 def cut(
     logits: Tensor,
+    forced: Tensor,
     seed: Tensor,
     position: Tensor,
     temperature: Tensor,
-    forced: Tensor,
     knobs: Tensor,
     bias: Tensor,
     in_prompt: Tensor,
@@ -120,4 +128,14 @@ def _cut(logits: Tensor, temperature: Tensor, knobs: Tensor) -> Tensor:
     return logits.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), _NONE)
 
 
-GRAPHS: dict[Effort, Function] = {Effort.PLAIN: plain, Effort.ADJUSTED: adjusted, Effort.CUT: cut}
+GRAPHS: dict[Effort, Function] = {
+    Effort.GREEDY: greedy,
+    Effort.PLAIN: plain,
+    Effort.ADJUSTED: adjusted,
+    Effort.CUT: cut,
+}
+
+
+def arity(effort: Effort) -> int:
+    """How many of `cut`'s arguments this effort's graph takes: each takes what a lesser one does, then more."""
+    return len(signature(GRAPHS[effort]).parameters)
