@@ -6,7 +6,7 @@ from bench.page.kept import SIXTEEN
 from bench.peers.cells import Cell, Protocol
 
 OURS, FULL = "ringkv", "ringkv-full"
-LLAMA = ("llama.cpp", "llama.cpp-q8kv")
+LLAMA = ("llama.cpp", "llama.cpp-noflash", "llama.cpp-bf16kv", "llama.cpp-q8kv")
 VLLM = ("vllm",)
 OPENVINO = ("openvino", "openvino-f16kv", "openvino-u8kv")
 OPENVINO_EVICTS = ("openvino-evict", "openvino-evict-u8kv")

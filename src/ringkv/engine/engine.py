@@ -20,7 +20,7 @@ from ringkv.base.sampling import Effort
 from ringkv.cache.layouts import layout
 from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.prefix import TensorPrefix, compress
+from ringkv.engine.prefix import PrefixMemory, TensorPrefix, compress
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.draw import arity
 from ringkv.engine.sampling.state import SamplingState
@@ -69,6 +69,7 @@ class LocalEngine:
         self._config, self._decoder, self._weights = config, decoder, weights
         self._staging, self._planes, self._programs = staging, planes, programs
         device, vocab = planes[0].device, decoder.config.vocab_size
+        self._prefixes = PrefixMemory(staging, config.capacity)
         self._slots = Slots.empty(config.slots, device)
         self._sampling = SamplingState.neutral(config.slots, vocab, device)
         self._asked: list[Request | None] = [None] * config.slots
@@ -154,7 +155,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
-        return compress(self._staging, staged, choice, self._config.capacity)
+        return compress(self._staging, staged, choice, self._prefixes)
 
     @torch.inference_mode()
     def insert(self, prefix: Prefix, slot: int, request: Request) -> None:

@@ -4,9 +4,9 @@ L layers, H key-value heads, C entries per slot, D head_dim.
 """
 
 from dataclasses import dataclass
+from weakref import finalize
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
@@ -14,6 +14,7 @@ from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.snapkv import votes
 from ringkv.cache.layouts import layout
 from ringkv.engine.staging import Staged, Staging
+from ringkv.kernels.take_rows import take_rows
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,39 @@ class TensorPrefix:
     logits: Tensor  # float32 [V]
 
 
-def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int) -> TensorPrefix:
+class PrefixMemory:
+    """Planes that prefixes lie in, used again when a prefix is gone: fresh memory takes ten times as long to fill."""
+
+    def __init__(self, staging: Staging, capacity: int) -> None:
+        layers, _, heads, _, width = staging.keys.shape
+        self._shape, self._like = (layers, heads, capacity, width), staging.keys
+        self._free: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def capacity(self) -> int:
+        return self._shape[2]
+
+    def take(self) -> tuple[Tensor, Tensor]:
+        """Keys and values [L, H, C, D], of any content."""
+        if self._free:
+            return self._free.pop()
+        return self._like.new_empty(self._shape), self._like.new_empty(self._shape)
+
+    def free_with(self, prefix: TensorPrefix) -> None:
+        """Take a prefix's planes back when nobody holds it any more."""
+        finalize(prefix, self._free.append, (prefix.keys, prefix.values)).atexit = False
+
+
+def compress(staging: Staging, staged: Staged, choice: KVChoice, memory: PrefixMemory) -> TensorPrefix:
     """Choose per layer and key-value head, and gather. Leaves the staged prompt as it is."""
-    plan = layout(choice, staged.length, capacity)
+    plan = layout(choice, staged.length, memory.capacity)
     source = choose(staging, staged, choice, plan)
-    keys, values = (_gather(whole, staged.lane, source, capacity) for whole in (staging.keys, staging.values))
-    return TensorPrefix(plan, keys, values, source, staged.logits)
+    planes = memory.take()
+    for whole, plane in zip((staging.keys, staging.values), planes, strict=True):
+        take_rows(whole, staged.lane, source, plane)
+    prefix = TensorPrefix(plan, *planes, source, staged.logits)
+    memory.free_with(prefix)
+    return prefix
 
 
 def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
@@ -47,13 +75,3 @@ def _score(staging: Staging, staged: Staged, layer: int, choice: KVChoice, plan:
     keys = staging.keys[layer, staged.lane, :, : staged.length]
     q = staging.window[layer, staged.lane, :, :, -min(choice.window, staged.length) :]
     return votes(q, keys, plan.head, plan.prompt - plan.tail, choice)
-
-
-def _gather(staged: Tensor, lane: int, source: Tensor, capacity: int) -> Tensor:
-    """[L, P, H, S, D] of one lane -> [L, H, C, D]: whole rows, which is many times faster than number by number."""
-    layers, lanes, heads, room, width = staged.shape
-    first = torch.arange(layers * heads, device=source.device).view(layers, heads)
-    first = (first // heads * lanes + lane) * heads + first % heads
-    rows = staged.view(-1, width).index_select(0, (first[..., None] * room + source).flatten())
-    kept = rows.view(layers, heads, -1, width)
-    return kept if kept.shape[2] == capacity else F.pad(kept, (0, 0, 0, capacity - kept.shape[2]))

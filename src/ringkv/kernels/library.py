@@ -17,6 +17,7 @@ _PREFILL = (
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same where the CPU has tile registers (AMX)
+LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last) -> Tensor")
 LIBRARY.define(
     "linear(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, Tensor? residual, ScalarType dtype)"

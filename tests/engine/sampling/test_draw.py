@@ -78,7 +78,9 @@ def test_greedy_draws_what_the_plain_graph_draws_without_a_temperature() -> None
     seed, at, forced = torch.arange(5), torch.arange(5) * 3, torch.tensor([-1, 4, -1, -1, -1])
     (tokens,) = greedy(logits, forced)
     assert torch.equal(tokens, plain(logits, forced, seed, at, torch.zeros(5))[0])
-    assert tokens[1] == 4 and tokens[3] == BAD and tokens[0] == max(range(VOCAB), key=logits[0].tolist().__getitem__)
+    assert tokens[1].item() == 4
+    assert tokens[3].item() == BAD
+    assert tokens[0].item() == max(range(VOCAB), key=logits[0].tolist().__getitem__)
 
 
 @pytest.mark.parametrize(

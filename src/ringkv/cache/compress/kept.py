@@ -29,11 +29,14 @@ def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
 
 
 def _most_voted(votes: Tensor, count: int) -> Tensor:
-    """int64 [H, count]: places of each row's highest votes, in order. All above the last one in, then its earliest."""
-    least = votes.topk(count, sorted=False).values.amin(1, keepdim=True)
-    above, equal = votes > least, votes == least
-    room = count - above.sum(1, keepdim=True)
-    return (above | (equal & (equal.cumsum(1) <= room))).nonzero()[:, 1].view(-1, count)
+    """int64 [H, count]: places of each row's highest votes, in order. Votes are not negative.
+
+    Such a float's bits, read as an integer, rank as it does; the place in the lower bits makes each key unlike all
+    others, so that which of two equal votes wins is not left to `topk`.
+    """
+    place = torch.arange(votes.shape[1], device=votes.device)
+    keys = votes.view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
+    return keys.topk(count, sorted=False).indices.sort(1).values
 
 
 def _in_ring_order(layout: Layout) -> Tensor:

@@ -1,0 +1,65 @@
+// take_rows on the CPU: rows copied from one place to another, with those to come asked for ahead. See take_rows.py.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ringkv {
+namespace {
+
+constexpr int64_t kLine = 64;    // bytes that memory hands over at once
+constexpr int64_t kAhead = 16;   // rows: they lie apart, so that the processor does not guess the next one
+constexpr int64_t kRows = 1024;  // rows of a task
+
+struct Plane {
+  const uint8_t* staged;
+  const int64_t* source;
+  uint8_t* to;
+  int64_t row, room;  // bytes of a row, and staged rows
+
+  void ask(int64_t i) const {
+    for (int64_t at = 0; at < row; at += kLine) __builtin_prefetch(staged + source[i] * row + at);
+  }
+  void copy(int64_t from, int64_t stop) const {
+    for (int64_t i = from; i < std::min(from + kAhead, stop); ++i) ask(i);
+    for (int64_t i = from; i < stop; ++i) {
+      if (i + kAhead < stop) ask(i + kAhead);
+      TORCH_CHECK(0 <= source[i] && source[i] < room, "take_rows: there is no staged token ", source[i]);
+      std::memcpy(to + i * row, staged + source[i] * row, row);
+    }
+  }
+};
+
+void take_rows(const at::Tensor& staged, int64_t lane, const at::Tensor& source, at::Tensor out) {
+  const int64_t layers = staged.size(0), lanes = staged.size(1), heads = staged.size(2), room = staged.size(3);
+  const int64_t row = staged.size(4) * staged.element_size(), count = source.size(2), capacity = out.size(2);
+  TORCH_CHECK(staged.is_contiguous() && 0 <= lane && lane < lanes, "take_rows: unfit staging, or no such lane");
+  TORCH_CHECK(source.scalar_type() == at::kLong && source.size(0) == layers && source.size(1) == heads &&
+                  count <= capacity,
+              "take_rows: unfit source");
+  TORCH_CHECK(out.is_contiguous() && out.scalar_type() == staged.scalar_type() && out.size(0) == layers &&
+                  out.size(1) == heads && out.size(3) == staged.size(4),
+              "take_rows: unfit result");
+  const auto places = source.contiguous();
+  const auto* from = static_cast<const uint8_t*>(staged.const_data_ptr());
+  auto* to = static_cast<uint8_t*>(out.mutable_data_ptr());
+  const int64_t pieces = std::max<int64_t>((count + kRows - 1) / kRows, 1);
+  at::parallel_for(0, layers * heads * pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t head = task / pieces, first = task % pieces * kRows, stop = std::min(first + kRows, count);
+      const int64_t staged_head = (head / heads * lanes + lane) * heads + head % heads;
+      const Plane plane{from + staged_head * room * row, places.const_data_ptr<int64_t>() + head * count,
+                        to + head * capacity * row, row, room};
+      plane.copy(first, stop);
+      if (stop == count) std::memset(plane.to + count * row, 0, (capacity - count) * row);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("take_rows", &ringkv::take_rows); }

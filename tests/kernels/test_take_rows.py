@@ -1,0 +1,39 @@
+"""Rows that a compressed prompt keeps: the C++ kernel and the reference against indexing, row by row."""
+
+import pytest
+import torch
+
+from ringkv.base.compiler import find_compiler
+from ringkv.base.paths import cache_dir
+from ringkv.kernels import native, take_rows
+
+
+@pytest.fixture(autouse=True, scope="module")
+def built() -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    native.load(compiler.path, cache_dir() / "kernels")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kept", "capacity"), [(0, 3), (5, 5), (37, 40), (1030, 1100)])
+def test_each_entry_is_the_staged_token_that_it_names(dtype: torch.dtype, kept: int, capacity: int) -> None:
+    torch.manual_seed(kept)
+    layers, lanes, heads, room, width, lane = 2, 3, 2, 1200, 24, 1
+    staged = torch.randn(layers, lanes, heads, room, width).to(dtype)
+    source = torch.randint(room, (layers, heads, kept))
+    want = torch.zeros(layers, heads, capacity, width, dtype=dtype)
+    for layer in range(layers):
+        for head in range(heads):
+            for i in range(kept):
+                want[layer, head, i] = staged[layer, lane, head, source[layer, head, i]]
+    for take in (take_rows.take_rows, take_rows.reference):
+        out = torch.full_like(want, float("nan"))
+        take(staged, lane, source, out)
+        assert torch.equal(out, want)
+
+
+def test_a_token_that_is_not_staged_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="no staged token 7"):
+        take_rows.take_rows(torch.zeros(1, 1, 1, 7, 8), 0, torch.tensor([[[0, 7]]]), torch.zeros(1, 1, 2, 8))
