@@ -94,3 +94,28 @@ def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None
     with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
         backend.make("broken", broken, [torch.ones(2)])
     assert [path for path in backend.folder.iterdir() if path.suffix != ".lock"] == []
+
+
+def take_first(x: Tensor, kept: Tensor) -> tuple[Tensor, ...]:
+    kept[:, 0] += x
+    return (kept[:, 0] * 2,)
+
+
+take_first.lengths = {1: (1,)}  # type: ignore[attr-defined]
+
+
+def test_one_graph_serves_every_length_that_a_function_leaves_free(backend: AheadOfTime) -> None:
+    for rows in (6, 9, 4):
+        x, kept = torch.randn(3), torch.randn(3, rows)
+        want = kept.clone()
+        want[:, 0] += x
+        (got,) = backend.make("take", take_first, [x, kept])([x, kept])
+        torch.testing.assert_close(got, want[:, 0] * 2)
+        assert torch.equal(kept, want)
+    assert backend.builds == 1
+
+
+def test_the_key_depends_on_which_kernels_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = aot._digest("c++", count_and_scale, example())
+    monkeypatch.setattr(aot, "natives", lambda: ["ringkv::another"])
+    assert aot._digest("c++", count_and_scale, example()) != before

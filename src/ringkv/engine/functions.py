@@ -3,7 +3,7 @@
 N rows: the chunk's tokens, or the slots. All arguments are tensors; a layer's weights come last, in `names` order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -12,6 +12,8 @@ from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.layers.rotary import Rotation
 from ringkv.models.decoder import Decoder
+
+Lengths = Mapping[int, tuple[int, ...]]  # by argument: dimensions as long as a cache or the staging happens to be
 
 
 def prefill_layer(decoder: Decoder, names: Sequence[str]) -> Function:
@@ -25,7 +27,7 @@ def prefill_layer(decoder: Decoder, names: Sequence[str]) -> Function:
 
         return (decoder.layer(x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    return _keyed(function, "prefill_layer", decoder, names)
+    return _keyed(function, "prefill_layer", decoder, names, lengths={4: (1,), 5: (1,)})
 
 
 def decode_layer(decoder: Decoder, names: Sequence[str]) -> Function:
@@ -39,7 +41,7 @@ def decode_layer(decoder: Decoder, names: Sequence[str]) -> Function:
 
         return (decoder.layer(x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    return _keyed(function, "decode_layer", decoder, names)
+    return _keyed(function, "decode_layer", decoder, names, lengths={5: (2,), 6: (2,)})
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> Function:
@@ -51,7 +53,10 @@ def head(decoder: Decoder, names: Sequence[str]) -> Function:
     return _keyed(function, "head", decoder, names)
 
 
-def _keyed(function: Function, kind: str, decoder: Decoder, names: Sequence[str]) -> Function:
+def _keyed(
+    function: Function, kind: str, decoder: Decoder, names: Sequence[str], lengths: Lengths | None = None
+) -> Function:
     """Name what the closure captured, for the cache of compiled graphs: shapes alone do not show an epsilon."""
     function.key = f"{kind} {decoder.config} {names}"  # type: ignore[attr-defined]
+    function.lengths = lengths or {}  # type: ignore[attr-defined]
     return function

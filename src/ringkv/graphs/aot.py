@@ -3,7 +3,8 @@
     graphs/<name>-<key>/  graph.so, and graph.json where it calls operators of ours
 
 A warm start loads a library in a millisecond and traces nothing. The key holds all that a graph depends on: our
-source, the argument shapes and strides, torch, the compiler, the instruction set and the thread count.
+source, our operators that have a kernel, the argument shapes and strides, torch, the compiler, the instruction set and
+the thread count. A cache's length is no part of it: one graph serves every budget.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from ringkv.graphs.graph import Function, Graph
+from ringkv.kernels.library import natives
 
 _ROOMS = ("cache", "engine", "graphs", "kernels", "layers", "models")  # whose source can change a graph
 
@@ -49,7 +51,9 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(CXX=self.compiler):
-            exported = torch.export.export(_Call(function), tuple(example), strict=False)
+            free = [dict.fromkeys(_free(function, i), torch.export.Dim.DYNAMIC) for i in range(len(example))]
+            shapes = {"arguments": tuple(free)}
+            exported = torch.export.export(_Call(function), tuple(example), strict=False, dynamic_shapes=shapes)
             package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
             _unpack(Path(package), Path(work) / "made")
             os.rename(Path(work) / "made", kept)
@@ -82,10 +86,24 @@ def _load(kept: Path) -> Graph:
     return run
 
 
+def _free(function: Function, i: int) -> tuple[int, ...]:
+    """Which dimensions of argument i may have another length at each start."""
+    lengths: Mapping[int, tuple[int, ...]] = getattr(function, "lengths", {})
+    return lengths.get(i, ())
+
+
+def _form(tensor: Tensor, free: Collection[int]) -> str:
+    """Shape, strides and type; free lengths left out, which a contiguous tensor's strides follow."""
+    assert tensor.is_contiguous() or not free, "a tensor of a free length must be contiguous"
+    shape = [None if dim in free else length for dim, length in enumerate(tensor.shape)]
+    return f"{shape}{None if free else tensor.stride()}{tensor.dtype}{tensor.device}"
+
+
 def _digest(compiler: str, function: Function, example: Sequence[Tensor]) -> str:
-    shapes = [f"{tuple(t.shape)}{t.stride()}{t.dtype}{t.device}" for t in example]
+    shapes = [_form(tensor, _free(function, i)) for i, tensor in enumerate(example)]
     about = [
         _source(),
+        *natives(),
         torch.__version__,
         torch.backends.cpu.get_cpu_capability(),
         str(torch.get_num_threads()),

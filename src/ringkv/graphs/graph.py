@@ -10,7 +10,11 @@ from typing import Protocol
 from torch import Tensor
 
 Function = Callable[..., tuple[Tensor, ...]]
-"""Positional tensors in, a tuple of tensors out; may change arguments in place. No branch on a tensor's value."""
+"""Positional tensors in, a tuple of tensors out; may change arguments in place. No branch on a tensor's value.
+
+An attribute `lengths` may say, by an argument's place, which of its dimensions have a length that the function does not
+depend on: a backend may make one graph for all of them.
+"""
 
 Graph = Callable[[list[Tensor]], Sequence[Tensor]]
 """The same, ready to run; arguments as one list, of the shapes and types it was made for."""

@@ -26,6 +26,12 @@ LIBRARY.define(
 LIBRARY.define("gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float eps) -> Tensor")
 
 
+def natives() -> list[str]:
+    """Our operators of which a C++ kernel is loaded."""
+    names: list[str] = torch._C._dispatch_get_registrations_for_dispatch_key("CPU")
+    return sorted(name for name in names if name.startswith("ringkv::"))
+
+
 def is_native(name: str) -> bool:
     """Whether a C++ kernel of this operator is loaded."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(f"ringkv::{name}", "CPU")

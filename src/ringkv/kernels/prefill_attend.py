@@ -20,7 +20,11 @@ def prefill_attend(
     position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned; the tokens beyond
     the length are padding, which no true token sees.
     """
-    out: Tensor = torch.ops.ringkv.prefill_attend(q, k, v, keys, values, window, span)
+    fits = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[-1] % DEEP == 0
+    # A compiled graph that calls the tiles' operator by its name does not come back to Python in every layer.
+    tiles = fits and is_native("prefill_attend_tiles")
+    attend = torch.ops.ringkv.prefill_attend_tiles if tiles else torch.ops.ringkv.prefill_attend
+    out: Tensor = attend(q, k, v, keys, values, window, span)
     return out
 
 
@@ -45,13 +49,6 @@ def reference(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, win
     future = torch.ones(chunk, start + chunk, dtype=torch.bool, device=q.device).triu(start + 1)
     weights = scores.masked_fill(future, float("-inf")).softmax(-1)
     return torch.matmul(weights, seen[1]).permute(2, 0, 1, 3).to(q.dtype)
-
-
-def _cpu(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
-    fits = q.dtype == torch.bfloat16 and q.shape[-1] % DEEP == 0
-    attend = torch.ops.ringkv.prefill_attend_tiles if fits and is_native("prefill_attend_tiles") else _two_calls
-    out: Tensor = attend(q, k, v, keys, values, window, span)
-    return out
 
 
 def _two_calls(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
@@ -99,6 +96,7 @@ def _shape(q: Tensor, *_: Tensor) -> Tensor:
 
 
 LIBRARY.impl("prefill_attend", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("prefill_attend", _cpu, "CPU")
+LIBRARY.impl("prefill_attend", _two_calls, "CPU")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
 LIBRARY.impl("prefill_attend", _shape, "Meta")
+LIBRARY.impl("prefill_attend_tiles", _shape, "Meta")
