@@ -2,6 +2,7 @@
 
     python -m bench.limits                          SmolLM2 and Qwen2.5-Coder-1.5B, about half an hour
     python -m bench.limits --model smollm2
+    python -m bench.limits --weights bf16 int8 int4     quantised weights too
 
 Engines of 1 and of 8 slots take turns with probes of memory and matrix products, so that drift of the machine cancels;
 figures are medians, the probes' the best. One more engine holds prefixes of prompts of several lengths, all at one
@@ -10,7 +11,7 @@ budget, and decodes some steps of each in turn. Prints the tables, and keeps the
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 
 from bench.limits_tables import compression_table, growth_table, speed_table
 from bench.report import keep
+from ringkv.base.config import Weights
 from ringkv.base.engine import Prefix
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
@@ -83,17 +85,22 @@ class Growth:
     over_shortest: float  # this step over that of the shortest prompt
 
 
+FLOOR: Mapping[Weights, str] = {"bf16": "bfloat16", "int8": "int8", "int4": "int4"}  # as `floor` calls them
+
+
 class Bench:
     """One model at one precision: its configuration and where it lies."""
 
-    def __init__(self, model: str, budget: int, weights: str) -> None:
-        self.model, self.budget, self.weights = model, budget, weights
+    def __init__(self, model: str, budget: int, stored: Weights) -> None:
+        self.model, self.budget, self.stored, self.weights = model, budget, stored, FLOOR[stored]
         self.folder: Path = locate(model)
         self.config: ModelConfig = load_config(self.folder)
 
-    def engine(self, slots: int, prompt_tokens: int) -> LocalEngine:
+    def engine(self, slots: int, prompt_tokens: int, lanes: int = 1) -> LocalEngine:
         print(f"building {self.model}, {self.weights}, {slots} slots", flush=True)
-        options = Options(slots=slots, prompt_tokens=prompt_tokens, kv_budget=self.budget)
+        options = Options(
+            slots=slots, prompt_tokens=prompt_tokens, kv_budget=self.budget, weights=self.stored, lanes=lanes
+        )
         return build(resolve(self.folder, self.config, options, available_bytes()))
 
     def step(self, engine: LocalEngine, live: float) -> Need:
@@ -108,11 +115,13 @@ def main() -> None:
     compressions: list[Compression] = []
     growths: list[Growth] = []
     for model in [asked.model] if asked.model else list(MODELS):
-        bench = Bench(model, asked.budget, "bfloat16")
-        reached, compression = _speeds(bench, machine, asked.prompt_tokens, asked.steps, asked.rounds)
-        speeds += reached
-        compressions.append(compression)
-        growths += _growth(bench, asked.lengths or MODELS[model], asked.steps, asked.rounds)
+        for stored in asked.weights:
+            bench = Bench(model, asked.budget, stored)
+            reached, compression = _speeds(bench, machine, asked.prompt_tokens, asked.steps, asked.rounds)
+            speeds += reached
+            if stored == "bf16":
+                compressions.append(compression)
+                growths += _growth(bench, asked.lengths or MODELS[model], asked.steps, asked.rounds)
     figures = [
         {"kind": "probes", **asdict(machine.ceiling)},
         *({"kind": "speed", **asdict(speed)} for speed in speeds),
@@ -133,13 +142,13 @@ def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) 
     for turn in range(rounds + 1):
         machine.run()
         for engine in engines:
-            done = _prompt(engine, request)
-            step = decode(engine, done.prefix, request, steps)
+            done, prefix = _prompt(engine, request)
+            step = decode(engine, prefix, request, steps)
             if turn:  # the first warms up
                 prompts.append(done)
                 taken[engine.limits.slots] += step
         print(f"{one.model}: turn {turn} of {rounds}", flush=True)
-    layout = prompts[0].prefix.layout
+    layout = prompts[0].layout
     ceiling, entry = machine.ceiling, engines[0].limits.entry_bytes
     prefilled = median(done.prefill for done in prompts)
     speeds = [
@@ -158,10 +167,10 @@ class Prompt(NamedTuple):
     prefill: float
     compress: float
     insert: float
-    prefix: Prefix
+    layout: Layout
 
 
-def _prompt(engine: LocalEngine, request: Request) -> Prompt:
+def _prompt(engine: LocalEngine, request: Request) -> tuple[Prompt, Prefix]:
     times = [time.perf_counter()]
     staged = prefill(engine, request)
     times.append(time.perf_counter())
@@ -171,11 +180,11 @@ def _prompt(engine: LocalEngine, request: Request) -> Prompt:
     times.append(time.perf_counter())
     engine.release(0)
     prefilled, compressed, inserted = (after - before for before, after in pairwise(times))
-    return Prompt(prefilled, compressed, inserted, prefix)
+    return Prompt(prefilled, compressed, inserted, prefix.layout), prefix
 
 
 def _compression(one: Bench, prompts: Sequence[Prompt], prefilled: float) -> Compression:
-    layout = prompts[0].prefix.layout
+    layout = prompts[0].layout
     kept = layout.live(layout.prompt)
     compress, insert = (median(getattr(done, name) for done in prompts) for name in ("compress", "insert"))
     each = (compress + insert) / kept * 1000
@@ -192,14 +201,14 @@ def _speed(one: Bench, what: str, slots: int, prompt: int, taken: float, need: N
 
 
 def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list[Growth]:
-    """All prompts are prefilled first; their prefixes then take turns in the slots, a few steps each."""
+    """All prompts are prefilled first, each in its lane; then they take turns in the slots, a few steps each."""
     longest = one.config.context - steps - 1
     lengths = sorted({min(length, longest) for length in lengths})
-    engine = one.engine(max(SLOTS), max(lengths))
+    engine = one.engine(max(SLOTS), max(lengths), len(lengths))
     prefixes = {}
-    for length in lengths:
+    for lane, length in enumerate(lengths):
         request = make_request(one.config.vocab_size, length, steps + 1)
-        prefixes[length] = (engine.compress(prefill(engine, request), engine.default_kv), request)
+        prefixes[length] = (engine.compress(prefill(engine, request, lane), engine.default_kv), request)
         print(f"{one.model}: prompt of {length:,} is in", flush=True)
     taken: dict[int, list[float]] = {length: [] for length in lengths}
     for turn in range(rounds + 1):
@@ -232,6 +241,7 @@ def _mean(numbers: Sequence[int]) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="one model only")
+    parser.add_argument("--weights", nargs="+", choices=FLOOR, default=["bf16"], help="%(choices)s; bf16 alone")
     parser.add_argument("--budget", type=int, default=2048)
     parser.add_argument("--prompt-tokens", type=int, default=4096)
     parser.add_argument("--lengths", type=int, nargs="+", help="prompts whose steps are compared")

@@ -33,7 +33,7 @@ def test_an_input_embedding_that_is_not_the_projection_is_not_read() -> None:
 
 def test_fewer_bits_are_fewer_bytes() -> None:
     assert floor.weight_bytes(SMOLLM2, "int8") == LAYERS + HEAD
-    assert floor.weight_bytes(SMOLLM2, "int4") == LAYERS * 9 / 16 + HEAD
+    assert floor.weight_bytes(SMOLLM2, "int4") == LAYERS * 5 / 8 + HEAD
     assert floor.weight_bytes(SMOLLM2, "float32") == 4 * (LAYERS + HEAD)
 
 

@@ -16,7 +16,12 @@ def bench(engine: toy.ToyEngine, context: int = 4096) -> Any:
     config = SimpleNamespace(context=context, vocab_size=toy.MODULUS)
     step = lambda engine, live: Need(engine.limits.slots * live, 0)  # noqa: E731
     return SimpleNamespace(
-        model="toy", weights="bfloat16", budget=64, config=config, engine=lambda slots, prompt: engine, step=step
+        model="toy",
+        weights="bfloat16",
+        budget=64,
+        config=config,
+        engine=lambda slots, prompt, lanes=1: engine,
+        step=step,
     )
 
 
@@ -30,7 +35,7 @@ def test_a_speed_is_held_against_the_rates_for_its_bytes() -> None:
 
 
 def test_prompts_at_or_over_the_budget_cost_the_same_bytes() -> None:
-    engine = toy.ToyEngine(toy.limits(slots=8, capacity=64, prompt_tokens=512))
+    engine = toy.ToyEngine(toy.limits(slots=8, capacity=64, prompt_tokens=512, lanes=3))
     found = _growth(bench(engine, context=400), (64, 128, 512), steps=3, rounds=2)
     assert [one.prompt for one in found] == [64, 128, 400 - 3 - 1]
     assert {one.step_bytes for one in found} == {8 * 64}
@@ -40,7 +45,7 @@ def test_prompts_at_or_over_the_budget_cost_the_same_bytes() -> None:
 
 def test_compression_is_a_share_of_prefill_and_a_time_for_each_thousand_kept() -> None:
     engine = toy.ToyEngine(toy.limits(capacity=64))
-    done = module._prompt(engine, make_request(toy.MODULUS, 100, 4))  # type: ignore[arg-type]
+    done, _ = module._prompt(engine, make_request(toy.MODULUS, 100, 4))  # type: ignore[arg-type]
     prompts = [done._replace(prefill=2.0, compress=0.01, insert=0.006)] * 3
     found = _compression(bench(engine), prompts, 2.0)
     assert (found.kept, found.of_prefill) == (64, pytest.approx(0.005))

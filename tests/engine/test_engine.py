@@ -104,7 +104,7 @@ def test_a_prefix_can_be_inserted_twice_and_a_staged_prompt_compressed_again(eng
     prefix = engine.compress(staged, wide)
     other = engine.compress(staged, narrow)
     again = engine.compress(staged, wide)
-    assert torch.equal(prefix.keys, again.keys)
+    assert torch.equal(prefix.source, again.source)
     assert (prefix.layout.capacity, other.layout.capacity) == (64, 32)
     for slot in (0, 2):
         engine.insert(prefix, slot, asked)
@@ -112,20 +112,30 @@ def test_a_prefix_can_be_inserted_twice_and_a_staged_prompt_compressed_again(eng
     assert tokens[0] == tokens[2]
 
 
+def test_a_prefix_whose_lane_took_another_prompt_is_not_inserted(engine: LocalEngine) -> None:
+    asked = tiny.request(prompt(120))
+    prefix = engine.compress(tiny.stage(engine, asked), engine.default_kv)
+    tiny.stage(engine, tiny.request(prompt(30, 3)))
+    with pytest.raises(AssertionError, match="another prompt"):
+        engine.insert(prefix, 0, asked)
+
+
 def test_the_kept_set_is_that_of_the_prompts_own_keys_and_queries(llama_dir: Path) -> None:
     """Chunked and one-shot prefill stage the same keys, and keep the same tokens."""
     tokens = prompt(200, 9)
-    kept, keys = [], []
+    kept: list[torch.Tensor] = []
+    keys: list[torch.Tensor] = []
     for chunk in (16, 256):
         engine = build(tiny.config(llama_dir, chunk=chunk))
         staged = tiny.stage(engine, tiny.request(tokens))
         prefix = engine.compress(staged, engine.default_kv)
+        engine.insert(prefix, 1, tiny.request(tokens))
         kept.append(prefix.source)
-        keys.append(prefix.keys)
+        keys.append(engine._planes[0][:, 1].clone())
         for layer in range(3):
             dense = engine._staging.keys[layer, 0]
             for head in range(2):
-                assert torch.equal(prefix.keys[layer, head], dense[head, prefix.source[layer, head]])
+                assert torch.equal(keys[-1][layer, head], dense[head, prefix.source[layer, head]])
     assert torch.equal(*kept)
     torch.testing.assert_close(*keys, atol=1e-4, rtol=1e-4)
 

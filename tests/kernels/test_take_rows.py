@@ -29,9 +29,10 @@ def test_each_entry_is_the_staged_token_that_it_names(dtype: torch.dtype, kept: 
             for i in range(kept):
                 want[layer, head, i] = staged[layer, lane, head, source[layer, head, i]]
     for take in (take_rows.take_rows, take_rows.reference):
-        out = torch.full_like(want, float("nan"))
-        take(staged, lane, source, out)
-        assert torch.equal(out, want)
+        slots = torch.full((layers, 2, heads, capacity, width), float("nan"), dtype=dtype)
+        take(staged, lane, source, slots[:, 1])
+        assert torch.equal(slots[:, 1], want)
+        assert slots[:, 0].isnan().all()
 
 
 def test_a_token_that_is_not_staged_is_an_error() -> None:

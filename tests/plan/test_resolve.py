@@ -123,16 +123,16 @@ def test_what_is_resolved_fits_or_is_refused(memory: int, chunk: int, slots: int
     try:
         engine = resolved(QWEN, memory, chunk=chunk, slots=slots, kv_budget=512, graphs="off", dtype="bfloat16")
     except DoesNotFit:
-        least = 1_543_714_304 * 2 + (2048 + (slots + 1) * 512) * 28_672 + QWEN_QUERIES + RESERVE
+        least = 1_543_714_304 * 2 + (2048 + slots * 512) * 28_672 + QWEN_QUERIES + RESERVE
         assert memory < least or chunk > 2048 / 2
         return
-    held = (engine.prompt_tokens + (engine.slots + 1) * engine.capacity) * 28_672 + QWEN_QUERIES
+    held = (engine.prompt_tokens + engine.slots * engine.capacity) * 28_672 + QWEN_QUERIES
     assert 1_543_714_304 * 2 + held + RESERVE <= memory
 
 
 def test_a_prompt_limit_left_open_is_halved_until_it_fits() -> None:
     weights, token = 1_543_714_304 * 2, 28_672
-    memory = weights + RESERVE + QWEN_QUERIES + (8192 + 2 * 2048) * token  # one entering slot, one slot
+    memory = weights + RESERVE + QWEN_QUERIES + (8192 + 2048) * token  # staging, one slot
     assert resolved(QWEN, memory).prompt_tokens == 8192
     assert resolved(QWEN, memory - 1).prompt_tokens == 4096
     with pytest.raises(DoesNotFit):
@@ -141,7 +141,7 @@ def test_a_prompt_limit_left_open_is_halved_until_it_fits() -> None:
 
 def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
     weights, token = 134_515_008 * 2, 23_040
-    memory = weights + RESERVE + SMOLLM2_QUERIES + (8192 + 2048 + 5 * 2048) * token
+    memory = weights + RESERVE + SMOLLM2_QUERIES + (8192 + 5 * 2048) * token
     assert resolved(slots=5, prompt_tokens=8192, memory=memory).slots == 5
     with pytest.raises(DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each\).*5 slots would fit"):
         resolved(slots=6, prompt_tokens=8192, memory=memory)

@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 
 class Prefix(Protocol):
-    """A compressed prompt, ready for a slot. Inserting does not consume it."""
+    """A compressed prompt, ready for a slot while its lane is not reused. Inserting does not consume it."""
 
     @property
     def layout(self) -> Layout: ...

@@ -25,7 +25,7 @@ WEIGHTS: Mapping[str, Bits] = {
     "bfloat16": Bits(16, 16),
     "float16": Bits(16, 16),
     "int8": Bits(8, 8),  # one scale a row
-    "int4": Bits(4.5, 8),  # a 16-bit scale for 32 weights; the projection stays int8
+    "int4": Bits(5, 8),  # 16 bits of scale and 16 of the least value for 32 weights; the projection stays int8
 }
 
 

@@ -52,11 +52,11 @@ def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
     return Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
 
 
-def prefill(engine: Engine, request: Request) -> Any:
+def prefill(engine: Engine, request: Request, lane: int = 0) -> Any:
     """The staged prompt, after all its chunks."""
     staged, length, chunk = None, len(request.tokens), engine.limits.chunk
     for start in range(0, length, chunk):
-        staged = engine.prefill(Work(request, 0, start, min(start + chunk, length)))
+        staged = engine.prefill(Work(request, lane, start, min(start + chunk, length)))
     return staged
 
 

@@ -20,7 +20,7 @@ from ringkv.base.sampling import Effort
 from ringkv.cache.layouts import layout
 from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.prefix import PrefixMemory, TensorPrefix, compress
+from ringkv.engine.prefix import TensorPrefix, compress, copy_to
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.draw import arity
 from ringkv.engine.sampling.state import SamplingState
@@ -69,7 +69,7 @@ class LocalEngine:
         self._config, self._decoder, self._weights = config, decoder, weights
         self._staging, self._planes, self._programs = staging, planes, programs
         device, vocab = planes[0].device, decoder.config.vocab_size
-        self._prefixes = PrefixMemory(staging, config.capacity)
+        self._turns = [0] * config.lanes  # prompts that each lane has taken
         self._slots = Slots.empty(config.slots, device)
         self._sampling = SamplingState.neutral(config.slots, vocab, device)
         self._asked: list[Request | None] = [None] * config.slots
@@ -144,25 +144,27 @@ class LocalEngine:
         tokens, length = work.request.tokens, len(work.request.tokens)
         span = torch.tensor([0, length])
         hidden, start = None, work.start
+        self._turns[work.lane] += work.start == 0
         for start, size in self._programs.pieces(work.start, work.stop):
             span[0] = start
             hidden = self._prefill_piece(tokens[start : start + size], size, work.lane, span)
         if not work.is_last or hidden is None:
             return None
-        return Staged(
-            work.lane, length, self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0]
-        )
+        logits = self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0]
+        return Staged(work.lane, self._turns[work.lane], length, logits)
 
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
-        return compress(self._staging, staged, choice, self._prefixes)
+        return compress(self._staging, staged, choice, self._config.capacity)
 
     @torch.inference_mode()
     def insert(self, prefix: Prefix, slot: int, request: Request) -> None:
         assert isinstance(prefix, TensorPrefix)
-        for plane, new in zip(self._planes, (prefix.keys, prefix.values), strict=True):
-            plane[:, slot] = new
-        self._logits[slot] = prefix.logits
+        lane, turn, _, logits = prefix.staged
+        assert turn == self._turns[lane], "the prefix's lane has taken another prompt"
+        keys, values = self._planes
+        copy_to((keys[:, slot], values[:, slot]), prefix, self._staging)
+        self._logits[slot] = logits
         self._slots.place(slot, prefix.layout)
         self._sampling.enter(slot, request)
         self._asked[slot] = request

@@ -12,7 +12,7 @@ from ringkv.kernels.library import LIBRARY
 def take_rows(staged: Tensor, lane: int, source: Tensor, out: Tensor) -> None:
     """Fill out [L, H, C, D]: row i of a layer and head is its staged token source[..., i], or 0 beyond source's.
 
-    staged [L, P, H, S, D], contiguous as `out` is; source int64 [L, H, n], n at most C.
+    staged [L, P, H, S, D], contiguous; source int64 [L, H, n], n at most C. Out's rows of a head follow each other.
     """
     torch.ops.ringkv.take_rows(staged, lane, source, out)
 

@@ -49,7 +49,7 @@ def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> Eng
 
 
 def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    """What the engine will take, in bytes. The reserve has room for one compressed prompt on its way to its slot."""
+    """What the engine will take, in bytes."""
     shape = Shape.of(config, engine.model_dir.name)
     token = token_bytes(shape, engine.dtype)
     queries = config.num_layers * config.num_heads * engine.kv.window * config.head_dim * item_bytes(engine.dtype)
@@ -58,7 +58,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         token=token,
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
-        reserve=RESERVE + engine.capacity * token,
+        reserve=RESERVE,
     )
 
 

@@ -40,19 +40,20 @@ void take_rows(const at::Tensor& staged, int64_t lane, const at::Tensor& source,
   TORCH_CHECK(source.scalar_type() == at::kLong && source.size(0) == layers && source.size(1) == heads &&
                   count <= capacity,
               "take_rows: unfit source");
-  TORCH_CHECK(out.is_contiguous() && out.scalar_type() == staged.scalar_type() && out.size(0) == layers &&
-                  out.size(1) == heads && out.size(3) == staged.size(4),
+  TORCH_CHECK(out.stride(3) == 1 && out.stride(2) == out.size(3) && out.scalar_type() == staged.scalar_type() &&
+                  out.size(0) == layers && out.size(1) == heads && out.size(3) == staged.size(4),
               "take_rows: unfit result");
   const auto places = source.contiguous();
   const auto* from = static_cast<const uint8_t*>(staged.const_data_ptr());
   auto* to = static_cast<uint8_t*>(out.mutable_data_ptr());
+  const int64_t to_layer = out.stride(0) * out.element_size(), to_head = out.stride(1) * out.element_size();
   const int64_t pieces = std::max<int64_t>((count + kRows - 1) / kRows, 1);
   at::parallel_for(0, layers * heads * pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t head = task / pieces, first = task % pieces * kRows, stop = std::min(first + kRows, count);
       const int64_t staged_head = (head / heads * lanes + lane) * heads + head % heads;
       const Plane plane{from + staged_head * room * row, places.const_data_ptr<int64_t>() + head * count,
-                        to + head * capacity * row, row, room};
+                        to + head / heads * to_layer + head % heads * to_head, row, room};
       plane.copy(first, stop);
       if (stop == count) std::memset(plane.to + count * row, 0, (capacity - count) * row);
     }

@@ -1,7 +1,7 @@
 // window_votes on the CPU's tile unit: the attention that each key gets from a prompt's last queries. See window_votes.py.
 //
-// Scores are computed twice, since the tile unit is faster than memory: once for each query's maximum and sum, once for
-// the weights. A task is a run of keys of one key-value head.
+// A key's share needs each query's sum over all keys. So a batch of keys first leaves its weights relative to its own
+// highest scores, in bfloat16; what those are worth is known when all batches of the head have left theirs.
 
 #include "scores.h"
 
@@ -12,14 +12,15 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 namespace ringkv {
 namespace {
 
-constexpr int64_t kRun = 1024;  // keys of a task
-constexpr int64_t kBatch = 128;  // keys that are scored at once
+constexpr int64_t kBatch = 128;              // keys that are scored at once
+constexpr int64_t kKept = int64_t(1) << 23;  // weights that are kept at a time, unless one head's are more
 
 struct Window {
   const Half16 *q, *keys;
@@ -27,59 +28,48 @@ struct Window {
 
   int64_t strips() const { return (rows + kStrip - 1) / kStrip; }
   int64_t lanes() const { return strips() * kStrip; }
-  int64_t runs() const { return (last - first + kRun - 1) / kRun; }
+  int64_t batches() const { return (last - first + kBatch - 1) / kBatch; }
+  int64_t key(int64_t batch) const { return first + batch * kBatch; }
   int64_t limit(int64_t row) const { return std::min(length - window + row % window, last - 1); }
 };
 
-// Highest scores and sums of weights of all lanes, for one run of one head
-struct Totals {
+// What batches leave, one after the other: weights [lanes / 16][kBatch][16] relative to the batch's highest scores, these
+// [lanes], and sums of weights [lanes]
+struct Left {
+  Half16* weights;
   float *tops, *sums;
+  int64_t lanes;
+
+  Left at(int64_t batch) const {
+    return {weights + batch * lanes * kBatch, tops + batch * lanes, sums + batch * lanes, lanes};
+  }
 };
 
-class Run {
+// Batches of one head, scored
+class Scores {
  public:
-  Run(const Window& w, int64_t h, int64_t run) : w_(w), h_(h), from_(w.first + run * kRun) {
-    to_ = std::min(from_ + kRun, w.last);
+  Scores(const Window& w, int64_t h) : w_(w), h_(h) {
     static thread_local std::vector<float> kept;
-    const int64_t need = w.lanes() * w.width / 2 + kBatch * kStrip + kTall * w.width + kBatch * kWide + 16;
+    const int64_t need = w.lanes() * w.width / 2 + kBatch * kStrip + kTall * w.width + 16;
     if (int64_t(kept.size()) < need) kept.resize(need);
     float* at = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
     queries_ = reinterpret_cast<Half16*>(at);
     scores_ = at + w.lanes() * w.width / 2;
     edge_ = reinterpret_cast<Half16*>(scores_ + kBatch * kStrip);
-    sums_ = scores_ + kBatch * kStrip + kTall * w.width;
     const Half16* q = w.q + h * w.rows * w.width;
     for (int64_t lane = 0; lane < w.lanes(); lane += kWide)
       right_operand([&](int64_t i) { return q + std::min(lane + i, w.rows - 1) * w.width; }, w.width,
                     queries_ + lane * w.width);
   }
 
-  void total(const Totals& totals) {
-    std::fill_n(totals.tops, w_.lanes(), kHidden);
-    std::fill_n(totals.sums, w_.lanes(), 0.f);
-    for (int64_t k = from_; k < to_; k += kBatch)
-      for (int64_t s = 0; s < w_.strips(); ++s) {
-        score(s, k);
-        for (int64_t half = 0; half < 2; ++half) add(s * kStrip + half * kWide, half, k, totals);
-      }
-  }
-
-  // votes[j] = sum over all queries of exp(score - level), where a level is a query's maximum and the log of its sum
-  void vote(const float* levels, float* votes) {
-    for (int64_t k = from_; k < to_; k += kBatch) {
-      std::fill_n(sums_, kBatch * kWide, 0.f);
-      for (int64_t s = 0; s < w_.strips(); ++s) {
-        score(s, k);
-        for (int64_t half = 0; half < 2; ++half) weigh(s * kStrip + half * kWide, half, k, levels);
-      }
-      for (int64_t j = 0; j < kBatch; j += kWide) {
-        __m512i lines[16];
-        for (int64_t i = 0; i < 16; ++i) lines[i] = _mm512_load_si512(sums_ + (j + i) * kWide);
-        transpose(lines);
-        __m512 sum = _mm512_castsi512_ps(lines[0]);
-        for (int64_t i = 1; i < 16; ++i) sum = _mm512_add_ps(sum, _mm512_castsi512_ps(lines[i]));
-        const int64_t left = std::clamp<int64_t>(to_ - k - j, 0, 16);
-        _mm512_mask_storeu_ps(votes + k + j, __mmask16((1u << left) - 1), sum);
+  void leave(int64_t batch, const Left& to) {
+    const int64_t k = w_.key(batch);
+    for (int64_t s = 0; s < w_.strips(); ++s) {
+      score(s, k);
+      for (int64_t half = 0; half < 2; ++half) {
+        const int64_t lane = s * kStrip + half * kWide;
+        hide(lane, half, k);
+        soften(lane, half, to);
       }
     }
   }
@@ -103,13 +93,12 @@ class Run {
     return mask;
   }
 
-  // All lanes see all of the 32 keys, but near the prompt's end
+  // All lanes see all keys of a batch, but near the prompt's end
   bool open(int64_t k, int64_t lane) const {
     return k + kBatch <= std::min(w_.last, w_.length - w_.window + 1) && lane + kWide <= w_.rows;
   }
 
-  // Hides what a lane does not see; the scores stay unscaled
-  void settle(int64_t lane, int64_t half, int64_t k) {
+  void hide(int64_t lane, int64_t half, int64_t k) {
     if (open(k, lane)) return;
     for (int64_t j = 0; j < kBatch; ++j) {
       float* score = scores_ + place(j, half);
@@ -117,62 +106,110 @@ class Run {
     }
   }
 
-  void add(int64_t lane, int64_t half, int64_t k, const Totals& totals) {
-    settle(lane, half, k);
+  void soften(int64_t lane, int64_t half, const Left& to) {
     const float* scores = scores_ + half * kSquare;
-    const __m512 scale = scale_, before = _mm512_load_ps(totals.tops + lane);
+    const __m512 scale = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(w_.width)));
     __m512 highest = _mm512_set1_ps(kHidden), other = highest;
     for (int64_t tile = 0; tile < kBatch / kTall; ++tile)
       for (const float *at = scores + tile * 2 * kSquare, *end = at + kSquare; at < end; at += 2 * kWide) {
         highest = _mm512_max_ps(highest, _mm512_load_ps(at));
         other = _mm512_max_ps(other, _mm512_load_ps(at + kWide));
       }
-    const __m512 top = _mm512_max_ps(before, _mm512_mul_ps(_mm512_max_ps(highest, other), scale));
-    __m512 sum = _mm512_mul_ps(_mm512_load_ps(totals.sums + lane), exp2_of(_mm512_sub_ps(before, top)));
-    __m512 rest = _mm512_setzero_ps();
+    const __m512 top = _mm512_mul_ps(_mm512_max_ps(highest, other), scale);
+    __m512 sum = _mm512_setzero_ps(), rest = sum;
+    Half16* weight = to.weights + lane * kBatch;
     for (int64_t tile = 0; tile < kBatch / kTall; ++tile)
       for (const float *at = scores + tile * 2 * kSquare, *end = at + kSquare; at < end; at += 2 * kWide) {
-        sum = _mm512_add_ps(sum, exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at), scale, top)));
-        rest = _mm512_add_ps(rest, exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + kWide), scale, top)));
+        const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at), scale, top));
+        const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + kWide), scale, top));
+        sum = _mm512_add_ps(sum, a);
+        rest = _mm512_add_ps(rest, b);
+        _mm512_storeu_si512(weight, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+        weight += 2 * kWide;
       }
-    _mm512_store_ps(totals.tops + lane, top);
-    _mm512_store_ps(totals.sums + lane, _mm512_add_ps(sum, rest));
-  }
-
-  void weigh(int64_t lane, int64_t half, int64_t k, const float* levels) {
-    settle(lane, half, k);
-    const __m512 scale = scale_, level = _mm512_loadu_ps(levels + lane);
-    const float* scores = scores_ + half * kSquare;
-    float* sums = sums_;
-    for (int64_t tile = 0; tile < kBatch / kTall; ++tile, sums += kSquare) {
-      const float* at = scores + tile * 2 * kSquare;
-      for (int64_t i = 0; i < kSquare; i += kWide) {
-        const __m512 weight = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, level));
-        _mm512_store_ps(sums + i, _mm512_add_ps(_mm512_load_ps(sums + i), weight));
-      }
-    }
+    _mm512_storeu_ps(to.tops + lane, top);
+    _mm512_storeu_ps(to.sums + lane, _mm512_add_ps(sum, rest));
   }
 
   const Window& w_;
-  const int64_t h_, from_;
-  int64_t to_;
+  const int64_t h_;
   Half16 *queries_, *edge_;
-  float *scores_, *sums_;
-  const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(w_.width)));
+  float* scores_;
 };
 
-// Each lane's level over all runs of a head; a query that sees no key votes for none
-std::vector<float> levels_of(const Window& w, const float* tops, const float* sums) {
+// Each lane's level over all batches of a head: its highest score and the log of its sum. A query that sees no key, or is
+// none, is so high that it votes for none.
+std::vector<float> levels_of(const Window& w, const Left& head) {
   std::vector<float> levels(w.lanes(), 1e30f);
-  for (int64_t lane = 0; lane < w.rows; ++lane) {
-    if (w.limit(lane) < w.first) continue;
-    float top = kHidden, sum = 0.f;
-    for (int64_t run = 0; run < w.runs(); ++run) top = std::max(top, tops[run * w.lanes() + lane]);
-    for (int64_t run = 0; run < w.runs(); ++run)
-      sum += sums[run * w.lanes() + lane] * std::exp2(tops[run * w.lanes() + lane] - top);
-    levels[lane] = top + std::log2(sum);
+  for (int64_t lane = 0; lane < w.lanes(); lane += kWide) {
+    __m512 top = _mm512_set1_ps(kHidden), sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < w.batches(); ++i) top = _mm512_max_ps(top, _mm512_loadu_ps(head.at(i).tops + lane));
+    for (int64_t i = 0; i < w.batches(); ++i) {
+      const __m512 worth = exp2_of(_mm512_sub_ps(_mm512_loadu_ps(head.at(i).tops + lane), top));
+      sum = _mm512_fmadd_ps(_mm512_loadu_ps(head.at(i).sums + lane), worth, sum);
+    }
+    float tops[16], sums[16];
+    _mm512_storeu_ps(tops, top);
+    _mm512_storeu_ps(sums, sum);
+    for (int64_t i = lane; i < std::min(lane + kWide, w.rows); ++i)
+      if (w.limit(i) >= w.first) levels[i] = tops[i - lane] + std::log2(sums[i - lane]);
   }
   return levels;
+}
+
+// votes[j] = sum over all lanes of the weight of key j, times what the batch's weights are worth
+void vote(const Left& batch, const float* levels, int64_t keys, float* votes) {
+  const auto worth = [&](int64_t lane) {
+    return exp2_of(_mm512_sub_ps(_mm512_loadu_ps(batch.tops + lane), _mm512_loadu_ps(levels + lane)));
+  };
+  for (int64_t j = 0; j < keys; j += kWide) {
+    __m512 sums[16];
+    for (auto& sum : sums) sum = _mm512_setzero_ps();
+    for (int64_t lane = 0; lane < batch.lanes; lane += kWide) {
+      const __m512 factor = worth(lane);
+      const auto* weights = reinterpret_cast<const __m256i*>(batch.weights + lane * kBatch + j * kWide);
+      for (int64_t i = 0; i < 16; ++i) {
+        const __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(weights + i)), 16);
+        sums[i] = _mm512_fmadd_ps(_mm512_castsi512_ps(wide), factor, sums[i]);
+      }
+    }
+    __m512i lines[16];
+    for (int64_t i = 0; i < 16; ++i) lines[i] = _mm512_castps_si512(sums[i]);
+    transpose(lines);
+    __m512 sum = _mm512_castsi512_ps(lines[0]);
+    for (int64_t i = 1; i < 16; ++i) sum = _mm512_add_ps(sum, _mm512_castsi512_ps(lines[i]));
+    _mm512_mask_storeu_ps(votes + j, __mmask16((1u << std::min<int64_t>(keys - j, 16)) - 1), sum);
+  }
+}
+
+// Heads [from, to), whose weights are there at once
+void vote_heads(const Window& w, int64_t from, int64_t to, float* votes) {
+  const int64_t batches = w.batches(), count = (to - from) * batches, size = w.lanes() * kBatch;
+  static thread_local std::vector<Half16> weights;  // grow to the longest prompt seen, then never again
+  static thread_local std::vector<float> numbers;
+  if (int64_t(weights.size()) < count * size) weights.resize(count * size);
+  if (int64_t(numbers.size()) < 2 * count * w.lanes()) numbers.resize(2 * count * w.lanes());
+  const Left all{weights.data(), numbers.data(), numbers.data() + count * w.lanes(), w.lanes()};
+  const int64_t runs = std::min<int64_t>(batches, 8), heads = to - from;
+  const auto begin = [&](int64_t run) { return batches * run / runs; };
+#pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
+  {
+    const Tiles tiles(kPiece);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < heads * runs; ++task) {
+      const int64_t h = task / runs, run = task % runs;
+      Scores scores(w, from + h);
+      for (int64_t i = begin(run); i < begin(run + 1); ++i) scores.leave(i, all.at(h * batches + i));
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < heads * runs; ++task) {
+      const int64_t h = task / runs, run = task % runs;
+      const auto levels = levels_of(w, all.at(h * batches));
+      for (int64_t i = begin(run); i < begin(run + 1); ++i)
+        vote(all.at(h * batches + i), levels.data(), std::min(kBatch, w.last - w.key(i)),
+             votes + (from + h) * (w.last - w.first) + i * kBatch);
+    }
+  }
 }
 
 at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t first, int64_t last) {
@@ -185,22 +222,9 @@ at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t fir
   const Window w{rows.const_data_ptr<Half16>(), keys.const_data_ptr<Half16>(), q.size(0), q.size(1) * q.size(2),
                  q.size(2), q.size(3), keys.stride(0), keys.size(1), first, last};
   auto votes = at::empty({w.heads, last - first}, q.options().dtype(at::kFloat));
-  float* out = votes.data_ptr<float>();
-  const int64_t tasks = w.heads * w.runs();
-  const auto store = at::empty({2, tasks, w.lanes()}, votes.options());
-  float *tops = store.data_ptr<float>(), *sums = tops + tasks * w.lanes();
-#pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
-  {
-    const Tiles tiles(kPiece);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < tasks; ++i)
-      Run(w, i / w.runs(), i % w.runs()).total({tops + i * w.lanes(), sums + i * w.lanes()});
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < tasks; ++i) {
-      const int64_t h = i / w.runs(), at = h * w.runs() * w.lanes();
-      Run(w, h, i % w.runs()).vote(levels_of(w, tops + at, sums + at).data(), out + h * (last - first) - first);
-    }
-  }
+  const int64_t each = w.batches() * kBatch * w.lanes(), together = std::max<int64_t>(kKept / each, 1);
+  for (int64_t h = 0; h < w.heads; h += together)
+    vote_heads(w, h, std::min(h + together, w.heads), votes.data_ptr<float>());
   return votes;
 }
 
