@@ -46,7 +46,7 @@ def test_our_own_products_are_probed_where_there_are_any(monkeypatch: pytest.Mon
         "our [2, 64] x [64, 32]",
         "[2, 3] x [3, 5]",
     ]
-    assert torch.equal(theirs.run(), ours.run())  # type: ignore[arg-type]
+    torch.testing.assert_close(theirs.run(), ours.run())
 
 
 def test_a_product_counts_a_multiplication_and_an_addition_for_each_weight_and_row(

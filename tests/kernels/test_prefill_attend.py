@@ -47,7 +47,8 @@ def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> No
 
 @pytest.mark.parametrize(("groups", "width"), [(3, 64), (6, 128), (1, 32)])
 @pytest.mark.parametrize("chunk", [64, 200, 512])
-def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: int, chunk: int) -> None:
+@pytest.mark.parametrize("loud", [1, 20])  # times: a key far above all before it, within a block
+def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: int, chunk: int, loud: int) -> None:
     compiler = find_compiler()
     if compiler is None:
         pytest.skip("no C++ compiler on this machine")
@@ -58,6 +59,7 @@ def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: in
         torch.randn(-(-length // chunk) * chunk, HEADS, *shape).bfloat16()
         for shape in ((groups, width), (width,), (width,))
     )
+    k[350] *= loud
     planes = [torch.full((HEADS, max(staged, len(q)), width), torch.nan).bfloat16() for _ in range(2)]
     window = torch.zeros(HEADS, groups, 64, width).bfloat16()
     outs = []

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kKeys = 128;           // a block of keys
 constexpr int64_t kTaskNumbers = 49152;  // of queries in a task: its sums stay in the second cache
 constexpr float kSlack = 8.f;            // a weight may reach 2^kSlack before sums are scaled down
-constexpr int64_t kParts = 4;            // of a block, in which the units take turns
+constexpr int64_t kParts = kKeys / kPiece;  // of a block, in which the units take turns
 
 struct Chunk {
   const Half16 *q, *k, *v;
@@ -66,7 +66,7 @@ class Task {
   Task(const Chunk& c, int64_t h, int64_t first, int64_t rows)
       : c_(c), h_(h), first_(first), rows_(rows), strips_((rows + kStrip - 1) / kStrip) {
     const int64_t numbers = strips_ * kStrip * c.width, lanes = strips_ * kStrip;
-    const int64_t sizes[] = {numbers / 2, kKeys * c.width / 2, numbers, 2 * kKeys * kStrip, kKeys * kStrip,
+    const int64_t sizes[] = {numbers / 2, kKeys * c.width / 2, numbers, (kKeys + 2 * kPiece) * kStrip, kKeys * kStrip,
                              lanes,       lanes,               lanes,   kTall * c.width};
     float* at = workspace(std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
     float* parts[9];
@@ -74,7 +74,8 @@ class Task {
     queries_ = reinterpret_cast<Half16*>(parts[0]);
     values_ = reinterpret_cast<Half16*>(parts[1]);
     sums_ = parts[2];
-    scores_ = parts[3];
+    pieces_ = parts[3];
+    scores_ = pieces_ + 2 * kPiece * kStrip;
     shares_ = reinterpret_cast<Half16*>(parts[4]);
     tops_ = parts[5];
     totals_ = parts[6];
@@ -88,7 +89,7 @@ class Task {
     for (int64_t k = 0; k < end; k += kKeys) {
       turn_values(k, std::min(k + kKeys, end));
       int64_t s = 0;
-      for (; s < strips_ && lowest(s) + 1 < k + kKeys; ++s)
+      for (; s < strips_ && (k == 0 || lowest(s) + 1 < k + kKeys); ++s)
         if (highest(s) >= k) attend(s, k, std::min(highest(s) + 1 - k, kKeys));
       attend_all(s, k);
     }
@@ -140,48 +141,69 @@ class Task {
       }
   }
 
-  // Strips from `first` on see all keys of the block: three of them are in work at a time, so that the tile unit scores
-  // one and sums another while the vector unit is at the softmax of the third.
+  // Strips from `first` on see all keys of the block. It is taken in pieces of 32 keys: while the vector unit is at the
+  // softmax of one, the tile unit scores the next and sums the strip before.
   void attend_all(int64_t first, int64_t from) {
     if (first == strips_) return;
-    const int64_t tiles = kKeys / kTall / kParts, units = c_.width / kTall / 2;
-    score(first, from, 0, tiles * kParts);
+    const int64_t units = c_.width / kTall / 2;
+    score(first, from, piece(first, 0), kPiece);
     for (int64_t s = first; s <= strips_; ++s) {
-      if (s < strips_) raise(s, kKeys);
+      if (s < strips_) watch(s);
       for (int64_t part = 0; part < kParts; ++part) {
-        if (s + 1 < strips_) score(s + 1, from, part * tiles, (part + 1) * tiles);
-        if (s < strips_) soften(s, part * kKeys / kParts, (part + 1) * kKeys / kParts);
+        const int64_t next = s + (part + 1) / kParts, of_next = (part + 1) % kParts;
+        if (next < strips_) score(next, from + of_next * kPiece, piece(next, of_next), kPiece);
+        if (s < strips_) soften(s, piece(s, part), part * kPiece, kPiece);
         if (s > first) gather(s - 1, kKeys / kDeep, 2 * (part * units / kParts), 2 * ((part + 1) * units / kParts));
       }
-      if (s < strips_) shrink(s);
+      if (s < strips_) settle(s, from);
     }
   }
 
-  // One strip, of which some queries do not see all `count` keys
+  // One strip by itself: some queries do not see all `count` keys, or have no reference score yet
   void attend(int64_t s, int64_t from, int64_t count) {
-    const int64_t pairs = (count + kDeep - 1) / kDeep;  // of key tiles
-    score(s, from, 0, 2 * pairs);
-    hide(s, from, pairs * kDeep);
-    raise(s, pairs * kDeep);
-    shrink(s);
-    soften(s, 0, pairs * kDeep);
-    gather(s, pairs, 0, c_.width / kTall);
+    const int64_t padded = (count + kDeep - 1) / kDeep * kDeep;
+    score(s, from, scores_, padded);
+    if (lowest(s) + 1 < from + padded) hide(s, from, padded);
+    weigh(s, padded);
+    gather(s, padded / kDeep, 0, c_.width / kTall);
   }
 
-  // Two strips' scores [key tile][half][16 keys][16 queries], and their shares [half][pairs][16][16][2], are kept
-  float* scores(int64_t s) const { return scores_ + s % 2 * kKeys * kStrip; }
+  void weigh(int64_t s, int64_t count) {
+    raise(s, count);
+    shrink(s);
+    soften(s, scores_, 0, count);
+  }
+
+  void watch(int64_t s) {
+    for (int64_t half = 0; half < 2; ++half) {
+      peak_[half] = _mm512_set1_ps(kHidden);
+      before_[half] = _mm512_load_ps(totals_ + s * kStrip + half * kWide);
+    }
+  }
+
+  // A block's scores are seldom far above all before them; where they are, its shares are computed once more, from a
+  // higher reference. So its maxima need not be known before.
+  void settle(int64_t s, int64_t from) {
+    const __m512 most = _mm512_max_ps(peak_[0], peak_[1]);
+    if (!_mm512_cmp_ps_mask(most, _mm512_set1_ps(kSlack), _CMP_GT_OQ)) return;
+    for (int64_t half = 0; half < 2; ++half) _mm512_store_ps(totals_ + s * kStrip + half * kWide, before_[half]);
+    score(s, from, scores_, kKeys);
+    weigh(s, kKeys);
+  }
+
+  // A block's scores [key tile][half][16 keys][16 queries], and before them those of two pieces in work. Two strips'
+  // shares [half][pairs][16][16][2].
+  float* piece(int64_t s, int64_t part) const { return pieces_ + (s * kParts + part) % 2 * kPiece * kStrip; }
   Half16* shares(int64_t s) const { return shares_ + s % 2 * kKeys * kStrip; }
 
-  // Key tiles [tile, stop) of the block times a strip's queries, two by two
-  void score(int64_t s, int64_t from, int64_t tile, int64_t stop) {
-    const auto keys = [&](int64_t tile) {
-      const int64_t key = from + tile * kTall;
+  // `count` keys from `from` on times a strip's queries, two tiles at a time
+  void score(int64_t s, int64_t from, float* to, int64_t count) {
+    const auto keys = [&](int64_t key, int64_t side) {
       return sixteen_keys(c_.keys + h_ * c_.head + key * c_.width, c_.capacity - key, c_.width,
-                          edge_ + tile % 2 * kTall * c_.width);
+                          edge_ + side * kTall * c_.width);
     };
-    for (; tile < stop; tile += 2)
-      score_keys(keys(tile), keys(tile + 1), queries_ + s * kStrip * c_.width, c_.width,
-                 scores(s) + tile * 2 * kSquare);
+    for (int64_t key = from; key < from + count; key += kPiece, to += kPiece * kStrip)
+      score_keys(keys(key, 0), keys(key + kTall, 1), queries_ + s * kStrip * c_.width, c_.width, to);
   }
 
   void hide(int64_t s, int64_t from, int64_t count) {
@@ -189,7 +211,7 @@ class Task {
       const __m512i limits = _mm512_load_si512(limits_ + s * kStrip + half * kWide);
       for (int64_t j = 0; j < count; ++j) {
         const __mmask16 seen = _mm512_cmpge_epi32_mask(limits, _mm512_set1_epi32(int(from + j)));
-        float* score = scores(s) + place(j, half);
+        float* score = scores_ + place(j, half);
         _mm512_store_ps(score, _mm512_mask_mov_ps(_mm512_set1_ps(kHidden), seen, _mm512_load_ps(score)));
       }
     }
@@ -201,7 +223,7 @@ class Task {
     for (int64_t half = 0; half < 2; ++half) {
       __m512 highest = _mm512_set1_ps(kHidden), other = highest;
       for (int64_t j = 0; j < count; j += kTall)
-        for (const float *at = scores(s) + place(j, half), *end = at + kSquare; at < end; at += 2 * kWide) {
+        for (const float *at = scores_ + place(j, half), *end = at + kSquare; at < end; at += 2 * kWide) {
           highest = _mm512_max_ps(highest, _mm512_load_ps(at));
           other = _mm512_max_ps(other, _mm512_load_ps(at + kWide));
         }
@@ -225,25 +247,29 @@ class Task {
     }
   }
 
-  // Scores of keys [from, to) become shares of the softmax: right operands [pairs][16 pairs of keys][16 queries][2]
-  void soften(int64_t s, int64_t from, int64_t to) {
+  // `count` keys' scores become shares of the softmax: right operands [pairs][16 pairs of keys][16 queries][2], from the
+  // block's key `from` on
+  void soften(int64_t s, const float* scores, int64_t from, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
-      Half16* share = shares(s) + half * kKeys * kWide;
+      Half16* share = shares(s) + half * kKeys * kWide + from * kWide;
       const __m512 scale = scale_, top = _mm512_load_ps(tops_ + s * kStrip + half * kWide);
       float* kept = totals_ + s * kStrip + half * kWide;
-      __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps();
-      for (int64_t j = from; j < to; j += kTall) {
-        const float* at = scores(s) + place(j, half);
+      __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps(), peak = peak_[half];
+      for (int64_t j = 0; j < count; j += kTall) {
+        const float* at = scores + place(j, half);
         Half16* to_share = share + j * kWide;
         for (int64_t i = 0; i < kSquare; i += 2 * kWide) {
-          const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top));
-          const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top));
+          const __m512 above = _mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top);
+          const __m512 over = _mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top);
+          peak = _mm512_max_ps(peak, _mm512_max_ps(above, over));
+          const __m512 a = exp2_of(above), b = exp2_of(over);
           total = _mm512_add_ps(total, a);
           other = _mm512_add_ps(other, b);
           _mm512_store_si512(to_share + i, interleaved(a, b));
         }
       }
       _mm512_store_ps(kept, _mm512_add_ps(total, other));
+      peak_[half] = peak;
     }
   }
 
@@ -293,10 +319,10 @@ class Task {
   const Chunk& c_;
   const int64_t h_, first_, rows_, strips_;
   Half16 *queries_, *values_, *shares_, *edge_;
-  float *sums_, *scores_, *tops_, *totals_;
+  float *sums_, *pieces_, *scores_, *tops_, *totals_;
   int32_t* limits_;
   const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(c_.width)));
-  __m512 ratio_[2];
+  __m512 ratio_[2] = {}, peak_[2] = {}, before_[2] = {};
   __mmask16 rose_[2] = {};
 };
 

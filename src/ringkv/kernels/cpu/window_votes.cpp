@@ -115,7 +115,8 @@ class Scores {
         highest = _mm512_max_ps(highest, _mm512_load_ps(at));
         other = _mm512_max_ps(other, _mm512_load_ps(at + kWide));
       }
-    const __m512 top = _mm512_mul_ps(_mm512_max_ps(highest, other), scale);
+    // Where all are hidden, the top is far above them, that their weights be nothing.
+    const __m512 top = _mm512_max_ps(_mm512_mul_ps(_mm512_max_ps(highest, other), scale), _mm512_set1_ps(kHidden / 1e9f));
     __m512 sum = _mm512_setzero_ps(), rest = sum;
     Half16* weight = to.weights + lane * kBatch;
     for (int64_t tile = 0; tile < kBatch / kTall; ++tile)
