@@ -40,7 +40,6 @@ bench: dev
 	@$(BIN)/python -m bench.flat
 	@$(BIN)/python -m bench.threads
 	@$(BIN)/python -m bench.limits
-	@$(BIN)/python -m bench.limits --model qwen2.5-coder-1.5b
 	@$(BIN)/python -m bench.readme
 	@$(BIN)/python -m bench.performance
 
@@ -48,8 +47,9 @@ peers: dev
 	@$(BIN)/python -m bench.peers
 	@$(BIN)/python -m bench.peers --equal-bytes 1.5GB
 	@$(BIN)/python -m bench.peers --resident
-	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,16384 --requests 1,4,8
+	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384 --requests 1,4,8
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --needle 10
+	@$(BIN)/python -m bench.perplexity --tokens 20480
 	@$(BIN)/python -m bench.performance
 
 device:

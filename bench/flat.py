@@ -105,7 +105,7 @@ def serve(engine: Any, requests: Iterator["Request"]) -> Iterator[int]:
     from ringkv.base.events import Failed, Finished
     from ringkv.scheduler.loop import Loop
 
-    loop, open_ = Loop(engine), 0
+    loop, open_, ended = Loop(engine), 0, 0
     while True:
         while open_ < 2 * engine.limits.slots and (request := next(requests, None)) is not None:
             assert loop.submit(request) == [], "a request was refused"
@@ -116,6 +116,9 @@ def serve(engine: Any, requests: Iterator["Request"]) -> Iterator[int]:
             assert not isinstance(event, Failed), event
             if isinstance(event, Finished):
                 open_ -= 1
+                ended += 1
+                if ended % EARLY == 0:
+                    print(f"{ended:,} requests have ended", flush=True)
                 yield _now()
 
 

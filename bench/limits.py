@@ -5,14 +5,15 @@
     python -m bench.limits --weights bf16 int8 int4     quantised weights too
 
 Engines of 1 and of 8 slots take turns with probes of memory and matrix products, so that drift of the machine cancels;
-figures are medians, the probes' the best. One more engine holds prefixes of prompts of several lengths, all at one
-budget, and decodes some steps of each in turn. Prints the tables, and keeps them under bench/results/.
+figures are medians, the probes' the best. One more engine stages prompts of several lengths, each in a lane of its own
+(three times the memory), keeps as many tokens of each, and decodes some steps of each in turn. Prints the tables, and
+keeps those of each model and precision under bench/results/, as limits-MODEL-WEIGHTS.
 """
 
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -61,15 +62,16 @@ class Speed:
 
 @dataclass(frozen=True)
 class Compression:
-    """What follows a prompt once: votes and gathering, and the copy into a slot. Seconds."""
+    """What follows a prompt once: the votes, the map of what is kept, and the copy into a slot. Seconds."""
 
     model: str
     prompt: int
     kept: int
-    compress_s: float
+    score_s: float  # the votes, and choosing by them
+    compress_s: float  # all else of the compression: what a policy without votes does too
     insert_s: float
-    of_prefill: float  # compression's share of the prompt's time
-    per_1k_s: float  # compression and copy, for a thousand kept tokens
+    of_prefill: float  # the scoring's share of the prompt's time
+    per_1k_s: float  # compression without the votes, and the copy, for a thousand kept tokens
 
 
 @dataclass(frozen=True)
@@ -111,26 +113,26 @@ class Bench:
 def main() -> None:
     asked = _arguments()
     machine = Machine(torch.device("cpu"))
-    speeds: list[Speed] = []
-    compressions: list[Compression] = []
-    growths: list[Growth] = []
     for model in [asked.model] if asked.model else list(MODELS):
         for stored in asked.weights:
-            bench = Bench(model, asked.budget, stored)
-            reached, compression = _speeds(bench, machine, asked.prompt_tokens, asked.steps, asked.rounds)
-            speeds += reached
-            if stored == "bf16":
-                compressions.append(compression)
-                growths += _growth(bench, asked.lengths or MODELS[model], asked.steps, asked.rounds)
+            _measure(Bench(model, asked.budget, stored), machine, asked)
+
+
+def _measure(one: Bench, machine: Machine, asked: argparse.Namespace) -> None:
+    """One model at one precision, printed and kept."""
+    speeds, compression = _speeds(one, machine, asked.prompt_tokens, asked.steps, asked.rounds)
     figures = [
         {"kind": "probes", **asdict(machine.ceiling)},
         *({"kind": "speed", **asdict(speed)} for speed in speeds),
-        *({"kind": "compression", **asdict(one)} for one in compressions),
-        *({"kind": "growth", **asdict(growth)} for growth in growths),
     ]
+    if one.stored == "bf16":  # the weights make no difference to what else is measured
+        growths = _growth(one, asked.lengths or MODELS[one.model], asked.steps, asked.rounds)
+        figures.append({"kind": "compression", **asdict(compression)})
+        figures += [{"kind": "growth", **asdict(growth)} for growth in growths]
     shown = "\n\n".join((speed_table(figures), compression_table(figures), growth_table(figures)))
-    workload = {"budget": asked.budget, "prompt_tokens": asked.prompt_tokens, "steps": asked.steps}
-    keep("limits", workload | {"rounds": asked.rounds}, figures, shown)
+    fields = ("budget", "prompt_tokens", "steps", "rounds")
+    workload = {"model": one.model, "weights": one.stored} | {field: getattr(asked, field) for field in fields}
+    keep(f"limits-{one.model}-{one.stored}", workload, figures, shown)
 
 
 def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) -> tuple[list[Speed], Compression]:
@@ -165,6 +167,7 @@ class Prompt(NamedTuple):
     """One prompt on its way into a slot; seconds."""
 
     prefill: float
+    without_votes: float
     compress: float
     insert: float
     layout: Layout
@@ -174,21 +177,24 @@ def _prompt(engine: LocalEngine, request: Request) -> tuple[Prompt, Prefix]:
     times = [time.perf_counter()]
     staged = prefill(engine, request)
     times.append(time.perf_counter())
+    engine.compress(staged, replace(engine.default_kv, policy="streaming"))
+    times.append(time.perf_counter())
     prefix = engine.compress(staged, engine.default_kv)
     times.append(time.perf_counter())
     engine.insert(prefix, 0, request)
     times.append(time.perf_counter())
     engine.release(0)
-    prefilled, compressed, inserted = (after - before for before, after in pairwise(times))
-    return Prompt(prefilled, compressed, inserted, prefix.layout), prefix
+    return Prompt(*(after - before for before, after in pairwise(times)), prefix.layout), prefix
 
 
 def _compression(one: Bench, prompts: Sequence[Prompt], prefilled: float) -> Compression:
     layout = prompts[0].layout
     kept = layout.live(layout.prompt)
-    compress, insert = (median(getattr(done, name) for done in prompts) for name in ("compress", "insert"))
-    each = (compress + insert) / kept * 1000
-    return Compression(one.model, layout.prompt, kept, compress, insert, compress / prefilled, each)
+    plain, whole, insert = (
+        median(getattr(done, name) for done in prompts) for name in ("without_votes", "compress", "insert")
+    )
+    score, each = whole - plain, (plain + insert) / kept * 1000
+    return Compression(one.model, layout.prompt, kept, score, plain, insert, score / prefilled, each)
 
 
 def _speed(one: Bench, what: str, slots: int, prompt: int, taken: float, need: Need, ceiling: Ceiling) -> Speed:

@@ -37,14 +37,15 @@ def compression_table(figures: Sequence[Mapping[str, Any]]) -> str:
             one["model"],
             f"{one['prompt']:,}",
             f"{one['kept']:,}",
-            *(f"{1e3 * one[name]:.1f} ms" for name in ("compress_s", "insert_s")),
+            *(f"{1e3 * one[name]:.1f} ms" for name in ("score_s", "compress_s", "insert_s")),
             f"{one['of_prefill']:.2%}",
             f"{1e3 * one['per_1k_s']:.1f} ms",
         )
         for one in figures
         if one["kind"] == "compression"
     ]
-    return table(("model", "prompt", "kept", "compress", "insert", "compress / prefill", "both, for 1k kept"), rows)
+    head = ("model", "prompt", "kept", "score", "compress", "insert", "score / prefill", "the others, for 1k kept")
+    return table(head, rows)
 
 
 def growth_table(figures: Sequence[Mapping[str, Any]]) -> str:

@@ -38,18 +38,20 @@ what the slots hold, at the fastest of several ways to read memory and of severa
 any engine's own speed implies where that is higher. Where several settings of an engine were run, its fastest counts.
 """
 
-# name of a result -> its heading; what is not here, and the peers', goes by its own name
+# what a result's name begins with -> its heading
 HEADINGS = {
-    "limits": "How near the floor (`python -m bench.limits`)",
-    "flat": "Memory over a thousand requests (`python -m bench.flat`)",
-    "threads": "HTTP and tokenising beside the engine (`python -m bench.threads`)",
-    "waiting": "How long threads spin at a barrier (`python -m bench.waiting`)",
-    "startup": "From the command to the first token (`python -m bench.startup`)",
-    "concurrent": "Eight long prompts at once (`python -m bench.concurrent`)",
-    "graphs": "Ways to make a decode step's graphs (`python -m bench.graphs`)",
-    "perplexity": "Weights of fewer bits (`python -m bench.perplexity`)",
-    "device": "Llama-3.1-8B in real shapes on a GPU (`make device`)",
+    "peers": "Side by side with other engines",
+    "limits": "How near the floor",
+    "flat": "Memory over a thousand requests",
+    "threads": "HTTP and tokenising beside the engine",
+    "waiting": "How long threads spin at a barrier",
+    "startup": "From the command to the first token",
+    "concurrent": "Eight long prompts at once",
+    "graphs": "Ways to make a decode step's graphs",
+    "perplexity": "Weights of fewer bits",
+    "device": "Llama-3.1-8B in real shapes on a GPU",
 }
+COMMANDS = {"device": "make device"}
 NO_DEVICE = "The GPU's code is there and its kernels pass in Triton's interpreter; it has not run on a device."
 
 AGAIN = """\
@@ -94,16 +96,10 @@ def page(folder: Path = RESULTS, notes: Path = NOTES) -> str:
 
 def _tables(found: Kept, folder: Path) -> Iterator[str]:
     """Every benchmark's own, the peers' first; those that are missing are named."""
-    peers = sorted(name for name in found.results if name.startswith("peers"))
-    for name in [*(peers or ["peers"]), *HEADINGS]:
-        text = folder / f"{name}.md"
-        yield f"### {HEADINGS.get(name, _peers(name))}"
-        yield text.read_text(encoding="utf-8") if text.exists() else "Not measured."
-
-
-def _peers(name: str) -> str:
-    what = " ".join(name.split("-")[1:])
-    return f"Side by side with other engines{f': {what}' if what else ''} (`python -m bench.peers`)"
+    for bench, heading in HEADINGS.items():
+        names = sorted(name for name in found.results if name == bench or name.startswith(f"{bench}-"))
+        yield f"### {heading} (`{COMMANDS.get(bench, f'python -m bench.{bench}')}`)"
+        yield "\n\n".join((folder / f"{name}.md").read_text(encoding="utf-8") for name in names) or "Not measured."
 
 
 def _machines(found: Kept) -> str:

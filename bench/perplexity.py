@@ -1,6 +1,6 @@
 """Perplexity: what fewer bits a weight cost, beside llama.cpp at its own low-bit types, on the same tokens.
 
-    python -m bench.perplexity --model smollm2                        all of WikiText-2's test text: an hour
+    python -m bench.perplexity --model smollm2                        all of WikiText-2's test text
     python -m bench.perplexity --model smollm2 --tokens 20480         its first ten windows
 
 The text is cut into windows of 2,048 tokens; each is prefilled on its own, and every token but the first is scored.
@@ -12,6 +12,7 @@ groups again look better here than they would on the original weights. The table
 
 import argparse
 import json
+import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from statistics import fmean
 from typing import Any, get_args
 
 from bench.peers.install import python_of
-from bench.peers.weights import MAKERS
+from bench.peers.weights import MAKERS, REPOSITORY
 from bench.report import keep, table
 from ringkv.base.config import Weights
 from ringkv.models.config import load_config
@@ -31,10 +32,12 @@ from ringkv.residency.locate import locate
 from ringkv.residency.pull import pull
 from ringkv.text.tokenizer import Tokenizer
 
-TEXT = Path(__file__).parents[2] / "shared/data/text/wikitext-2_test.txt"
+DATA = Path(os.environ.get("RINGKV_TEST_DATA") or REPOSITORY.parent / "shared" / "data")  # as the tests find it
+TEXT = DATA / "text" / "wikitext-2_test.txt"
 WINDOW = 2048  # tokens
 SCORED = 128  # rows of logits that are there at a time
-THEIRS = ("bf16", "q8_0", "q4_1", "q4_0")
+SIXTEEN = "bf16"
+THEIRS = (SIXTEEN, "q8_0", "q4_1", "q4_0")
 Windows = Sequence[Sequence[int]]
 
 
@@ -45,7 +48,7 @@ class Figure:
     weights: str
     bits: float  # of a parameter, scales, norms and biases included
     perplexity: float
-    over_16_bits: float  # this perplexity over that of the same engine at 16 bits, less 1
+    over_16_bits: float | None  # this perplexity over that of the same engine at 16 bits, less 1
 
 
 def main() -> None:
@@ -67,8 +70,10 @@ def measure(model: str, asked: argparse.Namespace) -> Iterator[Figure]:
         print(f"{model}: {engine} {weights}, {len(text)} windows", flush=True)
         size, losses = SIDES[engine](model, weights, text, asked.threads)
         perplexity = exp(fmean(losses))
-        sixteen.setdefault(engine, perplexity)
-        yield Figure(model, engine, weights, 8 * size / count, perplexity, perplexity / sixteen[engine] - 1)
+        if weights == SIXTEEN:
+            sixteen[engine] = perplexity
+        over = perplexity / sixteen[engine] - 1 if engine in sixteen else None
+        yield Figure(model, engine, weights, 8 * size / count, perplexity, over)
 
 
 def _pairs(engine: str, kinds: Sequence[str]) -> list[tuple[str, str]]:
@@ -79,6 +84,8 @@ def windows(model: str, text: Path, tokens: int | None) -> Windows:
     """Token ids, whole windows only."""
     ids = Tokenizer.from_directory(locate(model)).encode(text.read_text(encoding="utf-8"), add_special_tokens=False)
     ids = ids[:tokens]
+    if len(ids) < WINDOW:
+        raise SystemExit(f"the text has {len(ids):,} tokens, and a window is {WINDOW:,}; give a longer one")
     return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
 
 
@@ -100,23 +107,19 @@ def loss(engine: Any, window: Sequence[int]) -> float:
     import torch
     from torch.nn.functional import cross_entropy
 
-    span, total = torch.tensor([0, len(window)]), 0.0
-    with torch.inference_mode():
-        for start, size in engine._programs.pieces(0, len(window)):
-            span[0] = start
-            hidden = engine._prefill_piece(window[start : start + size], size, 0, span)
-            following = torch.tensor(window[start + 1 : start + size + 1])
-            for rows, wanted in zip(hidden[: len(following)].split(SCORED), following.split(SCORED), strict=True):
-                logits = engine._decoder.logits(rows, engine._weights.shared)
-                total += float(cross_entropy(logits, wanted, reduction="sum"))
-    return total / (len(window) - 1)
+    following, total = torch.tensor(window[1:]), 0.0
+    left = following
+    for logits in engine.prompt_logits(window, SCORED):
+        wanted, left = left[: len(logits)], left[len(logits) :]
+        total += float(cross_entropy(logits[: len(wanted)], wanted, reduction="sum"))
+    return total / len(following)
 
 
 def theirs(model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
     """The same by llama.cpp, in its own environment."""
     path = MAKERS["gguf"](model, weights, print)
     command = [python_of("llama.cpp"), "-m", "bench.peers.workers.likelihood", path, str(threads or 0)]
-    done = subprocess.run(command, input=json.dumps(text), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=json.dumps(text), capture_output=True, text=True, check=False, cwd=REPOSITORY)
     if done.returncode:
         raise SystemExit(f"llama.cpp failed: {done.stderr[-500:]}")
     return _tensor_bytes(path), json.loads(done.stdout.splitlines()[-1])
@@ -148,7 +151,7 @@ def shown(figures: Sequence[Figure]) -> str:
                 f"{one.model}, {one.engine} {one.weights}",
                 f"{one.bits:.2f}",
                 f"{one.perplexity:.3f}",
-                f"{one.over_16_bits:+.2%}",
+                "" if one.over_16_bits is None else f"{one.over_16_bits:+.2%}",
             )
             for one in figures
         ],

@@ -39,16 +39,25 @@ def keep(
         "workload": dict(workload),
         "machine": on or machine(),
         "versions": ours | {name: version(name) for name in PACKAGES if find_spec(name)},
-        "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else ""),
+        "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
     }
-    said = ", ".join(f"{key} {value}" for key, value in workload.items())
+    said = ", ".join(f"{key} {_worded(value)}" for key, value in workload.items())
     versions = ", ".join(f"{key} {value}" for key, value in about["versions"].items())
     caption = f"{said}. {about['machine']}; {versions}; commit {about['commit']}, {about['date']}."
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps({**about, "figures": list(figures)}, indent=1) + "\n")
     (folder / f"{name}.md").write_text(f"{shown}\n\n{caption}\n")
     print(f"\n{shown}\n\n{caption}")
+
+
+def _worded(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def commit() -> str:
+    """The commit that is checked out, with a "+" where our source differs from it."""
+    return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else "")
 
 
 def machine() -> str:

@@ -56,7 +56,7 @@ class Staged(NamedTuple):
 
 
 class ToyPrefix(NamedTuple):
-    tokens: list[int]
+    staged: Staged
     layout: Layout
 
 
@@ -118,14 +118,16 @@ class ToyEngine:
         self._break("compress", staged.request)
         if choice.budget is not None and choice.budget <= SINKS:
             raise BudgetTooSmall(f"a budget of {choice.budget} leaves no ring; give it at least {SINKS + 1}")
-        return ToyPrefix(staged.tokens, layout(len(staged.tokens), choice, self.limits.capacity))
+        self._check_staged(staged)
+        return ToyPrefix(staged, layout(len(staged.tokens), choice, self.limits.capacity))
 
     def insert(self, prefix: ToyPrefix, slot: int, request: Request) -> None:
         self._break("insert", request)
+        self._check_staged(prefix.staged)
         assert slot not in self.slots, "a slot was given away twice"
         assert not self.drawn, "tokens drawn before were not fed"
         assert 0 <= slot < self.limits.slots
-        self.slots[slot] = Slot(request, list(prefix.tokens))
+        self.slots[slot] = Slot(request, list(prefix.staged.tokens))
 
     def sample(self, forced: Mapping[int, int] | None = None) -> ToyStep:
         assert not self.drawn, "tokens drawn before were not fed"
@@ -143,6 +145,9 @@ class ToyEngine:
     def release(self, slot: int) -> None:
         self.slots.pop(slot, None)
         self.drawn.pop(slot, None)
+
+    def _check_staged(self, staged: Staged) -> None:
+        assert any(staged is held for held in self.lanes.values()), "the lane has taken another prompt since"
 
     def _draw(self, index: int) -> Sampled:
         slot = self.slots.get(index)

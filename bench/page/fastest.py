@@ -20,7 +20,14 @@ def fastest(kept: Kept) -> str:
     head = ("several requests decoding", "fastest", "tokens/s", "ringkv", "fastest peer", "tokens/s", "ringkv over it")
     again = ("one prompt being read", "fastest", "tokens/s", "ringkv", "fastest peer", "tokens/s", "ringkv over it")
     parts = (_said(decode, "decode"), table(head, decode), _said(prefill, "prefill"), table(again, prefill))
-    return "\n\n".join(parts)
+    return "\n\n".join((f"Peers that were run: {_beside(kept)}. Of ringkv's two settings the faster counts.", *parts))
+
+
+def _beside(kept: Kept) -> str:
+    found = {
+        cell.engine for cells in kept.cells.values() for cell in cells if cell.protocol == WHERE and cell.decode_tps
+    }
+    return ", ".join(name for name in PEERS if name in found) or "none"
 
 
 def _said(rows: Sequence[tuple[str, ...]], what: str) -> str:
@@ -29,8 +36,10 @@ def _said(rows: Sequence[tuple[str, ...]], what: str) -> str:
 
 
 def _places(cells: Sequence[Cell]) -> list[tuple[int, int]]:
-    here = {(cell.prompt, cell.requests) for cell in cells if cell.protocol == WHERE and cell.weights in SIXTEEN}
-    return sorted(here)
+    figures = [cell for cell in cells if cell.why is None]
+    return sorted(
+        {(cell.prompt, cell.requests) for cell in figures if cell.protocol == WHERE and cell.weights in SIXTEEN}
+    )
 
 
 def _decode(model: str, cells: Sequence[Cell]) -> Iterator[tuple[str, ...]]:

@@ -41,11 +41,9 @@ class Kept:
     cells: Mapping[str, tuple[Cell, ...]]
 
     def figures(self, name: str, kind: str | None = None) -> list[Figure]:
-        """Of one result, and one kind where it has kinds; none when it was not measured."""
-        found = self.results.get(name)
-        if found is None:
-            return []
-        return list(found.figures) if kind is None else found.of(kind)
+        """Of the results of this name, or that begin with it, and one kind where they have kinds."""
+        found = [result for stem, result in self.results.items() if stem == name or stem.startswith(f"{name}-")]
+        return [figure for result in found for figure in (result.figures if kind is None else result.of(kind))]
 
 
 def kept(folder: Path = RESULTS) -> Kept:

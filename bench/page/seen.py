@@ -1,6 +1,6 @@
 """Seen: the rates that engines' own speeds imply. A floor above a time that somebody reached would be no floor."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.page.kept import Figure, Kept
@@ -65,14 +65,27 @@ def _implied(model: str, cells: Iterable[Cell]) -> Iterator[Seen]:
             yield Seen(cell.engine, need.bytes, Rates(need.bytes / taken, need.operations / taken))
 
 
+def _best(probed: Sequence[Figure]) -> Ceiling | None:
+    """Of all runs of the probes, the best of each way; None where there was none."""
+    reading: dict[int, dict[str, float]] = {}
+    matrix: dict[str, float] = {}
+    for one in probed:
+        for size, ways in one["reading"].items():
+            _raise(reading.setdefault(int(size), {}), ways)
+        _raise(matrix, one["matrix"])
+    return Ceiling(reading, matrix) if probed else None
+
+
+def _raise(best: dict[str, float], rates: Mapping[str, float]) -> None:
+    best.update({way: max(rate, best.get(way, 0.0)) for way, rate in rates.items()})
+
+
 class Limits:
     """The machine's rates: of the probes, and of whoever was faster."""
 
     def __init__(self, kept: Kept) -> None:
         self.seen = seen(kept)
-        probed = kept.figures("limits", "probes")
-        reading = {int(size): ways for one in probed for size, ways in one["reading"].items()}
-        self.ceiling = Ceiling(reading, probed[0]["matrix"]) if probed else None
+        self.ceiling = _best(kept.figures("limits", "probes"))
 
     def rates(self, amount: float) -> Rates | None:
         """For work that moves so many bytes; None where the machine was not probed.

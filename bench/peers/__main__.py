@@ -2,8 +2,8 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 from bench.peers.arguments import arguments
 from bench.peers.cells import Cell, as_figures
@@ -12,12 +12,12 @@ from bench.peers.install import NotInstalled, peers_dir, python_of
 from bench.peers.journal import Journal, Record
 from bench.peers.pool import Pool
 from bench.peers.protocols import Bench
-from bench.peers.runs import Texts, chosen, turns
+from bench.peers.runs import Run, Texts, chosen, turns
 from bench.peers.tables import shown
 from bench.peers.weights import REPOSITORY, weights_of
 from bench.peers.worker import Worker
-from bench.peers.workload import prompts
-from bench.report import keep
+from bench.peers.workload import fitting, prompts
+from bench.report import commit, keep
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import token_bytes
 from ringkv.plan.memory import available_bytes
@@ -27,6 +27,9 @@ from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
 MEMORY_SHARE = 0.9  # of what is available now, for all engines together
+WORKLOAD = ("model", "engines", "prompts", "weights", "gguf", "threads")  # that every run is told apart by
+STARTED = count()  # workers, each with a log of its own
+INTERRUPTED = 130  # the status that shells give Ctrl-C
 
 
 def main() -> None:
@@ -35,21 +38,25 @@ def main() -> None:
     there, absent = prepared(asked)
     if asked.install_only:
         return
-    run, name = chosen(asked), f"peers-{asked.model}" + (f"-w{asked.weights}" if asked.weights < 16 else "")
-    journal = Journal(peers_dir() / "journals", name + run.suffix, _workload(asked), asked.resume)
+    run = chosen(asked)
+    name = f"peers-{asked.model}" + (f"-w{asked.weights}" if asked.weights < 16 else "") + run.suffix
+    name += f"-{asked.name}" if asked.name else ""
+    workload = {field: getattr(asked, field) for field in (*WORKLOAD, *run.fields)}
+    journal = Journal(peers_dir() / "journals", name, {**workload, "commit": commit()}, asked.resume)
     folder = locate(asked.model)
     texts = Texts(Tokenizer.from_directory(folder), ChatTemplate.from_directory(folder), load_config(folder).context)
     pool = Pool(lambda engine, module: _start(engine, module, asked.threads), asked.timeout)
     try:
         run.play(asked, _bench(asked, there, texts, pool, journal), texts)
     except KeyboardInterrupt:
-        say("interrupted; --resume goes on")
+        print(shown(run.cells(asked, journal.records, texts)))
+        say("interrupted: nothing was kept; --resume goes on")
+        raise SystemExit(INTERRUPTED) from None
     finally:
         pool.close()
-        found = run.cells(asked, journal.records, texts) + [_left_out(one, why, asked) for one, why in absent.items()]
-        if found:
-            workload = _workload(asked) | {"peers": _versions(journal.records)}
-            keep(name + run.suffix, workload, as_figures(found), shown(found), asked.to)
+    found = run.cells(asked, journal.records, texts)
+    found += [_left_out(one, why, asked, run, texts) for one, why in absent.items()]
+    keep(name, workload | {"peers": _versions(journal.records)}, as_figures(found), shown(found), asked.to)
 
 
 def prepared(asked: Namespace) -> tuple[dict[str, Path], dict[str, str]]:
@@ -94,14 +101,8 @@ def _bench(asked: Namespace, there: Mapping[str, Path], texts: Texts, pool: Pool
 
 def _start(engine: str, module: str, threads: int) -> Worker:
     python = python_of(ENGINES[engine].environment, say)
-    log = peers_dir() / "logs" / f"{engine}.log"
+    log = peers_dir() / "logs" / f"{engine}-{next(STARTED)}.log"
     return Worker([python, "-m", f"bench.peers.workers.{module}"], log, threads, REPOSITORY)
-
-
-def _workload(asked: Namespace) -> dict[str, Any]:
-    """What makes two runs the same measurement."""
-    left_out = ("resume", "timeout", "install_only", "to")
-    return {key: value for key, value in vars(asked).items() if key not in left_out and value not in (None, False)}
 
 
 def _versions(records: list[Record]) -> str:
@@ -111,15 +112,16 @@ def _versions(records: list[Record]) -> str:
     return "; ".join(f"{name} {version}" for name, version in found.items())
 
 
-def _left_out(name: str, why: str, asked: Namespace) -> Cell:
+def _left_out(name: str, why: str, asked: Namespace, run: Run, texts: Texts) -> Cell:
     engine = ENGINES[name]
-    prompt = max(asked.prompts)
+    prompt = fitting(max(asked.prompts), texts.context)
     return Cell(
         engine=name,
         prompt=prompt,
         requests=max(asked.requests),
         weights=engine.weights[asked.weights],
         kept=engine.kept(prompt),
+        protocol=run.protocol,
         why=why,
     )
 

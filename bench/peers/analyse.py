@@ -47,9 +47,9 @@ def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: 
         protocol=protocol,
     )
     if protocol != "same":  # there a process may have served more requests before, or have made room for more
-        cell = _with_memory(cell, own)
-    if protocol == "resident":
-        cell = replace(cell, start_s=min(_values(own, "start", "start_s"), default=None))
+        cell = replace(cell, cache_bytes=max(filter(None, _values(own, "memory", "cache_bytes")), default=None))
+    if protocol == "resident":  # elsewhere a process may have compiled what it runs
+        cell = _with_process(cell, own)
     cell = _with_steps(cell, [lap for laps in _values(own, "laps", "laps_s") for lap in laps])
     ratio: dict[str, Any] = {"ringkv_decodes": _ratio(records, key, "laps", "laps_s", protocol != "equal-bytes")}
     if requests == 1:
@@ -73,11 +73,11 @@ def _with_steps(cell: Cell, laps: Sequence[float]) -> Cell:
     )
 
 
-def _with_memory(cell: Cell, own: Sequence[Record]) -> Cell:
+def _with_process(cell: Cell, own: Sequence[Record]) -> Cell:
     return replace(
         cell,
         rss_bytes=max(_values(own, "memory", "rss_bytes"), default=None),
-        cache_bytes=max(filter(None, _values(own, "memory", "cache_bytes")), default=None),
+        start_s=min(_values(own, "start", "start_s"), default=None),
     )
 
 

@@ -12,17 +12,19 @@ from ringkv.plan.units import parse_bytes
 ABOUT = """ringkv beside llama.cpp, vLLM, OpenVINO GenAI and transformers, in one run.
 
     python -m bench.peers                               SmolLM2, all engines, 1 to 16 requests at 512, 4k and 8k
-    python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,16384 --requests 1,4,8
+    python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384
     python -m bench.peers --equal-bytes 1.5GB           each engine's largest batch in so many bytes of cache
     python -m bench.peers --resident                    peak memory and start time, 8 requests at 8k
     python -m bench.peers --needle 10                   what the compressed caches still find
 
 The first run installs each peer in its own environment under ringkv's cache folder, and converts the weights for it.
 All get the same weights, prompts and numbers of tokens; engines take turns, and those that are not asked sleep.
-Every measurement goes to a journal at once: after Ctrl-C the table shows what there is, and --resume goes on.
-Results are kept as bench/results/peers-MODEL.json and .md (with -equal-bytes, -resident or -needle)."""
+Every measurement goes to a journal at once: after Ctrl-C the table shows what there is, nothing is kept, and --resume
+goes on, at the same commit.
+Results are kept as bench/results/peers-MODEL.json and .md, with -w8 or -w4 for fewer bits, and with -equal-bytes,
+-resident or -needle."""
 
-DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # slower than bf16 keys and values
+DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # which is OpenVINO's bf16 in another format
 NEEDLE_ENGINES = ("ringkv", "ringkv-full", "openvino", "openvino-evict", "openvino-evict-u8kv")
 
 
@@ -39,8 +41,14 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--model", default="smollm2", help="a model that `ringkv models` lists (smollm2)")
     add("--engines", type=_names, help=f"some of {','.join(ENGINES)}")
     add("--prompts", type=_numbers, help="lengths in tokens (512,4096,8192; the other measurements: the last alone)")
+    add("--batch-prompts", type=_numbers, help="lengths for several requests at once (all of --prompts)")
     add("--requests", type=_numbers, help="how many at once (1,4,8,16; --resident: 8)")
-    add("--rounds", type=int, default=3, help="how often lone prompts and starts are measured (3)")
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="how often lone prompts and starts are measured (3; --resident: 2 or more)",
+    )
     add("--batch-rounds", type=int, default=1, help="how often several requests are; long prompts take minutes (1)")
     add("--turns", type=int, default=4, help="turns of each engine in a round (4)")
     add("--steps", type=int, default=8, help="decode steps in a turn (8)")
@@ -49,8 +57,11 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--threads", type=int, default=default_threads(), help="of every engine (the CPUs of this process)")
     add("--timeout", type=float, default=3600, help="seconds for one answer of an engine (3600)")
     add("--to", type=Path, default=RESULTS, help="folder for the results (bench/results)")
+    add("--as", dest="name", metavar="NAME", help="keep the results as peers-MODEL-NAME, beside those of another run")
     add("--resume", action="store_true", help="go on where the journal of the same run ends")
     asked = parser.parse_args(words)
+    if asked.resident and asked.rounds < 2:
+        parser.error("--resident needs --rounds 2 or more: the first start may compile what the others load")
     return _completed(asked)
 
 
@@ -59,6 +70,7 @@ def _completed(asked: argparse.Namespace) -> argparse.Namespace:
     alone = bool(asked.equal_bytes or asked.resident or asked.needle)
     asked.engines = asked.engines or (NEEDLE_ENGINES if asked.needle else DEFAULT)
     asked.prompts = asked.prompts or ((8192,) if alone else (512, 4096, 8192))
+    asked.batch_prompts = asked.batch_prompts or asked.prompts
     asked.requests = asked.requests or ((8,) if asked.resident else (1, 4, 8, 16))
     return asked
 

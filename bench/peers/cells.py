@@ -21,7 +21,7 @@ class Cell:
     prefill_tps, ttft_s: one request alone, from submission to its first token; only where `requests` is 1.
     step_s: one decode step of all requests together, with no prefill going on. decode_tps: requests / step_s.
     itl_p50_s, itl_p99_s: percentiles of the same steps: what one request waits between two of its tokens.
-    rss_bytes: the process's peak since its start; not in "same", where processes serve several cells.
+    rss_bytes: the process's peak since its start; only in "resident", where no process serves two cells or compiles.
     start_s: from starting the process until it takes requests, the fastest of several starts, so that what is compiled
     once is there; only in "resident".
     cache_bytes: keys and values of all requests, with what the engine stages or peaks at; not in "same".

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bench.peers.workload import BLOCK, ROOM, budget
+from ringkv.base.kv import KVChoice
 
 Bits = Literal[16, 8, 4]
 Format = Literal["hf", "gguf", "openvino"]
@@ -89,16 +90,17 @@ def ringkv_full(need: Need) -> Options:
     return _ringkv(need) | {"kv_policy": "full", "output_tokens": ROOM}
 
 
-WINDOW = 64  # queries of a prompt that are staged to vote
-
-
 def ringkv_holds(need: Need) -> int:
-    """Slots, and one prompt in staging with the queries of its window."""
-    return need.requests * budget(need.prompt) + need.prompt + WINDOW * need.groups // 2
+    return need.requests * budget(need.prompt) + _staged(need)
 
 
 def ringkv_full_holds(need: Need) -> int:
-    return need.requests * need.length + need.prompt + WINDOW * need.groups // 2
+    return need.requests * need.length + _staged(need)
+
+
+def _staged(need: Need) -> int:
+    """One prompt, and the queries of its window: `groups` numbers where a token has two, a key's and a value's."""
+    return need.prompt + KVChoice().window * need.groups // 2
 
 
 def _ringkv(need: Need) -> Options:
@@ -107,6 +109,12 @@ def _ringkv(need: Need) -> Options:
 
 
 # ---- llama.cpp ----
+
+CELLS = 256  # a request's are a multiple
+
+
+def llama_cpp_holds(need: Need) -> int:
+    return need.requests * blocks(need.length, CELLS) * CELLS
 
 
 def llama_cpp(cache: str, flash: bool) -> Callable[[Need], Options]:
@@ -233,7 +241,7 @@ def _ours(
 
 def _llama(name: str, cache: str, flash: bool = True, shares: Callable[[int], float] = lambda _: 1.0) -> Engine:
     options = llama_cpp(cache, flash)
-    return Engine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, everything, hold_everything, shares)
+    return Engine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, everything, llama_cpp_holds, shares)
 
 
 def _vino(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ringkv.base.paths import cache_dir
 
+STAMP = ".installed"
 REQUIREMENTS = Path(__file__).parent / "requirements"
 UNWANTED: Mapping[str, tuple[str, ...]] = {
     # Their compiled halves belong to another build of torch, and importing them ends the process.
@@ -35,7 +36,7 @@ def python_of(name: str, say: Say = print) -> Path:
     if not (wanted := _wanted(name)):
         return Path(sys.executable)
     folder = peers_dir() / name
-    stamp = folder / ".installed"
+    stamp = folder / STAMP
     if not stamp.is_file() or stamp.read_text() != wanted:
         _install(name, folder, say)
         stamp.write_text(wanted)
@@ -57,8 +58,8 @@ def _wanted(name: str) -> str:
 
 def _install(name: str, folder: Path, say: Say) -> None:
     say(f"{name}: installing into {folder} (once)")
-    if not _python(folder).exists():
-        venv.create(folder, with_pip=True)
+    if not (folder / STAMP).is_file():  # not there, or never finished
+        venv.create(folder, with_pip=True, clear=True)
     _pip(name, folder, ["install", "-r", str(REQUIREMENTS / f"{name}.txt")], say)
     if unwanted := UNWANTED.get(name):
         _pip(name, folder, ["uninstall", "-y", *unwanted], say)

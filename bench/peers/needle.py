@@ -28,18 +28,30 @@ class Needle:
 def needles(tokenizer: Tokenizer, template: ChatTemplate, count: int, length: int) -> list[Needle]:
     """`count` chat prompts of at most `length` tokens, the needle at depths from 0 to 1 in even steps.
 
-    The prose is the reference of the Python language, which comes with every Python; each prompt has its own stretch.
+    The prose is the reference of the Python language, which comes with every Python and is its version's; each prompt
+    has its own stretch.
     """
-    empty = len(_chat(tokenizer, template, _with(" ", _number(0), 0)))
-    room = length - empty - length // 100  # text that is encoded again may take a few more tokens
     words = tokenizer.encode("\n\n".join(topics.values()), add_special_tokens=False)
     prose = chain.from_iterable(cycle([words]))
-    stretches = [tokenizer.decode(islice(prose, room)) for _ in range(count)]
+    stretches = [list(islice(prose, length)) for _ in range(count)]
     depths = [place / max(1, count - 1) for place in range(count)]
     return [
-        Needle(_chat(tokenizer, template, _with(text, _number(place), depth)), _number(place))
-        for place, (text, depth) in enumerate(zip(stretches, depths, strict=True))
+        _needle(tokenizer, template, stretch, length, _number(place), depth)
+        for place, (stretch, depth) in enumerate(zip(stretches, depths, strict=True))
     ]
+
+
+def _needle(
+    tokenizer: Tokenizer, template: ChatTemplate, prose: list[int], length: int, number: str, depth: float
+) -> Needle:
+    """Prose is cut until all fits: text that is encoded again may take a few tokens more."""
+    while True:
+        tokens = template.encode(
+            [{"role": "user", "content": _with(tokenizer.decode(prose), number, depth)}], tokenizer
+        )
+        if len(tokens) <= length:
+            return Needle(tokens, number)
+        prose = prose[: length - len(tokens)]
 
 
 def _number(place: int) -> str:
@@ -53,10 +65,6 @@ def _with(text: str, number: str, depth: float) -> str:
     return f"{text[:at]}\nThe special magic number is {number}.\n{text[at:]}\n\n{QUESTION}"
 
 
-def _chat(tokenizer: Tokenizer, template: ChatTemplate, content: str) -> list[int]:
-    return template.encode([{"role": "user", "content": content}], tokenizer)
-
-
 def recalls(
     records: Sequence[Record], found: Sequence[Needle], decode: Callable[[list[int]], str], length: int, bits: Bits
 ) -> list[Cell]:
@@ -64,7 +72,7 @@ def recalls(
     cells = []
     for name in ENGINES:
         own = [record for record in records if record["kind"] == "said" and record["engine"] == name]
-        right = [found[int(record["play"].split("/")[1])].number in decode(record["tokens"]) for record in own]
+        right = [found[int(record["play"].split("/")[1])].number in decode(record["tokens"][:ANSWER]) for record in own]
         why = next((one["why"] for one in records if one["kind"] == "failed" and one["engine"] == name), None)
         if own or why:
             cells.append(_cell(name, length, right, why, bits))

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bench.peers.worker import Failed, Worker
+from ringkv.plan.memory import available_bytes
 
 RESERVE = 1 << 30  # bytes left to everybody else
 
@@ -34,7 +33,7 @@ class Pool:
 
     def __init__(self, start: Start, timeout: float, available: Callable[[], int] | None = None) -> None:
         self._start, self._timeout = start, timeout
-        self._available = available or (lambda: int(psutil.virtual_memory().available))
+        self._available = available or available_bytes
         self._loaded: dict[str, Loaded] = {}
 
     def take(self, engine: str, module: str, model: Path, options: dict[str, Any], need: int) -> tuple[Loaded, bool]:
@@ -46,6 +45,8 @@ class Pool:
         found = self._loaded.get(key)
         is_new = found is None or not found.worker.alive
         if is_new:
+            if found:
+                self.discard(found)
             self._make_room(need)
             self._loaded[key] = self._load(engine, module, model, options)
         loaded = self._loaded[key]

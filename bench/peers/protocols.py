@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.peers.engines import ENGINES, REFERENCE, Engine, Need
 from bench.peers.journal import Journal
@@ -46,19 +47,26 @@ class Bench:
     def play(self, name: str, prompts: Sequence[list[int]]) -> Play:
         return Play(name, prompts, self.pool, self.journal, self.turns, self.say)
 
-    def seat(self, name: str, need: Callable[[int], Need]) -> Seat:
-        return Seat(ENGINES[name], self.engines[name], need)
+    def seat(self, name: str, need: Callable[[int], Need], own_batch: int | None = None) -> Seat:
+        return Seat(ENGINES[name], self.engines[name], need, own_batch)
 
 
-def same(bench: Bench, lengths: Sequence[int], counts: Sequence[int], rounds: int, batch_rounds: int) -> None:
+class Lengths(NamedTuple):
+    """Of prompts, in tokens: of lone requests, and of several together."""
+
+    alone: Sequence[int]
+    together: Sequence[int]
+
+
+def same(bench: Bench, lengths: Lengths, counts: Sequence[int], rounds: int, batch_rounds: int) -> None:
     """Lone requests `rounds` times, all larger counts `batch_rounds` times."""
-    largest = replace(bench.base, prompt=max(lengths), requests=max(counts))
+    largest = replace(bench.base, prompt=max(*lengths.alone, *lengths.together), requests=max(counts))
     several = [requests for requests in counts if requests > 1]
     for turn in range(rounds):
-        for length in lengths if 1 in counts else ():
+        for length in lengths.alone if 1 in counts else ():
             _grouped(bench, f"alone-{turn}", length, [1], bench.prompts(rounds, length)[turn:], largest)
     for turn in range(batch_rounds if several else 0):
-        for length in lengths:
+        for length in lengths.together:
             _grouped(bench.decoders, f"together-{turn}", length, several, bench.prompts(max(several), length), largest)
 
 
@@ -70,14 +78,19 @@ def _grouped(
             return lambda _: largest
         return lambda requests: replace(bench.base, prompt=length, requests=requests)
 
-    needs = {name: need(ENGINES[name]) for name in bench.engines}
+    needs = {member: need(ENGINES[member]) for member in bench.engines}
     sizes = {
-        name: needed_bytes(ENGINES[name], needs[name](max(counts)), weight_bytes(path))
-        for name, path in bench.engines.items()
+        member: needed_bytes(ENGINES[member], needs[member](max(counts)), weight_bytes(path))
+        for member, path in bench.engines.items()
     }
-    for number, group in enumerate(groups(sizes, bench.memory, REFERENCE)):
-        seats = [bench.seat(name, needs[name]) for name in group]
-        bench.play(f"{name}/{length}/{number}", prompts).run(seats, counts)
+    for group in groups(sizes, bench.memory, REFERENCE):
+        seats = [bench.seat(member, needs[member]) for member in group]
+        bench.play(f"{name}/{length}/{_together(group)}", prompts).run(seats, counts)
+
+
+def _together(group: Sequence[str]) -> str:
+    """A play is known by who played: how many fit into memory together may be another number the next time."""
+    return "+".join(group)
 
 
 def groups(sizes: Mapping[str, int], memory: int, always: str) -> list[list[str]]:
@@ -108,15 +121,15 @@ def equal_bytes(bench: Bench, cache_bytes: int, length: int, rounds: int) -> Non
     sizes = {name: needed_bytes(ENGINES[name], need, weight_bytes(bench.engines[name])) for name, need in needs.items()}
     largest = max((need.requests for need in needs.values()), default=0)
     for turn in range(rounds if largest else 0):
-        for number, group in enumerate(groups(sizes, bench.memory, REFERENCE)):
-            seats = [_with_batch(bench, name, needs[name]) for name in group]
-            bench.play(f"bytes-{turn}/{length}/{number}", bench.prompts(largest, length)).run(seats, [largest])
+        for group in groups(sizes, bench.memory, REFERENCE):
+            seats = [bench.seat(name, _always(needs[name]), needs[name].requests) for name in group]
+            bench.play(f"bytes-{turn}/{length}/{_together(group)}", bench.prompts(largest, length)).run(
+                seats, [largest]
+            )
 
 
-def _with_batch(bench: Bench, name: str, need: Need) -> Seat:
-    seat = bench.seat(name, lambda _: need)
-    seat.own_batch = need.requests
-    return seat
+def _always(need: Need) -> Callable[[int], Need]:
+    return lambda _: need
 
 
 def batch_in(engine: Engine, need: Need, cache_bytes: int) -> int:
@@ -132,8 +145,8 @@ def resident(bench: Bench, length: int, requests: int, starts: int) -> None:
     prompts = bench.prompts(requests, length)
     for name in bench.decoders.engines:
         for turn in range(1, starts):
-            bench.play(f"start-{turn}/{length}/{name}", prompts).start(bench.seat(name, lambda _: need), requests)
-        bench.play(f"resident/{length}/{name}", prompts).run([bench.seat(name, lambda _: need)], [requests])
+            bench.play(f"start-{turn}/{length}/{name}", prompts).start(bench.seat(name, _always(need)), requests)
+        bench.play(f"resident/{length}/{name}", prompts).run([bench.seat(name, _always(need))], [requests])
         bench.pool.close()
 
 
@@ -142,6 +155,6 @@ def retrieval(bench: Bench, prompts: Sequence[list[int]], length: int) -> None:
     need = replace(bench.base, prompt=length, requests=1)
     sizes = {name: needed_bytes(ENGINES[name], need, weight_bytes(path)) for name, path in bench.engines.items()}
     for place, tokens in enumerate(prompts):
-        for number, group in enumerate(groups(sizes, bench.memory, REFERENCE)):
-            seats = [bench.seat(name, lambda _: need) for name in group]
-            bench.play(f"needle-{length}/{place}/{number}", [tokens]).run(seats, [1])
+        for group in groups(sizes, bench.memory, REFERENCE):
+            seats = [bench.seat(name, _always(need)) for name in group]
+            bench.play(f"needle-{length}/{place}/{_together(group)}", [tokens]).run(seats, [1])

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.peers.analyse import cells
-from bench.peers.cells import Cell
+from bench.peers.cells import Cell, Protocol
 from bench.peers.journal import Record
 from bench.peers.needle import ANSWER, needles, recalls
 from bench.peers.play import Turns
-from bench.peers.protocols import Bench, equal_bytes, resident, retrieval, same
+from bench.peers.protocols import Bench, Lengths, equal_bytes, resident, retrieval, same
 from bench.peers.workload import fitting
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -24,9 +24,11 @@ class Texts(NamedTuple):
 
 
 class Run(NamedTuple):
-    """`suffix` of the results' names; `play` measures; `cells` of the journal's records."""
+    """`suffix` of the results' names; `fields`, the arguments it goes by; `play` measures; `cells` of the records."""
 
     suffix: str
+    protocol: Protocol
+    fields: tuple[str, ...]
     play: Callable[[Namespace, Bench, Texts], None]
     cells: Callable[[Namespace, Sequence[Record], Texts], list[Cell]]
 
@@ -43,11 +45,16 @@ def turns(asked: Namespace) -> Turns:
 
 
 def _lengths(asked: Namespace, texts: Texts) -> list[int]:
-    return sorted({fitting(length, texts.context) for length in asked.prompts})
+    return _fitting(asked.prompts, texts)
+
+
+def _fitting(lengths: Sequence[int], texts: Texts) -> list[int]:
+    return sorted({fitting(length, texts.context) for length in lengths})
 
 
 def _play_same(asked: Namespace, bench: Bench, texts: Texts) -> None:
-    same(bench, _lengths(asked, texts), asked.requests, asked.rounds, asked.batch_rounds)
+    lengths = Lengths(_lengths(asked, texts), _fitting(asked.batch_prompts, texts))
+    same(bench, lengths, asked.requests, asked.rounds, asked.batch_rounds)
 
 
 def _play_equal_bytes(asked: Namespace, bench: Bench, texts: Texts) -> None:
@@ -80,11 +87,22 @@ def _needle_cells(asked: Namespace, records: Sequence[Record], texts: Texts) -> 
     ]
 
 
+def _cells(protocol: Protocol) -> Callable[[Namespace, Sequence[Record], Texts], list[Cell]]:
+    return lambda asked, records, _: cells(records, protocol, asked.weights)
+
+
+TURNS = ("turns", "steps")
 RUNS: Mapping[str, Run] = {
-    "same": Run("", _play_same, lambda asked, records, _: cells(records, "same", asked.weights)),
-    "equal-bytes": Run(
-        "-equal-bytes", _play_equal_bytes, lambda asked, records, _: cells(records, "equal-bytes", asked.weights)
+    "same": Run(
+        "", "same", ("batch_prompts", "requests", "rounds", "batch_rounds", *TURNS), _play_same, _cells("same")
     ),
-    "resident": Run("-resident", _play_resident, lambda asked, records, _: cells(records, "resident", asked.weights)),
-    "needle": Run("-needle", _play_needle, _needle_cells),
+    "equal-bytes": Run(
+        "-equal-bytes",
+        "equal-bytes",
+        ("equal_bytes", "batch_rounds", *TURNS),
+        _play_equal_bytes,
+        _cells("equal-bytes"),
+    ),
+    "resident": Run("-resident", "resident", ("requests", "rounds", *TURNS), _play_resident, _cells("resident")),
+    "needle": Run("-needle", "needle", ("needle",), _play_needle, _needle_cells),
 }

@@ -1,7 +1,7 @@
 """weights: one model in the format of each peer, converted once; all from the same GGUF.
 
 ringkv, vllm, transformers   ringkv's converted directory, bfloat16
-llama.cpp                    the GGUF with its matrices at 16 bits; q8_0 and q4_0 are made of that by llama.cpp
+llama.cpp                    the GGUF with its matrices at 16 bits; q8_0, q4_1 and q4_0 are made of that by llama.cpp
 openvino                     exported from the directory by optimum-intel; low bits are its own compression
 """
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 LAST_WORDS = 2000  # characters of the log that are read for the reason of an end
+LAST_SECONDS = 10  # that a process has for ending once its answers have
 
 
 class Failed(Exception):
@@ -89,15 +90,18 @@ class Worker:
 
     def _end(self) -> str:
         """Why it ended."""
-        code = self._process.wait()
+        try:
+            code = self._process.wait(LAST_SECONDS)
+        except subprocess.TimeoutExpired:  # it closed its answers, and lives on
+            self.kill()
+            return "closed its answers"
         how = signal.Signals(-code).name if code < 0 else f"status {code}"
         said = self._log.read_text(errors="replace")[-LAST_WORDS:].strip().splitlines()
         return _in_short(f"ended with {how}" + (f": {said[-1]}" if said else ""))
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.alive:
-            with suppress(ProcessLookupError):  # it ended between the two lines
-                os.killpg(self._process.pid, number)
+        with suppress(ProcessLookupError):  # it has ended, and all that it started
+            os.killpg(self._process.pid, number)
 
 
 def _in_short(text: str) -> str:

@@ -24,12 +24,17 @@ def budget(prompt: int) -> int:
 def prompts(tokenizer: Tokenizer, count: int, length: int) -> list[list[int]]:
     """`count` different stretches of real text that every machine has: the sources of Python's standard library."""
     library = Path(argparse.__file__).parent
-    sources = iter(sorted([*library.glob("*.py"), *library.glob("[a-s]*/*.py")]))
+    found = [*library.glob("*.py"), *library.glob("[a-s]*/*.py")]
+    sources = iter(sorted(path for path in found if path.parent.name != "site-packages"))
     return [_stretch(tokenizer, sources, length) for _ in range(count)]
 
 
 def _stretch(tokenizer: Tokenizer, sources: Iterator[Path], length: int) -> list[int]:
     ids: list[int] = []
     while len(ids) < length:
-        ids += tokenizer.encode(next(sources).read_text(encoding="utf-8", errors="ignore"))
+        if (source := next(sources, None)) is None:
+            raise SystemExit(
+                f"the standard library ends {length - len(ids):,} tokens before a prompt of {length:,} does"
+            )
+        ids += tokenizer.encode(source.read_text(encoding="utf-8", errors="ignore"))
     return ids[:length]

@@ -112,10 +112,13 @@ def test_a_prefix_can_be_inserted_twice_and_a_staged_prompt_compressed_again(eng
     assert tokens[0] == tokens[2]
 
 
-def test_a_prefix_whose_lane_took_another_prompt_is_not_inserted(engine: LocalEngine) -> None:
+def test_what_was_staged_is_not_used_once_its_lane_took_another_prompt(engine: LocalEngine) -> None:
     asked = tiny.request(prompt(120))
-    prefix = engine.compress(tiny.stage(engine, asked), engine.default_kv)
+    staged = tiny.stage(engine, asked)
+    prefix = engine.compress(staged, engine.default_kv)
     tiny.stage(engine, tiny.request(prompt(30, 3)))
+    with pytest.raises(AssertionError, match="another prompt"):
+        engine.compress(staged, engine.default_kv)
     with pytest.raises(AssertionError, match="another prompt"):
         engine.insert(prefix, 0, asked)
 

@@ -48,6 +48,9 @@ def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Pa
     prompt = tiny.request(tokens[:77])
     torch.testing.assert_close(tiny.stage(one_shot, prompt).logits, want[76], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(tiny.stage(chunked, prompt).logits, want[76], atol=1e-4, rtol=1e-4)
+    scored = list(chunked.prompt_logits(tokens, rows=30))
+    assert max(map(len, scored)) <= 30
+    torch.testing.assert_close(torch.cat(scored), want, atol=1e-4, rtol=1e-4)
 
     tiny.enter(chunked, prompt, slot=1)
     _, logits = tiny.decode(chunked, 23, slot=1, forced=tokens[77:])

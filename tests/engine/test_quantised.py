@@ -37,6 +37,8 @@ def logits(engine: LocalEngine, forced: list[int]) -> Tensor:
     return tiny.decode(engine, STEPS, forced=forced)[1]
 
 
+# A rounding step is 1/127 of a row's largest number, or 1/15 of a group's range: numbers drawn from a normal curve are
+# off by 0.9% or 9%. A few layers add up, and a matrix that is packed or read wrongly is off by as much as there is.
 @pytest.mark.parametrize(("weights", "most"), [("int8", 0.06), ("int4", 0.3)])
 def test_quantised_weights_give_nearly_the_same_logits(folder: Path, weights: Weights, most: float) -> None:
     tokens = torch.randint(3, 256, (STEPS,)).tolist()

@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
-from ringkv.kernels import decode_attend, native
+from ringkv.kernels import decode_attend
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
@@ -16,10 +14,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 def kernel(request: pytest.FixtureRequest) -> object:
     if request.param == "reference":
         return decode_attend.reference
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
+    request.getfixturevalue("compiled")
     return decode_attend.decode_attend
 
 
@@ -63,11 +58,8 @@ def test_a_free_slot_is_not_written_and_gives_zero(kernel) -> None:  # type: ign
     assert not out[2].any()
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_slots_result_does_not_depend_on_its_neighbours_bit_for_bit() -> None:
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
     q, k, v, keys, values = some(torch.float32)
     entry = torch.tensor([0, 5, 9], dtype=torch.int32)
     results = [

@@ -2,36 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
-from ringkv.kernels import native
 from ringkv.kernels.formats import rows_of, unpack_gated
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.packing import can_pack, pack, pack_gated, unpack
+from tests.kernels.products import EPS, SHAPES, normalised, numbers
 
-EPS = 1e-5
+pytestmark = pytest.mark.usefixtures("compiled")
 ROWS = [1, 3, 16, 17, 33, 300, 520]
-SHAPES = [(32, 64), (960, 576), (96, 1536), (64, 4800)]  # out, in: within, at and beyond the sizes taken at once
-
-
-@pytest.fixture(autouse=True)
-def _native() -> None:
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
-
-
-def numbers(*shape: int) -> Tensor:
-    return torch.randn(shape).bfloat16()
-
-
-def normalised(x: Tensor, norm: Tensor) -> Tensor:
-    wide = x.double()
-    scaled = wide / (wide.square().mean(-1, keepdim=True) + EPS).sqrt()
-    return (scaled.bfloat16() * norm).double()
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
-from ringkv.kernels import native, prefill_attend
+from ringkv.kernels import prefill_attend
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
 
@@ -45,14 +43,11 @@ def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> No
     assert not window[:, :, :-5].any()
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("groups", "width"), [(3, 64), (6, 128), (1, 32)])
 @pytest.mark.parametrize("chunk", [64, 200, 512])
 @pytest.mark.parametrize("loud", [1, 20])  # times: a key far above all before it, within a block
 def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: int, chunk: int, loud: int) -> None:
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
     torch.manual_seed(chunk)
     length, staged = 700, 900  # some blocks of keys are whole, some are cut by the prompt's end or the staging's
     q, k, v = (

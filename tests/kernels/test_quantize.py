@@ -2,37 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
-from ringkv.kernels import native
 from ringkv.kernels.formats import FORMATS, rows_of, unpack, unpack_gated
 from ringkv.kernels.linear import gated, gated_reference, linear, reference
+from tests.kernels.products import EPS, SHAPES, normalised, numbers
 
-EPS = 1e-5
 KINDS = ["int8", "int4"]
 ROWS = [1, 3, 16, 33, 520]
-SHAPES = [(32, 64), (960, 576), (96, 1536), (64, 4800)]  # out, in: within, at and beyond the sizes taken at once
 GROUP = 32
-
-
-@pytest.fixture
-def compiled() -> None:
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
-
-
-def numbers(*shape: int) -> Tensor:
-    return torch.randn(shape).bfloat16()
-
-
-def normalised(x: Tensor, norm: Tensor) -> Tensor:
-    wide = x.double()
-    scaled = wide / (wide.square().mean(-1, keepdim=True) + EPS).sqrt()
-    return (scaled.bfloat16() * norm).double()
 
 
 @pytest.mark.usefixtures("compiled")
@@ -119,10 +96,13 @@ def test_groups_of_a_q4_1_file_are_found_again() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_stored_is_stored_again_unchanged(kind: str) -> None:
+def test_what_is_stored_is_off_by_a_part_of_a_step_when_it_is_stored_again(kind: str) -> None:
     once = unpack(FORMATS[kind].pack(numbers(96, 64))).bfloat16()
     again = unpack(FORMATS[kind].pack(once)).bfloat16()
-    torch.testing.assert_close(again, once, atol=0.02, rtol=0)
+    size = {"int8": 64, "int4": GROUP}[kind]  # numbers that share a scale
+    groups = once.float().view(-1, size)
+    step = {"int8": groups.abs().amax(-1) / 127, "int4": (groups.amax(-1) - groups.amin(-1)) / 15}[kind]
+    assert ((again - once).float().abs().view(-1, size) < 0.6 * step[:, None]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

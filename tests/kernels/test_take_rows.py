@@ -1,24 +1,28 @@
 """Rows that a compressed prompt keeps: the C++ kernel and the reference against indexing, row by row."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
-from ringkv.kernels import native, take_rows
+from ringkv.kernels import take_rows
+from ringkv.kernels.library import is_native
 
 
-@pytest.fixture(autouse=True, scope="module")
-def built() -> None:
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
+@pytest.fixture(params=["reference", "native"])
+def take(request: pytest.FixtureRequest) -> Callable[..., None]:
+    if request.param == "reference":
+        return take_rows.reference
+    request.getfixturevalue("compiled")
+    assert is_native("take_rows")
+    return take_rows.take_rows
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("kept", "capacity"), [(0, 3), (5, 5), (37, 40), (1030, 1100)])
-def test_each_entry_is_the_staged_token_that_it_names(dtype: torch.dtype, kept: int, capacity: int) -> None:
+def test_each_entry_is_the_staged_token_that_it_names(
+    take: Callable[..., None], dtype: torch.dtype, kept: int, capacity: int
+) -> None:
     torch.manual_seed(kept)
     layers, lanes, heads, room, width, lane = 2, 3, 2, 1200, 24, 1
     staged = torch.randn(layers, lanes, heads, room, width).to(dtype)
@@ -28,13 +32,13 @@ def test_each_entry_is_the_staged_token_that_it_names(dtype: torch.dtype, kept: 
         for head in range(heads):
             for i in range(kept):
                 want[layer, head, i] = staged[layer, lane, head, source[layer, head, i]]
-    for take in (take_rows.take_rows, take_rows.reference):
-        slots = torch.full((layers, 2, heads, capacity, width), float("nan"), dtype=dtype)
-        take(staged, lane, source, slots[:, 1])
-        assert torch.equal(slots[:, 1], want)
-        assert slots[:, 0].isnan().all()
+    slots = torch.full((layers, 2, heads, capacity, width), float("nan"), dtype=dtype)
+    take(staged, lane, source, slots[:, 1])
+    assert torch.equal(slots[:, 1], want)
+    assert slots[:, 0].isnan().all()
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_token_that_is_not_staged_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="no staged token 7"):
         take_rows.take_rows(torch.zeros(1, 1, 1, 7, 8), 0, torch.tensor([[[0, 7]]]), torch.zeros(1, 1, 2, 8))

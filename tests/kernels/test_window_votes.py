@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
-from ringkv.kernels import native, window_votes
+from ringkv.kernels import window_votes
 
 CASES = [  # heads, groups, window, prompt, width, first key, last key
     (2, 3, 32, 1500, 64, 4, 1200),  # some runs of keys
@@ -15,13 +13,10 @@ CASES = [  # heads, groups, window, prompt, width, first key, last key
 ]
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", CASES)
 def test_each_key_gets_the_softmax_shares_of_all_queries_that_see_it(dtype: torch.dtype, case: tuple[int, ...]) -> None:
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    native.load(compiler.path, cache_dir() / "kernels")
     heads, groups, window, n, width, first, last = case
     torch.manual_seed(n)
     q, keys = torch.randn(heads, groups, window, width).to(dtype), torch.randn(heads, n, width).to(dtype)

@@ -3,16 +3,15 @@
 Prints a JSON list. Runs in llama.cpp's environment.
 """
 
-import ctypes
 import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import llama_cpp  # type: ignore[import-not-found]
 import numpy as np
 
-from bench.peers.workers.llama_cpp import BATCH, LlamaCpp
+from bench.peers.workers.llama_cpp import LlamaCpp
 
 
 def main() -> None:
@@ -26,21 +25,15 @@ def main() -> None:
 
 def loss(engine: LlamaCpp, window: Sequence[int]) -> float:
     """Mean over all tokens but the first."""
-    total = 0.0
-    for start in range(0, len(window), BATCH):
-        piece = window[start : start + BATCH]
-        engine._run([(token, start + place, 0) for place, token in enumerate(piece)], every=True)
-        following = window[start + 1 : start + BATCH + 1]
-        total -= sum(_log_probability(engine, row, token) for row, token in enumerate(following))
-    engine.drop([0])
-    return total / (len(window) - 1)
+    losses = [_loss(logits, token) for logits, token in zip(engine.logits(window), [*window[1:], None], strict=True)]
+    return sum(losses) / (len(window) - 1)
 
 
-def _log_probability(engine: LlamaCpp, row: int, token: int) -> float:
-    at = llama_cpp.llama_get_logits_ith(engine._context, row)
-    logits = np.ctypeslib.as_array(ctypes.cast(at, ctypes.POINTER(ctypes.c_float)), (engine._vocab,))
+def _loss(logits: Any, token: int | None) -> float:
+    if token is None:  # nothing follows the last
+        return 0.0
     most = float(logits.max())
-    return float(logits[token]) - most - float(np.log(np.exp(logits - most, dtype=np.float64).sum()))
+    return most - float(logits[token]) + float(np.log(np.exp(logits - most, dtype=np.float64).sum()))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ of CACHE_TYPES), "flash" (fused attention), "trial".
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import llama_cpp  # type: ignore[import-not-found]
@@ -65,6 +65,14 @@ class LlamaCpp:
             llama_cpp.llama_memory_seq_rm(self._memory, request, -1, -1)
             self._running.pop(request, None)
 
+    def logits(self, tokens: Sequence[int]) -> Iterator[Any]:
+        """After each token in turn, float32 [vocabulary], which the next overwrites. Request 0 is gone at the end."""
+        for start in range(0, len(tokens), BATCH):
+            piece = tokens[start : start + BATCH]
+            self._run([(token, start + place, 0) for place, token in enumerate(piece)], every=True)
+            yield from map(self._row, range(len(piece)))
+        self.drop([0])
+
     def facts(self) -> Mapping[str, Any]:
         system = llama_cpp.llama_print_system_info().decode()
         return {"version": llama_cpp.__version__, "repack": self._repack, "system": system}
@@ -92,10 +100,13 @@ class LlamaCpp:
             raise RuntimeError(f"llama_decode returned {status}")
 
     def _drawn(self, request: int, row: int, position: int) -> tuple[int, int]:
-        logits = llama_cpp.llama_get_logits_ith(self._context, row)
-        token = int(np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self._vocab,)).argmax())
+        token = int(self._row(row).argmax())
         self._running[request] = (token, position)
         return request, token
+
+    def _row(self, row: int) -> Any:
+        at = llama_cpp.llama_get_logits_ith(self._context, row)
+        return np.ctypeslib.as_array(ctypes.cast(at, ctypes.POINTER(ctypes.c_float)), (self._vocab,))
 
 
 def _context(model: Any, options: Mapping[str, Any]) -> Any:

@@ -1,11 +1,10 @@
 """serve: the loop of every worker, and what an engine must do to be measured. Standard library only.
 
-    {"do": "load", "model": path, "options": {...}}       -> {"facts": {...}, "rss_bytes": n}
+    {"do": "load", "model": path, "options": {...}}       -> {"facts": {...}}
     {"do": "begin", "prompts": [[id, ...], ...]}          -> {"first_s": [...], "tokens": [[id, ...], ...]}
     {"do": "steps", "count": 8}                           -> {"laps_s": [...], "tokens": [[id, ...], ...]}
     {"do": "keep", "requests": 4}                         -> {}                the last 4 prompts go on
-    {"do": "end"}                                         -> {"rss_bytes": n}  forgets all requests
-    {"do": "stop"}                                        leaves
+    {"do": "end"}                                         -> {"rss_bytes": n, "facts": {...}}   forgets all requests
 
 `first_s` is each request's first token, in seconds since all were handed over. Whatever fails is {"error": text}.
 The answers have the process's first output stream to themselves: what libraries print goes to the error stream.
@@ -49,17 +48,13 @@ Load = Callable[[str, Mapping[str, Any]], Served]
 
 
 def serve(load: Load) -> None:
-    """Answer until told to stop, or until nobody is there to ask."""
+    """Answer until nobody is there to ask."""
     _die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     session = Session(load)
     for line in sys.stdin:
-        said = json.loads(line)
-        if said["do"] == "stop":
-            break
-        print(json.dumps(_answer(session, said)), file=answers, flush=True)
-    answers.flush()
+        print(json.dumps(_answer(session, json.loads(line))), file=answers, flush=True)
     os._exit(0)  # libraries' threads and destructors take their time, and nothing is left to lose
 
 
@@ -89,7 +84,7 @@ class Session:
 
     def load(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
         self._engine = self._load(model, options)
-        return {"facts": dict(self._engine.facts()), "rss_bytes": peak_rss()}
+        return {"facts": dict(self._engine.facts())}
 
     def begin(self, prompts: list[list[int]]) -> dict[str, Any]:
         first: dict[int, float] = {}

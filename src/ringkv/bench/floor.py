@@ -6,27 +6,10 @@ B slots, L layers, T prompt tokens, D head_dim; a multiply-add is two operations
 (norms, rotary angles, softmax, sampling) counts as nothing, so no engine can be faster.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ringkv.models.config import ModelConfig
-
-
-class Bits(NamedTuple):
-    """Bits of one weight, its share of the scales included; norms and biases are too few to matter."""
-
-    layers: float
-    head: float  # the vocabulary projection
-
-
-WEIGHTS: Mapping[str, Bits] = {
-    "float32": Bits(32, 32),
-    "bfloat16": Bits(16, 16),
-    "float16": Bits(16, 16),
-    "int8": Bits(8, 8),  # one scale a row
-    "int4": Bits(5, 8),  # 16 bits of scale and 16 of the least value for 32 weights; the projection stays int8
-}
+from ringkv.plan.footprint import bits_of
 
 
 @dataclass(frozen=True)
@@ -76,8 +59,8 @@ def prefill(config: ModelConfig, tokens: int, entry_bytes: int, weights: str = "
 
 def weight_bytes(config: ModelConfig, weights: str = "bfloat16") -> float:
     """That a step reads: all layers and the vocabulary projection."""
-    bits = WEIGHTS[weights]
-    return (layer_weights(config) * bits.layers + head_weights(config) * bits.head) / 8
+    bits = bits_of(weights)
+    return (layer_weights(config) * bits.layers + head_weights(config) * bits.tables) / 8
 
 
 def layer_weights(config: ModelConfig) -> int:

@@ -3,7 +3,7 @@
 B slots, L layers, H key-value heads, C entries per slot, D head_dim, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.prefix import TensorPrefix, compress, copy_to
 from ringkv.engine.programs import Programs
-from ringkv.engine.sampling.draw import arity
+from ringkv.engine.sampling.draw import ARITY
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.staging import Staged, Staging
 from ringkv.graphs.capture import Capture
@@ -35,7 +35,7 @@ class Draw:
 
     tokens: Tensor  # int64 [B]
     wanted: Sequence[int | None]  # how many likeliest tokens each slot reports
-    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none after a plain draw
+    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none after a greedy or plain draw
 
     def read(self) -> Sequence[Sampled]:
         """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
@@ -69,7 +69,7 @@ class LocalEngine:
         self._config, self._decoder, self._weights = config, decoder, weights
         self._staging, self._planes, self._programs = staging, planes, programs
         device, vocab = planes[0].device, decoder.config.vocab_size
-        self._turns = [0] * config.lanes  # prompts that each lane has taken
+        self._generations = [0] * config.lanes  # prompts that each lane has taken
         self._slots = Slots.empty(config.slots, device)
         self._sampling = SamplingState.neutral(config.slots, vocab, device)
         self._asked: list[Request | None] = [None] * config.slots
@@ -144,27 +144,40 @@ class LocalEngine:
         tokens, length = work.request.tokens, len(work.request.tokens)
         span = torch.tensor([0, length])
         hidden, start = None, work.start
-        self._turns[work.lane] += work.start == 0
+        self._generations[work.lane] += work.start == 0
         for start, size in self._programs.pieces(work.start, work.stop):
             span[0] = start
             hidden = self._prefill_piece(tokens[start : start + size], size, work.lane, span)
         if not work.is_last or hidden is None:
             return None
         logits = self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0]
-        return Staged(work.lane, self._turns[work.lane], length, logits)
+        return Staged(work.lane, self._generations[work.lane], length, logits)
+
+    def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
+        """float32 [at most `rows`, V] after each token in turn, to score a text. It takes a lane as a prompt would."""
+        span, lane = torch.tensor([0, len(tokens)]), 0
+        self._generations[lane] += 1
+        for start, size in self._programs.pieces(0, len(tokens)):
+            with torch.inference_mode():
+                span[0] = start
+                hidden = self._prefill_piece(tokens[start : start + size], size, lane, span)[: len(tokens) - start]
+            for some in hidden.split(rows):
+                with torch.inference_mode():
+                    logits = self._decoder.logits(some, self._weights.shared)
+                yield logits
 
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
+        self._check_staged(staged)
         return compress(self._staging, staged, choice, self._config.capacity)
 
     @torch.inference_mode()
     def insert(self, prefix: Prefix, slot: int, request: Request) -> None:
         assert isinstance(prefix, TensorPrefix)
-        lane, turn, _, logits = prefix.staged
-        assert turn == self._turns[lane], "the prefix's lane has taken another prompt"
+        self._check_staged(prefix.staged)
         keys, values = self._planes
         copy_to((keys[:, slot], values[:, slot]), prefix, self._staging)
-        self._logits[slot] = logits
+        self._logits[slot] = prefix.staged.logits
         self._slots.place(slot, prefix.layout)
         self._sampling.enter(slot, request)
         self._asked[slot] = request
@@ -191,6 +204,9 @@ class LocalEngine:
         self._asked[slot] = None
         self._logits[slot].zero_()
 
+    def _check_staged(self, staged: Staged) -> None:
+        assert staged.generation == self._generations[staged.lane], "the lane has taken another prompt since"
+
     @property
     def _head(self) -> list[Tensor]:
         return list(self._weights.shared.values())
@@ -201,22 +217,22 @@ class LocalEngine:
         padded = torch.zeros(size, dtype=torch.int64)
         padded[: len(tokens)] = torch.tensor(tokens)
         start = int(span[0])
-        turn = self._decoder.rotation(torch.arange(start, start + size, device=device))
+        rotation = self._decoder.rotation(torch.arange(start, start + size, device=device))
         x = self._decoder.embed(padded.to(device), self._weights.shared)
         graph = self._programs.prefill[size]
         staging = self._staging
         for layer, weights in enumerate(self._weights.layers):
             planes = (plane[layer, lane] for plane in (staging.keys, staging.values, staging.window))
-            (x,) = graph([x, *turn, span, *planes, *weights.values()])
+            (x,) = graph([x, *rotation, span, *planes, *weights.values()])
         return x
 
     def _forward(self) -> None:
         """One decode step on static buffers: reads `_tokens`, leaves `_logits`, counts the tokens as seen."""
         entry, live = self._slots.next_entry(), self._slots.live_after_next()
-        turn = self._decoder.rotation(self._slots.length)
+        rotation = self._decoder.rotation(self._slots.length)
         x = self._decoder.embed(self._tokens.clamp(min=0), self._weights.shared)
         for layer in self._layers:
-            (x,) = self._programs.decode([x, *turn, entry, live, *layer])
+            (x,) = self._programs.decode([x, *rotation, entry, live, *layer])
         self._logits.copy_(self._programs.head([x, *self._head])[0])
         self._slots.advance()
 
@@ -225,7 +241,7 @@ class LocalEngine:
         state = self._sampling
         inputs = [self._logits, self._forced, state.seed, self._slots.length.long(), state.temperature]
         inputs += state.knobs_and_counts
-        tokens, *scores = self._programs.sampling[effort](inputs[: arity(effort)])
+        tokens, *scores = self._programs.sampling[effort](inputs[: ARITY[effort]])
         self._tokens.copy_(tokens)
         state.count(self._tokens)
         self._scores[effort] = tuple(scores)

@@ -79,7 +79,7 @@ def make(
         head=backend.make(f"head-{slots}", head, [step[0], *shared]),
         head_of_one=Eager().make("head-1", head, []),
         sampling={
-            effort: backend.make(f"sample-{effort.name.lower()}", function, drawing[: draw.arity(effort)])
+            effort: backend.make(f"sample-{effort.name.lower()}", function, drawing[: draw.ARITY[effort]])
             for effort, function in draw.GRAPHS.items()
         },
     )

@@ -24,7 +24,7 @@ class Staged(NamedTuple):
     """A whole prompt in its lane, until the lane takes the next one; logits float32 [V] of its last token."""
 
     lane: int
-    turn: int  # of the lane's prompts
+    generation: int  # how many prompts its lane had taken then, this one included
     length: int
     logits: Tensor
 

@@ -51,7 +51,7 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(CXX=self.compiler):
-            free = [dict.fromkeys(_free(function, i), torch.export.Dim.DYNAMIC) for i in range(len(example))]
+            free = [dict.fromkeys(_free(function, i, x), torch.export.Dim.DYNAMIC) for i, x in enumerate(example)]
             shapes = {"arguments": tuple(free)}
             exported = torch.export.export(_Call(function), tuple(example), strict=False, dynamic_shapes=shapes)
             package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
@@ -86,10 +86,10 @@ def _load(kept: Path) -> Graph:
     return run
 
 
-def _free(function: Function, i: int) -> tuple[int, ...]:
-    """Which dimensions of argument i may have another length at each start."""
+def _free(function: Function, i: int, example: Tensor) -> tuple[int, ...]:
+    """Which dimensions of argument i may have another length at each start; one of length 1 torch makes a constant."""
     lengths: Mapping[int, tuple[int, ...]] = getattr(function, "lengths", {})
-    return lengths.get(i, ())
+    return tuple(dim for dim in lengths.get(i, ()) if example.shape[dim] > 1)
 
 
 def _form(tensor: Tensor, free: Collection[int]) -> str:
@@ -100,7 +100,7 @@ def _form(tensor: Tensor, free: Collection[int]) -> str:
 
 
 def _digest(compiler: str, function: Function, example: Sequence[Tensor]) -> str:
-    shapes = [_form(tensor, _free(function, i)) for i, tensor in enumerate(example)]
+    shapes = [_form(tensor, _free(function, i, tensor)) for i, tensor in enumerate(example)]
     about = [
         _source(),
         *natives(),

@@ -12,6 +12,7 @@ from torch import Tensor
 Function = Callable[..., tuple[Tensor, ...]]
 """Positional tensors in, a tuple of tensors out; may change arguments in place. No branch on a tensor's value.
 
+An attribute `key` may name what the function captured, where its name and its arguments' shapes do not tell two apart.
 An attribute `lengths` may say, by an argument's place, which of its dimensions have a length that the function does not
 depend on: a backend may make one graph for all of them.
 """

@@ -27,7 +27,7 @@ LIBRARY.define("gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float 
 
 
 def natives() -> list[str]:
-    """Our operators of which a C++ kernel is loaded."""
+    """Our operators of which a C++ kernel is loaded: nothing else of ours is registered for the CPU alone."""
     names: list[str] = torch._C._dispatch_get_registrations_for_dispatch_key("CPU")
     return sorted(name for name in names if name.startswith("ringkv::"))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 SOURCES = Path(__file__).parent / "cpu"
+BUILD = "-O3 -std=c++20 -shared -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
 
 
 @once
@@ -35,22 +36,7 @@ def _flags() -> list[str]:
     capability = torch.backends.cpu.get_cpu_capability()
     vectors = f"-DCPU_CAPABILITY_{capability} -DCPU_CAPABILITY={capability}"
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    return [
-        *(
-            [
-                "-O3",
-                "-std=c++20",
-                "-shared",
-                "-fPIC",
-                "-fopenmp",
-                "-march=native",
-                "-ffp-contract=fast",
-                "-DAT_PARALLEL_OPENMP=1",
-            ]
-        ),
-        *vectors.split(),
-        abi,
-    ]
+    return [*BUILD.split(), *vectors.split(), abi]
 
 
 def _digest(command: list[str]) -> str:

@@ -26,6 +26,11 @@ def can_pack(weight: Tensor) -> bool:
     return is_whole(weight) and is_native("linear")
 
 
+def fits_tiles(x: Tensor, operator: str) -> bool:
+    """Whether the C++ operator of this name is there and takes such numbers: bfloat16 rows of whole blocks."""
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.shape[-1] % DEEP == 0 and is_native(operator)
+
+
 def pack(weight: Tensor) -> Tensor:
     """[out, in] -> [out / 16, in / 32, 16, 16, 2]; numbers of 16 or 8 bits."""
     return _in_blocks(_pairs(weight).unflatten(0, (-1, WIDE)), weight.dtype)

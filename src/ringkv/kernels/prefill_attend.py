@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY, is_native
-from ringkv.kernels.packing import DEEP
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.packing import fits_tiles
 
 
 def prefill_attend(
@@ -20,9 +20,8 @@ def prefill_attend(
     position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned; the tokens beyond
     the length are padding, which no true token sees.
     """
-    fits = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[-1] % DEEP == 0
     # A compiled graph that calls the tiles' operator by its name does not come back to Python in every layer.
-    tiles = fits and is_native("prefill_attend_tiles")
+    tiles = fits_tiles(q, "prefill_attend_tiles")
     attend = torch.ops.ringkv.prefill_attend_tiles if tiles else torch.ops.ringkv.prefill_attend
     out: Tensor = attend(q, k, v, keys, values, window, span)
     return out
@@ -95,8 +94,7 @@ def _shape(q: Tensor, *_: Tensor) -> Tensor:
     return torch.empty_like(q, memory_format=torch.contiguous_format)
 
 
-LIBRARY.impl("prefill_attend", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("prefill_attend", _two_calls, "CPU")
+LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
 LIBRARY.impl("prefill_attend", _shape, "Meta")
 LIBRARY.impl("prefill_attend_tiles", _shape, "Meta")

@@ -5,8 +5,8 @@ S strips, K blocks of each. Weights alone are quantised; the products widen them
 int8  one scale an output: weight = scale * q, q in -127 .. 127          [S, 1 + 8 K, 64]: a line of scales, then blocks
 int4  groups of 32 inner numbers: weight = scale * q + least, q in 0 .. 15    [S, K, 5, 64]: each a line of both, and q
 
-The groups are those of GGUF's Q4_1 and Q4_K, five bits a weight in all, so a group that comes from such a file is
-found again: its ends are its smallest and largest number.
+The groups are as long as those of GGUF's Q4_1, five bits a weight in all, so a group that comes from such a file is
+found again where its numbers reach from q = 0 to q = 15.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from torch import Tensor
 from ringkv.kernels.packing import DEEP, WIDE, pack, packed_rows, unpack
 
 LINE = 64  # bytes
+LINES = WIDE * DEEP // LINE  # of a block, at a byte a number
 CHUNK = 1 << 18  # weights that are quantised at a time, so that what lies between stays in the cache
 TINY = 1e-30  # in place of a scale of zero
 
@@ -70,7 +71,7 @@ def _int8(weight: Tensor) -> Tensor:
 
 
 def _int8_blocks(packed: Tensor) -> Tensor:
-    blocks: Tensor = packed[:, 1:].unflatten(1, (-1, LINE // 8)).view(len(packed), -1, WIDE, WIDE, 2)
+    blocks: Tensor = packed[:, 1:].unflatten(1, (-1, LINES)).view(len(packed), -1, WIDE, WIDE, 2)
     return blocks
 
 

@@ -6,8 +6,8 @@ H key-value heads, G query heads each, W window queries, n prompt tokens, D head
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY, is_native
-from ringkv.kernels.packing import DEEP
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.packing import fits_tiles
 
 
 def window_votes(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
@@ -16,8 +16,7 @@ def window_votes(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
     q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated: query w sees keys 0 .. n-W+w, and
     one that sees none of the asked keys gives nothing.
     """
-    fits = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[-1] % DEEP == 0
-    if fits and is_native("window_votes"):
+    if fits_tiles(q, "window_votes"):
         out: Tensor = torch.ops.ringkv.window_votes(q, keys, first, last)
         return out
     return reference(q, keys, first, last)

@@ -56,8 +56,13 @@ def read_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
     return _stored(shape.active, shape.vocabulary, stored, ranks)
 
 
+def bits_of(stored: str) -> Bits:
+    """Of weights stored in a dtype or quantised. Raises `InvalidRequest` where it is neither."""
+    return QUANTISED.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
+
+
 def _stored(parameters: int, tables: int, stored: str, ranks: int) -> int:
-    bits = QUANTISED[stored] if stored in QUANTISED else Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
+    bits = bits_of(stored)
     return ceil(((parameters - tables) * bits.layers + tables * bits.tables) / (8 * ranks))
 
 

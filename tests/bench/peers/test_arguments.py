@@ -10,6 +10,12 @@ def test_defaults_follow_what_is_measured() -> None:
     assert "openvino-evict" in arguments(["--needle", "10"]).engines
 
 
+def test_one_start_is_not_enough_as_it_may_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["--resident", "--rounds", "1"])
+    assert "--rounds 2 or more" in capsys.readouterr().err
+
+
 def test_an_unknown_engine_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["--engines", "ringkv,ollama"])

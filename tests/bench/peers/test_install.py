@@ -11,7 +11,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
 
     def pretend(name: str, folder: Path, say: install.Say) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         made.append(name)
 
     monkeypatch.setenv("RINGKV_CACHE", str(tmp_path))
@@ -30,9 +30,21 @@ def test_an_environment_of_other_requirements_is_made_anew(calls: list[str], tmp
     install.python_of("vllm")
     stamp = tmp_path / "peers" / "vllm" / ".installed"
     stamp.write_text(stamp.read_text().replace("==", "==0."))
-    (tmp_path / "peers" / "vllm").rename(tmp_path / "peers" / "old")
     install.python_of("vllm")
     assert calls == ["vllm", "vllm"]
+
+
+def test_an_installation_that_was_cut_off_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    monkeypatch.setattr(install.venv, "create", lambda folder, with_pip, clear: made.append(clear))
+    monkeypatch.setattr(install, "_pip", lambda *words: None)
+    folder = tmp_path / "vllm"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").touch()  # and no pip yet
+    install._install("vllm", folder, print)
+    (folder / install.STAMP).touch()
+    install._install("vllm", folder, print)
+    assert made == [True]
 
 
 def test_engines_without_requirements_run_in_our_own_environment() -> None:

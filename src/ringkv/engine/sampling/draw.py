@@ -136,6 +136,5 @@ GRAPHS: dict[Effort, Function] = {
 }
 
 
-def arity(effort: Effort) -> int:
-    """How many of `cut`'s arguments this effort's graph takes: each takes what a lesser one does, then more."""
-    return len(signature(GRAPHS[effort]).parameters)
+ARITY: dict[Effort, int] = {effort: len(signature(graph).parameters) for effort, graph in GRAPHS.items()}
+"""How many of `cut`'s arguments each effort's graph takes: what a lesser one does, then more."""

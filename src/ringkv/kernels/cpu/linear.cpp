@@ -16,11 +16,11 @@
 #include "lanes.h"
 #include "tiles.h"
 #include "weights.h"
+#include "workspace.h"
 
 namespace ringkv {
 namespace {
 
-constexpr int64_t kPiece = 2 * kTall;            // rows that the tiles take at once
 constexpr int64_t kPieceSums = kPiece * kPair;
 constexpr int64_t kTallest = 256;                // rows that one reading of the weights serves; twice, if few inner numbers
 constexpr int64_t kFar = 1536;                   // inner numbers of so many rows that stay in the second cache
@@ -61,10 +61,8 @@ void normalise(const Half16* x, const Half16* norm, float eps, int64_t n, Half16
 struct Rows {
   Rows(const Product& p, int64_t tall) : p(p), copied(p.norm || p.inner > kFar || p.stride % 1024 == 0) {
     if (!copied) return;
-    static thread_local std::vector<Half16> kept;  // grows to the largest product seen, then never again
-    const int64_t need = (tall + kTall) * p.inner + kDeep;
-    if (int64_t(kept.size()) < need) kept.resize(need);
-    own = reinterpret_cast<Half16*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+    static thread_local std::vector<Half16> kept;
+    own = workspace(kept, (tall + kTall) * p.inner);
   }
   void prepare(int64_t from, int64_t to, int64_t base) const {
     static thread_local std::vector<Half16> line;
@@ -103,10 +101,8 @@ class Part {
       : p_(p), x_(x), finish_(finish), begin_(begin), end_(end), deep_(p.inner > kFar && tall > kPiece),
         tiles_(std::min(kPiece, tall)), panel_(p.weight_of<Kind>(), share(tall)) {
     size_ = deep_ ? (tall + kPiece) / kPiece : 2;
-    static thread_local std::vector<float> kept;  // grows to the largest product seen, then never again
-    const int64_t need = size_ * kPieceSums * (deep_ ? end - begin : kPairs) + 16;
-    if (int64_t(kept.size()) < need) kept.resize(need);
-    scratch_ = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+    static thread_local std::vector<float> kept;
+    scratch_ = workspace(kept, size_ * kPieceSums * (deep_ ? end - begin : kPairs));
   }
 
   // All of this thread's outputs for rows [first, first + count)

@@ -5,6 +5,7 @@
 // it reads the keys and values once for all of them, kKeys at a time.
 
 #include "scores.h"
+#include "workspace.h"
 
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
 
@@ -68,7 +69,8 @@ class Task {
     const int64_t numbers = strips_ * kStrip * c.width, lanes = strips_ * kStrip;
     const int64_t sizes[] = {numbers / 2, kKeys * c.width / 2, numbers, (kKeys + 2 * kPiece) * kStrip, kKeys * kStrip,
                              lanes,       lanes,               lanes,   kTall * c.width};
-    float* at = workspace(std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
+    static thread_local std::vector<float> kept;
+    float* at = workspace(kept, std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
     float* parts[9];
     for (int i = 0; i < 9; ++i) parts[i] = std::exchange(at, at + sizes[i]);
     queries_ = reinterpret_cast<Half16*>(parts[0]);
@@ -97,12 +99,6 @@ class Task {
   }
 
  private:
-  static float* workspace(int64_t size) {
-    static thread_local std::vector<float> kept;  // grows to the largest task seen, then never again
-    if (int64_t(kept.size()) < size + 16) kept.resize(size + 16);
-    return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
-  }
-
   int64_t row(int64_t lane) const { return std::min(first_ + lane, first_ + rows_ - 1); }
   int64_t lowest(int64_t s) const { return limits_[s * kStrip]; }
   int64_t highest(int64_t s) const { return limits_[s * kStrip + kStrip - 1]; }

@@ -9,7 +9,6 @@
 
 namespace ringkv {
 
-constexpr int64_t kPiece = 2 * kTall;        // rows that the tiles take at once
 constexpr int64_t kStrip = 2 * kWide;        // queries that are taken together, in two halves of 16 lanes
 constexpr int64_t kSquare = kTall * kWide;
 constexpr float kHidden = -1e30f;            // the score of a key that a query does not see

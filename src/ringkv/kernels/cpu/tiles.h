@@ -25,6 +25,7 @@ constexpr int64_t kWide = 16;               // outputs in a strip
 constexpr int64_t kDeep = 32;               // inner numbers in a block
 constexpr int64_t kBlockSize = kWide * kDeep;
 constexpr int64_t kTall = 16;               // rows in a tile
+constexpr int64_t kPiece = 2 * kTall;       // rows that the tiles take at once
 constexpr int64_t kPair = 2 * kWide;        // outputs that are computed together
 
 // The numbers of 32 rows at an inner block: where they begin, and how far apart rows, tiles and blocks are.

@@ -12,6 +12,7 @@
 
 #include "lanes.h"
 #include "tiles.h"
+#include "workspace.h"
 
 namespace ringkv {
 
@@ -127,10 +128,8 @@ template <typename Kind>
 class Panel {
  public:
   Panel(const Strips<Kind>& weight, Share most) : weight_(weight) {
-    static thread_local std::vector<Half16> kept;  // grows to the largest product seen, then never again
-    const int64_t need = 2 * most.pairs * most.blocks * kBlockSize + kDeep;
-    if (int64_t(kept.size()) < need) kept.resize(need);
-    tiles_ = reinterpret_cast<Half16*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+    static thread_local std::vector<Half16> kept;
+    tiles_ = workspace(kept, 2 * most.pairs * most.blocks * kBlockSize);
   }
 
   // How few rows walk a weight: each tile is read once, so it need not outlive the first cache.

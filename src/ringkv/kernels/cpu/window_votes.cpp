@@ -4,6 +4,7 @@
 // highest scores, in bfloat16; what those are worth is known when all batches of the head have left theirs.
 
 #include "scores.h"
+#include "workspace.h"
 
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
 
@@ -35,12 +36,12 @@ struct Window {
 
 // What batches leave, one after the other: weights [lanes / 16][kBatch][16] relative to the batch's highest scores, these
 // [lanes], and sums of weights [lanes]
-struct Left {
+struct BatchWeights {
   Half16* weights;
   float *tops, *sums;
   int64_t lanes;
 
-  Left at(int64_t batch) const {
+  BatchWeights at(int64_t batch) const {
     return {weights + batch * lanes * kBatch, tops + batch * lanes, sums + batch * lanes, lanes};
   }
 };
@@ -50,9 +51,7 @@ class Scores {
  public:
   Scores(const Window& w, int64_t h) : w_(w), h_(h) {
     static thread_local std::vector<float> kept;
-    const int64_t need = w.lanes() * w.width / 2 + kBatch * kStrip + kTall * w.width + 16;
-    if (int64_t(kept.size()) < need) kept.resize(need);
-    float* at = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(kept.data()) + 63) & ~uintptr_t(63));
+    float* at = workspace(kept, w.lanes() * w.width / 2 + kBatch * kStrip + kTall * w.width);
     queries_ = reinterpret_cast<Half16*>(at);
     scores_ = at + w.lanes() * w.width / 2;
     edge_ = reinterpret_cast<Half16*>(scores_ + kBatch * kStrip);
@@ -62,7 +61,7 @@ class Scores {
                     queries_ + lane * w.width);
   }
 
-  void leave(int64_t batch, const Left& to) {
+  void leave(int64_t batch, const BatchWeights& to) {
     const int64_t k = w_.key(batch);
     for (int64_t s = 0; s < w_.strips(); ++s) {
       score(s, k);
@@ -106,7 +105,7 @@ class Scores {
     }
   }
 
-  void soften(int64_t lane, int64_t half, const Left& to) {
+  void soften(int64_t lane, int64_t half, const BatchWeights& to) {
     const float* scores = scores_ + half * kSquare;
     const __m512 scale = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(w_.width)));
     __m512 highest = _mm512_set1_ps(kHidden), other = highest;
@@ -140,7 +139,7 @@ class Scores {
 
 // Each lane's level over all batches of a head: its highest score and the log of its sum. A query that sees no key, or is
 // none, is so high that it votes for none.
-std::vector<float> levels_of(const Window& w, const Left& head) {
+std::vector<float> levels_of(const Window& w, const BatchWeights& head) {
   std::vector<float> levels(w.lanes(), 1e30f);
   for (int64_t lane = 0; lane < w.lanes(); lane += kWide) {
     __m512 top = _mm512_set1_ps(kHidden), sum = _mm512_setzero_ps();
@@ -159,7 +158,7 @@ std::vector<float> levels_of(const Window& w, const Left& head) {
 }
 
 // votes[j] = sum over all lanes of the weight of key j, times what the batch's weights are worth
-void vote(const Left& batch, const float* levels, int64_t keys, float* votes) {
+void vote(const BatchWeights& batch, const float* levels, int64_t keys, float* votes) {
   const auto worth = [&](int64_t lane) {
     return exp2_of(_mm512_sub_ps(_mm512_loadu_ps(batch.tops + lane), _mm512_loadu_ps(levels + lane)));
   };
@@ -186,11 +185,10 @@ void vote(const Left& batch, const float* levels, int64_t keys, float* votes) {
 // Heads [from, to), whose weights are there at once
 void vote_heads(const Window& w, int64_t from, int64_t to, float* votes) {
   const int64_t batches = w.batches(), count = (to - from) * batches, size = w.lanes() * kBatch;
-  static thread_local std::vector<Half16> weights;  // grow to the longest prompt seen, then never again
+  static thread_local std::vector<Half16> weights;
   static thread_local std::vector<float> numbers;
-  if (int64_t(weights.size()) < count * size) weights.resize(count * size);
-  if (int64_t(numbers.size()) < 2 * count * w.lanes()) numbers.resize(2 * count * w.lanes());
-  const Left all{weights.data(), numbers.data(), numbers.data() + count * w.lanes(), w.lanes()};
+  float* tops = workspace(numbers, 2 * count * w.lanes());
+  const BatchWeights all{workspace(weights, count * size), tops, tops + count * w.lanes(), w.lanes()};
   const int64_t runs = std::min<int64_t>(batches, 8), heads = to - from;
   const auto begin = [&](int64_t run) { return batches * run / runs; };
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())

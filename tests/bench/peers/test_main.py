@@ -1,0 +1,67 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.peers import __main__ as module
+from bench.peers.arguments import arguments
+from bench.peers.install import NotInstalled
+from bench.peers.runs import RUNS, Run
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What `keep` was given; nothing is installed, loaded or written."""
+    given: list[tuple[Any, ...]] = []
+    monkeypatch.setenv("RINGKV_CACHE", str(tmp_path))
+    monkeypatch.setattr(module, "keep", lambda *words: given.append(words))
+    monkeypatch.setattr(module, "locate", lambda model: tmp_path)
+    monkeypatch.setattr(module, "_bench", lambda *words: None)
+    monkeypatch.setattr(module, "load_config", lambda folder: SimpleNamespace(context=8192))
+    for name in ("Tokenizer", "ChatTemplate"):
+        monkeypatch.setattr(module, name, SimpleNamespace(from_directory=lambda folder: None))
+    monkeypatch.setattr(module, "python_of", lambda name, say: Path())
+    monkeypatch.setattr(module, "weights_of", lambda *words: Path())
+    return given
+
+
+def play(monkeypatch: pytest.MonkeyPatch, run: Any, *words: str) -> None:
+    found = Run("-equal-bytes", "equal-bytes", ("equal_bytes",), run, lambda *words: [])
+    monkeypatch.setattr(module, "chosen", lambda asked: found)
+    monkeypatch.setattr(module, "arguments", lambda: arguments(["--equal-bytes", "1GB", *words]))
+    module.main()
+
+
+def test_a_peer_that_cannot_be_installed_is_a_row_of_its_own_measurement(
+    kept: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, say: Any) -> Path:
+        if name == "vllm":
+            raise NotInstalled("no wheel")
+        return Path()
+
+    monkeypatch.setattr(module, "python_of", refuse)
+    play(monkeypatch, lambda *words: None, "--engines", "ringkv,vllm")
+    ((name, workload, (row,), *_),) = kept
+    assert (name, workload["equal_bytes"]) == ("peers-smollm2-equal-bytes", 10**9)
+    assert (row["engine"], row["protocol"], row["prompt"], row["why"]) == ("vllm", "equal-bytes", 7680, "no wheel")
+
+
+def test_what_was_interrupted_is_shown_and_not_kept(
+    kept: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*words: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        play(monkeypatch, interrupted)
+    assert ended.value.code == 130
+    assert "--resume goes on" in capsys.readouterr().out
+    assert not kept
+
+
+def test_every_run_names_arguments_that_there_are() -> None:
+    there = vars(arguments([]))
+    assert all(field in there for run in RUNS.values() for field in (*module.WORKLOAD, *run.fields))
+    assert {run.protocol for run in RUNS.values()} == {"same", "equal-bytes", "resident", "needle"}

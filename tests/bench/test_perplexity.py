@@ -1,0 +1,50 @@
+"""Perplexity: how a window is scored, and what the table says of it."""
+
+from collections.abc import Iterator, Sequence
+from math import log
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench import perplexity as module
+from bench.perplexity import Figure, loss, measure, shown, windows
+
+
+class Rising:
+    """After token t, t + 1 is likeliest by a factor e of each other of 10; in pieces that match no window's length."""
+
+    def prompt_logits(self, tokens: Sequence[int], rows: int) -> Iterator[Tensor]:
+        for piece in torch.tensor(tokens).split(7):
+            yield torch.nn.functional.one_hot(piece + 1, 10).float()
+
+
+def test_every_token_but_the_first_is_scored_by_the_one_before_it() -> None:
+    normal = log(9 + torch.e)
+    assert loss(Rising(), [0, 1, 2, 3]) == pytest.approx(normal - 1)
+    assert loss(Rising(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 3]) == pytest.approx(normal - 8 / 9)
+
+
+def test_windows_are_whole_and_a_text_without_one_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("x" * 5000)
+    tokenizer = SimpleNamespace(encode=lambda text, add_special_tokens: list(range(len(text))))
+    monkeypatch.setattr(module, "locate", lambda model: tmp_path)
+    monkeypatch.setattr(module, "Tokenizer", SimpleNamespace(from_directory=lambda folder: tokenizer))
+    assert [(one[0], len(one)) for one in windows("any", text, None)] == [(0, 2048), (2048, 2048)]
+    with pytest.raises(SystemExit, match="2,047 tokens, and a window is 2,048"):
+        windows("any", text, 2047)
+
+
+def test_what_fewer_bits_cost_is_told_where_16_bits_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = {"bf16": 2.0, "int8": 2.0, "int4": log(2) + 2.0}
+    monkeypatch.setattr(module, "windows", lambda *words: [])
+    monkeypatch.setattr(module, "parameters", lambda config: 8)
+    monkeypatch.setattr(module, "load_config", lambda folder: None)
+    monkeypatch.setattr(module, "locate", lambda model: None)
+    monkeypatch.setattr(module, "SIDES", {"ringkv": lambda model, weights, *words: (16, [losses[weights]])})
+    asked = SimpleNamespace(text=None, tokens=None, threads=1, ours=["int8", "bf16", "int4"], theirs=[])
+    assert [one.over_16_bits for one in measure("any", asked)] == [None, 0.0, pytest.approx(1.0)]  # type: ignore[arg-type]
+    assert "| any, ringkv int4 | 5.00 | 9.000 | +12.50% |" in shown([Figure("any", "ringkv", "int4", 5, 9, 0.125)])
