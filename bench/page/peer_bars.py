@@ -52,6 +52,8 @@ def _several(kept: Kept, limits: Limits, model: str) -> Iterator[Bar]:
     if model == "smollm2":
         yield Bar("1", f"{where}: decode over llama.cpp", ratios(LLAMA), 5.0, times)
         yield Bar("1", f"{where}: decode over vLLM", ratios(VLLM), 3.0, times)
+        bytes_ = {_case(n): _bytes_over(cells, model, VLLM, prompt, n) for n in batches}
+        yield Bar("1", f"{where}: bytes that a step of vLLM must read over ours", bytes_, None, times)
     yield Bar("1", f"{where}: decode over OpenVINO without eviction", ratios(OPENVINO), 1.5, times)
     yield Bar("1", f"{where}: decode over OpenVINO with eviction, as many kept", ratios(OPENVINO_EVICTS), 1.2, times)
     found = {name: _recall(cells, name) for name in (OURS, FULL, *OPENVINO_EVICTS)}
@@ -73,6 +75,16 @@ def _decodes(
     """Against the fastest of the others."""
     best, other = (most_tokens(choose(cells, names, prompt, requests, protocol)) for names in (ours, others))
     return decode_ratio(best, other)
+
+
+def _bytes_over(
+    cells: Sequence[Cell], model: str, others: Sequence[str], prompt: int, requests: int
+) -> float | None:
+    """What a decode step must read, weights and cache, over what ours must."""
+    ours, other = (most_tokens(choose(cells, names, prompt, requests)) for names in ((OURS,), others))
+    if ours is None or other is None:
+        return None
+    return step_need(model, other).bytes / step_need(model, ours).bytes
 
 
 def _gain_of_floor(

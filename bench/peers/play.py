@@ -59,6 +59,11 @@ class Play:
     turns: Turns
     say: Callable[[str], None] = print
 
+    @property
+    def _place(self) -> str:
+        """The name without the players, for people."""
+        return self.name.rpartition("/")[0]
+
     def run(self, seats: Sequence[Seat], counts: Sequence[int]) -> None:
         """Measure all with so many requests at once, for each of `counts`; nothing if it was played before."""
         if self.journal.is_done(self.name):
@@ -93,7 +98,7 @@ class Play:
                 do(seat, requests)
                 could.append(seat)
             except Failed as error:
-                self.say(f"{self.name} {seat.engine.name}, {requests} requests: {error}")
+                self.say(f"{self._place} {seat.engine.name}, {requests} requests: {error}")
                 self._note(seat, "failed", requests=requests, why=str(error))
                 self._discard(seat)
         return could
@@ -109,14 +114,14 @@ class Play:
         answer = self._ask(seat, "begin", prompts=list(self.prompts[:requests]))
         seat.began, seat.said = requests, answer["tokens"][0]
         self._note(seat, "first", requests=requests, first_s=answer["first_s"])
-        self.say(f"{self.name} {seat.engine.name}: {requests} prompts in {max(answer['first_s']):.2f} s")
+        self.say(f"{self._place} {seat.engine.name}: {requests} prompts in {max(answer['first_s']):.2f} s")
 
     def _turn(self, seat: Seat, requests: int) -> None:
         answer = self._ask(seat, "steps", count=self.turns.steps + 1)
         laps = answer["laps_s"][1:]
         seat.said = seat.said + answer["tokens"][0]
         self._note(seat, "laps", requests=requests, laps_s=laps)
-        self.say(f"{self.name} {seat.engine.name}: {requests} requests, {median(laps) * 1e3:.1f} ms a step")
+        self.say(f"{self._place} {seat.engine.name}: {requests} requests, {median(laps) * 1e3:.1f} ms a step")
 
     def _leave(self, seat: Seat, requests: int) -> None:
         answer = self._ask(seat, "end")
@@ -134,7 +139,7 @@ class Play:
         seat.loaded, is_new = self.pool.take(engine.name, engine.worker, seat.model, engine.options(need), bytes_)
         if is_new:
             self._note(seat, "start", requests=requests, start_s=seat.loaded.start_s, facts=seat.loaded.facts)
-            self.say(f"{self.name} {engine.name}: ready in {seat.loaded.start_s:.1f} s")
+            self.say(f"{self._place} {engine.name}: ready in {seat.loaded.start_s:.1f} s")
             self._ask(seat, "begin", prompts=[self.prompts[0][:WARM_PROMPT]])
             self._ask(seat, "steps", count=WARM_STEPS)
             self._ask(seat, "end")

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
-from ringkv.weights.checkpoint import INDEX, SINGLE, open_checkpoint
+from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.files import INDEX, SINGLE
 
 TINY = LlamaConfig(
     vocab_size=64,

@@ -38,7 +38,7 @@ def _full(choice: KVChoice, n: int, budget: int) -> Layout:
     """Everything, until the budget is full."""
     if n > budget:
         raise PromptTooLong(
-            f"the full cache holds {budget} tokens and the prompt has {n}; "
+            f"the full cache holds {budget:,} tokens and the prompt has {n:,}; "
             "raise the budget, or choose kv_policy snapstream, which compresses"
         )
     return Layout(n, head=0, picked=0, tail=n, protected=0, base=0, ring=budget, wraps=False)

@@ -120,11 +120,12 @@ class LocalEngine:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:
             raise PromptTooLong(
-                f"the prompt has {n} tokens and the model's context is {limits.context}, output included; shorten it"
+                f"the prompt has {n:,} tokens and the model's context is {limits.context:,}, output included; "
+                "shorten it"
             )
         if n > limits.prompt_tokens:
             raise PromptTooLong(
-                f"the prompt has {n} tokens and the staging workspace takes {limits.prompt_tokens}; "
+                f"the prompt has {n:,} tokens and the staging workspace takes {limits.prompt_tokens:,}; "
                 "shorten it, or start with a larger --max-prompt"
             )
         if bad := next((t for t in request.tokens if not 0 <= t < limits.vocab), None):

@@ -3,7 +3,7 @@
 Packing may quantise: the largest matrix is then there in full beside the packed ones for a moment, and no more.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
 from ringkv.kernels.formats import FORMATS
+from ringkv.kernels.quantize import Groups, stacked
 from ringkv.models.config import ModelConfig
-from ringkv.models.tensors import IGNORED, Parts, layer_tensors, shared_tensors
+from ringkv.models.tensors import IGNORED, Part, Parts, layer_tensors, shared_tensors
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 
@@ -62,30 +63,48 @@ def load(
     read = []
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
-        read.append(
-            {name: _packed(name, _read(checkpoint, parts, dtype, device), weights) for name, parts in group.items()}
-        )
+        each = ((name, parts, _empty(parts, dtype, device)) for name, parts in group.items())
+        read.append({name: _load(checkpoint, name, parts, whole, weights) for name, parts, whole in each})
     tell(len(groups), len(groups), "loading weights")
     return ModelWeights(read[0], read[1:])
 
 
-def _packed(name: str, weight: Tensor, weights: Weights) -> Tensor:
-    """As the operators read it fastest, where they can."""
+def _load(checkpoint: Checkpoint, name: str, parts: tuple[Part, ...], whole: Tensor, weights: Weights) -> Tensor:
+    """Fill `whole` with its parts, and pack it as the operators read it fastest, where they can."""
     stored = STORED[weights]
     format = FORMATS[stored.tables if name in TABLES else stored.layers]
+    if not format.fits(whole):
+        return _read(checkpoint, parts, whole)
     pack = format.pack_gated if name == "gate_up" else format.pack
-    return pack(weight) if format.fits(weight) else weight
+    if format.group is None:
+        return pack(_read(checkpoint, parts, whole))
+    return pack(stacked([_groups(checkpoint, part, rows, format.group) for part, rows in _rows(parts, whole)]))
 
 
-def _parts(groups: list[Parts]) -> Iterator:  # type: ignore[type-arg]
+def _read(checkpoint: Checkpoint, parts: Sequence[Part], whole: Tensor) -> Tensor:
+    for part, rows in _rows(parts, whole):
+        checkpoint.read_into(part.name, rows)
+    return whole
+
+
+def _rows(parts: Sequence[Part], whole: Tensor) -> Iterator[tuple[Part, Tensor]]:
+    """Each part's own."""
+    return zip(parts, whole.split([part.shape[0] for part in parts]), strict=True)
+
+
+def _groups(checkpoint: Checkpoint, part: Part, rows: Tensor, group: Callable[[Tensor], Groups]) -> Groups:
+    """As the checkpoint holds them, or made of its numbers, for which there is room in `rows`."""
+    if known := checkpoint.groups(part.name):
+        return Groups(*known)
+    checkpoint.read_into(part.name, rows)
+    return group(rows)
+
+
+def _empty(parts: Sequence[Part], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]), dtype=dtype, device=device)
+
+
+def _parts(groups: list[Parts]) -> Iterator[Part]:
     for group in groups:
         for parts in group.values():
             yield from parts
-
-
-def _read(checkpoint: Checkpoint, parts: tuple, dtype: torch.dtype, device: torch.device) -> Tensor:  # type: ignore[type-arg]
-    rows = [part.shape[0] for part in parts]
-    whole = torch.empty((sum(rows), *parts[0].shape[1:]), dtype=dtype, device=device)
-    for part, out in zip(parts, whole.split(rows), strict=True):
-        checkpoint.read_into(part.name, out)
-    return whole

@@ -1,7 +1,7 @@
 """Formats: what a packed weight can be stored as. A tensor's type of number tells which it is."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,13 +14,14 @@ class Format(NamedTuple):
 
     dtype: torch.dtype
     fits: Callable[[Tensor], bool]  # what is not worth packing, or cannot be, stays plain
-    pack: Callable[[Tensor], Tensor]
-    pack_gated: Callable[[Tensor], Tensor]  # gate and up stacked: a strip of gates, the strip of their ups, and so on
+    pack: Callable[[Any], Tensor]
+    pack_gated: Callable[[Any], Tensor]  # gate and up stacked: a strip of gates, the strip of their ups, and so on
     unpack: Callable[[Tensor], Tensor]
     rows: Callable[[Tensor, Tensor], Tensor]
+    group: Callable[[Tensor], quantize.Groups] | None = None  # where the packings take groups, too: they may be known
 
 
-def _by_turns(pack: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _by_turns(pack: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
     return lambda weight: torch.stack([pack(half) for half in weight.chunk(2)], dim=1).flatten(0, 1)
 
 
@@ -48,6 +49,7 @@ FORMATS: Mapping[str, Format] = {
         _by_turns(quantize.pack_int4),
         quantize.unpack_int4,
         quantize.int4_rows,
+        quantize.groups_of,
     ),
 }
 _STORED = {format.dtype: format for format in FORMATS.values()}

@@ -5,11 +5,11 @@ S strips, K blocks of each. Weights alone are quantised; the products widen them
 int8  one scale an output: weight = scale * q, q in -127 .. 127          [S, 1 + 8 K, 64]: a line of scales, then blocks
 int4  groups of 32 inner numbers: weight = scale * q + least, q in 0 .. 15    [S, K, 5, 64]: each a line of both, and q
 
-The groups are as long as those of GGUF's Q4_1, five bits a weight in all, so a group that comes from such a file is
-found again where its numbers reach from q = 0 to q = 15.
+The groups are as long as those of GGUF's Q4_0, Q4_1 and Q4_K: what comes from such a file is packed as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +22,26 @@ CHUNK = 1 << 18  # weights that are quantised at a time, so that what lies betwe
 TINY = 1e-30  # in place of a scale of zero
 
 
+class Groups(NamedTuple):
+    """A matrix [out, in] in four bits: q uint8 [out, in], 0 to 15; scale and least float16 [out, in / 32]."""
+
+    q: Tensor
+    scale: Tensor
+    least: Tensor
+
+    def chunk(self, count: int) -> list["Groups"]:
+        """By rows, as tensors do."""
+        return [Groups(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
+
+
+def stacked(parts: Sequence[Groups]) -> Groups:
+    """Matrices under each other."""
+    return Groups(*(torch.cat(one) for one in zip(*parts, strict=True)))
+
+
 def pack_int8(weight: Tensor) -> Tensor:
     """Bfloat16 [out, in] -> int8 [S, 1 + 8 K, 64]; each output's largest number is exact."""
-    return _by_chunks(weight, _int8)
+    return torch.cat([_int8(chunk) for chunk in _chunks(weight)])
 
 
 def unpack_int8(packed: Tensor) -> Tensor:
@@ -38,9 +55,18 @@ def int8_rows(packed: Tensor, rows: Tensor) -> Tensor:
     return (packed_rows(_int8_blocks(packed), rows) * scales[:, None]).bfloat16()
 
 
-def pack_int4(weight: Tensor) -> Tensor:
-    """Bfloat16 [out, in] -> uint8 [S, K, 5, 64]."""
-    return _by_chunks(weight, _int4)
+def pack_int4(weight: Tensor | Groups) -> Tensor:
+    """[out, in], bfloat16 or grouped already -> uint8 [S, K, 5, 64]."""
+    q, scale, least = weight if isinstance(weight, Groups) else groups_of(weight)
+    words = pack(q).unflatten(2, (4, 4)).flatten(-2).unflatten(-1, (2, WIDE))
+    lines = (words[..., 0, :] | words[..., 1, :] << 4).transpose(-1, -2).flatten(2).unflatten(2, (4, LINE))
+    head = torch.stack([_strips(one) for one in (scale, least)], dim=2).view(torch.uint8).flatten(2)
+    return torch.cat((head[:, :, None], lines), dim=2)
+
+
+def groups_of(weight: Tensor) -> Groups:
+    """Bfloat16 [out, in], a chunk of rows at a time."""
+    return stacked([_least_squares(chunk) for chunk in _chunks(weight)])
 
 
 def unpack_int4(packed: Tensor) -> Tensor:
@@ -57,9 +83,10 @@ def int4_rows(packed: Tensor, rows: Tensor) -> Tensor:
     return strips[torch.arange(len(rows)), rows % WIDE]
 
 
-def _by_chunks(weight: Tensor, quantise: Callable[[Tensor], Tensor]) -> Tensor:
-    chunks = weight.split(max(1, CHUNK // (WIDE * weight.shape[1])) * WIDE)
-    return torch.cat([quantise(chunk) for chunk in chunks])
+def _chunks(weight: Tensor) -> Sequence[Tensor]:
+    """Whole strips."""
+    chunks: Sequence[Tensor] = weight.split(max(1, CHUNK // (WIDE * weight.shape[1])) * WIDE)
+    return chunks
 
 
 def _int8(weight: Tensor) -> Tensor:
@@ -80,20 +107,17 @@ def _int8_scales(packed: Tensor) -> Tensor:
     return packed[:, 0].contiguous().view(torch.float32)
 
 
-def _int4(weight: Tensor) -> Tensor:
+def _least_squares(weight: Tensor) -> Groups:
+    """Of all scales and least values, those that fit best what is nearest between a group's ends; and its q again."""
     groups = weight.float().unflatten(1, (-1, DEEP))
     least, most = torch.aminmax(groups, dim=-1, keepdim=True)
     q = _nearest(groups, (most - least) / 15, least)
-    # Least squares: of all scales and least values, those that fit these q best; and then the q that fit them.
     mean, q_mean = groups.mean(-1, keepdim=True), q.mean(-1, keepdim=True)
     varies = (q - q_mean).square_().sum(-1, keepdim=True)
     scale = ((q - q_mean) * groups).sum(-1, keepdim=True) / varies.clamp(min=TINY)
     scale, least = scale.half(), (mean - scale * q_mean).half()
     q = _nearest(groups, scale.float(), least.float())
-    words = pack(q.flatten(1).to(torch.uint8)).unflatten(2, (4, 4)).flatten(-2).unflatten(-1, (2, WIDE))
-    lines = (words[..., 0, :] | words[..., 1, :] << 4).transpose(-1, -2).flatten(2).unflatten(2, (4, LINE))
-    head = torch.stack([_strips(one) for one in (scale, least)], dim=2).view(torch.uint8).flatten(2)
-    return torch.cat((head[:, :, None], lines), dim=2)
+    return Groups(q.flatten(1).to(torch.uint8), scale[..., 0], least[..., 0])
 
 
 def _nearest(groups: Tensor, scale: Tensor, least: Tensor) -> Tensor:
@@ -101,7 +125,7 @@ def _nearest(groups: Tensor, scale: Tensor, least: Tensor) -> Tensor:
 
 
 def _strips(numbers: Tensor) -> Tensor:
-    """float16 [out, K, 1], one a group -> [S, K, 16]."""
+    """float16 [out, K], one a group -> [S, K, 16]."""
     return numbers.view(-1, WIDE, numbers.shape[1]).transpose(1, 2).contiguous()
 
 

@@ -1,6 +1,6 @@
 """convert: a GGUF to a directory in Hugging Face layout, once; kept in the cache folder under its source's key.
 
-converted/<name>-<key>.partial/  config.json, model.safetensors, tokenizer.json, ...   -> renamed when complete
+converted/<name>-<key>.partial/  config.json, model.safetensors, int4.groups, tokenizer.json, ...; renamed when complete
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
     # Here, because most starts find the work done: these import numpy and tokenizers.
     from ringkv.text.gguf_tokenizer import write_tokenizer
     from ringkv.weights.gguf import GGUF
-    from ringkv.weights.gguf_convert import weight_bytes, write_config, write_weights
+    from ringkv.weights.gguf_convert import weight_bytes, write_config, write_groups, write_weights
 
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
@@ -58,6 +58,7 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
         load_config(partial)  # refuses what ringkv does not run, before the long part
         need_space(partial, weight_bytes(gguf), f"the converted {gguf_path.name}")
         write_weights(gguf, partial, progress)
+        write_groups(gguf, partial)
         progress(0, 0, "writing the tokenizer")
         write_tokenizer(gguf_path, partial)
         partial.rename(target)

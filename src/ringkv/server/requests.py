@@ -72,7 +72,7 @@ def check_prompt(tokens: Sequence[int], limits: Limits, field: str = "prompt") -
     if not tokens:
         raise EmptyPrompt("the prompt is empty; send at least one token", field)
     if len(tokens) > longest:
-        raise PromptTooLong(f"prompt has {len(tokens)} tokens, this server takes {longest}; shorten it", field)
+        raise PromptTooLong(f"prompt has {len(tokens):,} tokens, this server takes {longest:,}; shorten it", field)
     check_tokens(tokens, limits.vocab, field)
 
 

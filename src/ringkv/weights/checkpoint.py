@@ -14,9 +14,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.weights.files import GROUPS, INDEX, SINGLE
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 FLOATS = ("F64", "F32", "F16", "BF16")
 SHOWN = 5  # names in an error
@@ -32,14 +31,15 @@ def open_checkpoint(directory: Path) -> "Checkpoint":
     if not (directory / SINGLE).is_file():
         raise BadWeights(_nothing_to_open(directory))
     file = _open(directory / SINGLE)
-    return Checkpoint(dict.fromkeys(file.keys(), file))
+    groups = _open(directory / GROUPS) if (directory / GROUPS).is_file() else None
+    return Checkpoint(dict.fromkeys(file.keys(), file), groups)
 
 
 class Checkpoint:
     """Named tensors on disk. Nothing is read before `read_into`."""
 
-    def __init__(self, files: Mapping[str, Any]) -> None:
-        self._files = files  # tensor name -> open safetensors file
+    def __init__(self, files: Mapping[str, Any], groups: Any = None) -> None:
+        self._files, self._groups = files, groups  # tensor name -> open safetensors file; another such file
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
@@ -82,6 +82,16 @@ class Checkpoint:
         assert source.shape == out.shape, f"{name}: {tuple(source.shape)} on disk, {tuple(out.shape)} asked for"
         with torch.no_grad():
             out.copy_(source)
+
+    def groups(self, name: str) -> tuple[Tensor, Tensor, Tensor] | None:
+        """A matrix of four bits a weight, as the file that it came from held it; None where there is no such thing.
+
+        q uint8 [out, in], 0 to 15; scale and least value float16 [out, in / 32], of each 32 numbers of a row.
+        """
+        if self._groups is None or f"{name}.q" not in self._groups.keys():  # noqa: SIM118 - it is no dictionary
+            return None
+        pairs, scale, least = (self._groups.get_tensor(f"{name}.{part}") for part in ("q", "scale", "least"))
+        return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, least
 
 
 def _open(path: Path) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.weights.gguf_groups import Groups, groups
 
 BLOCK_ELEMENTS = 1 << 22  # dequantised at a time: 16 MiB as float32
 
@@ -56,6 +57,15 @@ class GGUF:
         for start in range(0, shape[0], step):
             block = slice(start, start + step)
             yield self._values(name, data[block] if order is None else data[order[block]])
+
+    def kind(self, name: str) -> str:
+        """A tensor's type, as "Q4_K"."""
+        return str(self._tensors[name].tensor_type.name)
+
+    def groups(self, name: str, order: npt.NDArray[np.intp] | None = None) -> Groups:
+        """A matrix of four bits a weight as it is stored; `order` as for `rows`."""
+        data = self._tensors[name].data
+        return groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
 
     def _values(self, name: str, data: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         from gguf.quants import dequantize

@@ -1,6 +1,7 @@
 """A GGUF's configuration and weights into a directory in Hugging Face layout, in bfloat16, a block at a time.
 
-The tokenizer and generation_config.json are not written here: they are text's.
+Matrices that the GGUF holds in four bits are kept as they are, too, in a file of their own: `--weights int4` takes them
+from there. The tokenizer and generation_config.json are not written here: they are text's.
 """
 
 import json
@@ -13,9 +14,11 @@ import numpy.typing as npt
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.progress import Progress, silent
+from ringkv.weights.files import GROUPS, SINGLE
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import ROPE_DIVISORS, config_json, head_counts
-from ringkv.weights.safetensors_writer import ITEM_BYTES, SafetensorsWriter
+from ringkv.weights.gguf_groups import GROUP, KINDS
+from ringkv.weights.safetensors_writer import ITEM_BYTES, Entry, SafetensorsWriter
 
 TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 LAYER_NAMES = {
@@ -41,9 +44,9 @@ def write_config(gguf: GGUF, directory: Path) -> None:
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
     """Write model.safetensors. Raises UnsupportedModel for a tensor that no supported architecture has."""
     sources = {hugging_face_name(name, gguf.path): name for name in gguf.names if name != ROPE_DIVISORS}
-    shapes = {name: gguf.shape(source) for name, source in sources.items()}
+    entries = {name: Entry(gguf.shape(source)) for name, source in sources.items()}
     done, total = 0, weight_bytes(gguf)
-    with SafetensorsWriter(directory / "model.safetensors", shapes) as writer:
+    with SafetensorsWriter(directory / SINGLE, entries) as writer:
         for source in sources.values():
             for values in gguf.rows(source, _row_order(gguf, source)):
                 writer.append(values)
@@ -51,9 +54,29 @@ def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> N
                 progress(done, total, "converting weights")
 
 
+def write_groups(gguf: GGUF, directory: Path) -> None:
+    """Write the layers' four-bit matrices, if there are any: NAME.q, NAME.scale and NAME.least of each."""
+    entries: dict[str, Entry] = {}
+    for source in (found := _four_bits(gguf)):
+        rows, columns = gguf.shape(source)
+        name, shared = hugging_face_name(source, gguf.path), Entry((rows, columns // GROUP), "F16")
+        entries |= {f"{name}.q": Entry((rows, columns // 2), "U8"), f"{name}.scale": shared, f"{name}.least": shared}
+    if not found:
+        return
+    with SafetensorsWriter(directory / GROUPS, entries) as writer:
+        for source in found:
+            for numbers in gguf.groups(source, _row_order(gguf, source)):
+                writer.write(numbers)
+
+
+def _four_bits(gguf: GGUF) -> list[str]:
+    return [name for name in gguf.names if name.startswith("blk.") and gguf.kind(name) in KINDS]
+
+
 def weight_bytes(gguf: GGUF) -> int:
     """Bytes of the converted weights."""
-    return sum(math.prod(gguf.shape(name)) * ITEM_BYTES for name in gguf.names if name != ROPE_DIVISORS)
+    whole = sum(math.prod(gguf.shape(name)) * ITEM_BYTES for name in gguf.names if name != ROPE_DIVISORS)
+    return whole + sum(math.prod(gguf.shape(name)) * 5 // 8 for name in _four_bits(gguf))
 
 
 def hugging_face_name(name: str, path: Path) -> str:

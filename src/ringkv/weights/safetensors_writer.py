@@ -1,4 +1,4 @@
-"""SafetensorsWriter: bfloat16 tensors to one safetensors file, a block at a time, without torch.
+"""SafetensorsWriter: tensors to one safetensors file, a block at a time, without torch.
 
 The format is 8 bytes (little-endian length), a JSON header of that length, then the tensors' bytes back to back; sizes
 are known beforehand, so nothing is held in memory. Source: the safetensors format description.
@@ -9,28 +9,43 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 ITEM_BYTES = 2  # bfloat16
+BYTES = {"BF16": ITEM_BYTES, "F16": 2, "U8": 1}  # of a number, by safetensors' name for its type
+
+
+class Entry(NamedTuple):
+    """A tensor to be written."""
+
+    shape: tuple[int, ...]
+    dtype: str = "BF16"
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * BYTES[self.dtype]
 
 
 class SafetensorsWriter:
-    """Writes the tensors of `shapes` in that order: call `append` until every one is full."""
+    """Writes tensors in the order of `entries`: call `append` or `write` until every one is full."""
 
-    def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._bytes_left = sum(_bytes(shape) for shape in shapes.values())
+    def __init__(self, path: Path, entries: Mapping[str, Entry]) -> None:
+        self._bytes_left = sum(entry.bytes for entry in entries.values())
         self._file = path.open("xb")
-        header = _header(shapes)
+        header = _header(entries)
         self._file.write(len(header).to_bytes(8, "little") + header)
 
     def append(self, values: npt.NDArray[np.float32]) -> None:
-        """Round the next values of the current tensor, in row order, and write them."""
-        rounded = to_bfloat16(values)
-        self._bytes_left -= rounded.nbytes
-        self._file.write(rounded.data)
+        """Round the next values of the current tensor to bfloat16, in row order, and write them."""
+        self.write(to_bfloat16(values))
+
+    def write(self, values: npt.NDArray[Any]) -> None:
+        """The next values of the current tensor, of its own type."""
+        self._bytes_left -= values.nbytes
+        self._file.write(np.ascontiguousarray(values).data)
 
     def __enter__(self) -> Self:
         return self
@@ -47,16 +62,12 @@ def to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     return ((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype("<u2")
 
 
-def _bytes(shape: tuple[int, ...]) -> int:
-    return math.prod(shape) * ITEM_BYTES
-
-
-def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+def _header(entries: Mapping[str, Entry]) -> bytes:
+    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
-    for name, shape in shapes.items():
-        stop = start + _bytes(shape)
-        entries[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [start, stop]}
+    for name, entry in entries.items():
+        stop = start + entry.bytes
+        described[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, stop]}
         start = stop
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = json.dumps(described, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % 8)  # tensors start on 8 bytes

@@ -46,6 +46,13 @@ def test_the_gain_over_our_full_cache_is_held_against_the_floors() -> None:
     assert bar(kept, "8k: decode over our full cache").measured["8"] == pytest.approx(2.0 / predicted)
 
 
+def test_the_bytes_of_two_engines_are_what_each_reads_of_weights_and_cache() -> None:
+    weights, entry = 268_959_744, 23_040
+    wanted = (weights + 4 * 7680 * entry) / (weights + 4 * 1920 * entry)
+    found = bar(made([tps("ringkv", 0.2, 4), tps("vllm", 0.1, 4)]), "bytes that a step of vLLM must read")
+    assert found.measured == {"4": pytest.approx(wanted), "8": None, "16": None}
+
+
 def test_equal_bytes_compare_each_engines_own_batch() -> None:
     ours = tps("ringkv", 0.8, requests=40, protocol="equal-bytes")
     other = tps("llama.cpp", 0.1, requests=8, protocol="equal-bytes")
