@@ -77,9 +77,7 @@ def _decodes(
     return decode_ratio(best, other)
 
 
-def _bytes_over(
-    cells: Sequence[Cell], model: str, others: Sequence[str], prompt: int, requests: int
-) -> float | None:
+def _bytes_over(cells: Sequence[Cell], model: str, others: Sequence[str], prompt: int, requests: int) -> float | None:
     """What a decode step must read, weights and cache, over what ours must."""
     ours, other = (most_tokens(choose(cells, names, prompt, requests)) for names in ((OURS,), others))
     if ours is None or other is None:

@@ -115,7 +115,7 @@ def reading(size: int) -> Callable[[torch.device], Iterator[Way]]:
 def multiplying(device: torch.device) -> Iterator[Way]:
     """bfloat16 products and causal attention in the shapes of prefill; of attention the half that counts.
 
-    Of random numbers: a matrix unit is a quarter faster where all are equal, which no model's are.
+    Of random numbers: a matrix unit is faster where all are equal, which no model's are.
     """
     for rows, inner, columns in PRODUCTS:
         x = torch.randn(rows, inner, dtype=torch.bfloat16, device=device)
