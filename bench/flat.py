@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringkv.engine.engine import LocalEngine
 
 EARLY = 100  # requests before drift is counted
+TOLD = 100  # requests after which progress is told
 MiB = 1 << 20
 
 
@@ -117,7 +118,7 @@ def serve(engine: Any, requests: Iterator["Request"]) -> Iterator[int]:
             if isinstance(event, Finished):
                 open_ -= 1
                 ended += 1
-                if ended % EARLY == 0:
+                if ended % TOLD == 0:
                     print(f"{ended:,} requests have ended", flush=True)
                 yield _now()
 

@@ -114,8 +114,9 @@ def test_a_type_that_cannot_be_dequantised_is_refused_by_name(tmp_path: Path) ->
         GGUF(tmp_path / "x.gguf")
 
 
-def test_progress_counts_every_byte_of_the_weights(tmp_path: Path) -> None:
-    gguf = GGUF(write_tiny(tmp_path / "tiny.gguf", tiny_model("Llama")))
+@pytest.mark.parametrize("quant", [Type.F32, Type.Q4_1])
+def test_progress_counts_every_byte_of_the_weights(quant: Type, tmp_path: Path) -> None:
+    gguf = GGUF(write_tiny(tmp_path / "tiny.gguf", tiny_model("Llama"), quant))
     seen: list[tuple[int, int, str]] = []
     write_weights(gguf, tmp_path, lambda *heard: seen.append(heard))
     done = [count for count, _, _ in seen]

@@ -13,7 +13,7 @@ from ringkv.engine.build import build
 from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.weights.checkpoint import open_checkpoint
 from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_convert import write_config, write_groups, write_weights
+from ringkv.weights.gguf_convert import group_bytes, write_config, write_groups, write_weights
 from ringkv.weights.gguf_groups import KINDS, Groups, groups
 from tests.engine import tiny
 from tests.weights.tiny_gguf import tiny_model, write_tiny
@@ -54,6 +54,8 @@ def converted(tmp_path: Path) -> Path:
     write_config(gguf, folder)
     write_weights(gguf, folder)
     write_groups(gguf, folder)
+    header = int.from_bytes((folder / "int4.groups").read_bytes()[:8], "little")
+    assert (folder / "int4.groups").stat().st_size == 8 + header + group_bytes(gguf)
     return folder
 
 

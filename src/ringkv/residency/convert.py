@@ -14,7 +14,7 @@ from ringkv.models.config import load_config
 from ringkv.residency.disk import need_space
 from ringkv.residency.lock import locked
 
-FORMAT = 1  # raise it when conversion writes something else, so that old copies are not used
+FORMAT = 2  # raise it when conversion writes something else, so that old copies are not used
 
 
 def converted_path(name: str, source: str) -> Path:
@@ -46,7 +46,7 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
     # Here, because most starts find the work done: these import numpy and tokenizers.
     from ringkv.text.gguf_tokenizer import write_tokenizer
     from ringkv.weights.gguf import GGUF
-    from ringkv.weights.gguf_convert import weight_bytes, write_config, write_groups, write_weights
+    from ringkv.weights.gguf_convert import group_bytes, weight_bytes, write_config, write_groups, write_weights
 
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
@@ -56,7 +56,7 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
         gguf = GGUF(gguf_path)
         write_config(gguf, partial)
         load_config(partial)  # refuses what ringkv does not run, before the long part
-        need_space(partial, weight_bytes(gguf), f"the converted {gguf_path.name}")
+        need_space(partial, weight_bytes(gguf) + group_bytes(gguf), f"the converted {gguf_path.name}")
         write_weights(gguf, partial, progress)
         write_groups(gguf, partial)
         progress(0, 0, "writing the tokenizer")

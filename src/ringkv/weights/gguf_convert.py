@@ -74,9 +74,13 @@ def _four_bits(gguf: GGUF) -> list[str]:
 
 
 def weight_bytes(gguf: GGUF) -> int:
-    """Bytes of the converted weights."""
-    whole = sum(math.prod(gguf.shape(name)) * ITEM_BYTES for name in gguf.names if name != ROPE_DIVISORS)
-    return whole + sum(math.prod(gguf.shape(name)) * 5 // 8 for name in _four_bits(gguf))
+    """Bytes that `write_weights` writes."""
+    return sum(math.prod(gguf.shape(name)) * ITEM_BYTES for name in gguf.names if name != ROPE_DIVISORS)
+
+
+def group_bytes(gguf: GGUF) -> int:
+    """Bytes that `write_groups` writes: of 32 numbers 16 bytes, a scale and a least value."""
+    return sum(math.prod(gguf.shape(name)) // GROUP * 20 for name in _four_bits(gguf))
 
 
 def hugging_face_name(name: str, path: Path) -> str:
