@@ -139,8 +139,8 @@ class Scores {
 
 // Each lane's level over all batches of a head: its highest score and the log of its sum. A query that sees no key, or is
 // none, is so high that it votes for none.
-std::vector<float> levels_of(const Window& w, const BatchWeights& head) {
-  std::vector<float> levels(w.lanes(), 1e30f);
+void level(const Window& w, const BatchWeights& head, float* levels) {
+  std::fill_n(levels, w.lanes(), 1e30f);
   for (int64_t lane = 0; lane < w.lanes(); lane += kWide) {
     __m512 top = _mm512_set1_ps(kHidden), sum = _mm512_setzero_ps();
     for (int64_t i = 0; i < w.batches(); ++i) top = _mm512_max_ps(top, _mm512_loadu_ps(head.at(i).tops + lane));
@@ -154,19 +154,21 @@ std::vector<float> levels_of(const Window& w, const BatchWeights& head) {
     for (int64_t i = lane; i < std::min(lane + kWide, w.rows); ++i)
       if (w.limit(i) >= w.first) levels[i] = tops[i - lane] + std::log2(sums[i - lane]);
   }
-  return levels;
 }
 
 // votes[j] = sum over all lanes of the weight of key j, times what the batch's weights are worth
 void vote(const BatchWeights& batch, const float* levels, int64_t keys, float* votes) {
-  const auto worth = [&](int64_t lane) {
-    return exp2_of(_mm512_sub_ps(_mm512_loadu_ps(batch.tops + lane), _mm512_loadu_ps(levels + lane)));
-  };
+  static thread_local std::vector<float> kept;
+  float* worth = workspace(kept, batch.lanes);
+  for (int64_t lane = 0; lane < batch.lanes; lane += kWide) {
+    const __m512 above = _mm512_sub_ps(_mm512_loadu_ps(batch.tops + lane), _mm512_loadu_ps(levels + lane));
+    _mm512_store_ps(worth + lane, exp2_of(above));
+  }
   for (int64_t j = 0; j < keys; j += kWide) {
     __m512 sums[16];
     for (auto& sum : sums) sum = _mm512_setzero_ps();
     for (int64_t lane = 0; lane < batch.lanes; lane += kWide) {
-      const __m512 factor = worth(lane);
+      const __m512 factor = _mm512_load_ps(worth + lane);
       const auto* weights = reinterpret_cast<const __m256i*>(batch.weights + lane * kBatch + j * kWide);
       for (int64_t i = 0; i < 16; ++i) {
         const __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(weights + i)), 16);
@@ -187,9 +189,9 @@ void vote_heads(const Window& w, int64_t from, int64_t to, float* votes) {
   const int64_t batches = w.batches(), count = (to - from) * batches, size = w.lanes() * kBatch;
   static thread_local std::vector<Half16> weights;
   static thread_local std::vector<float> numbers;
-  float* tops = workspace(numbers, 2 * count * w.lanes());
-  const BatchWeights all{workspace(weights, count * size), tops, tops + count * w.lanes(), w.lanes()};
   const int64_t runs = std::min<int64_t>(batches, 8), heads = to - from;
+  float *tops = workspace(numbers, (2 * count + heads) * w.lanes()), *levels = tops + 2 * count * w.lanes();
+  const BatchWeights all{workspace(weights, count * size), tops, tops + count * w.lanes(), w.lanes()};
   const auto begin = [&](int64_t run) { return batches * run / runs; };
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
@@ -201,11 +203,12 @@ void vote_heads(const Window& w, int64_t from, int64_t to, float* votes) {
       for (int64_t i = begin(run); i < begin(run + 1); ++i) scores.leave(i, all.at(h * batches + i));
     }
 #pragma omp for schedule(dynamic, 1)
+    for (int64_t h = 0; h < heads; ++h) level(w, all.at(h * batches), levels + h * w.lanes());
+#pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < heads * runs; ++task) {
       const int64_t h = task / runs, run = task % runs;
-      const auto levels = levels_of(w, all.at(h * batches));
       for (int64_t i = begin(run); i < begin(run + 1); ++i)
-        vote(all.at(h * batches + i), levels.data(), std::min(kBatch, w.last - w.key(i)),
+        vote(all.at(h * batches + i), levels + h * w.lanes(), std::min(kBatch, w.last - w.key(i)),
              votes + (from + h) * (w.last - w.first) + i * kBatch);
     }
   }
