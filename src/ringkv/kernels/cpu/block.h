@@ -16,14 +16,22 @@ struct Partial {
   float *out, *top, *sum;
 };
 
+// What a block reads: its head's queries, [groups, width], and the keys and values of its entries, [entries, width]
+template <typename T>
+struct Block {
+  const T *query, *key, *value;
+  int64_t entries;
+};
+
 constexpr int64_t kBlock = 256;  // entries a task reads: small enough to balance, large enough to amortise
 constexpr int64_t kGroup = 4;    // query heads that share one pass
 
-// Ask for rows that a later pass reads, while this one computes: one core alone does not keep the memory busy.
-template <typename T>
+// Ask for rows that are read later, while something is computed: one core alone does not keep the memory busy. They
+// come to the first level of the cache (3), for what is read next, or to the second (2), for a later pass.
+template <int kLocality, typename T>
 inline void fetch(const T* rows, int64_t count, int64_t width) {
   const char* at = reinterpret_cast<const char*>(rows);
-  for (int64_t i = 0; i < count * width * int64_t(sizeof(T)); i += 64) __builtin_prefetch(at + i, 0, 2);
+  for (int64_t i = 0; i < count * width * int64_t(sizeof(T)); i += 64) __builtin_prefetch(at + i, 0, kLocality);
 }
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale; `later` are the values of the same entries
@@ -32,7 +40,7 @@ void score_rows(const T* q, const T* key, const T* later, int64_t entries, int64
   int64_t j = 0;
 #if defined(CPU_CAPABILITY_AVX512)
   for (; j + kLanes <= entries; j += kLanes) {
-    fetch(later + j * width, kLanes, width);
+    fetch<2>(later + j * width, kLanes, width);
     Vec parts[G][4];
     for (int quarter = 0; quarter < 4; ++quarter) {
       const T* rows = key + (j + 4 * quarter) * width;
@@ -63,7 +71,7 @@ void sum_columns(const float* weights, const T* value, const T* later, int64_t e
   for (int g = 0; g < G; ++g)
     for (int s = 0; s < STEPS; ++s) low[g][s] = high[g][s] = Vec(0.f);
   for (int64_t j = 0; j < entries; ++j) {
-    fetch(later + j * width, 1, STEPS * kStep);
+    fetch<2>(later + j * width, 1, STEPS * kStep);
     for (int s = 0; s < STEPS; ++s) {
       Vec a, b;
       Row<T>::split(value + j * width + s * kStep, a, b);
@@ -113,16 +121,26 @@ void for_group(int64_t count, const Run& run) {
   }
 }
 
+// Blocks one after the other, in vectors
 template <typename T>
-void attend_block(const T* q, const T* key, const T* value, int64_t entries, int64_t groups, int64_t width, float scale,
-                  const Partial& to) {
-  for (int64_t g = 0; g < groups; g += kGroup) {
-    const auto run = [&](auto count) {
-      attend_group<T, decltype(count)::value>(q + g * width, key, value, entries, width, scale, to.out + g * width,
-                                              to.top + g, to.sum + g);
-    };
-    for_group(std::min(kGroup, groups - g), run);
+class BlockRows {
+ public:
+  BlockRows(int64_t groups, int64_t width, float scale) : groups_(groups), width_(width), scale_(scale) {}
+
+  void begin(const Block<T>&) {}
+  void attend(const Block<T>& block, const Block<T>&, const Partial& to) const {
+    for (int64_t g = 0; g < groups_; g += kGroup) {
+      const auto run = [&](auto count) {
+        attend_group<T, decltype(count)::value>(block.query + g * width_, block.key, block.value, block.entries, width_,
+                                                scale_, to.out + g * width_, to.top + g, to.sum + g);
+      };
+      for_group(std::min(kGroup, groups_ - g), run);
+    }
   }
-}
+
+ private:
+  const int64_t groups_, width_;
+  const float scale_;
+};
 
 }  // namespace ringkv

@@ -2,6 +2,10 @@
 //
 // Keys are a tile's rows as they lie, and the queries its columns; the scores are then turned, so that a softmax runs
 // over the keys of one query. Values are the right operand of the second product: two entries interleaved.
+//
+// Blocks go through as in a pipe: while one's values are summed, the next one's keys are scored. Keys and values are
+// thus read side by side, a little of each between little pieces of work, and each a little ahead of its use: one core
+// keeps the memory busy only if it asks all the time, and hardware then follows both streams.
 
 #pragma once
 
@@ -14,39 +18,85 @@
 
 namespace ringkv {
 
-// Tile registers: for scores 0-3 sums, 4 queries, 5-6 keys; for outputs 0-3 sums and 4 shares, a row for each query, and
-// 5-6 values.
+// Tile registers: 0-3 outputs and 4 shares, a row for each query; 5-6 what is multiplied; 7 scores.
 class BlockTiles {
  public:
   BlockTiles(int64_t groups, int64_t width, float scale) : groups_(groups), width_(width), scale_(scale) {
     Tiles::allow();
     for (int i = 0; i < 8; ++i) {
-      scoring_.bytes[i] = gathering_.bytes[i] = 64;
-      scoring_.rows[i] = 16;
-      gathering_.rows[i] = uint8_t(i < 5 ? groups : 16);
+      shapes_.bytes[i] = 64;
+      shapes_.rows[i] = uint8_t(i < 5 ? groups : 16);
     }
+    shapes_.load();
   }
   ~BlockTiles() { _tile_release(); }
   BlockTiles(const BlockTiles&) = delete;
 
   static bool fit(int64_t groups, int64_t width) { return groups <= kTall && width % kDeep == 0 && width <= kWidest; }
 
-  // As attend_block. All the while it asks, a few rows at a time, for the keys and values that the next call will read:
-  // a core that asks only when it needs them leaves the memory idle while it computes.
-  void attend(const Half16* q, const Half16* key, const Half16* value, int64_t entries, const Partial& to,
-              const Half16* next_key, const Half16* next_value) {
-    const int64_t padded = (entries + kDeep - 1) / kDeep * kDeep;
-    enter(q);
-    scoring_.load();
-    score(key, next_key, entries);
-    gathering_.load();
-    for (int64_t g = 0; g < groups_; ++g) soften(g, entries, padded, to.top + g, to.sum + g);
-    for (int64_t d = 0; d < width_; d += 2 * kDeep) gather(value, next_value, d, entries, padded, to.out);
+  // The first block of a run
+  void begin(const Block<Half16>& block) {
+    enter(block.query);
+    Scoring scoring(block, 1);
+    advance(scoring);
+    finish(scoring);
+  }
+
+  // Attends to `block`, which the call before named as the next one, and scores `next`, which may have no entries.
+  void attend(const Block<Half16>& block, const Block<Half16>& next, const Partial& to) {
+    const int64_t padded = (block.entries + kDeep - 1) / kDeep * kDeep;
+    for (int64_t g = 0; g < groups_; ++g) soften(g, block.entries, padded, to.top + g, to.sum + g);
+    if (next.query != block.query) enter(next.query);
+    Scoring scoring(next, (width_ + kPass - 1) / kPass * padded / kTall);
+    for (int64_t d = 0; d < width_; d += kPass) {
+      const Half16* after = d + kPass < width_ ? block.value + d + kPass : next.value;
+      gather(block, after, d, padded, scoring, to.out);
+    }
+    finish(scoring);
   }
 
  private:
-  static constexpr int64_t kWidest = 256;
-  static constexpr int64_t kFour = 4 * kTall;  // keys that are scored together
+  static constexpr int64_t kWidest = 256, kPass = 2 * kDeep;  // of the width whose outputs are summed at once
+  static constexpr int64_t kAhead = 32;                       // cache lines between asking for keys and their use
+
+  // The keys of a block, 16 at a time, spread evenly over a number of steps
+  struct Scoring {
+    Scoring(const Block<Half16>& block, int64_t steps)
+        : block(block), tiles((block.entries + kTall - 1) / kTall), steps(steps), soon(block.key + kAhead * kDeep) {}
+
+    void ask() {  // for as many as are read of the values in the meantime
+      fetch<3>(soon, 2, kPass);
+      soon += 2 * kPass;
+    }
+
+    const Block<Half16>& block;
+    const int64_t tiles, steps;
+    int64_t tile = 0, step = 0;
+    const Half16* soon;
+  };
+
+  void advance(Scoring& scoring) {
+    ++scoring.step;
+    for (; scoring.tile * scoring.steps < scoring.tiles * scoring.step; ++scoring.tile) score(scoring.block, scoring.tile);
+  }
+  void finish(const Scoring& scoring) {
+    if (scoring.tiles > 0) turn(squares_[(scoring.tiles - 1) % 2], (scoring.tiles - 1) * kTall);
+  }
+
+  // scores_[g][j] = q[g] . key[j] for 16 keys, but for the turning, which the next call does
+  void score(const Block<Half16>& block, int64_t tile) {
+    const int64_t j = tile * kTall, stride = width_ * sizeof(Half16);
+    const Half16* keys = block.key + j * width_;
+    const Half16* rows = sixteen_keys(keys, block.entries - j, width_, edge_);
+    _tile_zero(7);
+    for (int64_t d = 0; d < width_; d += kDeep) {
+      _tile_loadd(5, queries_ + d * kWide, 64);
+      _tile_loadd(6, rows + d, stride);
+      _tile_dpbf16ps(7, 6, 5);
+    }
+    _tile_stored(7, squares_[tile % 2], 64);
+    if (tile > 0) turn(squares_[(tile - 1) % 2], j - kTall);
+  }
 
   // Queries as right operands [width / 32][16 pairs][16 queries][2]
   void enter(const Half16* q) {
@@ -57,51 +107,6 @@ class BlockTiles {
       transpose(lines);
       for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(queries_ + d * kWide + i * kDeep, lines[i]);
     }
-  }
-
-  // scores_[g][j] = q[g] . key[j]; what is beyond the last key is not to be used
-  void score(const Half16* key, const Half16* next, int64_t entries) {
-    alignas(64) float squares[2][4 * kSquare];
-    const int64_t stride = width_ * sizeof(Half16);
-    for (int64_t j = 0; j < entries; j += kFour) {
-      const auto keys = [&](int64_t tile) {
-        const int64_t left = entries - j - tile * kTall;
-        return left <= 0 ? edge_ : sixteen_keys(key + (entries - left) * width_, left, width_, edge_);
-      };
-      const Half16* rows[4] = {keys(0), keys(1), keys(2), keys(3)};
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-      for (int64_t d = 0; d < width_; d += kDeep) {
-        const Half16* later = next + j * width_ + d * kFour;  // as many lines as are read here
-        _tile_loadd(4, queries_ + d * kWide, 64);
-        _tile_loadd(5, rows[0] + d, stride);
-        _tile_dpbf16ps(0, 5, 4);
-        fetch(later, kTall, kDeep);
-        _tile_loadd(6, rows[1] + d, stride);
-        _tile_dpbf16ps(1, 6, 4);
-        fetch(later + kBlockSize, kTall, kDeep);
-        _tile_loadd(5, rows[2] + d, stride);
-        _tile_dpbf16ps(2, 5, 4);
-        fetch(later + 2 * kBlockSize, kTall, kDeep);
-        _tile_loadd(6, rows[3] + d, stride);
-        _tile_dpbf16ps(3, 6, 4);
-        fetch(later + 3 * kBlockSize, kTall, kDeep);
-      }
-      float* square = squares[j / kFour % 2];
-      _tile_stored(0, square, 64);
-      _tile_stored(1, square + kSquare, 64);
-      _tile_stored(2, square + 2 * kSquare, 64);
-      _tile_stored(3, square + 3 * kSquare, 64);
-      if (j > 0) turn_four(squares[(j / kFour - 1) % 2], j - kFour);
-    }
-    const int64_t last = (entries - 1) / kFour;
-    turn_four(squares[last % 2], last * kFour);
-  }
-
-  void turn_four(const float* squares, int64_t j) {
-    for (int64_t i = 0; i < 4; ++i) turn(squares + i * kSquare, j + i * kTall);
   }
 
   // A square [16 keys][16 queries] becomes rows of scores, four queries at a time
@@ -145,22 +150,27 @@ class BlockTiles {
     *sum = _mm512_reduce_add_ps(total);
   }
 
-  // out = shares . values, for 64 of the width from d on. 32 entries' values are interleaved while the tiles multiply
-  // those before them.
-  void gather(const Half16* value, const Half16* next, int64_t d, int64_t entries, int64_t padded, float* out) {
-    const int64_t wide = std::min(width_ - d, 2 * kDeep);
+  // out = shares . values, for 64 of the width from d on; `after` are the values that are read then. 32 entries' values
+  // are interleaved while the tiles multiply those before them.
+  void gather(const Block<Half16>& block, const Half16* after, int64_t d, int64_t padded, Scoring& scoring, float* out) {
+    const int64_t wide = std::min(width_ - d, kPass);
+    const Half16* value = block.value + d;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t j = 0; j < padded; j += kDeep) {
-      Half16* turned = turned_ + j / kDeep % 2 * kDeep * 2 * kDeep;
-      for (int64_t i = 0; i < kDeep; i += 2) {
-        fetch(next + (j + i) * width_ + d, 1, wide);
-        fetch(next + (j + i + 1) * width_ + d, 1, wide);
-        interleave(value + d, j + i, entries, wide, turned + i * kWide);
+    for (int64_t j = 0; j < padded; j += kTall) {
+      const int64_t ahead = j + kTall;
+      const Half16* later = ahead < padded ? value + ahead * width_ : after + (ahead - padded) * width_;
+      Half16* turned = turned_ + j / kDeep % 2 * kDeep * kPass + j % kDeep * kWide;
+      for (int64_t i = 0; i < kTall; i += 2) {
+        fetch<3>(later + i * width_, 1, wide);
+        fetch<3>(later + (i + 1) * width_, 1, wide);
+        scoring.ask();
+        interleave(value, j + i, block.entries, wide, turned + i * kWide);
       }
-      if (j > 0) multiply(j - kDeep);
+      advance(scoring);
+      if (j >= kDeep && j % kDeep > 0) multiply(j / kDeep * kDeep - kDeep);
     }
     multiply(padded - kDeep);
     _tile_stored(0, sums_, 64);
@@ -182,7 +192,7 @@ class BlockTiles {
   }
 
   void multiply(int64_t j) const {
-    const Half16* values = turned_ + j / kDeep % 2 * kDeep * 2 * kDeep;
+    const Half16* values = turned_ + j / kDeep % 2 * kDeep * kPass;
     _tile_loadd(4, shares_ + j, kBlock * sizeof(Half16));
     _tile_loadd(5, values, 64);
     _tile_dpbf16ps(0, 4, 5);
@@ -209,10 +219,10 @@ class BlockTiles {
 
   const int64_t groups_, width_;
   const float scale_;
-  TileConfig scoring_, gathering_;
+  TileConfig shapes_;
   alignas(64) Half16 queries_[kTall * kWidest], edge_[kTall * kWidest], shares_[kTall * kBlock];
-  alignas(64) Half16 turned_[2 * kDeep * 2 * kDeep];
-  alignas(64) float scores_[kTall * kBlock], sums_[4 * kSquare];
+  alignas(64) Half16 turned_[2 * kDeep * kPass];
+  alignas(64) float scores_[kTall * kBlock], sums_[4 * kSquare], squares_[2][kSquare];
 };
 
 }  // namespace ringkv

@@ -73,21 +73,14 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
   }
 }
 
-// Calls `run` with a block's attention on the unit that fits these numbers best. The last two arguments of that are the
-// keys and values of the block after it.
+// Calls `run` with the unit that fits these numbers best.
 template <typename T, typename Run>
 void with_unit(int64_t groups, int64_t width, float scale, const Run& run) {
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
   if constexpr (std::is_same_v<T, Half16>)
-    if (BlockTiles::fit(groups, width)) {
-      BlockTiles tiles(groups, width, scale);
-      return run([&](const T* q, const T* key, const T* value, int64_t entries, const Partial& to, const T* next_key,
-                     const T* next_value) { tiles.attend(q, key, value, entries, to, next_key, next_value); });
-    }
+    if (BlockTiles::fit(groups, width)) return run(BlockTiles(groups, width, scale));
 #endif
-  run([&](const T* q, const T* key, const T* value, int64_t entries, const Partial& to, const T*, const T*) {
-    attend_block<T>(q, key, value, entries, groups, width, scale, to);
-  });
+  run(BlockRows<T>(groups, width, scale));
 }
 
 template <typename T>
@@ -124,14 +117,19 @@ void decode(const at::Tensor& q, const New<T>& k, const New<T>& v, at::Tensor& k
   auto* left = space.left.get();
 
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    const auto start = [&](const Task& task) { return plane(task.head) + task.block * kBlock * width; };
-    const auto run = [&](auto&& attend) {
+    const auto block = [&](int64_t i) -> Block<T> {
+      const auto [head, part] = tasks[i];
+      const int64_t at = plane(head) + part * kBlock * width;
+      return {query + head * rows, key + at, value + at, std::min<int64_t>(kBlock, live[head / heads] - part * kBlock)};
+    };
+    const auto run = [&](auto&& unit) {
+      Block<T> now = block(begin);
+      unit.begin(now);
       for (int64_t i = begin; i < end; ++i) {
-        const auto [head, block] = tasks[i];
-        const int64_t at = start(tasks[i]), next = start(tasks[std::min(i + 1, end - 1)]);
-        const int64_t entries = std::min<int64_t>(kBlock, live[head / heads] - block * kBlock);
-        attend(query + head * rows, key + at, value + at, entries, {outs + i * rows, tops + i * groups, sums + i * groups},
-               key + next, value + next);
+        const Block<T> next = i + 1 < end ? block(i + 1) : Block<T>{now.query, now.key, now.value, 0};
+        unit.attend(now, next, {outs + i * rows, tops + i * groups, sums + i * groups});
+        now = next;
+        const int32_t head = tasks[i].head;
         if (left[head].fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
         const int64_t from = first[head];
         merge_blocks<T>(outs + from * rows, tops + from * groups, sums + from * groups, first[head + 1] - from, groups,
