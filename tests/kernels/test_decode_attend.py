@@ -59,8 +59,19 @@ def test_a_free_slot_is_not_written_and_gives_zero(kernel) -> None:  # type: ign
 
 
 @pytest.mark.usefixtures("compiled")
-def test_a_slots_result_does_not_depend_on_its_neighbours_bit_for_bit() -> None:
-    q, k, v, keys, values = some(torch.float32)
+@pytest.mark.parametrize("width", [32, 96, 128, 256])
+@pytest.mark.parametrize("groups", [2, 16])
+def test_any_width_of_heads(width: int, groups: int) -> None:
+    given = some(torch.bfloat16, groups=groups, width=width)
+    numbers = torch.tensor([4, 0, 20], dtype=torch.int32), torch.tensor([289, 15, 528], dtype=torch.int32)
+    want = decode_attend.reference(*(x.clone() for x in given), *numbers)
+    torch.testing.assert_close(decode_attend.decode_attend(*given, *numbers), want, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_slots_result_does_not_depend_on_its_neighbours_bit_for_bit(dtype: torch.dtype) -> None:
+    q, k, v, keys, values = some(dtype)
     entry = torch.tensor([0, 5, 9], dtype=torch.int32)
     results = [
         decode_attend.decode_attend(q, k, v, keys.clone(), values.clone(), entry, torch.tensor(live, dtype=torch.int32))
@@ -70,8 +81,9 @@ def test_a_slots_result_does_not_depend_on_its_neighbours_bit_for_bit() -> None:
     assert torch.equal(results[0][1], results[2][1])
 
 
-def test_nan_in_one_slot_stays_there(kernel) -> None:  # type: ignore[no-untyped-def]
-    q, k, v, keys, values = some(torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nan_in_one_slot_stays_there(kernel, dtype: torch.dtype) -> None:  # type: ignore[no-untyped-def]
+    q, k, v, keys, values = some(dtype)
     keys[1].fill_(float("nan"))
     values[1].fill_(float("nan"))
     full = torch.full((3,), 700, dtype=torch.int32)

@@ -19,12 +19,12 @@ def take(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("kept", "capacity"), [(0, 3), (5, 5), (37, 40), (1030, 1100)])
+@pytest.mark.parametrize(("kept", "capacity", "width"), [(0, 3, 64), (5, 5, 24), (37, 40, 64), (1030, 1100, 32)])
 def test_each_entry_is_the_staged_token_that_it_names(
-    take: Callable[..., None], dtype: torch.dtype, kept: int, capacity: int
+    take: Callable[..., None], dtype: torch.dtype, kept: int, capacity: int, width: int
 ) -> None:
     torch.manual_seed(kept)
-    layers, lanes, heads, room, width, lane = 2, 3, 2, 1200, 24, 1
+    layers, lanes, heads, room, lane = 2, 3, 2, 1200, 1
     staged = torch.randn(layers, lanes, heads, room, width).to(dtype)
     source = torch.randint(room, (layers, heads, kept))
     want = torch.zeros(layers, heads, capacity, width, dtype=dtype)
@@ -36,6 +36,13 @@ def test_each_entry_is_the_staged_token_that_it_names(
     take(staged, lane, source, slots[:, 1])
     assert torch.equal(slots[:, 1], want)
     assert slots[:, 0].isnan().all()
+
+
+def test_entries_may_begin_anywhere(take: Callable[..., None]) -> None:
+    staged, slot = torch.randn(1, 1, 1, 9, 16), torch.full((3 * 16 + 1,), 7.0)
+    take(staged, 0, torch.tensor([[[8, 2, 5]]]), slot[1:].view(1, 1, 3, 16))
+    assert torch.equal(slot[1:].view(3, 16), staged[0, 0, 0, [8, 2, 5]])
+    assert slot[0] == 7.0
 
 
 @pytest.mark.usefixtures("compiled")

@@ -14,14 +14,14 @@ from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.weights.checkpoint import open_checkpoint
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_convert import group_bytes, write_config, write_groups, write_weights
-from ringkv.weights.gguf_groups import KINDS, Groups, groups
+from ringkv.weights.gguf_groups import KINDS, StoredGroups, groups
 from tests.engine import tiny
 from tests.weights.tiny_gguf import tiny_model, write_tiny
 
 ROWS, COLUMNS = 6, 512
 
 
-def values(found: Groups) -> np.ndarray:  # type: ignore[type-arg]
+def values(found: StoredGroups) -> np.ndarray:  # type: ignore[type-arg]
     """scale * q + least, written out."""
     q = np.stack((found.q & 15, found.q >> 4), axis=-1).reshape(len(found.q), -1, 32).astype(np.float32)
     return (q * found.scale[..., None] + found.least[..., None]).reshape(len(found.q), -1)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
-from ringkv.weights.gguf_groups import Groups, groups
+from ringkv.weights.gguf_groups import StoredGroups, groups
 
 BLOCK_ELEMENTS = 1 << 22  # dequantised at a time: 16 MiB as float32
 
@@ -62,7 +62,7 @@ class GGUF:
         """A tensor's type, as "Q4_K"."""
         return str(self._tensors[name].tensor_type.name)
 
-    def groups(self, name: str, order: npt.NDArray[np.intp] | None = None) -> Groups:
+    def groups(self, name: str, order: npt.NDArray[np.intp] | None = None) -> StoredGroups:
         """A matrix of four bits a weight as it is stored; `order` as for `rows`."""
         data = self._tensors[name].data
         return groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))

@@ -15,7 +15,7 @@ Bytes = npt.NDArray[np.uint8]
 GROUP = 32
 
 
-class Groups(NamedTuple):
+class StoredGroups(NamedTuple):
     """[out, in] in four bits: `q` uint8 [out, in / 2], of each two the first in the lower half of a byte.
 
     `scale` and `least`: float16 [out, in / 32].
@@ -26,13 +26,13 @@ class Groups(NamedTuple):
     least: npt.NDArray[np.float16]
 
 
-def groups(kind: str, rows: Bytes) -> Groups:
+def groups(kind: str, rows: Bytes) -> StoredGroups:
     """Rows of a tensor of a type in `KINDS`, uint8 [out, bytes of a row]."""
     block_bytes, read = KINDS[kind]
     q, scale, least = read(rows.reshape(len(rows), -1, block_bytes))
     low, high = np.moveaxis(q.reshape(len(rows), -1, 2), -1, 0)
     numbers = (one.reshape(len(rows), -1).astype("<f2") for one in (scale, least))
-    return Groups(low | np.left_shift(high, np.uint8(4)), *numbers)
+    return StoredGroups(low | np.left_shift(high, np.uint8(4)), *numbers)
 
 
 Read = tuple[Bytes, npt.NDArray[np.float32], npt.NDArray[np.float32]]

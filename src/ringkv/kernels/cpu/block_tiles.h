@@ -37,17 +37,18 @@ class BlockTiles {
   // The first block of a run
   void begin(const Block<Half16>& block) {
     enter(block.query);
-    Scoring scoring(block, 1);
+    Scoring scoring(block, width_, 1);
     advance(scoring);
     finish(scoring);
   }
 
-  // Attends to `block`, which the call before named as the next one, and scores `next`, which may have no entries.
+  // Attends to `block`, which the call before named as the next one, and scores `next`, which has no entries at the end
+  // of a run.
   void attend(const Block<Half16>& block, const Block<Half16>& next, const Partial& to) {
     const int64_t padded = (block.entries + kDeep - 1) / kDeep * kDeep;
     for (int64_t g = 0; g < groups_; ++g) soften(g, block.entries, padded, to.top + g, to.sum + g);
     if (next.query != block.query) enter(next.query);
-    Scoring scoring(next, (width_ + kPass - 1) / kPass * padded / kTall);
+    Scoring scoring(next, width_, (width_ + kPass - 1) / kPass * padded / kTall);
     for (int64_t d = 0; d < width_; d += kPass) {
       const Half16* after = d + kPass < width_ ? block.value + d + kPass : next.value;
       gather(block, after, d, padded, scoring, to.out);
@@ -57,27 +58,29 @@ class BlockTiles {
 
  private:
   static constexpr int64_t kWidest = 256, kPass = 2 * kDeep;  // of the width whose outputs are summed at once
-  static constexpr int64_t kAhead = 32;                       // cache lines between asking for keys and their use
+  static constexpr int64_t kAhead = 1024;                     // numbers between asking for keys and their use
 
   // The keys of a block, 16 at a time, spread evenly over a number of steps
   struct Scoring {
-    Scoring(const Block<Half16>& block, int64_t steps)
-        : block(block), tiles((block.entries + kTall - 1) / kTall), steps(steps), soon(block.key + kAhead * kDeep) {}
+    Scoring(const Block<Half16>& block, int64_t width, int64_t steps)
+        : block(block), tiles((block.entries + kTall - 1) / kTall), steps(steps), soon(block.key + kAhead),
+          end(tiles > 0 ? soon + block.entries * width : soon) {}
 
-    void ask() {  // for as many as are read of the values in the meantime
-      fetch<3>(soon, 2, kPass);
-      soon += 2 * kPass;
+    void ask(int64_t count) {  // for as many numbers as are read of the values in the meantime
+      if (soon < end) fetch<3>(soon, 1, count);
+      soon += count;
     }
 
     const Block<Half16>& block;
     const int64_t tiles, steps;
     int64_t tile = 0, step = 0;
-    const Half16* soon;
+    const Half16 *soon, *end;
   };
 
   void advance(Scoring& scoring) {
     ++scoring.step;
-    for (; scoring.tile * scoring.steps < scoring.tiles * scoring.step; ++scoring.tile) score(scoring.block, scoring.tile);
+    for (; (scoring.tile + 1) * scoring.steps <= scoring.tiles * scoring.step; ++scoring.tile)
+      score(scoring.block, scoring.tile);
   }
   void finish(const Scoring& scoring) {
     if (scoring.tiles > 0) turn(squares_[(scoring.tiles - 1) % 2], (scoring.tiles - 1) * kTall);
@@ -88,6 +91,7 @@ class BlockTiles {
     const int64_t j = tile * kTall, stride = width_ * sizeof(Half16);
     const Half16* keys = block.key + j * width_;
     const Half16* rows = sixteen_keys(keys, block.entries - j, width_, edge_);
+    written();
     _tile_zero(7);
     for (int64_t d = 0; d < width_; d += kDeep) {
       _tile_loadd(5, queries_ + d * kWide, 64);
@@ -98,15 +102,9 @@ class BlockTiles {
     if (tile > 0) turn(squares_[(tile - 1) % 2], j - kTall);
   }
 
-  // Queries as right operands [width / 32][16 pairs][16 queries][2]
+  // Queries as right operands [width / 32][16 pairs][16 queries][2]; where there are fewer, the last one again
   void enter(const Half16* q) {
-    for (int64_t d = 0; d < width_; d += kDeep) {
-      __m512i lines[16];
-      for (int64_t g = 0; g < kTall; ++g)
-        lines[g] = g < groups_ ? _mm512_loadu_si512(q + g * width_ + d) : _mm512_setzero_si512();
-      transpose(lines);
-      for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(queries_ + d * kWide + i * kDeep, lines[i]);
-    }
+    right_operand([&](int64_t g) { return q + std::min(g, groups_ - 1) * width_; }, width_, queries_);
   }
 
   // A square [16 keys][16 queries] becomes rows of scores, four queries at a time
@@ -160,13 +158,12 @@ class BlockTiles {
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t j = 0; j < padded; j += kTall) {
-      const int64_t ahead = j + kTall;
-      const Half16* later = ahead < padded ? value + ahead * width_ : after + (ahead - padded) * width_;
+      const Half16* later = j + kTall < padded ? value + (j + kTall) * width_ : after;
       Half16* turned = turned_ + j / kDeep % 2 * kDeep * kPass + j % kDeep * kWide;
       for (int64_t i = 0; i < kTall; i += 2) {
         fetch<3>(later + i * width_, 1, wide);
         fetch<3>(later + (i + 1) * width_, 1, wide);
-        scoring.ask();
+        scoring.ask(2 * wide);
         interleave(value, j + i, block.entries, wide, turned + i * kWide);
       }
       advance(scoring);
@@ -193,6 +190,7 @@ class BlockTiles {
 
   void multiply(int64_t j) const {
     const Half16* values = turned_ + j / kDeep % 2 * kDeep * kPass;
+    written();
     _tile_loadd(4, shares_ + j, kBlock * sizeof(Half16));
     _tile_loadd(5, values, 64);
     _tile_dpbf16ps(0, 4, 5);

@@ -126,7 +126,7 @@ void decode(const at::Tensor& q, const New<T>& k, const New<T>& v, at::Tensor& k
       Block<T> now = block(begin);
       unit.begin(now);
       for (int64_t i = begin; i < end; ++i) {
-        const Block<T> next = i + 1 < end ? block(i + 1) : Block<T>{now.query, now.key, now.value, 0};
+        const Block<T> none{now.query, now.key, now.value, 0}, next = i + 1 < end ? block(i + 1) : none;
         unit.attend(now, next, {outs + i * rows, tops + i * groups, sums + i * groups});
         now = next;
         const int32_t head = tasks[i].head;

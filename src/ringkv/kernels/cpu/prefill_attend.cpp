@@ -272,6 +272,7 @@ class Task {
   // sums [half][width][16 queries] += values * shares, for tiles [tile, stop) of the width, two by two
   void gather(int64_t s, int64_t pairs, int64_t tile, int64_t stop) {
     const int64_t across = c_.width * kDeep;
+    written();
     for (; tile < stop; tile += 2) {
       float *left = sums_ + s * kStrip * c_.width + tile * kSquare, *right = left + kWide * c_.width;
       _tile_loadd(0, left, 64);

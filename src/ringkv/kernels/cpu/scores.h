@@ -39,6 +39,7 @@ inline int64_t place(int64_t j, int64_t half) { return (j / kTall * 2 + half) * 
 inline void score_keys(const Half16* upper, const Half16* lower, const Half16* queries, int64_t width, float* to) {
   const int64_t stride = width * sizeof(Half16);
   const Half16* right = queries + kWide * width;
+  written();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

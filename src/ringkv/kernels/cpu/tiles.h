@@ -48,6 +48,9 @@ struct alignas(64) TileConfig {
   }
 };
 
+// Before tiles are loaded from what vectors wrote: compilers do not know that the intrinsic reads memory at all.
+inline void written() { asm volatile("" : : : "memory"); }
+
 // The tile registers' shapes, for a thread's products of `rows` rows (at most 32): 0-3 sums, 4-5 rows, 6-7 weights.
 class Tiles {
  public:
@@ -76,6 +79,7 @@ class Tiles {
   // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row
   void multiply(const Left& x, const Half16* first, const Half16* second, int64_t blocks, float* c,
                 bool add) const {
+    written();
     if (rows_ > kTall)
       four(x, first, second, blocks, c, add);
     else

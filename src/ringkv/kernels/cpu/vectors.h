@@ -1,4 +1,4 @@
-// Vector pieces that both attentions share, for processors with 512-bit vectors.
+// Vector pieces that attentions and votes share, for processors with 512-bit vectors.
 
 #pragma once
 
@@ -32,9 +32,9 @@ inline void transpose(__m512i* rows) {
   }
 }
 // 2^x, with a relative error under 8e-5: far below the rounding to bfloat16 that follows. No less than 2^-100: numbers
-// too small for a normal float take fifty times as long.
+// too small for a normal float take fifty times as long. A NaN stays one: of two numbers with one, max takes the second.
 inline __m512 exp2_of(__m512 x) {
-  x = _mm512_max_ps(x, _mm512_set1_ps(-100.f));
+  x = _mm512_max_ps(_mm512_set1_ps(-100.f), x);
   const __m512 part = _mm512_reduce_ps(x, 1);  // x - floor(x)
   __m512 y = _mm512_fmadd_ps(part, _mm512_set1_ps(0.07802446f), _mm512_set1_ps(0.22606716f));
   y = _mm512_fmadd_ps(part, y, _mm512_set1_ps(0.69583354f));
