@@ -1,6 +1,8 @@
 """A tiny chat model on disk, and the command line run in this process."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +29,13 @@ class Said(NamedTuple):
 
 
 Cli = Callable[..., Said]
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """The command line in a process of its own, which can be sent signals; all its streams are pipes."""
+    command = [sys.executable, "-c", "from ringkv.cli.main import main; main()", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace")
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +23,23 @@ def print_json(value: Any) -> None:
 def say(line: str) -> None:
     """One line on stderr."""
     print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def one_line() -> Iterator[Callable[[str], None]]:
+    """Print to stdout in pieces, as they come. However it ends, by Ctrl-C too, what follows begins on a new line."""
+    begun = False
+
+    def write(piece: str) -> None:
+        nonlocal begun
+        begun = True
+        typer.echo(piece, nl=False)
+
+    try:
+        yield write
+    finally:
+        if begun:
+            typer.echo()
 
 
 def console() -> Console:

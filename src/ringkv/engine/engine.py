@@ -121,7 +121,7 @@ class LocalEngine:
         if n >= limits.context:
             raise PromptTooLong(
                 f"the prompt has {n:,} tokens and the model's context is {limits.context:,}, output included; "
-                "shorten it"
+                "shorten it, or take a model with a longer context"
             )
         if n > limits.prompt_tokens:
             raise PromptTooLong(

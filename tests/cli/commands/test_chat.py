@@ -1,7 +1,5 @@
 import io
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from ringkv.base.events import KVUsage, Usage
 from ringkv.cli.commands.chat import BAR, filling
-from tests.cli.conftest import SMALL, Cli, Said
+from tests.cli.conftest import SMALL, Cli, Said, start
 
 Talk = Callable[..., Said]
 
@@ -84,16 +82,8 @@ def test_the_bar_is_as_full_as_the_cache() -> None:
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:
-    code = "from ringkv.cli.main import main; main()"
-    options = ["--model", str(model_dir), *SMALL, "--max-tokens", "400", "--ignore-eos", "--temperature", "1"]
-    program = subprocess.Popen(
-        [sys.executable, "-c", code, "chat", *options],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
+    options = ("--max-tokens", "400", "--ignore-eos", "--temperature", "1")
+    program = start("chat", "--model", model_dir, *SMALL, *options)
     assert program.stdin is not None
     assert program.stdout is not None
     program.stdin.write("Hi\n")

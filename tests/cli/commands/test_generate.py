@@ -1,5 +1,6 @@
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from ringkv.base.sampling import SamplingParams
 from ringkv.llm.llm import LLM
 from ringkv.text.tokenizer import Tokenizer
-from tests.cli.conftest import SMALL, Cli, Said
+from tests.cli.conftest import SMALL, Cli, Said, start
 from tests.engine.tiny import SIZES
 
 
@@ -122,6 +123,18 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert said.out == ""
     assert said.complaint.startswith(f"ringkv: {says}")
     assert "Traceback" not in said.err
+
+
+def test_ctrl_c_leaves_the_answer_on_a_line_of_its_own(model_dir: Path) -> None:
+    options = ("--max-tokens", "400", "--ignore-eos", "--temperature", "1")
+    program = start("generate", "--model", model_dir, *SMALL, *options, "Hi")
+    assert program.stdout is not None
+    begun = program.stdout.read(1)
+    program.send_signal(signal.SIGINT)
+    rest, err = program.communicate(timeout=60)
+    assert program.returncode == 130
+    assert (begun + rest).endswith("\n")
+    assert err.splitlines()[-1] == "ringkv: interrupted"
 
 
 def modules_after(*arguments: object) -> set[str]:

@@ -36,7 +36,8 @@ def _most_voted(votes: Tensor, count: int) -> Tensor:
     """
     place = torch.arange(votes.shape[1], device=votes.device)
     keys = votes.view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
-    return keys.topk(count, sorted=False).indices.sort(1).values
+    chosen = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, keys.topk(count, sorted=False).indices, True)
+    return chosen.nonzero()[:, 1].view(-1, count)  # marks are in order already: sorting would take as long as choosing
 
 
 def _in_ring_order(layout: Layout) -> Tensor:

@@ -8,7 +8,7 @@ import typer
 from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.loading import load
 from ringkv.cli.options import AsJson, EngineOptions, Sampling
-from ringkv.cli.output import print_json, say
+from ringkv.cli.output import one_line, print_json, say
 from ringkv.cli.progress import watching
 from ringkv.cli.prompts import encode, read_prompt
 
@@ -58,17 +58,17 @@ def generate(
         tokens = encode(llm, asked, system, raw)
         pieces = llm.stream(tokens, params, on_prefill=lambda done, total: tell(done, total, "reading the prompt"))
 
-        def show(piece: "Piece") -> None:
-            tell.stop()
-            if not as_json:
-                typer.echo(piece.text, nl=False)
+        with closing(pieces), one_line() as write:
 
-        with closing(pieces):
+            def show(piece: "Piece") -> None:
+                tell.stop()
+                if not as_json:
+                    write(piece.text)
+
             answered = follow(pieces, show)
     if as_json:
         print_json({"model": engine.model, **answered.as_json()})
     else:
-        typer.echo()
         say(answered.line())
     if why := cut_short(answered.result, params.max_tokens, llm.limits):
         say(why)
