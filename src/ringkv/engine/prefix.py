@@ -5,7 +5,6 @@ L layers, H key-value heads, C entries per slot, D head_dim.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
@@ -43,12 +42,11 @@ def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging)
 def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
     """int64 [L, H, live]: each layer's kept tokens. Only prompts that lose something are scored."""
     layers, _, heads, _, _ = staging.keys.shape
-    score = torch.cat([_score(staging, staged, i, choice, plan) for i in range(layers)]) if plan.picked else None
-    chosen = kept(plan, score, layers * heads).to(staging.keys.device)
-    return chosen.view(layers, heads, -1)
+    chosen = kept(plan, _votes(staging, staged, choice, plan) if plan.picked else None, layers * heads)
+    return chosen.to(staging.keys.device).view(layers, heads, -1)
 
 
-def _score(staging: Staging, staged: Staged, layer: int, choice: KVChoice, plan: Layout) -> Tensor:
-    keys = staging.keys[layer, staged.lane, :, : staged.length]
-    q = staging.window[layer, staged.lane, :, :, -min(choice.window, staged.length) :]
-    return votes(q, keys, plan.head, plan.prompt - plan.tail, choice)
+def _votes(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
+    queries = staging.window[:, staged.lane, :, :, -min(choice.window, staged.length) :]
+    keys = staging.keys[:, staged.lane, :, : staged.length]
+    return votes(zip(queries, keys, strict=True), plan.head, plan.prompt - plan.tail, choice)

@@ -10,7 +10,7 @@ from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.snapkv import votes
 from ringkv.cache.layouts import layout
 
-HEADS, GROUPS, WIDTH = 2, 3, 8
+LAYERS, HEADS, GROUPS, WIDTH = 2, 2, 3, 8
 
 
 def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KVChoice) -> list[list[float]]:
@@ -43,15 +43,15 @@ def test_the_kept_set_equals_a_brute_force_selection(
     torch.manual_seed(window)
     n, capacity = 50, 24
     choice = KVChoice(sinks=3, recent=recent, window=window, kernel=kernel, domain=domain, pooling=pooling)  # type: ignore[arg-type]
-    q, keys = torch.randn(HEADS, GROUPS, window, WIDTH) * 2, torch.randn(HEADS, n, WIDTH) * 2
+    q, keys = torch.randn(LAYERS, HEADS, GROUPS, window, WIDTH) * 2, torch.randn(LAYERS, HEADS, n, WIDTH) * 2
     plan = layout(choice, n, capacity)
     low, high = plan.head, n - plan.tail
 
-    got = votes(q, keys, low, high, choice)
-    want = by_hand(q, keys, low, high, choice)
+    got = votes(zip(q, keys, strict=True), low, high, choice)
+    want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, choice)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 
-    for head, row in enumerate(kept(plan, got, HEADS).tolist()):
+    for head, row in enumerate(kept(plan, got, LAYERS * HEADS).tolist()):
         ranked = sorted(range(low, high), key=lambda j: (-want[head][j - low], j))
         chosen = sorted(ranked[: plan.picked])
         assert row[: plan.protected] == [*range(low), *chosen]
