@@ -46,7 +46,7 @@ def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> No
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("groups", "width"), [(3, 64), (6, 128), (1, 32)])
 @pytest.mark.parametrize("chunk", [64, 200, 512])
-@pytest.mark.parametrize("loud", [1, 20])  # times: a key far above all before it, within a block
+@pytest.mark.parametrize("loud", [1, 5, 20, 200])  # times: a key far above all before it, within a block
 def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: int, chunk: int, loud: int) -> None:
     torch.manual_seed(chunk)
     length, staged = 700, 900  # some blocks of keys are whole, some are cut by the prompt's end or the staging's

@@ -215,6 +215,7 @@ class BlockTiles {
       }
   }
 
+  const NoSubnormals flushed_;
   const int64_t groups_, width_;
   const float scale_;
   TileConfig shapes_;

@@ -25,7 +25,8 @@ namespace {
 
 constexpr int64_t kKeys = 128;           // a block of keys
 constexpr int64_t kTaskNumbers = 49152;  // of queries in a task: its sums stay in the second cache
-constexpr float kSlack = 8.f;            // a weight may reach 2^kSlack before sums are scaled down
+constexpr float kSlack = 8.f;            // by how much scores may rise before the reference does; as powers of 2
+constexpr float kMost = 0x1p64f;         // a sum of weights that shows that scores rose too far
 constexpr int64_t kParts = kKeys / kPiece;  // of a block, in which the units take turns
 
 struct Chunk {
@@ -144,7 +145,7 @@ class Task {
     const int64_t units = c_.width / kTall / 2;
     score(first, from, piece(first, 0), kPiece);
     for (int64_t s = first; s <= strips_; ++s) {
-      if (s < strips_) watch(s);
+      if (s < strips_) remember(s);
       for (int64_t part = 0; part < kParts; ++part) {
         const int64_t next = s + (part + 1) / kParts, of_next = (part + 1) % kParts;
         if (next < strips_) score(next, from + of_next * kPiece, piece(next, of_next), kPiece);
@@ -170,18 +171,16 @@ class Task {
     soften(s, scores_, 0, count);
   }
 
-  void watch(int64_t s) {
-    for (int64_t half = 0; half < 2; ++half) {
-      peak_[half] = _mm512_set1_ps(kHidden);
-      before_[half] = _mm512_load_ps(totals_ + s * kStrip + half * kWide);
-    }
+  void remember(int64_t s) {
+    for (int64_t half = 0; half < 2; ++half) before_[half] = _mm512_load_ps(totals_ + s * kStrip + half * kWide);
   }
 
   // A block's scores are seldom far above all before them; where they are, its shares are computed once more, from a
-  // higher reference. So its maxima need not be known before.
+  // higher reference. So its maxima need not be known: up to such a sum, floats are as exact as they are near 1.
   void settle(int64_t s, int64_t from) {
-    const __m512 most = _mm512_max_ps(peak_[0], peak_[1]);
-    if (!_mm512_cmp_ps_mask(most, _mm512_set1_ps(kSlack), _CMP_GT_OQ)) return;
+    const float* totals = totals_ + s * kStrip;
+    const __m512 most = _mm512_max_ps(_mm512_load_ps(totals), _mm512_load_ps(totals + kWide));
+    if (!_mm512_cmp_ps_mask(most, _mm512_set1_ps(kMost), _CMP_GT_OQ)) return;
     for (int64_t half = 0; half < 2; ++half) _mm512_store_ps(totals_ + s * kStrip + half * kWide, before_[half]);
     score(s, from, scores_, kKeys);
     weigh(s, kKeys);
@@ -250,22 +249,19 @@ class Task {
       Half16* share = shares(s) + half * kKeys * kWide + from * kWide;
       const __m512 scale = scale_, top = _mm512_load_ps(tops_ + s * kStrip + half * kWide);
       float* kept = totals_ + s * kStrip + half * kWide;
-      __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps(), peak = peak_[half];
+      __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps();
       for (int64_t j = 0; j < count; j += kTall) {
         const float* at = scores + place(j, half);
         Half16* to_share = share + j * kWide;
         for (int64_t i = 0; i < kSquare; i += 2 * kWide) {
-          const __m512 above = _mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top);
-          const __m512 over = _mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top);
-          peak = _mm512_max_ps(peak, _mm512_max_ps(above, over));
-          const __m512 a = exp2_of(above), b = exp2_of(over);
+          const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top));
+          const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top));
           total = _mm512_add_ps(total, a);
           other = _mm512_add_ps(other, b);
           _mm512_store_si512(to_share + i, interleaved(a, b));
         }
       }
       _mm512_store_ps(kept, _mm512_add_ps(total, other));
-      peak_[half] = peak;
     }
   }
 
@@ -319,7 +315,7 @@ class Task {
   float *sums_, *pieces_, *scores_, *tops_, *totals_;
   int32_t* limits_;
   const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(c_.width)));
-  __m512 ratio_[2] = {}, peak_[2] = {}, before_[2] = {};
+  __m512 ratio_[2] = {}, before_[2] = {};
   __mmask16 rose_[2] = {};
 };
 
@@ -332,6 +328,7 @@ void attend_all(const Chunk& c) {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t h = 0; h < c.heads; ++h) stage_head(c, h);
     const Tiles tiles(2 * kTall);
+    const NoSubnormals flushed;
     // Later rows see more keys: they go first, so that no thread is left alone with a long task.
     for (int64_t task; (task = next++) < parts * c.heads;) {
       const int64_t part = parts - 1 - task / c.heads, first = part * size;

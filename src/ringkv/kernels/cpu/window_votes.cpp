@@ -188,6 +188,7 @@ void vote_all(const Window& w, float* votes) {
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
     const Tiles tiles(kPiece);
+    const NoSubnormals flushed;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < w.heads * strips; ++task)
       Strip(w, task / strips, task % strips).vote(parts + task * keys);
