@@ -10,7 +10,7 @@ import subprocess
 import sys
 from statistics import median
 
-SPINS = ("100", "500", "2000", "10000", "300000")
+SPINS = ("100", "500", "2000", "5000", "10000", "300000")
 NEIGHBOUR = "while True: pass"
 
 
