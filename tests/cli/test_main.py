@@ -30,6 +30,11 @@ def test_the_version_is_the_packages(cli: Cli) -> None:
     assert cli("--version") == (0, f"ringkv {VERSION}\n", "")
 
 
+def test_python_runs_it_as_a_module_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "ringkv", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"ringkv {VERSION}\n")
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; from ringkv.cli.application import run; run(['generate', '--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
