@@ -26,7 +26,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def one_line() -> Iterator[Callable[[str], None]]:
+def in_pieces() -> Iterator[Callable[[str], None]]:
     """Print to stdout in pieces, as they come. However it ends, by Ctrl-C too, what follows begins on a new line."""
     begun = False
 

@@ -49,4 +49,4 @@ def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> 
 def _votes(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
     queries = staging.window[:, staged.lane, :, :, -min(choice.window, staged.length) :]
     keys = staging.keys[:, staged.lane, :, : staged.length]
-    return votes(zip(queries, keys, strict=True), plan.head, plan.prompt - plan.tail, choice)
+    return votes(queries, keys, plan.head, plan.prompt - plan.tail, choice)

@@ -4,8 +4,6 @@ L layers, H key-value heads, G query heads each, W window queries, n prompt toke
 Source: SnapKV (arXiv 2404.14469); candidates as in SnapStream (arXiv 2511.03092), Eq. 3.
 """
 
-from collections.abc import Iterable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,17 +12,17 @@ from ringkv.base.kv import KVChoice
 from ringkv.kernels.window_votes import window_votes
 
 
-def votes(layers: Iterable[tuple[Tensor, Tensor]], low: int, high: int, choice: KVChoice) -> Tensor:
+def votes(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
     """float32 [L * H, high - low]: the pooled attention that each candidate low .. high-1 got from the last queries.
 
-    Of each layer q [H, G, W, D], the prompt's last W queries, and keys [H, n, D], both rotated. One decision per
+    q [L, H, G, W, D], the prompt's last W queries, and keys [L, H, n, D], both rotated. One decision per layer and
     key-value head: the mean over its G query heads.
     """
-    return _pool(torch.cat([_seen(q, keys, low, high, choice) for q, keys in layers]), choice)
+    return _pool(torch.cat([_of_layer(*layer, low, high, choice) for layer in zip(q, keys, strict=True)]), choice)
 
 
-def _seen(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
-    """float32 [H, high - low]: what each candidate got, over the queries a query head has."""
+def _of_layer(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
+    """float32 [H, high - low]: the attention that each candidate got, before it is pooled."""
     if choice.domain == "candidates":
         got = window_votes(q, keys, low, high)
     else:

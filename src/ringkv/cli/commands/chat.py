@@ -13,7 +13,7 @@ from ringkv.cli.failures import complain
 from ringkv.cli.interrupt import gently
 from ringkv.cli.loading import load
 from ringkv.cli.options import EngineOptions, Sampling
-from ringkv.cli.output import one_line, say
+from ringkv.cli.output import in_pieces, say
 from ringkv.cli.progress import watching
 from ringkv.cli.prompts import system_message
 
@@ -93,7 +93,7 @@ class Conversation:
     def _answer(self, messages: list[dict[str, Any]], params: "SamplingParams") -> "tuple[str, Piece | None]":
         """The text, and its last piece; Ctrl-C ends it early."""
         said, last = "", None
-        with gently() as stop, watching() as tell, one_line() as write:
+        with gently() as stop, watching() as tell, in_pieces() as write:
 
             def read(done: int, total: int) -> None:
                 tell(done, total, "reading the conversation")

@@ -8,7 +8,7 @@ import typer
 from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.loading import load
 from ringkv.cli.options import AsJson, EngineOptions, Sampling
-from ringkv.cli.output import one_line, print_json, say
+from ringkv.cli.output import in_pieces, print_json, say
 from ringkv.cli.progress import watching
 from ringkv.cli.prompts import encode, read_prompt
 
@@ -58,7 +58,7 @@ def generate(
         tokens = encode(llm, asked, system, raw)
         pieces = llm.stream(tokens, params, on_prefill=lambda done, total: tell(done, total, "reading the prompt"))
 
-        with closing(pieces), one_line() as write:
+        with closing(pieces), in_pieces() as write:
 
             def show(piece: "Piece") -> None:
                 tell.stop()

@@ -87,8 +87,8 @@ class Tiles {
   }
 
  private:
-  // Asks for a block of a weight. With few rows each is used once, and the memory is what takes the time; with many it
-  // comes from the second cache, while that block before it is at work which the rows' own loads leave time for.
+  // Asks for a block of a weight: the next one with few rows, when the memory is what takes the time; the one after it
+  // with many, when it comes from the second cache.
   static void fetch(const Half16* block) {
     for (int64_t i = 0; i < kBlockSize; i += kDeep) __builtin_prefetch(block + i);
   }
