@@ -78,8 +78,9 @@ struct Rows {
     }
   }
   Left at(int64_t m, int64_t base, int64_t k) const {
-    if (copied) return {own + (m - base) * p.inner + k * kBlockSize, kDeep, kTall * p.inner, kBlockSize};
-    return {p.x + m * p.stride + k * kDeep, p.stride, kTall * p.stride, kDeep};
+    const Half16* upper = copied ? own + (m - base) * p.inner + k * kBlockSize : p.x + m * p.stride + k * kDeep;
+    if (copied) return {upper, upper + kTall * p.inner, kDeep, kBlockSize};
+    return {upper, upper + kTall * p.stride, p.stride, kDeep};
   }
 
   const Product& p;

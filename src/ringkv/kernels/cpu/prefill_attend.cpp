@@ -1,4 +1,4 @@
-// prefill_attend on the CPU's tile unit: stage a chunk, attend causally to all that is staged. See prefill_attend.py.
+// prefill_attend on the CPU's tiles: stage a chunk, attend causally to all that is staged. See prefill_attend.py.
 //
 // FlashAttention (arXiv 2205.14135) turned on its side: keys are a tile's rows as they lie, queries its columns, so that
 // a lane is a query and the softmax needs no sums across lanes. A task is some hundred query rows of one key-value head;
@@ -7,7 +7,7 @@
 #include "scores.h"
 #include "workspace.h"
 
-#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -267,29 +267,11 @@ class Task {
 
   // sums [half][width][16 queries] += values * shares, for tiles [tile, stop) of the width, two by two
   void gather(int64_t s, int64_t pairs, int64_t tile, int64_t stop) {
-    const int64_t across = c_.width * kDeep;
-    written();
+    const Half16* share = shares(s);
     for (; tile < stop; tile += 2) {
-      float *left = sums_ + s * kStrip * c_.width + tile * kSquare, *right = left + kWide * c_.width;
-      _tile_loadd(0, left, 64);
-      _tile_loadd(1, right, 64);
-      _tile_loadd(2, left + kSquare, 64);
-      _tile_loadd(3, right + kSquare, 64);
-      const Half16 *value = values_ + tile * kBlockSize, *share = shares(s);
-      for (int64_t k = 0; k < pairs; ++k, value += across, share += kBlockSize) {
-        _tile_loadd(6, share, 64);
-        _tile_loadd(4, value, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, share + kKeys * kWide, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, value + kBlockSize, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-      _tile_stored(0, left, 64);
-      _tile_stored(1, right, 64);
-      _tile_stored(2, left + kSquare, 64);
-      _tile_stored(3, right + kSquare, 64);
+      const Half16* value = values_ + tile * kBlockSize;
+      multiply_four({value, value + kBlockSize, kDeep, c_.width * kDeep}, share, share + kKeys * kWide, pairs,
+                    {sums_ + s * kStrip * c_.width + tile * kSquare, kWide, kWide * c_.width, kSquare}, true);
     }
   }
 

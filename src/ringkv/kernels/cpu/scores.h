@@ -1,16 +1,15 @@
-// Scores on the tile unit: 32 keys, as they lie, times a strip of 32 queries.
+// Scores on the tiles: 32 keys, as they lie, times a strip of 32 queries.
 
 #pragma once
 
 #include "tiles.h"
 #include "vectors.h"
 
-#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
 namespace ringkv {
 
 constexpr int64_t kStrip = 2 * kWide;        // queries that are taken together, in two halves of 16 lanes
-constexpr int64_t kSquare = kTall * kWide;
 constexpr float kHidden = -1e30f;            // the score of a key that a query does not see
 
 // 16 rows, row(0) to row(15), as a right operand [width / 32][16 pairs][16 rows][2]
@@ -37,27 +36,8 @@ inline int64_t place(int64_t j, int64_t half) { return (j / kTall * 2 + half) * 
 
 // Scores [2 key tiles][half][16 keys][16 queries]
 inline void score_keys(const Half16* upper, const Half16* lower, const Half16* queries, int64_t width, float* to) {
-  const int64_t stride = width * sizeof(Half16);
-  const Half16* right = queries + kWide * width;
-  written();
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t d = 0; d < width; d += kDeep) {
-    _tile_loadd(6, queries + d * kWide, 64);
-    _tile_loadd(4, upper + d, stride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, right + d * kWide, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, lower + d, stride);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, to, 64);
-  _tile_stored(1, to + kSquare, 64);
-  _tile_stored(2, to + 2 * kSquare, 64);
-  _tile_stored(3, to + 3 * kSquare, 64);
+  multiply_four({upper, lower, width, kDeep}, queries, queries + kWide * width, width / kDeep,
+                {to, kWide, kSquare, 2 * kSquare}, false);
 }
 
 }  // namespace ringkv

@@ -1,4 +1,4 @@
-// window_votes on the CPU's tile unit: the attention that each key gets from a prompt's last queries. See window_votes.py.
+// window_votes on the CPU's tiles: the attention that each key gets from a prompt's last queries. See window_votes.py.
 //
 // A key's share needs each query's sum over all keys. So a strip of queries first leaves the weights of all keys, each
 // batch of keys relative to its own highest scores, in bfloat16; what those are worth is known when all have left theirs.
@@ -8,7 +8,7 @@
 #include "scores.h"
 #include "workspace.h"
 
-#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

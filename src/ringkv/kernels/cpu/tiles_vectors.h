@@ -1,0 +1,108 @@
+// Tiles in vectors: one pair of inner numbers of each row at a time, for the 16 outputs of a strip at once.
+
+#pragma once
+
+#include <utility>
+
+#include "tiles.h"
+
+namespace ringkv {
+
+#if defined(__AVX512BF16__)
+constexpr int kTogether = 8;  // rows whose sums stay in registers
+
+// M rows' sums (+)= x . (first, second), over `blocks` blocks
+template <int M>
+inline void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
+                          int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
+  __m512 sums[M][2];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+    for (int s = 0; s < 2; ++s) sums[m][s] = add ? _mm512_loadu_ps(c + m * c_row + s * beside) : _mm512_setzero_ps();
+  for (; blocks > 0; --blocks, x += block, first += kBlockSize, second += kBlockSize)
+    for (int64_t k = 0; k < kDeep; k += 2) {
+      const auto left = (__m512bh)_mm512_loadu_si512(first + k * kWide);
+      const auto right = (__m512bh)_mm512_loadu_si512(second + k * kWide);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        int32_t two;
+        std::memcpy(&two, x + m * row + k, sizeof two);
+        const auto both = (__m512bh)_mm512_set1_epi32(two);
+        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left, both);
+        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right, both);
+      }
+    }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+    for (int s = 0; s < 2; ++s) _mm512_storeu_ps(c + m * c_row + s * beside, sums[m][s]);
+}
+
+#else
+constexpr int kTogether = 4;
+
+template <int M>
+void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
+                   int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
+  for (int s = 0; s < 2; ++s) {
+    const Half16* strip = s ? second : first;
+    float sums[M][kWide];
+    for (int m = 0; m < M; ++m)
+      for (int i = 0; i < kWide; ++i) sums[m][i] = add ? c[m * c_row + s * beside + i] : 0.f;
+    for (int64_t k = 0; k < blocks * kDeep; k += 2) {
+      float even[kWide], odd[kWide];
+      for (int i = 0; i < kWide; ++i) {
+        even[i] = float(strip[k * kWide + 2 * i]);
+        odd[i] = float(strip[k * kWide + 2 * i + 1]);
+      }
+      for (int m = 0; m < M; ++m) {
+        const Half16* two = x + m * row + k / kDeep * block + k % kDeep;
+        const float a = float(two[0]), b = float(two[1]);
+        for (int i = 0; i < kWide; ++i) sums[m][i] += a * even[i] + b * odd[i];
+      }
+    }
+    for (int m = 0; m < M; ++m)
+      for (int i = 0; i < kWide; ++i) c[m * c_row + s * beside + i] = sums[m][i];
+  }
+}
+#endif
+
+// Tiles of 32 rows, times two strips: squares (+)= x . (first, second), over `blocks` blocks
+inline void multiply_four(const Left& x, const Half16* first, const Half16* second, int64_t blocks, const Squares& c,
+                          bool add) {
+  for (int64_t m = 0; m < kPiece; m += kTogether) {
+    const int64_t tile = m / kTall, in_tile = m % kTall;
+    multiply_rows<kTogether>((tile ? x.lower : x.upper) + in_tile * x.row, x.row, x.block, first, second, blocks,
+                             c.at + tile * c.below + in_tile * c.row, c.row, c.beside, add);
+  }
+}
+
+class Tiles {
+ public:
+  explicit Tiles(int64_t rows) : rows_(rows) {}
+  void shape(int64_t rows) { rows_ = rows; }
+
+  // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row
+  void multiply(const Left& x, const Half16* first, const Half16* second, int64_t blocks, float* c,
+                bool add) const {
+    for (int64_t m = 0; m < rows_; m += kTogether) {
+      const Half16* at = (m < kTall ? x.upper : x.lower) + m % kTall * x.row;
+      const auto run = [&](auto count) {
+        multiply_rows<decltype(count)::value>(at, x.row, x.block, first, second, blocks, c + m * kPair, kPair, kWide,
+                                              add);
+      };
+      of_so_many(rows_ - m, run, std::make_integer_sequence<int, kTogether>());
+    }
+  }
+
+ private:
+  // Calls run with the number of rows, at most kTogether, as a constant.
+  template <typename Run, int... I>
+  static void of_so_many(int64_t rows, const Run& run, std::integer_sequence<int, I...>) {
+    const int64_t count = std::min<int64_t>(rows, kTogether);
+    ((count == I + 1 ? run(std::integral_constant<int, I + 1>()) : void()), ...);
+  }
+
+  int64_t rows_;
+};
+
+}  // namespace ringkv
