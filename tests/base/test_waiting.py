@@ -1,11 +1,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from ringkv.base import waiting
 
-def spins(**environment: str) -> str:
+
+def found(**environment: str) -> str:
     """GOMP_SPINCOUNT as torch finds it after ringkv was imported."""
     clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     clean["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -15,8 +18,20 @@ def spins(**environment: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "found"),
-    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+    ("chosen", "expected"),
+    [({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
 )
-def test_threads_spin_briefly_unless_the_user_chose_otherwise(chosen: dict[str, str], found: str) -> None:
-    assert spins(**chosen) == found
+def test_the_user_chooses_how_to_wait(chosen: dict[str, str], expected: str) -> None:
+    assert found(**chosen) == expected
+
+
+def test_threads_spin_briefly() -> None:
+    assert found() == waiting.spins(Path("/proc/cpuinfo"))
+
+
+@pytest.mark.parametrize(("maker", "expected"), [("AuthenticAMD", "5000"), ("GenuineIntel", "2000"), (None, "2000")])
+def test_the_count_is_the_processors(maker: str | None, expected: str, tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if maker:
+        cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {maker}\ncpu family\t: 25\n")
+    assert waiting.spins(cpuinfo) == expected
