@@ -4,7 +4,7 @@
 
 Both of our engines and transformers hold the same weights in bfloat16 and the same prompts. Ours take turns, prompt by
 prompt while prefilling and a few steps at a time while decoding, so that drift of the machine cancels; figures are
-medians. Prints the table, and keeps it with machine, versions and commit under bench/results/.
+medians. Prints the table, and keeps it with machine, versions and commit in bench/results/.
 """
 
 import argparse

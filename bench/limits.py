@@ -7,7 +7,7 @@
 Engines of 1 and of 8 slots take turns with probes of memory and matrix products, so that drift of the machine cancels;
 figures are medians, the probes' the best. One more engine stages prompts of several lengths, each in a lane of its own
 (three times the memory), keeps as many tokens of each, and decodes some steps of each in turn. Prints the tables, and
-keeps those of each model and precision under bench/results/, as limits-MODEL-WEIGHTS.
+keeps those of each model and precision in bench/results/, as limits-MODEL-WEIGHTS.
 """
 
 import argparse

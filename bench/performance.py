@@ -1,13 +1,15 @@
-"""Make docs/performance.md from the figures kept in results/ and the notes written by hand.
+"""Make docs/performance.md and its siblings from the figures kept in results/ and the notes written by hand.
 
     python -m bench.performance
 
 First which engine is fastest where, then every bar with its target, what was measured and whether that is enough, then
-the benchmarks' own tables. What was not measured says so. Needs no model and no network.
+the benchmarks' own tables. What was not measured says so. There is a page for each kind of processor, by what
+multiplies bfloat16 there. Needs no model and no network.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.page.bar import bars_table
 from bench.page.fastest import fastest
@@ -15,15 +17,28 @@ from bench.page.kept import Kept, Result, kept
 from bench.page.own_bars import own_bars
 from bench.page.peer_bars import peer_bars
 from bench.page.seen import Limits
-from bench.report import RESULTS, table
+from bench.report import CUDA, RESULTS, table
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-NOTES = Path(__file__).parent / "notes" / "performance.md"
+DOCS = Path(__file__).parent.parent / "docs"
+NOTES = Path(__file__).parent / "notes"
+
+
+class Page(NamedTuple):
+    """One kind of processor's: `unit` is its folder of results/, and its notes."""
+
+    unit: str
+    path: Path
+    heading: str
+
+
+PAGES = (
+    Page("amx_bf16", DOCS / "performance.md", "# Performance: processors with AMX"),
+    Page("avx512_bf16", DOCS / "performance-avx512.md", "# Performance: processors with AVX-512 and no AMX"),
+)
 
 INTRODUCTION = """\
-# Performance
-
-Made by `python -m bench.performance` from `bench/results/`; do not edit. Every ratio is of turns taken one after the
+Pages: [with AMX](performance.md) (Intel Xeon), [with AVX-512 and no AMX](performance-avx512.md) (AMD EPYC). Made by
+`python -m bench.performance` from `bench/results/`; do not edit. Every ratio is of turns taken one after the
 other in one run, because machines drift. All engines have the same weights and prompts and are greedy. `ringkv` keeps a
 quarter of a prompt, `ringkv-full` all of it; OpenVINO's eviction keeps as many tokens as `ringkv`.
 
@@ -70,23 +85,25 @@ python -m bench.performance    # this page
 
 
 def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    for one in PAGES:
+        one.path.write_text(page(one), encoding="utf-8")
+        print(f"wrote {one.path}")
 
 
-def page(folder: Path = RESULTS, notes: Path = NOTES) -> str:
+def page(one: Page, results: Path = RESULTS, notes: Path = NOTES) -> str:
     """The whole page as text."""
-    found = kept(folder)
+    found, told = kept(results / one.unit, results / CUDA), notes / f"{one.unit}.md"
     limits = Limits(found)
     parts = (
+        one.heading,
         INTRODUCTION,
         fastest(found),
         BARS,
         bars_table([*peer_bars(found, limits), *own_bars(found, limits)]),
         *(() if found.figures("device") else (NO_DEVICE,)),
-        notes.read_text(encoding="utf-8") if notes.exists() else "",
+        told.read_text(encoding="utf-8") if told.exists() else "",
         "## The tables\n",
-        *_tables(found, folder),
+        *_tables(found),
         "## Machines and versions\n",
         _machines(found),
         AGAIN,
@@ -94,12 +111,12 @@ def page(folder: Path = RESULTS, notes: Path = NOTES) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def _tables(found: Kept, folder: Path) -> Iterator[str]:
+def _tables(found: Kept) -> Iterator[str]:
     """Every benchmark's own, the peers' first; those that are missing are named."""
     for bench, heading in HEADINGS.items():
         names = sorted(name for name in found.results if name == bench or name.startswith(f"{bench}-"))
         yield f"### {heading} (`{COMMANDS.get(bench, f'python -m bench.{bench}')}`)"
-        yield "\n\n".join((folder / f"{name}.md").read_text(encoding="utf-8") for name in names) or "Not measured."
+        yield "\n\n".join(found.results[name].shown for name in names) or "Not measured."
 
 
 def _machines(found: Kept) -> str:

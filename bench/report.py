@@ -16,6 +16,8 @@ import torch
 from ringkv.base.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
+UNITS = ("amx_bf16", "avx512_bf16")  # what multiplies bfloat16, the best first: machines with one are comparable
+CUDA, PLAIN = "cuda", "plain"  # folders for a GPU, and for processors without such a unit
 PACKAGES = ("torch", "transformers")
 
 
@@ -30,10 +32,14 @@ def keep(
     workload: Mapping[str, Any],
     figures: Sequence[Mapping[str, Any]],
     shown: str,
-    folder: Path = RESULTS,
+    folder: Path | None = None,
     on: str | None = None,
 ) -> None:
-    """Print the table and write NAME.json and NAME.md under results/. `on`: a machine, if not this processor."""
+    """Print the table and write NAME.json and NAME.md to `folder`, the one of `results` if none is given.
+
+    `on` is a machine, if not this processor.
+    """
+    folder = folder or results()
     ours = {"ringkv": VERSION, "python": platform.python_version()}
     about: dict[str, Any] = {
         "workload": dict(workload),
@@ -45,7 +51,7 @@ def keep(
     said = ", ".join(f"{key} {_worded(value)}" for key, value in workload.items())
     versions = ", ".join(f"{key} {value}" for key, value in about["versions"].items())
     caption = f"{said}. {about['machine']}; {versions}; commit {about['commit']}, {about['date']}."
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps({**about, "figures": list(figures)}, indent=1) + "\n")
     (folder / f"{name}.md").write_text(f"{shown}\n\n{caption}\n")
     print(f"\n{shown}\n\n{caption}")
@@ -60,11 +66,23 @@ def commit() -> str:
     return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else "")
 
 
+def results() -> Path:
+    """Where figures of this processor are kept, by the best of `UNITS` that it has."""
+    flags = (_said("flags") or "").split()
+    return RESULTS / next((unit for unit in UNITS if unit in flags), PLAIN)
+
+
 def machine() -> str:
     """Processor, instruction set that torch uses, and threads."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    name = _said("model name") or platform.machine()
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+
+
+def _said(field: str) -> str | None:
+    """What Linux says of the first processor."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), None)
 
 
 def _git(*words: str) -> str:

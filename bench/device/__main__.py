@@ -24,7 +24,7 @@ from bench.device.journal import Journal
 from bench.device.parts import PARTS, caches
 from bench.device.scale import SCALES, Scale
 from bench.device.tables import tables
-from bench.report import RESULTS, keep, machine
+from bench.report import CUDA, RESULTS, keep, machine
 
 PART_SECONDS = 150
 
@@ -116,7 +116,7 @@ def _machine(device: torch.device) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where device.json, .md and .jsonl go")
+    parser.add_argument("--out", type=Path, default=RESULTS / CUDA, help="where device.json, .md and .jsonl go")
     parser.add_argument("--seconds", type=float, default=460, help="for all parts together")
     parser.add_argument(
         "--only",

@@ -1,4 +1,4 @@
-"""Kept: what the benchmarks left under results/, read back. Nothing here needs a model or a network."""
+"""Kept: what the benchmarks left in a folder of results/, read back. Nothing here needs a model or a network."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.cells import Cell, from_figures
-from bench.report import RESULTS
 
 Figure = Mapping[str, Any]
 SIXTEEN = ("bf16", "f16", "fp16")  # what cells call weights of 16 bits
@@ -23,6 +22,7 @@ class Result:
     commit: str
     date: str
     figures: tuple[Figure, ...]
+    shown: str = ""  # its table
 
     def of(self, kind: str) -> list[Figure]:
         return [figure for figure in self.figures if figure.get("kind") == kind]
@@ -46,8 +46,9 @@ class Kept:
         return [figure for result in found for figure in (result.figures if kind is None else result.of(kind))]
 
 
-def kept(folder: Path = RESULTS) -> Kept:
-    results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+def kept(*folders: Path) -> Kept:
+    """What lies in these folders."""
+    results = {path.stem: _read(path) for folder in folders for path in sorted(folder.glob("*.json"))}
     cells: dict[str, tuple[Cell, ...]] = {}
     for name, result in results.items():
         if name.startswith("peers") and (model := result.workload.get("model")):
@@ -58,4 +59,5 @@ def kept(folder: Path = RESULTS) -> Kept:
 def _read(path: Path) -> Result:
     found = json.loads(path.read_text(encoding="utf-8"))
     fields = {name: found[name] for name in ("workload", "machine", "versions", "commit", "date")}
-    return Result(**fields, figures=tuple(found["figures"]))
+    shown = path.with_suffix(".md").read_text(encoding="utf-8")
+    return Result(**fields, figures=tuple(found["figures"]), shown=shown)

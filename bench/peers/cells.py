@@ -1,7 +1,7 @@
 """Cell: the medians of one engine at one prompt length and one number of requests.
 
-bench/results/peers-MODEL.json and its siblings hold {"workload", "machine", "versions", "commit", "date", "figures"};
-`figures` is a list of these, one JSON object each. None is a figure that was not measured in this cell.
+bench/results/UNIT/peers-MODEL.json and its siblings hold {"workload", "machine", "versions", "commit", "date",
+"figures"}; `figures` is a list of these, one JSON object each. None is a figure that was not measured in this cell.
 """
 
 from collections.abc import Sequence

@@ -5,13 +5,14 @@ ruinous on a busy one: a thread that is not running lets the others spin out the
 long. A short spin costs a few percent when idle. `python -m bench.waiting` measures both.
 
 OpenMP counts pauses, whose length is the processor's: 30 ns on an AMD EPYC (Zen 4), more than twice as much on an Intel
-Xeon. A tenth of a millisecond outlasts what lies between two barriers of a step.
+Xeon. A spin must outlast what lies between two barriers of a step, a tenth of a millisecond, and on a virtual machine
+the waking of a thread too: else threads take turns at waking each other.
 """
 
 import os
 from pathlib import Path
 
-SPINS = {"AuthenticAMD": "5000"}  # by the processor's maker
+SPINS = {"AuthenticAMD": "10000"}  # by the processor's maker
 USUAL = "2000"
 
 
