@@ -4,9 +4,9 @@ A step crosses hundreds of barriers. GNU OpenMP spins at each for milliseconds, 
 ruinous on a busy one: a thread that is not running lets the others spin out their time, and steps take several times as
 long. A short spin costs a few percent when idle. `python -m bench.waiting` measures both.
 
-OpenMP counts pauses, whose length is the processor's: 30 ns on an AMD EPYC (Zen 4), more than twice as much on an Intel
-Xeon. A spin must outlast what lies between two barriers of a step, a tenth of a millisecond, and on a virtual machine
-the waking of a thread too: else threads take turns at waking each other.
+OpenMP counts pauses, which are shorter on AMD's processors than on Intel's. A spin must outlast what lies between two
+barriers of a step, a tenth of a millisecond, and on a virtual machine the waking of a thread too: else threads take
+turns at waking each other.
 """
 
 import os
