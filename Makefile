@@ -1,5 +1,6 @@
 # make demo    set up, then answer a question about a long document in a small cache
 # make test    set up, check, test
+# make amx     the CPU kernels' tests for AMX, its tiles in software, for a processor without them
 # make check   lint, format, types, import contracts
 # make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
 # make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
@@ -10,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench peers device dev clean
+.PHONY: help demo test amx check bench peers device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -22,6 +23,9 @@ demo:
 test: check
 	@echo "tests"
 	@$(BIN)/python -m pytest
+
+amx: dev
+	@CXX=tests/kernels/amx-g++ $(BIN)/python -m pytest tests/kernels
 
 check: dev
 	@echo "ruff: lint and format"

@@ -3,8 +3,8 @@
     python -m bench.performance
 
 First which engine is fastest where, then every bar with its target, what was measured and whether that is enough, then
-the benchmarks' own tables. What was not measured says so. There is a page for each kind of processor, by what
-multiplies bfloat16 there. Needs no model and no network.
+the benchmarks' own tables. What was not measured says so. There is a page for each kind of processor, by its maker
+and by what multiplies bfloat16 there. Needs no model and no network.
 """
 
 from collections.abc import Iterator
@@ -17,30 +17,32 @@ from bench.page.kept import Kept, Result, kept
 from bench.page.own_bars import own_bars
 from bench.page.peer_bars import peer_bars
 from bench.page.seen import Limits
-from bench.report import CUDA, RESULTS, table
+from bench.report import CUDA, FIRST, RESULTS, table
 
 DOCS = Path(__file__).parent.parent / "docs"
 NOTES = Path(__file__).parent / "notes"
 
 
 class Page(NamedTuple):
-    """One kind of processor's: `unit` is its folder of results/, and its notes."""
+    """One kind of processor's: `kind` names its folder of results/, and its notes."""
 
-    unit: str
+    kind: str
     path: Path
     heading: str
 
 
 PAGES = (
-    Page("amx_bf16", DOCS / "performance.md", "# Performance: processors with AMX"),
-    Page("avx512_bf16", DOCS / "performance-avx512.md", "# Performance: processors with AVX-512 and no AMX"),
+    Page(FIRST, DOCS / "performance.md", "# Performance: Intel Xeon with AMX"),
+    Page("amd-avx512_bf16", DOCS / "performance-amd-avx512.md", "# Performance: AMD EPYC with AVX-512"),
+    Page("intel-avx512_bf16", DOCS / "performance-intel-avx512.md", "# Performance: Intel Xeon with AVX-512, no AMX"),
 )
 
 INTRODUCTION = """\
-Pages: [with AMX](performance.md) (Intel Xeon), [with AVX-512 and no AMX](performance-avx512.md) (AMD EPYC). Made by
-`python -m bench.performance` from `bench/results/`; do not edit. Every ratio is of turns taken one after the
-other in one run, because machines drift. All engines have the same weights and prompts and are greedy. `ringkv` keeps a
-quarter of a prompt, `ringkv-full` all of it; OpenVINO's eviction keeps as many tokens as `ringkv`.
+Pages: [Intel Xeon with AMX](performance.md), [AMD EPYC with AVX-512](performance-amd-avx512.md), [Intel Xeon with
+AVX-512, no AMX](performance-intel-avx512.md). Made by `python -m bench.performance` from `bench/results/`; do not edit.
+Every ratio is of turns taken one after the other in one run, because machines drift. All engines have the same weights
+and prompts and are greedy. `ringkv` keeps a quarter of a prompt, `ringkv-full` all of it; OpenVINO's eviction keeps as
+many tokens as `ringkv`.
 
 ## Which engine is fastest where
 """
@@ -92,7 +94,7 @@ def main() -> None:
 
 def page(one: Page, results: Path = RESULTS, notes: Path = NOTES) -> str:
     """The whole page as text."""
-    found, told = kept(results / one.unit, results / CUDA), notes / f"{one.unit}.md"
+    found, told = kept(results / one.kind, results / CUDA), notes / f"{one.kind}.md"
     limits = Limits(found)
     parts = (
         one.heading,

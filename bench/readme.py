@@ -1,15 +1,15 @@
-"""Put the kept tables of the best unit in results/ into README.md, between its markers.
+"""Put the kept tables of one kind of processor in results/ into README.md, between its markers.
 
 python -m bench.readme
 """
 
 from pathlib import Path
 
-from bench.report import RESULTS, UNITS
+from bench.report import FIRST, RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-KEPT = RESULTS / UNITS[0]
+KEPT = RESULTS / FIRST
 SHOWN = {
     "concurrent": "Eight requests with long prompts at once (`python -m bench.concurrent`):",
     "graphs": "Ways to make a decode step's graphs (`python -m bench.graphs`):",

@@ -16,8 +16,9 @@ import torch
 from ringkv.base.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
-UNITS = ("amx_bf16", "avx512_bf16")  # what multiplies bfloat16, the best first: machines with one are comparable
-CUDA, PLAIN = "cuda", "plain"  # folders for a GPU, and for processors without such a unit
+UNITS = ("amx_bf16", "avx512_bf16")  # what multiplies bfloat16, the best first
+MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+FIRST, CUDA = "intel-amx_bf16", "cuda"  # folders: of the processor that the README shows, and of GPUs
 PACKAGES = ("torch", "transformers")
 
 
@@ -67,9 +68,10 @@ def commit() -> str:
 
 
 def results() -> Path:
-    """Where figures of this processor are kept, by the best of `UNITS` that it has."""
+    """Where figures of this kind of processor are kept: its maker, and the best of `UNITS` that it has."""
     flags = (_said("flags") or "").split()
-    return RESULTS / next((unit for unit in UNITS if unit in flags), PLAIN)
+    unit = next((unit for unit in UNITS if unit in flags), "plain")
+    return RESULTS / f"{MAKERS.get(_said('vendor_id') or '', 'other')}-{unit}"
 
 
 def machine() -> str:

@@ -8,7 +8,7 @@ from bench.performance import PAGES, Page, page
 NONE = Page("none", Path("none.md"), "# A page")
 
 
-@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.unit)
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.kind)
 def test_a_page_is_what_the_kept_results_make(one: Page) -> None:
     assert one.path.read_text(encoding="utf-8") == page(one)
 
@@ -22,7 +22,7 @@ def test_without_results_every_bar_is_there_and_not_measured(tmp_path: Path) -> 
 
 def test_notes_and_a_benchmarks_own_table_are_taken_over(tmp_path: Path) -> None:
     about = {"workload": {}, "machine": "m", "versions": {}, "commit": "c", "date": "d", "figures": []}
-    folder = tmp_path / NONE.unit
+    folder = tmp_path / NONE.kind
     folder.mkdir()
     (folder / "flat.json").write_text(json.dumps(about | {"figures": [dict.fromkeys(FLAT, 1)]}))
     (folder / "flat.md").write_text("| a table |\n")

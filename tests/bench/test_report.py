@@ -4,14 +4,17 @@ from bench import report
 
 
 @pytest.mark.parametrize(
-    ("flags", "folder"),
+    ("said", "folder"),
     [
-        ("fpu avx2 avx512f avx512_bf16 amx_tile amx_bf16", "amx_bf16"),
-        ("fpu avx2 avx512f avx512_bf16", "avx512_bf16"),
-        ("fpu avx2", "plain"),
-        (None, "plain"),
+        ({"vendor_id": "GenuineIntel", "flags": "fpu avx512f avx512_bf16 amx_tile amx_bf16"}, "intel-amx_bf16"),
+        ({"vendor_id": "GenuineIntel", "flags": "fpu avx512f avx512_bf16"}, "intel-avx512_bf16"),
+        ({"vendor_id": "AuthenticAMD", "flags": "fpu avx512f avx512_bf16"}, "amd-avx512_bf16"),
+        ({"vendor_id": "AuthenticAMD", "flags": "fpu avx2"}, "amd-plain"),
+        ({}, "other-plain"),
     ],
 )
-def test_figures_lie_by_what_multiplies(flags: str | None, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_said", lambda field: flags if field == "flags" else None)
+def test_figures_lie_by_maker_and_by_what_multiplies(
+    said: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_said", said.get)
     assert report.results() == report.RESULTS / folder
