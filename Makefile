@@ -51,6 +51,7 @@ peers: dev
 	@$(BIN)/python -m bench.peers
 	@$(BIN)/python -m bench.peers --equal-bytes 1.5GB
 	@$(BIN)/python -m bench.peers --resident
+	@$(BIN)/python -m bench.peers --needle 10
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384 --requests 1,4,8
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --needle 10
 	@$(BIN)/python -m bench.perplexity --tokens 20480

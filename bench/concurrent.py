@@ -17,10 +17,11 @@ from typing import Any
 import torch
 import transformers
 
+from bench.peers.workload import prompts as real_text
 from bench.report import keep, table
-from ringkv.base.engine import Work
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.bench.round import prefill
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
@@ -48,7 +49,7 @@ class Side:
 def main() -> None:
     asked = _arguments()
     folder = locate(asked.model)
-    prompts = _prompts(Tokenizer.from_directory(folder), asked.requests, asked.prompt_tokens)
+    prompts = real_text(Tokenizer.from_directory(folder), asked.requests, asked.prompt_tokens)
     room = Options(slots=asked.requests, prompt_tokens=asked.prompt_tokens, output_tokens=asked.steps + 16)
     options = {
         "full": Options(**{**asdict(room), "kv_policy": "full"}),
@@ -65,11 +66,11 @@ def main() -> None:
 
 
 def _ours(engines: dict[str, LocalEngine], prompts: list[list[int]], steps: int) -> list[Side]:
-    prefill: dict[str, list[float]] = {name: [] for name in engines}
+    entered: dict[str, list[float]] = {name: [] for name in engines}
     for slot, tokens in enumerate(prompts):
         for name, engine in engines.items():
-            prefill[name].append(_enter(engine, slot, tokens))
-            print(f"prompt {slot + 1} of {len(prompts)}, {name}: {prefill[name][-1]:.1f} s", flush=True)
+            entered[name].append(_enter(engine, slot, tokens))
+            print(f"prompt {slot + 1} of {len(prompts)}, {name}: {entered[name][-1]:.1f} s", flush=True)
     step: dict[str, list[float]] = {name: [] for name in engines}
     for _ in range(0, steps, TURN):
         for name, engine in engines.items():
@@ -79,7 +80,7 @@ def _ours(engines: dict[str, LocalEngine], prompts: list[list[int]], steps: int)
             name,
             engine.limits.capacity,
             engine.limits.slots * engine.limits.capacity * engine.limits.entry_bytes,
-            median(prefill[name]),
+            median(entered[name]),
             median(step[name]),
             len(prompts) / median(step[name]),
         )
@@ -90,12 +91,8 @@ def _ours(engines: dict[str, LocalEngine], prompts: list[list[int]], steps: int)
 def _enter(engine: LocalEngine, slot: int, tokens: list[int]) -> float:
     request = Request(f"{slot}", tuple(tokens), SamplingParams(max_tokens=10**6, ignore_eos=True))
     engine.admit(request)
-    started, chunk = time.perf_counter(), engine.limits.chunk
-    staged = None
-    for start in range(0, len(tokens), chunk):
-        staged = engine.prefill(Work(request, 0, start, min(start + chunk, len(tokens))))
-    assert staged is not None
-    engine.insert(engine.compress(staged, engine.default_kv), slot, request)
+    started = time.perf_counter()
+    engine.insert(engine.compress(prefill(engine, request), engine.default_kv), slot, request)
     return time.perf_counter() - started
 
 
@@ -141,17 +138,6 @@ class _Clock(transformers.StoppingCriteria):
         self.laps.append(now - self._last)
         self._last = now
         return torch.zeros(len(input_ids), dtype=torch.bool)
-
-
-def _prompts(tokenizer: Tokenizer, count: int, length: int) -> list[list[int]]:
-    """Different stretches of real text that every machine has: the sources of Python's standard library."""
-    text, prompts = iter(sorted(Path(argparse.__file__).parent.glob("*.py"))), []
-    for _ in range(count):
-        ids: list[int] = []
-        while len(ids) < length:
-            ids += tokenizer.encode(next(text).read_text(encoding="utf-8", errors="ignore"))
-        prompts.append(ids[:length])
-    return prompts
 
 
 def _table(sides: list[Side]) -> str:

@@ -82,7 +82,7 @@ class Growth:
     prompt: int
     slots: int
     budget: int
-    step_bytes: float  # read by each step
+    step_bytes: float  # weights and the slots' live entries: what a step must read
     step_s: float
     over_shortest: float  # this step over that of the shortest prompt
 

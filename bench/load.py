@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -112,19 +113,13 @@ def _port(said: IO[str]) -> int:
 
 def texts(model: str, clients: int, lengths: Sequence[int]) -> list[list[str]]:
     """Stretches of real text of about so many tokens, one of each length for each client, no two alike."""
+    from bench.peers.workload import prompts
     from ringkv.residency.locate import locate
     from ringkv.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_directory(locate(model))
-    sources = sorted(Path(argparse.__file__).parent.glob("*.py"))
-    needed = clients * sum(lengths)
-    ids: list[int] = []
-    for source in sources:
-        ids += tokenizer.encode(source.read_text(encoding="utf-8", errors="ignore"), add_special_tokens=False)
-        if len(ids) >= needed:
-            break
-    pieces = iter(ids)
-    return [[tokenizer.decode([next(pieces) for _ in range(length)]) for length in lengths] for _ in range(clients)]
+    stretches = map(iter, prompts(tokenizer, clients, sum(lengths)))
+    return [[tokenizer.decode(list(islice(stretch, length))) for length in lengths] for stretch in stretches]
 
 
 def main() -> None:

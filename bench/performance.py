@@ -69,20 +69,25 @@ HEADINGS = {
     "device": "Llama-3.1-8B in real shapes on a GPU",
 }
 COMMANDS = {"device": "make device"}
+REMARKS = {
+    "perplexity": "A model that was pulled as a 4-bit GGUF has lost already what 4 bits lose: 4-bit types that find\n"
+    "the file's groups again look better here than they would on weights that had 16 bits."
+}
 NO_DEVICE = "The GPU's code is there and its kernels pass in Triton's interpreter; it has not run on a device."
 
 AGAIN = """\
 ## To repeat it
 
 ```sh
-python -m bench.peers          # installs each peer in its own environment, then takes turns
-python -m bench.limits
-python -m bench.flat
-python -m bench.threads
-python -m bench.startup
+make bench                     # ourselves: about an hour on a quiet machine
+make peers                     # beside other engines: installs each in its own environment; hours
 make device                    # where there is a GPU
-python -m bench.performance    # this page
+python -m bench.performance    # these pages, from bench/results/
 ```
+
+What is under a table is what it was run with: `python -m bench.peers` takes the same as options (`--engines`,
+`--prompts`, `--requests`, `--turns`), to repeat a part. A processor of another kind gets a folder of its own in
+`bench/results/`.
 """
 
 
@@ -118,6 +123,7 @@ def _tables(found: Kept) -> Iterator[str]:
     for bench, heading in HEADINGS.items():
         names = sorted(name for name in found.results if name == bench or name.startswith(f"{bench}-"))
         yield f"### {heading} (`{COMMANDS.get(bench, f'python -m bench.{bench}')}`)"
+        yield REMARKS.get(bench, "")
         yield "\n\n".join(found.results[name].shown for name in names) or "Not measured."
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ringkv.base import processor
 from ringkv.base.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
@@ -69,22 +70,14 @@ def commit() -> str:
 
 def results() -> Path:
     """Where figures of this kind of processor are kept: its maker, and the best of `UNITS` that it has."""
-    flags = (_said("flags") or "").split()
-    unit = next((unit for unit in UNITS if unit in flags), "plain")
-    return RESULTS / f"{MAKERS.get(_said('vendor_id') or '', 'other')}-{unit}"
+    maker = MAKERS.get(processor.described().get("vendor_id", ""), "other")
+    unit = next((unit for unit in UNITS if unit in processor.instructions()), "plain")
+    return RESULTS / f"{maker}-{unit}"
 
 
 def machine() -> str:
     """Processor, instruction set that torch uses, and threads."""
-    name = _said("model name") or platform.machine()
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
-
-
-def _said(field: str) -> str | None:
-    """What Linux says of the first processor."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), None)
+    return f"{processor.name()}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
 
 
 def _git(*words: str) -> str:

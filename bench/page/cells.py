@@ -1,6 +1,7 @@
 """Cells: choosing among the peers' cells."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from bench.page.kept import SIXTEEN
 from bench.peers.cells import Cell, Protocol
@@ -13,6 +14,7 @@ OPENVINO_EVICTS = ("openvino-evict", "openvino-evict-u8kv")
 OPENVINO_SPARSE = ("openvino-xattention", "openvino-trishape")
 KEEP_ALL = (*LLAMA, *VLLM, *OPENVINO, "transformers")  # peers that drop nothing and compute all
 PEERS = (*KEEP_ALL, *OPENVINO_EVICTS, *OPENVINO_SPARSE)
+FAMILIES = {"llama.cpp": LLAMA, "vLLM": VLLM, "OpenVINO": (*OPENVINO, *OPENVINO_EVICTS, *OPENVINO_SPARSE)}
 
 
 def choose(
@@ -35,26 +37,42 @@ def choose(
     ]
 
 
-def fastest_prefill(cells: Iterable[Cell]) -> Cell | None:
-    return max((cell for cell in cells if cell.prefill_tps), key=lambda cell: cell.prefill_tps or 0.0, default=None)
+class Pair(NamedTuple):
+    """Two cells of one run, and how many times as fast the first is."""
+
+    ours: Cell
+    other: Cell
+    ratio: float
 
 
-def most_tokens(cells: Iterable[Cell]) -> Cell | None:
-    return max((cell for cell in cells if cell.decode_tps), key=lambda cell: cell.decode_tps or 0.0, default=None)
+Compare = Callable[[Cell, Cell], float | None]
 
 
-def decode_ratio(ours: Cell | None, other: Cell | None) -> float | None:
+def hardest(ours: Iterable[Cell], others: Iterable[Cell], compare: Compare) -> Pair | None:
+    """The pair in which the best of ours is least ahead. Machines drift, so only cells of one run make a pair."""
+    mine = list(ours)
+    pairs = [pair for other in others if (pair := _best(mine, other, compare))]
+    return min(pairs, key=lambda pair: pair.ratio, default=None)
+
+
+def _best(ours: Iterable[Cell], other: Cell, compare: Compare) -> Pair | None:
+    ratios = ((cell, compare(cell, other)) for cell in ours if cell.run == other.run)
+    pairs = [Pair(cell, other, ratio) for cell, ratio in ratios if ratio is not None]
+    return max(pairs, key=lambda pair: pair.ratio, default=None)
+
+
+def decode_ratio(ours: Cell, other: Cell) -> float | None:
     """How many times as many tokens a second the first decodes; by turns that both shared, where they did."""
-    if ours is None or other is None or not ours.decode_tps or not other.decode_tps:
+    if not ours.decode_tps or not other.decode_tps:
         return None
     if ours.ringkv_decodes and other.ringkv_decodes:
         return other.ringkv_decodes / ours.ringkv_decodes
     return ours.decode_tps / other.decode_tps
 
 
-def prefill_ratio(ours: Cell | None, other: Cell | None) -> float | None:
+def prefill_ratio(ours: Cell, other: Cell) -> float | None:
     """How many times as many prompt tokens a second the first reads."""
-    if ours is None or other is None or not ours.prefill_tps or not other.prefill_tps:
+    if not ours.prefill_tps or not other.prefill_tps:
         return None
     if ours.ringkv_prefills and other.ringkv_prefills:
         return other.ringkv_prefills / ours.ringkv_prefills

@@ -1,14 +1,30 @@
 """Which engine is fastest where: the page's first tables."""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
-from bench.page.cells import FULL, OURS, PEERS, choose, decode_ratio, fastest_prefill, most_tokens, prefill_ratio
+from bench.page.cells import (
+    FAMILIES,
+    FULL,
+    OURS,
+    PEERS,
+    Compare,
+    Pair,
+    choose,
+    decode_ratio,
+    hardest,
+    prefill_ratio,
+)
 from bench.page.kept import SIXTEEN, Kept
 from bench.page.models import SHOWN
 from bench.peers.cells import Cell
 from bench.report import table
 
-WHERE = "same"
+HEAD = ("ringkv's", "tokens/s", "hardest peer", "tokens/s", "ringkv over it", "run beside it")
+EXPLAINED = (
+    "Of ringkv's two settings the faster counts; the hardest peer is the one that it is least ahead of. Both are of\n"
+    "one run. Not every peer was in every run: the last column names those that were beside it."
+)
 
 
 def fastest(kept: Kept) -> str:
@@ -17,54 +33,55 @@ def fastest(kept: Kept) -> str:
     prefill = [row for model in SHOWN for row in _prefill(model, kept.cells.get(model, ()))]
     if not decode and not prefill:
         return "Not measured: `python -m bench.peers` has left no results."
-    head = ("several requests decoding", "fastest", "tokens/s", "ringkv", "fastest peer", "tokens/s", "ringkv over it")
-    again = ("one prompt being read", "fastest", "tokens/s", "ringkv", "fastest peer", "tokens/s", "ringkv over it")
-    parts = (_said(decode, "decode"), table(head, decode), _said(prefill, "prefill"), table(again, prefill))
-    return "\n\n".join((f"Peers that were run: {_beside(kept)}. Of ringkv's two settings the faster counts.", *parts))
+    tables = (
+        _said(decode, "decode"),
+        table(("decoding, requests x prompt", *HEAD), [row for _, row in decode]),
+        _said(prefill, "prefill"),
+        table(("reading one prompt", *HEAD), [row for _, row in prefill]),
+    )
+    return "\n\n".join((EXPLAINED, *tables))
 
 
-def _beside(kept: Kept) -> str:
-    found = {
-        cell.engine for cells in kept.cells.values() for cell in cells if cell.protocol == WHERE and cell.decode_tps
-    }
-    return ", ".join(name for name in PEERS if name in found) or "none"
+Row = tuple[Pair, tuple[str, ...]]
 
 
-def _said(rows: Sequence[tuple[str, ...]], what: str) -> str:
-    first = sum(row[1] in (OURS, FULL) for row in rows)
+def _said(rows: Sequence[Row], what: str) -> str:
+    first = sum(pair.ratio >= 1 for pair, _ in rows)
     return f"ringkv is fastest in {first} of {len(rows)} {what} workloads at 16-bit weights."
 
 
 def _places(cells: Sequence[Cell]) -> list[tuple[int, int]]:
-    figures = [cell for cell in cells if cell.why is None]
+    """Prompts and requests that ringkv was run with."""
+    ours = [cell for cell in cells if cell.engine in (OURS, FULL) and cell.why is None]
     return sorted(
-        {(cell.prompt, cell.requests) for cell in figures if cell.protocol == WHERE and cell.weights in SIXTEEN}
+        {(cell.prompt, cell.requests) for cell in ours if cell.protocol == "same" and cell.weights in SIXTEEN}
     )
 
 
-def _decode(model: str, cells: Sequence[Cell]) -> Iterator[tuple[str, ...]]:
+def _decode(model: str, cells: Sequence[Cell]) -> Iterator[Row]:
     for prompt, requests in _places(cells):
-        ours, peer = (most_tokens(choose(cells, names, prompt, requests)) for names in ((OURS, FULL), PEERS))
-        rates = [cell.decode_tps if cell else None for cell in (ours, peer)]
-        yield _row(_place(model, prompt, requests), ours, peer, rates, decode_ratio(ours, peer))
+        yield from _row(
+            f"{SHOWN[model]}, {requests} x {prompt:,}", cells, (prompt, requests), decode_ratio, "decode_tps"
+        )
 
 
-def _prefill(model: str, cells: Sequence[Cell]) -> Iterator[tuple[str, ...]]:
+def _prefill(model: str, cells: Sequence[Cell]) -> Iterator[Row]:
     for prompt, requests in _places(cells):
         if requests == 1:
-            ours, peer = (fastest_prefill(choose(cells, names, prompt, 1)) for names in ((OURS, FULL), PEERS))
-            rates = [cell.prefill_tps if cell else None for cell in (ours, peer)]
-            yield _row(_place(model, prompt, 1), ours, peer, rates, prefill_ratio(ours, peer))
+            yield from _row(f"{SHOWN[model]}, {prompt:,}", cells, (prompt, 1), prefill_ratio, "prefill_tps")
 
 
-def _place(model: str, prompt: int, requests: int) -> str:
-    return f"{SHOWN[model]}, {requests} x {prompt:,}"
+def _row(name: str, cells: Sequence[Cell], place: tuple[int, int], compare: Compare, rate: str) -> Iterator[Row]:
+    """One, or none where no peer was run."""
+    speed = attrgetter(rate)
+    others = [cell for cell in choose(cells, PEERS, *place) if speed(cell)]
+    pair = hardest(choose(cells, (OURS, FULL), *place), others, compare)
+    if pair is not None:
+        rates = [f"{speed(cell):,.0f}" for cell in (pair.ours, pair.other)]
+        shown = (pair.ours.engine, rates[0], pair.other.engine, rates[1], f"{pair.ratio:.2f}x", _families(others))
+        yield pair, (name, *shown)
 
 
-def _row(
-    place: str, ours: Cell | None, peer: Cell | None, rates: Sequence[float | None], ratio: float | None
-) -> tuple[str, ...]:
-    shown = [f"{rate:,.0f}" if rate else "?" for rate in rates]
-    names = [cell.engine if cell else "?" for cell in (ours, peer)]
-    winner = max(range(2), key=lambda one: rates[one] or 0.0)
-    return (place, names[winner], shown[winner], shown[0], names[1], shown[1], f"{ratio:.2f}x" if ratio else "?")
+def _families(others: Sequence[Cell]) -> str:
+    names = {cell.engine for cell in others}
+    return ", ".join(family for family, members in FAMILIES.items() if names.intersection(members))

@@ -52,7 +52,7 @@ def kept(*folders: Path) -> Kept:
     cells: dict[str, tuple[Cell, ...]] = {}
     for name, result in results.items():
         if name.startswith("peers") and (model := result.workload.get("model")):
-            cells[model] = cells.get(model, ()) + tuple(from_figures([dict(figure) for figure in result.figures]))
+            cells[model] = cells.get(model, ()) + tuple(from_figures(result.figures, name))
     return Kept(results, cells)
 
 

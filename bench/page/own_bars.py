@@ -64,7 +64,12 @@ def _growth(kept: Kept) -> Iterator[Bar]:
         read[case] = max(o["step_bytes"] for o in ones) - min(o["step_bytes"] for o in ones) if ones else None
         slower[case] = max(o["step_s"] for o in ones) / min(o["step_s"] for o in ones) - 1 if ones else None
     yield Bar(
-        "4", "bytes read a step, longest prompt less shortest", read, 0, lambda size: f"{size:,.0f}", at_most=True
+        "4",
+        "weights and live entries that a step reads, longest prompt less shortest",
+        read,
+        0,
+        lambda size: f"{size:,.0f}",
+        at_most=True,
     )
     yield Bar("4", "a step's time, slowest prompt over fastest", slower, 0.1, percent, at_most=True)
 

@@ -15,8 +15,7 @@ from bench.page.cells import (
     VLLM,
     choose,
     decode_ratio,
-    fastest_prefill,
-    most_tokens,
+    hardest,
     prefill_ratio,
 )
 from bench.page.kept import Kept
@@ -72,31 +71,29 @@ def _decodes(
     requests: int | None,
     protocol: Protocol = "same",
 ) -> float | None:
-    """Against the fastest of the others."""
-    best, other = (most_tokens(choose(cells, names, prompt, requests, protocol)) for names in (ours, others))
-    return decode_ratio(best, other)
+    """Against the hardest of the others."""
+    mine, theirs = (choose(cells, names, prompt, requests, protocol) for names in (ours, others))
+    pair = hardest(mine, theirs, decode_ratio)
+    return pair.ratio if pair else None
 
 
 def _bytes_over(cells: Sequence[Cell], model: str, others: Sequence[str], prompt: int, requests: int) -> float | None:
     """What a decode step must read, weights and cache, over what ours must."""
-    ours, other = (most_tokens(choose(cells, names, prompt, requests)) for names in ((OURS,), others))
-    if ours is None or other is None:
-        return None
-    return step_need(model, other).bytes / step_need(model, ours).bytes
+    pair = hardest(*(choose(cells, names, prompt, requests) for names in ((OURS,), others)), decode_ratio)
+    return step_need(model, pair.other).bytes / step_need(model, pair.ours).bytes if pair else None
 
 
 def _gain_of_floor(
     cells: Sequence[Cell], limits: Limits, model: str, prompt: int, requests: int | None, protocol: Protocol
 ) -> float | None:
     """The share of the gain over our full cache that the floors of the two predict."""
-    ours, full = (most_tokens(choose(cells, (name,), prompt, requests, protocol)) for name in (OURS, FULL))
-    gain = decode_ratio(ours, full)
-    if gain is None or ours is None or full is None:
+    pair = hardest(*(choose(cells, (name,), prompt, requests, protocol) for name in (OURS, FULL)), decode_ratio)
+    if pair is None:
         return None
-    quick, slow = limits.floor(step_need(model, ours)), limits.floor(step_need(model, full))
+    quick, slow = limits.floor(step_need(model, pair.ours)), limits.floor(step_need(model, pair.other))
     if quick is None or slow is None:
         return None
-    return gain / ((ours.requests / quick) / (full.requests / slow))
+    return pair.ratio / ((pair.ours.requests / quick) / (pair.other.requests / slow))
 
 
 def _recall(cells: Sequence[Cell], engine: str) -> float | None:
@@ -141,8 +138,8 @@ def _prefill(kept: Kept, model: str) -> Iterator[Bar]:
 
 
 def _prefills(cells: Sequence[Cell], engines: Sequence[str], prompt: int) -> float | None:
-    ours, other = (fastest_prefill(choose(cells, names, prompt, 1)) for names in ((OURS, FULL), engines))
-    return prefill_ratio(ours, other)
+    pair = hardest(*(choose(cells, names, prompt, 1) for names in ((OURS, FULL), engines)), prefill_ratio)
+    return pair.ratio if pair else None
 
 
 def memory_bar(kept: Kept) -> Bar:

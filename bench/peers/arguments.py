@@ -21,8 +21,8 @@ The first run installs each peer in its own environment under ringkv's cache fol
 All get the same weights, prompts and numbers of tokens; engines take turns, and those that are not asked sleep.
 Every measurement goes to a journal at once: after Ctrl-C the table shows what there is, nothing is kept, and --resume
 goes on, at the same commit.
-Results are kept in bench/results/UNIT, by the processor, as peers-MODEL.json and .md, with -w8 or -w4 for fewer bits,
-and with -equal-bytes, -resident or -needle."""
+Results are kept in bench/results, in the folder of the processor's kind, as peers-MODEL.json and .md, with -w8 or -w4
+for fewer bits, and with -equal-bytes, -resident or -needle."""
 
 DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # which is OpenVINO's bf16 in another format
 NEEDLE_ENGINES = ("ringkv", "ringkv-full", "openvino", "openvino-evict", "openvino-evict-u8kv")

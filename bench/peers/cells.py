@@ -1,10 +1,10 @@
 """Cell: the medians of one engine at one prompt length and one number of requests.
 
-bench/results/UNIT/peers-MODEL.json and its siblings hold {"workload", "machine", "versions", "commit", "date",
+bench/results/KIND/peers-MODEL.json and its siblings hold {"workload", "machine", "versions", "commit", "date",
 "figures"}; `figures` is a list of these, one JSON object each. None is a figure that was not measured in this cell.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ class Cell:
     agrees: leading greedy tokens equal to ringkv's with a full cache, of the first 16.
     recall: needles found, a share; only in "needle".
     why: None, or in a few words why there are no figures.
+    run: the name of the result that holds it; given when it is read back.
     """
 
     engine: str
@@ -52,6 +53,7 @@ class Cell:
     agrees: int | None = None
     recall: float | None = None
     why: str | None = None
+    run: str = ""
 
 
 def as_figures(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -59,7 +61,7 @@ def as_figures(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     return [asdict(cell) for cell in cells]
 
 
-def from_figures(figures: Sequence[dict[str, Any]]) -> list[Cell]:
+def from_figures(figures: Sequence[Mapping[str, Any]], run: str) -> list[Cell]:
     """Cells from a results file's figures; fields that this version does not know are left out."""
     known = {field.name for field in fields(Cell)}
-    return [Cell(**{key: value for key, value in figure.items() if key in known}) for figure in figures]
+    return [Cell(**{key: value for key, value in figure.items() if key in known} | {"run": run}) for figure in figures]

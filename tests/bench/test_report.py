@@ -1,6 +1,7 @@
 import pytest
 
 from bench import report
+from ringkv.base import processor
 
 
 @pytest.mark.parametrize(
@@ -16,5 +17,5 @@ from bench import report
 def test_figures_lie_by_maker_and_by_what_multiplies(
     said: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_said", said.get)
+    monkeypatch.setattr(processor, "described", lambda: said)
     assert report.results() == report.RESULTS / folder

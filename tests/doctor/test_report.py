@@ -46,15 +46,6 @@ def test_a_cache_folder_that_is_not_there_yet_holds_nothing(tmp_cache: Path) -> 
     assert not tmp_cache.exists()
 
 
-def test_the_processors_first_entry_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "cpuinfo"
-    path.write_text(
-        "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: Other\n"
-    )
-    assert report._cpuinfo(path) == {"processor": "0", "model name": "Some CPU", "flags": "fpu avx2"}
-    assert report._cpuinfo(tmp_path / "nowhere") == {}
-
-
 def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "missing_for_graphs", lambda: EAGER)
     told = report.report()

@@ -1,8 +1,10 @@
 """What the engine promises of a request: its tokens depend on nothing but itself, in memory that never grows."""
 
 import random
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 from ringkv.base.engine import Work
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import KVChoice
+from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -174,6 +177,18 @@ def test_a_request_that_cannot_be_served_is_refused_before_any_work(
 ) -> None:
     with pytest.raises(error, match=words):
         engine.admit(tiny.request(tokens, kv=kv))
+
+
+@pytest.mark.parametrize(
+    "sampling", [{"logit_bias": {199: 1.0}}, {"stop_token_ids": (3, 199)}, {"stop_token_ids": (-1,)}]
+)
+def test_a_token_outside_the_vocabulary_is_refused_wherever_it_stands(
+    engine: LocalEngine, sampling: dict[str, Any]
+) -> None:
+    asked = replace(tiny.request(prompt(5)), sampling=SamplingParams(**sampling))
+    with pytest.raises(BadToken, match="outside the vocabulary of 199") as refused:
+        engine.admit(asked)
+    assert refused.value.param in sampling
 
 
 def test_prefill_takes_chunks_in_any_interleaving_with_decode(engine: LocalEngine) -> None:

@@ -75,7 +75,7 @@ print(*sys.modules)
     assert {"torch._inductor", "torch._dynamo", "sympy"} & set(modules.split()) == set()
 
 
-def test_the_key_depends_on_shapes_types_threads_and_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_depends_on_shapes_types_threads_the_processor_and_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(arguments: list[Tensor]) -> str:
         return aot._digest("c++", count_and_scale, arguments)
 
@@ -89,7 +89,9 @@ def test_the_key_depends_on_shapes_types_threads_and_our_source(monkeypatch: pyt
     torch.set_num_threads(threads + 1)
     keys.add(key(example()))
     torch.set_num_threads(threads)
-    assert len(keys) == 6
+    monkeypatch.setattr(aot, "identity", lambda: "another processor")
+    keys.add(key(example()))
+    assert len(keys) == 7
     assert key(example()) in keys
 
 

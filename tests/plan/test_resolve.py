@@ -219,8 +219,9 @@ def test_without_a_compiler_graphs_are_off_and_may_not_be_asked_for(monkeypatch:
     monkeypatch.setattr(module, "missing_for_graphs", lambda: "no C++ compiler was found")
     assert resolved().graphs == "off"
     assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver: no compiler is needed
-    with pytest.raises(InvalidRequest, match=r"no C\+\+ compiler was found"):
-        resolved(graphs="compiled")
+    for device in ("cpu", "cuda"):
+        with pytest.raises(InvalidRequest, match=r"no C\+\+ compiler was found"):
+            resolved(graphs="compiled", device=device)
 
 
 def test_threads_are_the_cpus_that_we_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ turns at waking each other.
 """
 
 import os
-from pathlib import Path
+
+from ringkv.base.processor import described
 
 SPINS = {"AuthenticAMD": "10000"}  # by the processor's maker
 USUAL = "2000"
@@ -19,14 +20,9 @@ USUAL = "2000"
 def spin_briefly() -> None:
     """Set GOMP_SPINCOUNT, unless the user chose how to wait. Only has effect before torch is loaded."""
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", spins(Path("/proc/cpuinfo")))
+        os.environ.setdefault("GOMP_SPINCOUNT", spins(described().get("vendor_id")))
 
 
-def spins(cpuinfo: Path) -> str:
-    """The count for the processor that this file describes; the usual one where there is no such file."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return USUAL
-    makers = (line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
-    return SPINS.get(next(makers, ""), USUAL)
+def spins(maker: str | None) -> str:
+    """The count for a maker's processors."""
+    return SPINS.get(maker or "", USUAL)

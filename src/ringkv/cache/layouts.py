@@ -17,9 +17,9 @@ class Rule(Protocol):
 def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
     """The slot that a prompt of n tokens gets under `choice`, in a slot of `capacity` entries.
 
-    Raises BudgetTooSmall when sinks and recent tokens leave nothing to choose, or when the budget is over the slot's
-    capacity; PromptTooLong when a policy that evicts nothing cannot hold the prompt; InvalidRequest for an unknown
-    policy.
+    Raises BudgetTooSmall when sinks, recent tokens or the window do not fit into the budget; PromptTooLong when a
+    policy that evicts nothing cannot hold the prompt; InvalidRequest for an unknown policy, or a budget over the
+    capacity.
     """
     if choice.policy not in _RULES:
         raise InvalidRequest(

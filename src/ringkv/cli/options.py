@@ -86,7 +86,11 @@ class EngineOptions:
     ] = None
     prompt_tokens: Annotated[
         int | None,
-        _machine("--max-prompt", "TOKENS", "Longest prompt to make room for; the model's context by default."),
+        _machine(
+            "--max-prompt",
+            "TOKENS",
+            "Longest prompt to make room for; by default the model's context, at most 32768, or what fits.",
+        ),
     ] = None
     output_tokens: Annotated[
         int | None,

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from ringkv.plan.units import show_bytes
 
 LINE_S = 10.0  # between two lines about the same work
-COUNTED = 1_000_000  # totals from here on are bytes; steps and tokens are fewer
+COUNTED = 1_000_000  # totals from here on are bytes; steps and the tokens of a prompt are fewer
 
 
 class Watcher(Protocol):

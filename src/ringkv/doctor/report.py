@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from ringkv.base import processor
 from ringkv.base.compiler import find_compiler
 from ringkv.base.paths import cache_dir
 from ringkv.doctor.choices import Choice, choices
@@ -106,25 +107,14 @@ def _version(package: str) -> str | None:
 
 
 def _cpu(facts: TorchFacts | None) -> Cpu:
-    info = _cpuinfo(Path("/proc/cpuinfo"))
-    flags = set(info.get("flags", info.get("Features", "")).split())
+    flags = processor.instructions()
     return Cpu(
-        name=info.get("model name") or platform.processor() or platform.machine(),
+        name=processor.name(),
         cpus=os.cpu_count() or 1,
         usable=default_threads(),
         torch_threads=facts.threads if facts else None,
         instructions=tuple(name for name in INSTRUCTIONS if name in flags),
     )
-
-
-def _cpuinfo(path: Path) -> dict[str, str]:
-    """The first processor's fields; empty where the system has no such file."""
-    try:
-        first = path.read_text(encoding="utf-8").split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _cache(path: Path) -> Cache:

@@ -128,10 +128,10 @@ class LocalEngine:
                 f"the prompt has {n:,} tokens and the staging workspace takes {limits.prompt_tokens:,}; "
                 "shorten it, or start with a larger --max-prompt"
             )
-        if bad := next((t for t in request.tokens if not 0 <= t < limits.vocab), None):
-            raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}")
-        if bad := next((t for t in request.sampling.logit_bias if not 0 <= t < limits.vocab), None):
-            raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", "logit_bias")
+        named = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
+        for field, tokens in {"prompt": request.tokens, **named}.items():
+            if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
+                raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plan = layout(choice, n, limits.capacity)
         if plan.picked and choice.window > self._config.kv.window:
             raise InvalidRequest(

@@ -3,7 +3,7 @@
     graphs/<name>-<key>/  graph.so, and graph.json where it calls operators of ours
 
 A warm start loads a library in a millisecond and traces nothing. The key holds all that a graph depends on: our
-source, our operators that have a kernel, the argument shapes and strides, torch, the compiler, the instruction set and
+source, our operators that have a kernel, the argument shapes and strides, torch, the compiler, the processor and
 the thread count. A cache's length is no part of it: one graph serves every budget.
 """
 
@@ -23,6 +23,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from ringkv.base.processor import identity
 from ringkv.graphs.graph import Function, Graph
 from ringkv.kernels.library import natives
 
@@ -106,6 +107,7 @@ def _digest(compiler: str, function: Function, example: Sequence[Tensor]) -> str
         *natives(),
         torch.__version__,
         torch.backends.cpu.get_cpu_capability(),
+        identity(),
         str(torch.get_num_threads()),
         _version(compiler),
         getattr(function, "key", function.__qualname__),

@@ -127,10 +127,10 @@ def _graphs(options: Options, device: str) -> Graphs:
     asked = one_of(("auto", "compiled", "off"), "graphs", options.graphs, "auto")
     if asked == "off":
         return "off"
-    missing = missing_for_graphs() if device == "cpu" else None  # on a GPU graphs are captured, not compiled
+    missing = missing_for_graphs()
     if missing and asked == "compiled":
         raise InvalidRequest(f"graphs cannot be compiled: {missing}; or choose graphs off", "graphs")
-    return "off" if missing else "compiled"
+    return "off" if missing and device == "cpu" else "compiled"  # a GPU captures a step, compiled or not
 
 
 def default_threads() -> int:

@@ -2,7 +2,7 @@ from bench.page.fastest import fastest
 from tests.bench.page.made import cell, made
 
 
-def test_each_workload_names_its_fastest_engine() -> None:
+def test_each_workload_names_the_peer_that_is_nearest() -> None:
     cells = [
         cell("ringkv", 7680, 8, kept=1920, decode_tps=300.0),
         cell("ringkv-full", 7680, 8, decode_tps=100.0),
@@ -12,9 +12,30 @@ def test_each_workload_names_its_fastest_engine() -> None:
     ]
     text = fastest(made(cells))
     assert "ringkv is fastest in 1 of 2 decode workloads" in text
-    assert "| SmolLM2-135M, 8 x 7,680 | ringkv | 300 | 300 | vllm | 150 | 2.00x |" in text
-    assert "| SmolLM2-135M, 1 x 512 | llama.cpp | 50 | 40 | llama.cpp | 50 | 0.80x |" in text
+    assert "| SmolLM2-135M, 8 x 7,680 | ringkv | 300 | vllm | 150 | 2.00x | vLLM |" in text
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 40 | llama.cpp | 50 | 0.80x | llama.cpp |" in text
     assert "ringkv is fastest in 1 of 1 prefill workloads" in text
+
+
+def test_by_turns_that_both_shared_and_not_by_medians() -> None:
+    cells = [
+        cell("ringkv", 512, 1, kept=128, decode_tps=60.0, ringkv_decodes=1.0),
+        cell("openvino", 512, 1, decode_tps=50.0, ringkv_decodes=0.9),
+    ]
+    assert "fastest in 0 of 1 decode" in fastest(made(cells))
+
+
+def test_engines_of_different_runs_are_not_held_against_each_other() -> None:
+    quick = [
+        cell("ringkv", 512, 1, kept=128, decode_tps=60.0, run="a quick hour"),
+        cell("vllm", 512, 1, decode_tps=30.0, run="a quick hour"),
+    ]
+    slow = [
+        cell("ringkv", 512, 1, kept=128, decode_tps=20.0, run="a slow hour"),
+        cell("openvino", 512, 1, decode_tps=16.0, run="a slow hour"),
+    ]
+    text = fastest(made([*quick, *slow]))
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 20 | openvino | 16 | 1.25x | vLLM, OpenVINO |" in text
 
 
 def test_nothing_measured_is_said() -> None:

@@ -41,7 +41,9 @@ def test_a_step_must_cost_the_same_after_any_prompt() -> None:
 
     equal = made(limits=[growth(2048, 9.0, 1.0), growth(8000, 9.0, 1.09)])
     grown = made(limits=[growth(2048, 9.0, 1.0), growth(8000, 10.0, 1.11)])
-    verdicts = [[bar(kept, claim).verdict for claim in ("bytes read", "a step's time")] for kept in (equal, grown)]
+    verdicts = [
+        [bar(kept, claim).verdict for claim in ("weights and live entries", "a step's time")] for kept in (equal, grown)
+    ]
     assert verdicts == [["met where measured"] * 2, ["**missed**"] * 2]
 
 

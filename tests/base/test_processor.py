@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+
+from ringkv.base import processor
+
+
+def test_the_first_processors_fields_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(
+        "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: Other\n"
+    )
+    assert processor.described(path) == {"processor": "0", "model name": "Some CPU", "flags": "fpu avx2"}
+    assert processor.described(tmp_path / "nowhere") == {}
+
+
+@pytest.mark.parametrize("field", ["flags", "Features"])  # on x86 and on ARM
+def test_instructions_are_words(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "described", lambda: {field: "fpu bf16"})
+    assert processor.instructions() == {"fpu", "bf16"}
+
+
+def test_processors_of_one_name_are_told_apart_by_what_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it, without = "fpu avx512f amx_bf16", "fpu avx512f"
+    seen = set()
+    for flags in (with_it, without):
+        monkeypatch.setattr(processor, "described", lambda flags=flags: {"model name": "Xeon", "flags": flags})
+        seen.add(processor.identity())
+    assert len(seen) == 2
