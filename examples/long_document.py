@@ -1,8 +1,8 @@
 """A document several times longer than the cache, read under three policies by one engine.
 
-One sentence is hidden in the document. A full cache holds it, a cache of recent tokens has lost it, and SnapStream
-keeps what the question asks for, in an eighth of the memory. It shows the mechanism and measures nothing: a model
-this small misses other sentences under any policy.
+One sentence is hidden in the document. A full cache holds it, a cache of recent tokens has lost it, and SnapStream, in
+an eighth of the memory, keeps the tokens that the question attends to: of a word of several tokens perhaps not all. It
+shows the mechanism and measures nothing: a model this small misses other sentences under any policy.
 """
 
 from pydoc_data.topics import topics

@@ -53,6 +53,8 @@ def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]
         ("stop_token_ids", {"stop_token_ids": [VOCAB]}),
         ("min_tokens", {"min_tokens": 17}),
         ("seed", {"seed": 2**64}),
+        ("max_tokens", {"max_tokens": 10**23}),
+        ("top_k", {"top_k": -(2**63) - 1}),
         ("kv_policy", {"kv_policy": "magic"}),
         ("kv_budget", {"kv_budget": 65}),
         ("kv_budget", {"kv_budget": 0}),

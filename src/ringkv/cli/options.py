@@ -46,7 +46,9 @@ class EngineOptions:
     ] = None
     kv_budget: Annotated[
         int | None,
-        _cache("--kv-budget", "ENTRIES", "Tokens that a request may hold, however long it gets; 2048 by default."),
+        _cache(
+            "--kv-budget", "ENTRIES", "Tokens that a request may hold, however long it gets; 2048, but 512 for demo."
+        ),
     ] = None
     kv_compression: Annotated[
         str | None,

@@ -51,13 +51,19 @@ class AheadOfTime:
     def _build(self, name: str, function: Function, example: Sequence[Tensor], kept: Path) -> None:
         self.on_build(name)
         self.builds += 1
-        with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(CXX=self.compiler):
+        with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(**self._places(work)):
             free = [dict.fromkeys(_free(function, i, x), torch.export.Dim.DYNAMIC) for i, x in enumerate(example)]
             shapes = {"arguments": tuple(free)}
             exported = torch.export.export(_Call(function), tuple(example), strict=False, dynamic_shapes=shapes)
             package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
             _unpack(Path(package), Path(work) / "made")
             os.rename(Path(work) / "made", kept)
+
+    def _places(self, work: str) -> dict[str, str]:
+        """Where the compiler is and what it writes goes: to `work`, and Inductor's own cache beside our folder."""
+        tempfile.gettempdir()  # Python looks for its own once, and must not find `work`
+        kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(self.folder.parent / "inductor"))
+        return {"CXX": self.compiler, "TMPDIR": work, "TORCHINDUCTOR_CACHE_DIR": kept}
 
 
 class _Call(torch.nn.Module):

@@ -59,7 +59,11 @@ def _build(command: list[str], library: Path) -> None:
         include = [f"-I{path}" for path in cpp_extension.include_paths()]
         sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
         done = subprocess.run(
-            [*command, *include, *sources, "-o", str(out), *link], capture_output=True, text=True, check=False
+            [*command, *include, *sources, "-o", str(out), *link],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"TMPDIR": folder},
         )
         if done.returncode:
             raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))

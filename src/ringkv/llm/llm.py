@@ -16,6 +16,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, Limits
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event
+from ringkv.base.interrupts import uninterrupted
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.request import Request
@@ -174,7 +175,8 @@ class LLM:
 def _build(config: EngineConfig, tell: Progress) -> Engine:
     read_ahead(config.model_dir)
     tell(0, 0, "loading torch")
-    from ringkv.engine.build import build  # here, so that all that can be refused without torch has been
+    with uninterrupted():
+        from ringkv.engine.build import build  # here, so that all that can be refused without torch has been
 
     return build(config, tell)
 

@@ -36,6 +36,9 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
+Whole = Annotated[int, Field(ge=-INT64, le=INT64)]  # what a message to the engine can hold
+
+
 class GenerationBody(BaseModel):
     """The fields that completions and chat completions share."""
 
@@ -46,33 +49,33 @@ class GenerationBody(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
-    best_of: int | None = None
-    max_tokens: int | None = None
+    best_of: Whole | None = None
+    max_tokens: Whole | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
-    seed: Annotated[int, Field(ge=-INT64, le=INT64)] | None = None
+    seed: Whole | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
-    min_tokens: int | None = None
+    min_tokens: Whole | None = None
     ignore_eos: bool | None = None
     kv_policy: str | None = None
-    kv_budget: int | None = None
-    kv_sinks: int | None = None
+    kv_budget: Whole | None = None
+    kv_sinks: Whole | None = None
     kv_recent: float | None = None
-    kv_window: int | None = None
+    kv_window: Whole | None = None
 
 
 class CompletionBody(GenerationBody):
     prompt_field = "prompt"
 
     prompt: Annotated[Prompts, PlainValidator(as_prompts)]
-    logprobs: int | None = None
+    logprobs: Whole | None = None
     add_special_tokens: bool | None = None
 
 
@@ -81,6 +84,6 @@ class ChatBody(GenerationBody):
 
     messages: Annotated[list[Turn], Field(min_length=1)]
     chat_template_kwargs: dict[str, Any] | None = None
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Whole | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

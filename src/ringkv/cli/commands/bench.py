@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.interrupts import uninterrupted
 from ringkv.cli.bench_tables import print_comparison, print_profile
 from ringkv.cli.options import AsJson, EngineOptions
 from ringkv.cli.output import print_json
@@ -71,7 +72,8 @@ def bench(
         raise InvalidRequest("--limit compares and --profile does not; ask for one at a time")
     with watching() as tell:
         tell(0, 0, "loading torch")
-        from ringkv.bench.pair import Workload
+        with uninterrupted():
+            from ringkv.bench.pair import Workload
 
         workload = Workload(prompt, output, rounds)
         compared = _compare(engine, workload, limit, tell) if trace is None else None

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 def doctor(*, as_json: AsJson = False) -> None:
     """Tell what this machine has, what ringkv will use of it and why, and what is missing.
 
-    ringkv doctor
-    ringkv doctor --json
+    Needs no model and changes nothing.
+
+        ringkv doctor
+        ringkv doctor --json
     """
     from ringkv.doctor.report import report
 
