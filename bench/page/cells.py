@@ -14,7 +14,12 @@ OPENVINO_EVICTS = ("openvino-evict", "openvino-evict-u8kv")
 OPENVINO_SPARSE = ("openvino-xattention", "openvino-trishape")
 KEEP_ALL = (*LLAMA, *VLLM, *OPENVINO, "transformers")  # peers that drop nothing and compute all
 PEERS = (*KEEP_ALL, *OPENVINO_EVICTS, *OPENVINO_SPARSE)
-FAMILIES = {"llama.cpp": LLAMA, "vLLM": VLLM, "OpenVINO": (*OPENVINO, *OPENVINO_EVICTS, *OPENVINO_SPARSE)}
+FAMILIES = {
+    "llama.cpp": LLAMA,
+    "vLLM": VLLM,
+    "OpenVINO": (*OPENVINO, *OPENVINO_EVICTS, *OPENVINO_SPARSE),
+    "transformers": ("transformers",),
+}
 
 
 def choose(

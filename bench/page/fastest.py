@@ -20,6 +20,7 @@ from bench.page.models import SHOWN
 from bench.peers.cells import Cell
 from bench.report import table
 
+Row = tuple[Pair, tuple[str, ...]]  # and what the table shows of it
 HEAD = ("ringkv's", "tokens/s", "hardest peer", "tokens/s", "ringkv over it", "run beside it")
 EXPLAINED = (
     "Of ringkv's two settings the faster counts; the hardest peer is the one that it is least ahead of. Both are of\n"
@@ -40,9 +41,6 @@ def fastest(kept: Kept) -> str:
         table(("reading one prompt", *HEAD), [row for _, row in prefill]),
     )
     return "\n\n".join((EXPLAINED, *tables))
-
-
-Row = tuple[Pair, tuple[str, ...]]
 
 
 def _said(rows: Sequence[Row], what: str) -> str:

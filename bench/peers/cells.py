@@ -57,8 +57,8 @@ class Cell:
 
 
 def as_figures(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """What JSON keeps."""
-    return [asdict(cell) for cell in cells]
+    """What JSON keeps: all but the name of the file itself."""
+    return [{name: value for name, value in asdict(cell).items() if name != "run"} for cell in cells]
 
 
 def from_figures(figures: Sequence[Mapping[str, Any]], run: str) -> list[Cell]:

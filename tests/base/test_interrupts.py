@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ringkv.base.interrupts import uninterrupted
+from ringkv.base.interrupts import gently, uninterrupted
 
 
 def press() -> None:
@@ -44,3 +44,19 @@ def test_other_threads_run_as_they_are() -> None:
     thread.start()
     thread.join()
     assert done == ["ran"]
+
+
+def test_the_first_ctrl_c_is_noted_and_the_second_ends() -> None:
+    with gently() as stop:
+        assert not stop
+        press()
+        assert stop
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
+def test_after_gently_too_ctrl_c_is_as_it_was() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with gently():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before

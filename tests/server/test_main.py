@@ -118,8 +118,9 @@ def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=4)
+            out, _ = process.communicate(timeout=4)
     assert process.returncode == 0
+    assert "answers running: 1, with 5 seconds to end" in out
 
 
 def test_an_engine_that_dies_ends_its_streams_with_an_error(tmp_path: Path, model_dir: Path) -> None:

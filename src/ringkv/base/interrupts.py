@@ -1,10 +1,37 @@
-"""uninterrupted: what Ctrl-C must not break off."""
+"""Ctrl-C where it must not break off what is being done: it is noted, and acted on afterwards."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+
+class Stop:
+    """True once Ctrl-C was pressed."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def __bool__(self) -> bool:
+        return self.pressed
+
+
+@contextmanager
+def gently() -> Iterator[Stop]:
+    """Inside, a first Ctrl-C is only noted: the engine is never left in the middle of a step. A second ends all."""
+    stop = Stop()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if stop.pressed:
+            raise KeyboardInterrupt
+        stop.pressed = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -17,18 +44,7 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
+    with gently() as stop:
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
+    if stop:
         signal.raise_signal(signal.SIGINT)

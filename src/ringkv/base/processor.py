@@ -1,18 +1,22 @@
 """The processor, as Linux describes it."""
 
 import platform
+from collections.abc import Mapping
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def described(path: Path = CPUINFO) -> dict[str, str]:
+@cache
+def described(path: Path = CPUINFO) -> Mapping[str, str]:
     """The first processor's fields: "vendor_id", "model name", "flags"; empty where the system has no such file."""
     try:
-        first = path.read_text(encoding="utf-8").split("\n\n")[0]
+        with path.open(encoding="utf-8") as file:  # Linux writes it as it is read, and there may be hundreds
+            pairs = [line.partition(":") for line in takewhile(str.strip, file)]
     except OSError:
         return {}
-    pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 

@@ -61,7 +61,7 @@ async def _serve(
     try:
         app = make_app(engine, tokenizer, template, names)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
-        server = _Server(_settings(app), lambda: say(text), engine.cancel_all)
+        server = _Server(_settings(app), text, say, engine.cancel_all)
         _on_signals(server.stop)
         await server.serve([listener])
     finally:
@@ -109,16 +109,21 @@ def _on_signals(act: Callable[[], object]) -> None:
 class _Server(uvicorn.Server):
     """Signals are handled by us from before the engine starts, and are not raised again at the end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], end_answers: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ready: str, say: Callable[[str], None], end_answers: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._ready, self._end_answers = ready, end_answers
+        self._ready, self._say, self._end_answers = ready, say, end_answers
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._ready()
+        self._say(self._ready)
 
     def stop(self) -> None:
         """Running answers get `GRACE` seconds, then end with what they have; at once the second time."""
+        running = len(self.server_state.tasks)
+        if running and not self.should_exit:
+            self._say(f"stopping; answers running: {running}, with {GRACE} seconds to end; Ctrl-C again ends them now")
         asyncio.get_running_loop().call_later(0 if self.should_exit else GRACE, self._end_answers)
         self.should_exit = True
 

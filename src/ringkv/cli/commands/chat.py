@@ -8,9 +8,9 @@ import typer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
+from ringkv.base.interrupts import gently
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import complain
-from ringkv.cli.interrupt import gently
 from ringkv.cli.loading import load
 from ringkv.cli.options import EngineOptions, Sampling
 from ringkv.cli.output import in_pieces, say

@@ -46,7 +46,7 @@ def generate(
     """Answer one question, about a document of any length if you give one.
 
     The text streams to stdout; progress, and a last line that tells what the cache did, go to stderr. The first run
-    of a model, or with other --slots, --threads or --kv-window, compiles graphs: about a minute, and it is kept.
+    of a model, or with other --slots, --threads or --kv-window, compiles graphs, once: one to three minutes.
 
         ringkv generate "What is the capital of France?"
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What does it say about patents?"
