@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A shell starts what it runs in the background deaf to Ctrl-C, and programs that the tests start would be so too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ringkv", deadline=None)  # a busy machine is no failure
 settings.load_profile("ringkv")
