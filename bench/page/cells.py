@@ -28,15 +28,18 @@ def choose(
     prompt: int,
     requests: int | None = None,
     protocol: Protocol = "same",
-    weights: Sequence[str] = SIXTEEN,
+    weights: Sequence[str] | None = SIXTEEN,
 ) -> list[Cell]:
-    """Those of about this prompt length: a tenth shorter is taken too, for a context that must hold an answer."""
+    """Those of about this prompt length: a tenth shorter is taken too, for a context that must hold an answer.
+
+    `weights` None: of any.
+    """
     return [
         cell
         for cell in cells
         if cell.engine in engines
         and cell.protocol == protocol
-        and cell.weights in weights
+        and (weights is None or cell.weights in weights)
         and 0.9 * prompt <= cell.prompt <= prompt
         and requests in (None, cell.requests)
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from bench.page.cells import (
     FAMILIES,
@@ -28,52 +29,71 @@ EXPLAINED = (
 )
 
 
+class Bits(NamedTuple):
+    """Weights that a run was made with: what cells of ours call them, and what a reader should know."""
+
+    name: str
+    ours: Sequence[str]
+    note: str = ""
+
+
+OWN_KIND = "Weights of fewer bits are each engine's own kind; vLLM and transformers keep 16."
+PRECISIONS = (Bits("16-bit", SIXTEEN), Bits("8-bit", ("int8",), OWN_KIND), Bits("4-bit", ("int4",), OWN_KIND))
+
+
 def fastest(kept: Kept) -> str:
-    """A sentence of counts, then a table for decode and one for prefill; or that nothing was measured."""
-    decode = [row for model in SHOWN for row in _decode(model, kept.cells.get(model, ()))]
-    prefill = [row for model in SHOWN for row in _prefill(model, kept.cells.get(model, ()))]
-    if not decode and not prefill:
+    """For each precision a sentence of counts and a table for decode and for prefill; or that nothing was measured."""
+    tables = [part for bits in PRECISIONS for part in _tables(kept, bits)]
+    if not tables:
         return "Not measured: `python -m bench.peers` has left no results."
-    tables = (
-        _said(decode, "decode"),
-        table(("decoding, requests x prompt", *HEAD), [row for _, row in decode]),
-        _said(prefill, "prefill"),
-        table(("reading one prompt", *HEAD), [row for _, row in prefill]),
-    )
     return "\n\n".join((EXPLAINED, *tables))
 
 
-def _said(rows: Sequence[Row], what: str) -> str:
+def _tables(kept: Kept, bits: Bits) -> Iterator[str]:
+    decode = [row for model in SHOWN for row in _decode(model, kept.cells.get(model, ()), bits)]
+    prefill = [row for model in SHOWN for row in _prefill(model, kept.cells.get(model, ()), bits)]
+    if not decode and not prefill:
+        return
+    if bits.note:
+        yield bits.note
+    yield _said(decode, "decode", bits)
+    yield table(("decoding, requests x prompt", *HEAD), [row for _, row in decode])
+    yield _said(prefill, "prefill", bits)
+    yield table(("reading one prompt", *HEAD), [row for _, row in prefill])
+
+
+def _said(rows: Sequence[Row], what: str, bits: Bits) -> str:
     first = sum(pair.ratio >= 1 for pair, _ in rows)
-    return f"ringkv is fastest in {first} of {len(rows)} {what} workloads at 16-bit weights."
+    return f"ringkv is fastest in {first} of {len(rows)} {what} workloads at {bits.name} weights."
 
 
-def _places(cells: Sequence[Cell]) -> list[tuple[int, int]]:
+def _places(cells: Sequence[Cell], bits: Bits) -> list[tuple[int, int]]:
     """Prompts and requests that ringkv was run with."""
-    ours = [cell for cell in cells if cell.engine in (OURS, FULL) and cell.why is None]
-    return sorted(
-        {(cell.prompt, cell.requests) for cell in ours if cell.protocol == "same" and cell.weights in SIXTEEN}
-    )
+    ours = [cell for cell in cells if cell.engine in (OURS, FULL) and cell.why is None and cell.weights in bits.ours]
+    return sorted({(cell.prompt, cell.requests) for cell in ours if cell.protocol == "same"})
 
 
-def _decode(model: str, cells: Sequence[Cell]) -> Iterator[Row]:
-    for prompt, requests in _places(cells):
-        yield from _row(
-            f"{SHOWN[model]}, {requests} x {prompt:,}", cells, (prompt, requests), decode_ratio, "decode_tps"
-        )
+def _decode(model: str, cells: Sequence[Cell], bits: Bits) -> Iterator[Row]:
+    for prompt, requests in _places(cells, bits):
+        name = f"{SHOWN[model]}, {requests} x {prompt:,}"
+        yield from _row(name, cells, (prompt, requests), bits, decode_ratio, "decode_tps")
 
 
-def _prefill(model: str, cells: Sequence[Cell]) -> Iterator[Row]:
-    for prompt, requests in _places(cells):
+def _prefill(model: str, cells: Sequence[Cell], bits: Bits) -> Iterator[Row]:
+    for prompt, requests in _places(cells, bits):
         if requests == 1:
-            yield from _row(f"{SHOWN[model]}, {prompt:,}", cells, (prompt, 1), prefill_ratio, "prefill_tps")
+            yield from _row(f"{SHOWN[model]}, {prompt:,}", cells, (prompt, 1), bits, prefill_ratio, "prefill_tps")
 
 
-def _row(name: str, cells: Sequence[Cell], place: tuple[int, int], compare: Compare, rate: str) -> Iterator[Row]:
-    """One, or none where no peer was run."""
+def _row(
+    name: str, cells: Sequence[Cell], place: tuple[int, int], bits: Bits, compare: Compare, rate: str
+) -> Iterator[Row]:
+    """One, or none where no peer was run beside us."""
     speed = attrgetter(rate)
-    others = [cell for cell in choose(cells, PEERS, *place) if speed(cell)]
-    pair = hardest(choose(cells, (OURS, FULL), *place), others, compare)
+    ours = choose(cells, (OURS, FULL), *place, weights=bits.ours)
+    runs = {cell.run for cell in ours}
+    others = [cell for cell in choose(cells, PEERS, *place, weights=None) if speed(cell) and cell.run in runs]
+    pair = hardest(ours, others, compare)
     if pair is not None:
         rates = [f"{speed(cell):,.0f}" for cell in (pair.ours, pair.other)]
         shown = (pair.ours.engine, rates[0], pair.other.engine, rates[1], f"{pair.ratio:.2f}x", _families(others))

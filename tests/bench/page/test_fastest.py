@@ -38,5 +38,22 @@ def test_engines_of_different_runs_are_not_held_against_each_other() -> None:
     assert "| SmolLM2-135M, 1 x 512 | ringkv | 20 | openvino | 16 | 1.25x | vLLM, OpenVINO |" in text
 
 
+def test_fewer_bits_have_tables_of_their_own_with_those_that_keep_sixteen() -> None:
+    cells = [
+        cell("ringkv", 512, 1, kept=128, decode_tps=40.0, prefill_tps=100.0, run="w16"),
+        cell("openvino", 512, 1, decode_tps=50.0, prefill_tps=50.0, run="w16"),
+        cell("ringkv", 512, 1, kept=128, weights="int8", decode_tps=90.0, prefill_tps=100.0, run="w8"),
+        cell("llama.cpp", 512, 1, weights="q8_0", decode_tps=30.0, prefill_tps=200.0, run="w8"),
+        cell("vllm", 512, 1, decode_tps=45.0, prefill_tps=80.0, run="w8"),
+    ]
+    sixteen, eight = fastest(made(cells)).split("Weights of fewer bits")
+    assert "fastest in 0 of 1 decode workloads at 16-bit weights" in sixteen
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 40 | openvino | 50 | 0.80x | OpenVINO |" in sixteen
+    assert "fastest in 1 of 1 decode workloads at 8-bit weights" in eight
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 90 | vllm | 45 | 2.00x | llama.cpp, vLLM |" in eight
+    assert "| SmolLM2-135M, 512 | ringkv | 100 | llama.cpp | 200 | 0.50x | llama.cpp, vLLM |" in eight
+    assert "4-bit weights" not in eight
+
+
 def test_nothing_measured_is_said() -> None:
     assert fastest(made()).startswith("Not measured")
