@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -13,9 +14,9 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_
 EOS = 257
 
 
-def save(folder: Path) -> Path:
+def save(folder: Path, **changes: Any) -> Path:
     """Ids 0 to 255 are bytes; then <|im_start|> = 256 and <|im_end|> = 257, which ends a text."""
-    tiny.save(folder, "Llama", vocab_size=258, eos_token_id=EOS)
+    tiny.save(folder, "Llama", **{"vocab_size": 258, "eos_token_id": EOS, **changes})
     inner = tokenizers.Tokenizer(models.BPE(vocab=byte_alphabet(), merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()

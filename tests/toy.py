@@ -36,9 +36,10 @@ def config(**changes: Any) -> EngineConfig:
     return EngineConfig(**(fields | {"threads": 1, "cache_dir": Path("toy")} | changes))
 
 
-def answer(prompt: Sequence[int], count: int) -> list[int]:
-    """The first `count` tokens of the answer, in closed form."""
-    return [sum(prompt) * pow(2, k, MODULUS) % MODULUS for k in range(count)]
+def answer(prompt: Sequence[int], count: int, forced: Sequence[int] = ()) -> list[int]:
+    """The first `count` tokens of the answer, in closed form; those that are given come first."""
+    seen = sum(prompt) + sum(forced)
+    return [*forced, *(seen * pow(2, k, MODULUS) % MODULUS for k in range(count - len(forced)))][:count]
 
 
 def layout(n: int, choice: KVChoice, capacity: int) -> Layout:
@@ -107,7 +108,7 @@ class ToyEngine:
         if work.start == 0:
             self.lanes[work.lane] = Staged(work.request, [])
         staged = self.lanes[work.lane]
-        assert staged.request is work.request, "a lane was taken before its prompt was done"
+        assert staged.request.tokens == work.request.tokens, "a lane was taken before its prompt was done"
         assert len(staged.tokens) == work.start, "a chunk was skipped or repeated"
         assert work.start % self.limits.chunk == 0
         assert 0 < work.stop - work.start <= self.limits.chunk
@@ -115,7 +116,6 @@ class ToyEngine:
         return staged if work.is_last else None
 
     def compress(self, staged: Staged, choice: KVChoice) -> ToyPrefix:
-        self._break("compress", staged.request)
         if choice.budget is not None and choice.budget <= SINKS:
             raise BudgetTooSmall(f"a budget of {choice.budget} leaves no ring; give it at least {SINKS + 1}")
         self._check_staged(staged)
@@ -123,6 +123,7 @@ class ToyEngine:
 
     def insert(self, prefix: ToyPrefix, slot: int, request: Request) -> None:
         self._break("insert", request)
+        self._break("compress", request)
         self._check_staged(prefix.staged)
         assert slot not in self.slots, "a slot was given away twice"
         assert not self.drawn, "tokens drawn before were not fed"
@@ -132,7 +133,8 @@ class ToyEngine:
     def sample(self, forced: Mapping[int, int] | None = None) -> ToyStep:
         assert not self.drawn, "tokens drawn before were not fed"
         self.log.append("sample")
-        return ToyStep([self._draw(slot) for slot in range(self.limits.slots)])
+        assert set(forced or {}) <= set(self.slots), "a token was given to nobody"
+        return ToyStep([self._draw(slot, (forced or {}).get(slot)) for slot in range(self.limits.slots)])
 
     def forward(self) -> None:
         assert self.drawn, "there is nothing to feed"
@@ -149,7 +151,7 @@ class ToyEngine:
     def _check_staged(self, staged: Staged) -> None:
         assert any(staged is held for held in self.lanes.values()), "the lane has taken another prompt since"
 
-    def _draw(self, index: int) -> Sampled:
+    def _draw(self, index: int, forced: int | None) -> Sampled:
         slot = self.slots.get(index)
         if slot is None:
             return Sampled(13, None)  # garbage
@@ -157,7 +159,7 @@ class ToyEngine:
         slot.drawn += 1
         if slot.request.id.startswith("nan") and slot.drawn == 3:
             return Sampled(None, None)
-        self.drawn[index] = sum(slot.tokens) % MODULUS
+        self.drawn[index] = sum(slot.tokens) % MODULUS if forced is None else forced
         return Sampled(self.drawn[index], None)
 
     def _break(self, verb: str, request: Request) -> None:

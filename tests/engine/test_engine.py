@@ -11,7 +11,7 @@ import torch
 
 from ringkv.base.engine import Work
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import SELECTORS, KVChoice
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -124,6 +124,41 @@ def test_what_was_staged_is_not_used_once_its_lane_took_another_prompt(engine: L
         engine.compress(staged, engine.default_kv)
     with pytest.raises(AssertionError, match="another prompt"):
         engine.insert(prefix, 0, asked)
+
+
+def test_a_prompt_read_again_has_the_keys_and_queries_of_the_doubled_prompt(engine: LocalEngine) -> None:
+    tokens = prompt(100)
+    staged = tiny.stage(engine, tiny.request(tokens))
+    window = engine._staging.window.clone()
+    assert engine.room(staged) == 144  # 18 pieces of 8 tokens, the window; the last ends at 100 + 17 * 8 + 16 of 256
+    pieces = [(q.clone(), own.clone()) for q, own in engine.read_again(staged, 30, 50)]
+    assert [q.shape[3] for q, _ in pieces] == [8, 8, 4]
+    assert torch.equal(engine._staging.window, window)
+
+    for (q, own), done in zip(pieces, (8, 16, 20), strict=True):
+        doubled = tiny.request([*tokens, *tokens[30 : 30 + done]])
+        tiny.stage(engine, doubled)
+        torch.testing.assert_close(own, engine._staging.keys[:, 0, :, 100 : 100 + done], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(q, engine._staging.window[:, 0, :, :, -q.shape[3] :], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("select", SELECTORS)
+def test_every_selector_keeps_as_many_and_leaves_the_staged_prompt_as_it_is(engine: LocalEngine, select: str) -> None:
+    staged = tiny.stage(engine, tiny.request(prompt(150)))
+    usual = engine.compress(staged, engine.default_kv).source
+    chosen = engine.compress(staged, replace(engine.default_kv, select=select))
+    assert chosen.source.shape == usual.shape
+    assert (chosen.source.sort(-1).values.diff(dim=-1) > 0).all()
+    assert torch.equal(engine.compress(staged, engine.default_kv).source, usual)
+
+
+def test_protected_tokens_are_kept_by_every_head(engine: LocalEngine) -> None:
+    staged = tiny.stage(engine, tiny.request(prompt(150)))
+    for policy in ("streaming", "snapstream"):
+        choice = replace(engine.default_kv, policy=policy, protect=((60, 75), (145, 148)))
+        held = engine.compress(staged, choice).source
+        for token in (*range(60, 75), 145, 147, 149):
+            assert (held == token).any(-1).all()
 
 
 def test_the_kept_set_is_that_of_the_prompts_own_keys_and_queries(llama_dir: Path) -> None:

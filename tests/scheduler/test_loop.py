@@ -1,4 +1,5 @@
 from collections import defaultdict
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -120,6 +121,33 @@ def test_a_full_cache_ends_when_it_is_full_and_a_ring_goes_on():
     assert ended["ring"].usage.kv.evicted == 60 + 39 - 64
 
 
+def test_one_prompt_is_prefilled_once_and_each_request_gets_its_own_cache():
+    engine = toy.ToyEngine()
+    loop = Loop(engine)
+    prompt = (1,) * 60
+    kinds = {"full": KVChoice("full"), "ring": RING, "small": KVChoice("streaming", budget=16)}
+    loop.submit(*(request(name, *prompt, max_tokens=9, kv=kv) for name, kv in kinds.items()))
+    ended = ends(run(loop))
+    assert {name: end.usage.kv.capacity for name, end in ended.items()} == {"full": 64, "ring": 64, "small": 16}
+    chunks = [line.work.start for line in engine.log if isinstance(line, toy.Prefilled)]
+    assert chunks == list(range(0, 60, 8))
+
+
+def test_a_broken_prompt_fails_all_who_share_it_and_a_broken_insertion_one():
+    loop = Loop(toy.ToyEngine())
+    loop.submit(request("prefill-a"), request("b"))
+    assert {name: type(end) for name, end in ends(run(loop)).items()} == {"prefill-a": Failed, "b": Failed}
+    loop.submit(request("insert-a"), request("b"), request("compress-c"), request("d"))
+    ended = ends(run(loop))
+    assert {name for name, end in ended.items() if isinstance(end, Failed)} == {"insert-a", "compress-c"}
+    assert ended["b"].usage.completion_tokens == ended["d"].usage.completion_tokens == 5
+
+
+def test_given_tokens_come_out_first_and_what_is_drawn_follows_from_them():
+    one = Request("a", (1, 2, 3), SamplingParams(max_tokens=5), forced=(50, 60))
+    assert tokens(run(Loop(toy.ToyEngine()), one), "a") == [50, 60, 19, 38, 76]  # 6 + 110 = 116 mod 97
+
+
 class Workload:
     """A random world: shapes, requests with what must come of them, and when each is submitted and cancelled."""
 
@@ -132,8 +160,11 @@ class Workload:
             capacity=dice.choice([16, 64]),
             context=dice.choice([48, 4096]),
         )
-        self.requests = [self._request(f"{dice.choice(['ok', 'ok', 'ok', 'nan', 'insert'])}{i}") for i in range(12)]
-        self.arrival = {one.id: dice.randint(0, 60) for one in self.requests}
+        self.families = [[self._request(f"{dice.choice(['ok', 'ok', 'ok', 'nan', 'insert'])}{i}")] for i in range(12)]
+        for family in self.families:
+            family += [self._sharing(family[0], f"ok-{family[0].id}-{i}") for i in range(dice.choice([0, 0, 1, 3]))]
+        self.requests = [one for family in self.families for one in family]
+        self.arrival = {family[0].id: dice.randint(0, 60) for family in self.families}
         self.cancel = {one.id: dice.randint(0, 90) for one in self.requests if dice.random() < 0.3}
 
     def _request(self, name: str) -> Request:
@@ -147,17 +178,21 @@ class Workload:
         )
         prompt = tuple(dice.randrange(toy.MODULUS) for _ in range(dice.randint(1, 40)))
         kv = dice.choice([None, KVChoice("full", budget=40), KVChoice("streaming", budget=16)])
-        return Request(name, prompt, sampling, kv, tuple(dice.sample(range(toy.MODULUS), 4)))
+        forced = tuple(dice.choices(range(toy.MODULUS), k=dice.choice([0, 0, most // 2])))
+        return Request(name, prompt, sampling, kv, tuple(dice.sample(range(toy.MODULUS), 4)), forced)
+
+    def _sharing(self, one: Request, name: str) -> Request:
+        return replace(self._request(name), tokens=one.tokens)
 
     def run(self) -> tuple[toy.ToyEngine, list[Event], list[str]]:
         """The engine with its log, all events, and ids in the order of submission."""
         engine, events, order, step = toy.ToyEngine(self.limits), [], [], 0
         loop = Loop(engine)
         while step <= 90 or not loop.idle:
-            for one in self.requests:
-                if self.arrival[one.id] == step:
-                    order.append(one.id)
-                    events += loop.submit(one)
+            for family in self.families:
+                if self.arrival[family[0].id] == step:
+                    order += [one.id for one in family]
+                    events += loop.submit(*family)
             for name in (name for name, when in self.cancel.items() if when == step):
                 events += loop.cancel(name)
             events += loop.step()
@@ -177,8 +212,8 @@ def whole_answer(one: Request, limits: Limits) -> tuple[list[int], str]:
         bounds.append(max(0, (kv.budget or limits.capacity) - prompt) + 1)
     most = min(bounds)
     stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else one.eos)}
-    endless = toy.answer(one.tokens, most)
-    stop = next((i for i, token in enumerate(endless) if token in stops and i >= sampling.min_tokens), None)
+    endless, first = toy.answer(one.tokens, most, one.forced), max(sampling.min_tokens, len(one.forced))
+    stop = next((i for i, token in enumerate(endless) if token in stops and i >= first), None)
     return (endless, "length") if stop is None else (endless[: stop + 1], "stop")
 
 

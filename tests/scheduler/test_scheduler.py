@@ -9,7 +9,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.actions import Action, Decode, Idle, Prefill
+from ringkv.scheduler.actions import Action, Decode, Idle, Insert, Prefill
 from ringkv.scheduler.scheduler import Scheduler
 
 RING = KVChoice("streaming")
@@ -26,20 +26,29 @@ def request(name: str, prompt: int = 5, max_tokens: int = 100) -> Request:
 def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
     """Report an action as done, every slot drawing `token`; the events."""
     match action:
-        case Prefill(work, slot) if work.is_last:
-            it.inserted(work, slot, toy.layout(work.stop, RING, 64))
-        case Decode(owners):
+        case Prefill(work, _) if work.is_last:
+            it.prefilled_whole(work)
+            it.inserted(work.request.id, toy.layout(work.stop, RING, 64))
+        case Insert(asked, _, _):
+            it.inserted(asked.id, toy.layout(len(asked.tokens), RING, 64))
+        case Decode(owners, _):
             return it.sampled(owners, [Sampled(token, None)] * len(owners)).events
     return []
 
 
 def names(it: Scheduler, count: int) -> list[str]:
-    """Carry out `count` actions: P for a chunk, with whose it is; D, F, I."""
+    """Carry out `count` actions: P for a chunk and + for an insertion alone, with whose it is; D, F, I."""
     seen = []
     for _ in range(count):
         action = it.next()
         carry_out(it, action)
-        seen.append(f"P{action.work.request.id}" if isinstance(action, Prefill) else type(action).__name__[0])
+        match action:
+            case Prefill():
+                seen.append(f"P{action.work.request.id}")
+            case Insert():
+                seen.append(f"+{action.request.id}")
+            case _:
+                seen.append(type(action).__name__[0])
     return seen
 
 
@@ -187,6 +196,54 @@ def test_an_id_in_use_is_refused_and_free_again_once_it_is_over():
     it.cancel("a")
     it.submit(request("a"))
     assert it.stats().waiting == 1
+
+
+def test_a_shared_prompt_is_prefilled_once_and_inserted_for_each():
+    it = scheduler(slots=3, chunk=2)
+    it.submit(request("a", prompt=4), request("b", prompt=4), request("c", prompt=4))
+    assert names(it, 5) == ["Pa", "Pa", "+b", "+c", "D"]
+    assert it.stats() == Stats(waiting=0, prefilling=0, running=3, free_slots=0)
+
+
+def test_a_shared_prompt_keeps_its_lane_until_the_last_has_a_slot():
+    it = scheduler(slots=1)
+    it.submit(request("a", max_tokens=1), request("b", max_tokens=1))
+    it.submit(request("later", max_tokens=1))
+    assert names(it, 3) == ["Pa", "D", "+b"]
+    assert it.stats().waiting == 1  # the lane has just become free, and no slot
+    assert names(it, 3) == ["D", "Plater", "D"]
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_when_the_first_leaves_the_next_goes_on_with_its_prompt(steps):
+    it = scheduler(slots=2, chunk=2)
+    it.submit(request("a", prompt=6), request("b", prompt=6))
+    names(it, steps)
+    assert it.cancel("a").freed == []  # its slot is the other's now
+    assert names(it, 4 - steps) == ["Pb"] * (3 - steps) + ["D"]
+    assert it.stats() == Stats(waiting=0, prefilling=0, running=1, free_slots=1)
+
+
+def test_a_prompt_that_nobody_waits_for_any_more_gives_back_its_lane():
+    it = scheduler(slots=1)
+    it.submit(request("a"), request("b"))
+    names(it, 1)
+    it.cancel("b")
+    it.cancel("a")
+    it.submit(request("c"))
+    assert names(it, 2) == ["Pc", "D"]
+
+
+def test_tokens_that_are_given_are_named_by_slot_and_counted_as_drawn():
+    it = scheduler()
+    it.submit(Request("a", (1,) * 5, SamplingParams(max_tokens=3), eos=(8,), forced=(7, 8)))
+    carry_out(it, it.next())
+    for wanted in ({0: 7}, {0: 8}, {}):
+        action = it.next()
+        assert (action.owners, action.forced) == (("a", None), wanted)
+        (_, *ended) = carry_out(it, action, token=wanted.get(0, 8))
+        it.next()
+    assert [end.reason for end in ended] == ["stop"]  # and the 8 that was given did not end it
 
 
 def test_feeding_counts_as_seen_by_the_cache():

@@ -38,7 +38,7 @@ def logprob(token: int, count: int) -> TokenLogprob:
 
 
 class EchoEngine(ToyEngine):
-    def _draw(self, index: int) -> Sampled:
+    def _draw(self, index: int, forced: int | None) -> Sampled:
         slot = self.slots.get(index)
         if slot is None:
             return Sampled(13, None)

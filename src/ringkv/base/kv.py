@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
+SELECTORS = ("snapkv", "tova", "keydiff", "expected", "kvzip")
+Span = tuple[int, int]  # of prompt tokens: the first, and the one after the last
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,9 @@ class KVChoice:
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     window: W, trailing prompt queries that vote. kernel: width of the pooling over their votes.
     domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
+    select: who says what a selected token is worth, one of `SELECTORS`. window, kernel, pooling and domain are
+    snapkv's; "expected" looks at the window too.
+    protect: spans of prompt tokens that are never evicted, while the answer is written neither.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
     """
 
@@ -30,7 +35,9 @@ class KVChoice:
     kernel: int = 5
     pooling: Literal["avg", "max"] = "avg"
     domain: Literal["row", "candidates"] = "row"
+    select: str = "snapkv"
     elastic: bool = True
+    protect: tuple[Span, ...] = ()
 
     def recent_entries(self, budget: int) -> int:
         """R as a number of entries of `budget`."""

@@ -11,6 +11,8 @@ class Request:
     """One prompt, how to sample, and which cache to hold. `kv` None takes the engine's default.
 
     `eos` holds the model's end-of-sequence ids; stop *strings* are looked for where text is made, not here.
+    `forced`: the first tokens of the output, given instead of drawn: a text to be scored, or a question that comes
+    after the prompt was compressed. They count as output, and none of them ends the request.
     """
 
     id: str
@@ -18,9 +20,10 @@ class Request:
     sampling: SamplingParams
     kv: KVChoice | None = None
     eos: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
 
     def ends_at(self, token: int, drawn: int) -> bool:
         """Whether `token`, the `drawn`-th counted from 1, is a stop id that ends the request; it stands for no text."""
         sampling = self.sampling
         stops = token in sampling.stop_token_ids or (token in self.eos and not sampling.ignore_eos)
-        return stops and drawn > sampling.min_tokens
+        return stops and drawn > max(sampling.min_tokens, len(self.forced))

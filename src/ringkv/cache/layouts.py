@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import POLICIES, KVChoice, Layout
+from ringkv.base.kv import POLICIES, SELECTORS, KVChoice, Layout, Span
+from ringkv.cache.protect import end, protected, tokens
 
 
 class Rule(Protocol):
@@ -24,6 +25,10 @@ def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
     if choice.policy not in _RULES:
         raise InvalidRequest(
             f"kv_policy {choice.policy!r} is unknown; choose one of {', '.join(POLICIES)}", "kv_policy"
+        )
+    if choice.select not in SELECTORS:
+        raise InvalidRequest(
+            f"kv_select {choice.select!r} is unknown; choose one of {', '.join(SELECTORS)}", "kv_select"
         )
     budget = capacity if choice.budget is None else choice.budget
     if budget > capacity:
@@ -56,36 +61,62 @@ def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
     if n <= kept:
         return Layout(n, head=n, picked=0, tail=0, protected=n, base=n, ring=budget - n, wraps=False)
     picked = kept - choice.window
+    _refuse_too_many(tokens(protected(choice.protect, n - choice.window)), picked, budget)
     return Layout(n, 0, picked, tail=choice.window, protected=kept, base=n, ring=room, wraps=False)
 
 
 def _streaming(choice: KVChoice, n: int, budget: int) -> Layout:
-    """StreamingLLM: sinks, and all the rest a ring."""
-    return _ring(choice, n, choice.sinks, budget - choice.sinks, budget)
+    """StreamingLLM: sinks, what is protected, and all the rest a ring."""
+    spans = protected(choice.protect, n)
+    return _ring(choice, n, spans, budget - choice.sinks - tokens(spans, choice.sinks), budget)
 
 
 def _snapstream(choice: KVChoice, n: int, budget: int) -> Layout:
     """SnapStream: sinks, chosen tokens, and a ring of recent ones."""
-    return _ring(choice, n, choice.sinks, choice.recent_entries(budget), budget)
+    return _ring(choice, n, protected(choice.protect, n), choice.recent_entries(budget), budget)
 
 
-def _ring(choice: KVChoice, n: int, sinks: int, recent: int, budget: int) -> Layout:
+def _ring(choice: KVChoice, n: int, spans: tuple[Span, ...], recent: int, budget: int) -> Layout:
+    sinks, last = choice.sinks, end(spans)
     selected = budget - sinks - recent
     if recent < 1 or selected < 0:
+        taken, what = sinks + tokens(spans, sinks), "sinks and protected" if spans else "sinks"
         raise BudgetTooSmall(
-            f"kv_budget {budget} is less than {sinks} sinks and {max(recent, 1)} recent tokens; "
-            f"raise it to {sinks + max(recent, 1)} or lower kv_sinks or kv_recent"
+            f"kv_budget {budget} is less than {taken} {what} and {max(recent, 1)} recent tokens; "
+            f"raise it to {taken + max(recent, 1)} or lower kv_sinks or kv_recent"
         )
     if n > budget:
-        return Layout(n, sinks, selected, tail=recent, protected=sinks + selected, base=sinks, ring=recent, wraps=True)
+        _refuse_too_many(tokens(spans, sinks), selected, budget)
+        # What the ring holds is overwritten: where something after `n - recent` is protected, it begins after that.
+        tail = min(recent, n - last)
+        base = sinks if tail == recent else n - tail
+        return Layout(n, sinks, selected, tail, protected=sinks + selected, base=base, ring=recent, wraps=True)
     if choice.elastic:
-        protected = max(sinks, min(n, sinks + selected))
-        head = min(n, protected)
-        return Layout(n, head, 0, n - head, protected, base=protected, ring=budget - protected, wraps=True)
+        held = max(sinks, min(n, sinks + selected), last)
+        return _whole(n, held, base=held, ring=budget - held, budget=budget)
     if n <= sinks + recent:
-        head = min(n, sinks)
-        return Layout(n, head, 0, n - head, protected=sinks, base=sinks, ring=recent, wraps=True)
-    return Layout(n, n - recent, 0, recent, protected=n - recent, base=sinks, ring=recent, wraps=True)
+        held = max(sinks, last)
+        return _whole(n, held, base=held, ring=sinks + recent - held, budget=budget)
+    held = max(n - recent, last)
+    return _whole(n, held, base=sinks if held == n - recent else held, ring=min(recent, budget - held), budget=budget)
+
+
+def _whole(n: int, held: int, base: int, ring: int, budget: int) -> Layout:
+    """The whole prompt, of which `held` tokens or entries are never overwritten."""
+    if ring < 1:
+        raise BudgetTooSmall(
+            f"kv_protect ends at token {held:,} and leaves no ring in kv_budget {budget:,}; raise it above {held:,}"
+        )
+    head = min(n, held)
+    return Layout(n, head, 0, n - head, held, base=base, ring=ring, wraps=True)
+
+
+def _refuse_too_many(wanted: int, selected: int, budget: int) -> None:
+    if wanted > selected:
+        raise BudgetTooSmall(
+            f"kv_protect names {wanted:,} tokens and kv_budget {budget:,} leaves {selected:,} entries to choose for; "
+            "protect less, or raise the budget"
+        )
 
 
 _RULES: dict[str, Callable[[KVChoice, int, int], Layout]] = {

@@ -15,6 +15,7 @@ from ringkv.cli.commands.bench import bench
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
+from ringkv.cli.commands.eval import eval
 from ringkv.cli.commands.generate import generate
 from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
@@ -26,7 +27,7 @@ from ringkv.cli.spread import spread
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Ask a model": (generate, chat, serve, demo),
     "Get models": (pull, models),
-    "Know before you run": (plan, bench, doctor),
+    "Know before you run": (plan, eval, bench, doctor),
 }
 
 

@@ -129,7 +129,7 @@ class LocalEngine:
                 "shorten it, or start with a larger --max-prompt"
             )
         named = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
-        for field, tokens in {"prompt": request.tokens, **named}.items():
+        for field, tokens in {"prompt": request.tokens, "forced": request.forced, **named}.items():
             if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
                 raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plan = layout(choice, n, limits.capacity)
@@ -152,7 +152,7 @@ class LocalEngine:
         if not work.is_last or hidden is None:
             return None
         logits = self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0]
-        return Staged(work.lane, self._generations[work.lane], length, logits)
+        return Staged(work.lane, self._generations[work.lane], tokens, logits)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
         """float32 [at most `rows`, V] after each token in turn, to score a text. It takes a lane as a prompt would."""
@@ -170,7 +170,35 @@ class LocalEngine:
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
         self._check_staged(staged)
-        return compress(self._staging, staged, choice, self._config.capacity)
+        return compress(self._staging, staged, choice, self._config.capacity, self)
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x [..., N, D] rotated by int positions [N], and back by negative ones."""
+        return self._decoder.turn(x, positions)
+
+    def room(self, staged: Staged) -> int:
+        """How many tokens `read_again` may read at once: its pieces must end where the lane ends."""
+        size, step = self._piece()
+        return max(0, (self._staging.keys.shape[3] - staged.length - size) // step + 1) * step
+
+    @torch.inference_mode()
+    def read_again(self, staged: Staged, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Read tokens start .. stop-1 of a staged prompt once more, after its end, for selectors that want to see that.
+
+        For a piece of w tokens at a time: queries [L, H, G, w, D], and the repetition's keys so far [L, H, tokens, D].
+        The lane's entries after the prompt are overwritten; all else is as it was in the end.
+        """
+        self._check_staged(staged)
+        lane, n, window = staged.lane, staged.length, self._staging.window[:, staged.lane]
+        before, (size, step) = window.clone(), self._piece()
+        try:
+            for at in range(start, stop, step):
+                piece = staged.tokens[at : min(at + step, stop)]
+                first = n + at - start
+                self._prefill_piece(piece, size, lane, torch.tensor([first, first + len(piece)]))
+                yield window[:, :, :, -len(piece) :], self._staging.keys[:, lane, :, n : first + len(piece)]
+        finally:
+            window.copy_(before)
 
     @torch.inference_mode()
     def insert(self, prefix: Prefix, slot: int, request: Request) -> None:
@@ -204,6 +232,11 @@ class LocalEngine:
         self._slots.release(slot)
         self._asked[slot] = None
         self._logits[slot].zero_()
+
+    def _piece(self) -> tuple[int, int]:
+        """Rows of the smallest prefill graph, and how many tokens of a piece have their queries kept."""
+        size = min(self._programs.prefill)
+        return size, min(size, self._staging.window.shape[4])
 
     def _check_staged(self, staged: Staged) -> None:
         assert staged.generation == self._generations[staged.lane], "the lane has taken another prompt since"

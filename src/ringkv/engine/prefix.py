@@ -3,16 +3,31 @@
 L layers, H key-value heads, C entries per slot, D head_dim.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.compress.snapkv import votes
+from ringkv.cache.compress.prompt import Prompt
+from ringkv.cache.compress.select import SELECT
 from ringkv.cache.layouts import layout
+from ringkv.cache.protect import protected, tokens
 from ringkv.engine.staging import Staged, Staging
 from ringkv.kernels.take_rows import take_rows
+
+
+class Reader(Protocol):
+    """What a selector may ask of the model; see `Prompt`."""
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor: ...
+
+    def room(self, staged: Staged) -> int: ...
+
+    def read_again(self, staged: Staged, start: int, stop: int) -> Iterable[tuple[Tensor, Tensor]]: ...
 
 
 @dataclass(frozen=True)
@@ -27,10 +42,10 @@ class TensorPrefix:
     staged: Staged
 
 
-def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int) -> TensorPrefix:
-    """Choose per layer and key-value head. Leaves the staged prompt as it is."""
+def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int, model: Reader) -> TensorPrefix:
+    """Choose per layer and key-value head. Leaves the staged prompt as it is; `model` is what staged it."""
     plan = layout(choice, staged.length, capacity)
-    return TensorPrefix(plan, choose(staging, staged, choice, plan), staged)
+    return TensorPrefix(plan, choose(staging, staged, choice, plan, model), staged)
 
 
 def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging) -> None:
@@ -39,14 +54,35 @@ def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging)
         take_rows(staged, prefix.staged.lane, prefix.source, plane)
 
 
-def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
+def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout, model: Reader) -> Tensor:
     """int64 [L, H, live]: each layer's kept tokens. Only prompts that lose something are scored."""
     layers, _, heads, _, _ = staging.keys.shape
-    chosen = kept(plan, _votes(staging, staged, choice, plan) if plan.picked else None, layers * heads)
-    return chosen.to(staging.keys.device).view(layers, heads, -1)
+    votes = _votes(_prompt(staging, staged, choice, model), choice, plan) if plan.picked else None
+    return kept(plan, votes, layers * heads).to(staging.keys.device).view(layers, heads, -1)
 
 
-def _votes(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout) -> Tensor:
-    queries = staging.window[:, staged.lane, :, :, -min(choice.window, staged.length) :]
-    keys = staging.keys[:, staged.lane, :, : staged.length]
-    return votes(queries, keys, plan.head, plan.prompt - plan.tail, choice)
+def _prompt(staging: Staging, staged: Staged, choice: KVChoice, model: Reader) -> Prompt:
+    lane, n = staged.lane, staged.length
+    return Prompt(
+        q=staging.window[:, lane, :, :, -min(choice.window, n) :],
+        keys=staging.keys[:, lane, :, :n],
+        values=staging.values[:, lane, :, :n],
+        turn=model.turn,
+        follow=lambda start, stop: model.read_again(staged, start, stop),
+        room=model.room(staged),
+    )
+
+
+def _votes(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
+    """Of the candidates; what is protected gets more than anything can. Where it takes all, nothing is scored."""
+    low, high = plan.head, plan.prompt - plan.tail
+    spans = [(max(start, low), min(stop, high)) for start, stop in protected(choice.protect, plan.prompt)]
+    spans = [(start, stop) for start, stop in spans if start < stop]
+    if spans and tokens(tuple(spans)) == plan.picked:
+        layers, heads = prompt.keys.shape[:2]
+        votes = prompt.keys.new_zeros(layers * heads, high - low, dtype=torch.float32)
+    else:
+        votes = SELECT[choice.select](prompt, low, high, choice)
+    for start, stop in spans:
+        votes[:, start - low : stop - low] = float("inf")
+    return votes

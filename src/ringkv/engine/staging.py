@@ -25,8 +25,12 @@ class Staged(NamedTuple):
 
     lane: int
     generation: int  # how many prompts its lane had taken then, this one included
-    length: int
+    tokens: tuple[int, ...]
     logits: Tensor
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
 
 
 def allocate(

@@ -37,6 +37,12 @@ class Decoder:
         """Angles of int positions [N]; computed once a step, used by every layer."""
         return rotation(positions, self._frequencies, self._rope_scale, self.dtype)
 
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x [..., N, D] turned by int positions [N], in float32; by negative ones back to where it was before."""
+        by = rotation(positions, self._frequencies, 1.0, torch.float32)
+        flat = x.float().movedim(-2, 0)
+        return rotate(flat.reshape(len(positions), -1, x.shape[-1]), by).view_as(flat).movedim(0, -2)
+
     def layer(self, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
         """One transformer block on x [N, hidden]."""
         x = self._attention(x, turn, weights, attend)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest
-from ringkv.base.kv import POLICIES, KVChoice
+from ringkv.base.kv import POLICIES, SELECTORS, KVChoice
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.options import Options
 from ringkv.plan.units import parse_ratio, parse_share
@@ -18,13 +18,14 @@ def choose_kv(options: Options, prompt_tokens: int, context: int) -> KVChoice:
 
     Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall` when the policy would have nothing to choose.
     """
-    choice = _settings(options)
+    choice = settings(options)
     choice = replace(choice, budget=min(context, _budget(options, choice.policy, prompt_tokens)))
     _refuse_small_budgets(choice)
     return choice
 
 
-def _settings(options: Options) -> KVChoice:
+def settings(options: Options) -> KVChoice:
+    """The choice without its budget. Raises `InvalidRequest` naming the option at fault."""
     usual = KVChoice()
     return KVChoice(
         policy=one_of(POLICIES, "kv_policy", options.kv_policy, usual.policy),
@@ -34,6 +35,7 @@ def _settings(options: Options) -> KVChoice:
         kernel=_odd("kv_kernel", at_least(1, "kv_kernel", options.kv_kernel, usual.kernel)),
         pooling=one_of(("avg", "max"), "kv_pooling", options.kv_pooling, usual.pooling),
         domain=one_of(("row", "candidates"), "kv_domain", options.kv_domain, usual.domain),
+        select=one_of(SELECTORS, "kv_select", options.kv_select, usual.select),
         elastic=usual.elastic if options.kv_elastic is None else options.kv_elastic,
     )
 

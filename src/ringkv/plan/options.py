@@ -25,6 +25,7 @@ class Options:
     kv_kernel: int | None = None
     kv_pooling: Literal["avg", "max"] | None = None
     kv_domain: Literal["row", "candidates"] | None = None
+    kv_select: str | None = None
     kv_elastic: bool | None = None
     slots: int | None = None
     prompt_tokens: int | None = None

@@ -1,9 +1,11 @@
 """What a scheduler tells its loop to do, and what comes of it."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ringkv.base.engine import Work
 from ringkv.base.events import Event
+from ringkv.base.request import Request
 
 
 class Prefill(NamedTuple):
@@ -13,10 +15,22 @@ class Prefill(NamedTuple):
     slot: int
 
 
+class Insert(NamedTuple):
+    """The prompt in `lane` is there already: compress it again as this request asks, and insert."""
+
+    request: Request
+    lane: int
+    slot: int
+
+
 class Decode(NamedTuple):
-    """Draw the next token of every slot; `owners` names who holds each slot as the step starts, None for nobody."""
+    """Draw the next token of every slot.
+
+    `owners` names who holds each slot as the step starts, None for nobody; `forced`, by slot, tokens that are given.
+    """
 
     owners: tuple[str | None, ...]
+    forced: Mapping[int, int]
 
 
 class Forward(NamedTuple):
@@ -27,7 +41,7 @@ class Idle(NamedTuple):
     """Nothing to do until the next submit."""
 
 
-Action = Prefill | Decode | Forward | Idle
+Action = Prefill | Insert | Decode | Forward | Idle
 
 
 class Outcome(NamedTuple):

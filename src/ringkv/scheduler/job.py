@@ -1,6 +1,10 @@
-"""Job: what the scheduler remembers of one request, from submission to its last event."""
+"""Job: what the scheduler remembers of one request, from submission to its last event. Prompt: what it waits for.
 
-from dataclasses import dataclass
+Requests with one prompt share it: it is prefilled once, and compressed for each of them as it asked.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ringkv.base.engine import Limits, Work
@@ -10,23 +14,41 @@ from ringkv.base.request import Request
 
 
 @dataclass(eq=False)
+class Prompt:
+    """Waiting without a lane, prefilling in one, then kept there until all its jobs are in slots.
+
+    `jobs` are those that are not in slots yet, in the order they came.
+    """
+
+    length: int
+    jobs: deque["Job"] = field(default_factory=deque)
+    lane: int | None = None
+    prefilled: int = 0  # tokens
+
+    def next_chunk(self, most: int) -> Work:
+        assert self.lane is not None
+        start, self.prefilled = self.prefilled, min(self.prefilled + most, self.length)
+        return Work(self.jobs[0].request, self.lane, start, self.prefilled)
+
+
+@dataclass(eq=False)
 class Job:
-    """Waiting without a slot, prefilling with slot and lane, running with slot and layout."""
+    """Waiting without a slot, or with one that is reserved while its prompt is prefilled; running with a layout."""
 
     request: Request
     kv: KVChoice
     limits: Limits
+    prompt: Prompt
     slot: int | None = None
-    lane: int | None = None
     layout: Layout | None = None
-    prefilled: int = 0  # prompt tokens
-    drawn: int = 0  # completion tokens, end-of-sequence included
-    fed: int = 0  # completion tokens that took an entry; the last one drawn has not yet
+    drawn: int = 0  # output tokens, end-of-sequence included
+    fed: int = 0  # output tokens that took an entry; the last one drawn has not yet
 
-    def next_chunk(self) -> Work:
-        assert self.lane is not None
-        start, self.prefilled = self.prefilled, min(self.prefilled + self.limits.chunk, len(self.request.tokens))
-        return Work(self.request, self.lane, start, self.prefilled)
+    @property
+    def given(self) -> int | None:
+        """The next token, where it is not to be drawn."""
+        forced = self.request.forced
+        return forced[self.drawn] if self.drawn < len(forced) else None
 
     def draw(self, token: int) -> FinishReason | None:
         """Count a drawn token; why the request ends with it, or None. A stop id wins over a length."""

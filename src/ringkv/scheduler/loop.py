@@ -9,14 +9,15 @@ Events of a step come back before the next step feeds its tokens: nobody waits f
 """
 
 import logging
+from typing import Any
 
-from ringkv.base.engine import Engine, Prefix, Work
+from ringkv.base.engine import Engine, Work
 from ringkv.base.errors import RingKVError
 from ringkv.base.events import Event, Usage
 from ringkv.base.failure import Failure, describe, in_short
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
-from ringkv.scheduler.actions import Decode, Forward, Idle, Outcome, Prefill
+from ringkv.scheduler.actions import Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Loop:
     def __init__(self, engine: Engine, scheduler: Scheduler | None = None) -> None:
         self._engine = engine
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
+        self._staged: dict[int, Any] = {}  # the prompt that each lane holds, or held last
 
     @property
     def idle(self) -> bool:
@@ -45,21 +47,20 @@ class Loop:
         """What a request being served holds by now; None for one that is unknown or over."""
         return self._scheduler.usage(request_id)
 
-    def submit(self, request: Request) -> list[Event]:
-        """Queue a request, or say why it fails. Raises `InvalidRequest` for an id in use: no event could name it."""
-        self._scheduler.submit(request)
-        try:
-            self._engine.admit(request)
-        except Exception as error:
-            return self._fail(request, error)
-        return []
+    def submit(self, request: Request, *others: Request) -> list[Event]:
+        """Queue a request, or say why it fails. `others` have the same prompt, which is prefilled once for all.
+
+        Raises `InvalidRequest` for an id in use: no event could name it.
+        """
+        self._scheduler.submit(request, *others)
+        return [event for one in (request, *others) for event in self._admit(one)]
 
     def cancel(self, request_id: str) -> list[Event]:
         """End a request wherever it is; one that is unknown or over is left alone."""
         return self._settle(self._scheduler.cancel(request_id))
 
     def step(self) -> list[Event]:
-        """Do one thing: a prefill chunk, a draw, or a forward pass.
+        """Do one thing: a prefill chunk, an insertion, a draw, or a forward pass.
 
         An error in one request's prefill ends that request; one in a draw or a forward pass, which all share, is
         raised, and the engine is not to be used again.
@@ -67,30 +68,45 @@ class Loop:
         match self._scheduler.next():
             case Prefill(work, slot):
                 return self._prefill(work, slot)
-            case Decode(owners):
-                return self._settle(self._scheduler.sampled(owners, self._engine.sample().read()))
+            case Insert(request, lane, slot):
+                return self._insert(request, lane, slot)
+            case Decode(owners, forced):
+                return self._settle(self._scheduler.sampled(owners, self._engine.sample(forced).read()))
             case Forward():
                 self._engine.forward()
             case Idle():
                 pass
         return []
 
-    def _prefill(self, work: Work, slot: int) -> list[Event]:
+    def _admit(self, request: Request) -> list[Event]:
         try:
-            prefix = self._run_chunk(work, slot)
+            self._engine.admit(request)
         except Exception as error:
-            return self._fail(work.request, error)
-        if prefix is not None:
-            self._scheduler.inserted(work, slot, prefix.layout)
+            return self._fail(request, error)
         return []
 
-    def _run_chunk(self, work: Work, slot: int) -> Prefix | None:
-        staged = self._engine.prefill(work)
+    def _prefill(self, work: Work, slot: int) -> list[Event]:
+        """An error in a chunk ends all that wait for the prompt."""
+        waiting = self._scheduler.sharing(work)
+        try:
+            staged = self._engine.prefill(work)
+        except Exception as error:
+            failure = _failure(work.request, error)
+            return [event for one in waiting for event in self._settle(self._scheduler.failed(one, failure))]
         if not work.is_last:
-            return None
-        prefix = self._engine.compress(staged, work.request.kv or self._engine.default_kv)
-        self._engine.insert(prefix, slot, work.request)
-        return prefix
+            return []
+        self._staged[work.lane] = staged
+        self._scheduler.prefilled_whole(work)
+        return self._insert(work.request, work.lane, slot)
+
+    def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
+        try:
+            prefix = self._engine.compress(self._staged[lane], request.kv or self._engine.default_kv)
+            self._engine.insert(prefix, slot, request)
+        except Exception as error:
+            return self._fail(request, error)
+        self._scheduler.inserted(request.id, prefix.layout)
+        return []
 
     def _fail(self, request: Request, error: Exception) -> list[Event]:
         return self._settle(self._scheduler.failed(request.id, _failure(request, error)))

@@ -6,6 +6,8 @@
 - After a chunk comes a decode step if anybody runs, so a running request never waits for more than one chunk
   between two of its tokens. When nobody runs, chunks follow one another.
 - With several lanes the staged prompts take turns, chunk by chunk: a short one need not wait for a long one.
+- Requests with one prompt share its prefill: the first has a slot reserved, and the prompt keeps its lane until all the
+  others have found one. They come before prompts that were submitted later.
 - A decode step is two actions, Decode then Forward, and whoever finished or was cancelled in between is not fed.
 """
 
@@ -20,8 +22,8 @@ from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
-from ringkv.scheduler.actions import Action, Decode, Forward, Idle, Outcome, Prefill
-from ringkv.scheduler.job import Job
+from ringkv.scheduler.actions import Action, Decode, Forward, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.job import Job, Prompt
 
 _NOT_FINITE = Failure(
     "RequestFailed",
@@ -36,8 +38,9 @@ class Scheduler:
         self._limits = limits
         self._default_kv = default_kv
         self._jobs: dict[str, Job] = {}
-        self._waiting: dict[str, Job] = {}  # in order of arrival
-        self._staged: deque[Job] = deque()  # whose turn it is comes first
+        self._waiting: deque[Prompt] = deque()  # in order of arrival
+        self._staged: deque[Prompt] = deque()  # being prefilled; whose turn it is comes first
+        self._shared: deque[Prompt] = deque()  # prefilled, and still in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = list(range(limits.slots))
         self._free_lanes = list(range(limits.lanes))
@@ -51,24 +54,31 @@ class Scheduler:
         return not self._jobs
 
     def stats(self) -> Stats:
-        return Stats(len(self._waiting), len(self._staged), len(self._running), len(self._free_slots))
+        running, staged = len(self._running), len(self._staged)
+        return Stats(len(self._jobs) - running - staged, staged, running, len(self._free_slots))
 
     def prefilled(self, request_id: str) -> int:
         """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
         job = self._jobs.get(request_id)
-        return job.prefilled if job else 0
+        return job.prompt.prefilled if job else 0
 
     def usage(self, request_id: str) -> Usage | None:
         """What a request being served holds by now; None for one that is unknown or over."""
         job = self._jobs.get(request_id)
         return job.usage() if job else None
 
-    def submit(self, request: Request) -> None:
-        """Raises `InvalidRequest` when a request of this id is still being served."""
-        if request.id in self._jobs:
-            raise InvalidRequest(f"request id {request.id!r} is in use; choose another, or wait until it ends", "id")
-        job = Job(request, request.kv or self._default_kv, self._limits)
-        self._jobs[request.id] = self._waiting[request.id] = job
+    def submit(self, request: Request, *others: Request) -> None:
+        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
+        prompt = Prompt(len(request.tokens))
+        for one in (request, *others):
+            assert one.tokens == request.tokens, "only requests with one prompt are submitted together"
+            if one.id in self._jobs:
+                raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
+        for one in (request, *others):
+            job = Job(one, one.kv or self._default_kv, self._limits, prompt)
+            self._jobs[one.id] = job
+            prompt.jobs.append(job)
+        self._waiting.append(prompt)
 
     def cancel(self, request_id: str) -> Outcome:
         """End a request wherever it is; one that is unknown or over is left alone."""
@@ -83,26 +93,37 @@ class Scheduler:
         return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
 
     def next(self) -> Action:
-        """What to do now. The caller does it, then reports: `inserted`, `sampled`, or `failed`."""
-        self._reserve()
+        """What to do now. The caller does it, then reports: `prefilled_whole`, `inserted`, `sampled`, or `failed`."""
         if self._forward_is_due:
             self._forward_is_due = False
             if self._running:
                 return self._forward()
+        if self._shared and self._free_slots:
+            return self._insert()
+        self._reserve()
         if self._staged and not (self._decode_is_due and self._running):
             return self._chunk()
         if self._running:
             return self._decode()
         return Idle()
 
-    def inserted(self, work: Work, slot: int, layout: Layout) -> None:
-        """The last chunk was compressed and is in its slot, which the next decode step draws from."""
-        job = self._jobs[work.request.id]
-        assert job.slot == slot
-        self._staged.remove(job)
-        self._free_lane(job)
+    def sharing(self, work: Work) -> list[str]:
+        """The requests that wait for the prompt of this chunk."""
+        return [job.request.id for job in self._jobs[work.request.id].prompt.jobs]
+
+    def prefilled_whole(self, work: Work) -> None:
+        """The prompt's last chunk has run: it stays in its lane until everybody who shares it has been inserted."""
+        prompt = self._jobs[work.request.id].prompt
+        self._staged.remove(prompt)
+        self._shared.append(prompt)
+
+    def inserted(self, request_id: str, layout: Layout) -> None:
+        """The request's prompt was compressed for it and is in its slot, which the next decode step draws from."""
+        job = self._jobs[request_id]
+        assert job.slot is not None
         job.layout = layout
-        self._running[slot] = job
+        self._running[job.slot] = job
+        self._leave_prompt(job)
 
     def sampled(self, owners: Sequence[str | None], samples: Sequence[Sampled]) -> Outcome:
         """Take one draw per slot; those whose owner left after the step began are dropped."""
@@ -118,9 +139,16 @@ class Scheduler:
 
     def _reserve(self) -> None:
         while self._waiting and self._free_slots and self._free_lanes:
-            job = self._waiting.pop(next(iter(self._waiting)))
-            job.slot, job.lane = heappop(self._free_slots), heappop(self._free_lanes)
-            self._staged.append(job)
+            prompt = self._waiting.popleft()
+            prompt.jobs[0].slot, prompt.lane = heappop(self._free_slots), heappop(self._free_lanes)
+            self._staged.append(prompt)
+
+    def _insert(self) -> Insert:
+        prompt = self._shared[0]
+        assert prompt.lane is not None
+        job = prompt.jobs[0]
+        job.slot = heappop(self._free_slots)
+        return Insert(job.request, prompt.lane, job.slot)
 
     def _forward(self) -> Forward:
         for job in self._running.values():
@@ -129,17 +157,21 @@ class Scheduler:
 
     def _chunk(self) -> Prefill:
         self._decode_is_due = True
-        job = self._staged[0]
-        assert job.slot is not None
+        prompt = self._staged[0]
+        slot = prompt.jobs[0].slot
+        assert slot is not None
         self._staged.rotate(-1)
-        return Prefill(job.next_chunk(), job.slot)
+        return Prefill(prompt.next_chunk(self._limits.chunk), slot)
 
     def _decode(self) -> Decode:
         self._decode_is_due = False
         owners: list[str | None] = [None] * self._limits.slots
+        forced = {}
         for slot, job in self._running.items():
             owners[slot] = job.request.id
-        return Decode(tuple(owners))
+            if job.given is not None:
+                forced[slot] = job.given
+        return Decode(tuple(owners), forced)
 
     def _draw(self, job: Job, sample: Sampled) -> Outcome:
         if sample.token is None:
@@ -154,17 +186,27 @@ class Scheduler:
     def _leave(self, job: Job) -> list[int]:
         """Forget a job; the slot it held or had reserved, if any."""
         del self._jobs[job.request.id]
-        self._waiting.pop(job.request.id, None)
-        if job.lane is not None:
-            self._staged.remove(job)
-            self._free_lane(job)
+        if job.slot in self._running and self._running[job.slot] is job:
+            del self._running[job.slot]
+        else:
+            self._leave_prompt(job)
         if job.slot is None:
             return []
-        self._running.pop(job.slot, None)
         heappush(self._free_slots, job.slot)
         return [job.slot]
 
-    def _free_lane(self, job: Job) -> None:
-        assert job.lane is not None
-        heappush(self._free_lanes, job.lane)
-        job.lane = None
+    def _leave_prompt(self, job: Job) -> None:
+        """Wait for it no longer. While it is prefilled the next in line takes the slot; the last one frees the lane."""
+        prompt = job.prompt
+        prompt.jobs.remove(job)
+        if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
+            prompt.jobs[0].slot, job.slot = job.slot, None
+        if not prompt.jobs:
+            self._drop(prompt)
+
+    def _drop(self, prompt: Prompt) -> None:
+        for queue in (self._waiting, self._staged, self._shared):
+            if prompt in queue:
+                queue.remove(prompt)
+        if prompt.lane is not None:
+            heappush(self._free_lanes, prompt.lane)

@@ -1,16 +1,22 @@
 """SnapKV's choice against one written with loops, from the paper's words."""
 
 import math
+from typing import NoReturn
 
 import pytest
 import torch
 
 from ringkv.base.kv import KVChoice
 from ringkv.cache.compress.kept import kept
+from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.compress.snapkv import votes
 from ringkv.cache.layouts import layout
 
 LAYERS, HEADS, GROUPS, WIDTH = 2, 2, 3, 8
+
+
+def never(*_: object) -> NoReturn:
+    raise AssertionError("SnapKV turns nothing, and reads nothing again")
 
 
 def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KVChoice) -> list[list[float]]:
@@ -47,7 +53,7 @@ def test_the_kept_set_equals_a_brute_force_selection(
     plan = layout(choice, n, capacity)
     low, high = plan.head, n - plan.tail
 
-    got = votes(q, keys, low, high, choice)
+    got = votes(Prompt(q, keys, keys, never, never, 0), low, high, choice)
     want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, choice)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 

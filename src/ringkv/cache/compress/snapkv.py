@@ -1,6 +1,6 @@
 """SnapKV: the prompt's last queries vote for the tokens worth keeping.
 
-L layers, H key-value heads, G query heads each, W window queries, n prompt tokens, D head_dim.
+H key-value heads, G query heads each, W window queries, n prompt tokens.
 Source: SnapKV (arXiv 2404.14469); candidates as in SnapStream (arXiv 2511.03092), Eq. 3.
 """
 
@@ -9,16 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice
+from ringkv.cache.compress.prompt import Prompt
 from ringkv.kernels.window_votes import window_votes
 
 
-def votes(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
-    """float32 [L * H, high - low]: the pooled attention that each candidate low .. high-1 got from the last queries.
-
-    q [L, H, G, W, D], the prompt's last W queries, and keys [L, H, n, D], both rotated. One decision per layer and
-    key-value head: the mean over its G query heads.
-    """
-    return _pool(torch.cat([_of_layer(*layer, low, high, choice) for layer in zip(q, keys, strict=True)]), choice)
+def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
+    """The pooled attention that each candidate got from the last queries, mean over the G query heads."""
+    layers = zip(prompt.q, prompt.keys, strict=True)
+    return _pool(torch.cat([_of_layer(*layer, low, high, choice) for layer in layers]), choice)
 
 
 def _of_layer(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:

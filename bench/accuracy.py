@@ -1,0 +1,103 @@
+"""Accuracy: the studies that docs/accuracy.md reports, each with its tasks, cells and number of prompts fixed here.
+
+    python -m bench.accuracy                              what there is, and how far each is
+    python -m bench.accuracy choosing-qwen --minutes 60   go on with one for an hour
+    python -m bench.accuracy choosing-qwen --estimate     how long all that is left takes
+
+Answers are kept in bench/results/accuracy/NAME, without their texts: some quote data that are not ours to copy. A study
+goes on where it was, on another machine too; its answers name the machines that made them.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bench.perplexity import DATA
+from bench.report import RESULTS, table
+from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.cli.progress import watching
+from ringkv.evaluation import journal
+from ringkv.evaluation.cells import Cell, crossed
+from ringkv.evaluation.evaluate import Study, evaluate
+from ringkv.evaluation.report.page import row, write
+from ringkv.evaluation.summary import figures, group_figures
+from ringkv.plan.options import Options
+
+FOLDER = RESULTS / "accuracy"
+QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
+POLICIES, BUDGETS = ("full", "streaming", "snapkv", "snapstream"), ("2x", "4x", "8x")
+FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
+
+
+def ways_to_choose(budget: str) -> list[Cell]:
+    """Each setting of the choice varied alone; full and the usual one first."""
+    usual = KVChoice()
+
+    def each() -> Iterator[KVChoice]:
+        yield usual
+        yield from (replace(usual, window=window) for window in (16, 32, 128))
+        yield from (replace(usual, kernel=kernel) for kernel in (1, 7, 15, 31))
+        yield from (replace(usual, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield replace(usual, domain="candidates")
+        yield from (replace(usual, sinks=sinks) for sinks in (0, 64))
+        yield from (replace(usual, recent=recent) for recent in (0.05, 0.5))
+        yield from (replace(usual, select=name) for name in SELECTORS if name != usual.select)
+
+    return [Cell(replace(usual, policy="full")), *(Cell(choice, budget) for choice in each())]
+
+
+STUDIES: Mapping[str, Study] = {
+    "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
+    "ruler-smollm2": Study(
+        SMOLLM2, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
+    ),
+    "ruler-qwen": Study(
+        QWEN, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
+    ),
+    "longbench-qwen": Study(QWEN, ("longbench",), crossed(POLICIES, BUDGETS, KVChoice()), (16384,), count=25),
+    "wikitext": Study(SMOLLM2, ("wikitext",), crossed(POLICIES, BUDGETS, KVChoice()), (2048, 4096, 7936), count=10),
+}
+
+
+def main() -> None:
+    asked = _arguments()
+    if asked.study is None:
+        print("\n".join(f"{name}: {_done(FOLDER / name):,} answers" for name in STUDIES))
+        return
+    study = replace(STUDIES[asked.study], data=asked.data if asked.data.is_dir() else None)
+    folder = FOLDER / asked.study
+    with watching() as tell:
+        seconds = 0.0 if asked.estimate else 60 * asked.minutes
+        for sentence in evaluate(study, Options(slots=asked.slots), folder, tell, seconds, keeps_texts=False):
+            print(sentence)
+    if not asked.estimate:
+        print(shown(folder))
+        print(write(folder))
+
+
+def shown(folder: Path) -> str:
+    """The tables of a study's answers."""
+    records = list(journal.read(folder / journal.NAME))
+    head = ("task", "cache", "prompts", "score", "from full", "held")
+    rows = [row(one) for one in (*group_figures(records), *figures(records))]
+    return table(head, [(one.task, one.cell, str(one.prompts), one.mean, one.difference, one.kept) for one in rows])
+
+
+def _done(folder: Path) -> int:
+    path = folder / journal.NAME
+    return len(list(journal.read(path))) if path.is_file() else 0
+
+
+def _arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", nargs="?", choices=tuple(STUDIES))
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--estimate", action="store_true")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Prompt: all that a selector may look at, and what it answers.
+
+L layers, H key-value heads, G query heads each, W window queries, n prompt tokens, D head_dim.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from ringkv.base.kv import KVChoice
+
+
+class Prompt(NamedTuple):
+    """A staged prompt, and what can be done with it.
+
+    turn: (x [..., N, D], int positions [N]) -> x rotated by positions, and back by negative ones.
+    follow: (start, stop) -> for a piece of w tokens at a time, queries [L, H, G, w, D] of the prompt's tokens start ..
+    stop-1 read once more after its end, and the keys [L, H, tokens so far, D] of the repetition. room: how many tokens
+    it may repeat at once.
+    """
+
+    q: Tensor  # [L, H, G, W, D], its last W queries, rotated
+    keys: Tensor  # [L, H, n, D], rotated
+    values: Tensor  # [L, H, n, D]
+    turn: Callable[[Tensor, Tensor], Tensor]
+    follow: Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
+    room: int
+
+
+class Select(Protocol):
+    """How much each candidate low .. high-1 is worth keeping: float32 [L * H, high - low], none of it negative."""
+
+    def __call__(self, prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor: ...

@@ -1,0 +1,34 @@
+"""protect: the prompt tokens that a request must never lose, as spans. No torch.
+
+n prompt tokens.
+"""
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import Span
+
+
+def protected(asked: tuple[Span, ...], n: int) -> tuple[Span, ...]:
+    """Spans of a prompt of n tokens, in order, none touching another. Raises InvalidRequest for one that is empty."""
+    found: list[Span] = []
+    for start, stop in sorted(asked):
+        if not 0 <= start < stop:
+            raise InvalidRequest(
+                f"kv_protect has a span from {start} to {stop}; give the first token and the one after the last",
+                "kv_protect",
+            )
+        start, stop = min(start, n), min(stop, n)
+        if found and start <= found[-1][1]:
+            start, stop = found[-1][0], max(stop, found.pop()[1])
+        if start < stop:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def tokens(spans: tuple[Span, ...], first: int = 0) -> int:
+    """How many there are at `first` or after it."""
+    return sum(stop - max(start, first) for start, stop in spans if stop > first)
+
+
+def end(spans: tuple[Span, ...]) -> int:
+    """One past the last; 0 where there is none."""
+    return spans[-1][1] if spans else 0

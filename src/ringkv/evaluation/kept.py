@@ -1,0 +1,68 @@
+"""kept: which tokens of one prompt each layer and head kept under each cell, as a picture's numbers.
+
+L layers, H key-value heads.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ringkv.base.engine import Engine
+from ringkv.base.engine import Work as Chunk
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.evaluation.work import Work
+
+NAME = "kept.npz"
+BINS = 200  # of a prompt's length
+
+
+@dataclass(frozen=True)
+class Kept:
+    """`shares` float [L * H, BINS]: of each bin of the prompt, what part is held."""
+
+    cell: str
+    shares: np.ndarray
+    heads: int
+
+
+def measure(engine: Engine, work: Work) -> list[Kept]:
+    """Prefill one prompt and choose under each of its cells; nothing is decoded."""
+    request = Request("kept", work.prompt.tokens, SamplingParams())
+    staged, n = None, len(request.tokens)
+    for start in range(0, n, engine.limits.chunk):
+        staged = engine.prefill(Chunk(request, 0, start, min(start + engine.limits.chunk, n)))
+    found = []
+    for cell in work.cells:
+        with suppress(InvalidRequest):  # a cell that this prompt cannot have
+            source = np.asarray(engine.compress(staged, work.choice(cell)).source)  # type: ignore[attr-defined]
+            found.append(Kept(cell.label, _shares(source, n), source.shape[1]))
+    return found
+
+
+def write(folder: Path, found: Sequence[Kept]) -> None:
+    arrays = {f"{one.heads}/{one.cell}": (255 * one.shares).astype(np.uint8) for one in found}
+    np.savez_compressed(folder / NAME, **arrays)  # type: ignore[arg-type]  # names are its keywords
+
+
+def read(folder: Path) -> Iterator[Kept]:
+    """Nothing where nothing was written."""
+    if not (folder / NAME).is_file():
+        return
+    with np.load(folder / NAME) as arrays:
+        for name, shares in arrays.items():
+            heads, _, cell = name.partition("/")
+            yield Kept(cell, shares / 255, int(heads))
+
+
+def _shares(source: np.ndarray, n: int) -> np.ndarray:
+    """From int [L, H, live], the prompt token of each entry."""
+    bins = min(BINS, n)
+    edges = np.linspace(0, n, bins + 1)
+    sizes = np.histogram(np.arange(n), edges)[0]
+    rows = source.reshape(-1, source.shape[-1])
+    return np.stack([np.histogram(row[row >= 0], edges)[0] / sizes for row in rows])

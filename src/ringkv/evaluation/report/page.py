@@ -1,0 +1,119 @@
+"""page: a run's folder as one HTML page that says first what a reader came for, and then shows why."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from ringkv.evaluation import journal, kept
+from ringkv.evaluation.cells import FULL
+from ringkv.evaluation.journal import Record
+from ringkv.evaluation.report import plots
+from ringkv.evaluation.summary import Difference, Figure, depths, figures, group_figures
+from ringkv.evaluation.tasks.catalogue import TASKS
+
+NAME = "report.html"
+SHARE = "%"
+AFTER = {"inside": "", "after": ", question after"}
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+class Row(NamedTuple):
+    """Cells of the table, as text; `tone` says how a difference is to be read: better, worse or noise."""
+
+    task: str
+    cell: str
+    prompts: int
+    mean: str
+    difference: str
+    tone: str
+    kept: str
+
+
+def write(folder: Path) -> Path:
+    """Make the report of what the folder's journal holds by now; its path."""
+    path = folder / journal.NAME
+    records = list(journal.read(path))
+    environment = Environment(loader=PackageLoader("ringkv.evaluation.report"), autoescape=select_autoescape(["html"]))
+    text = environment.get_template("page.html").render(
+        about=journal.about(path),
+        groups=[row(one) for one in group_figures(records)],
+        rows=[row(one) for one in figures(records)],
+        failures=sorted({(one.cell, one.error) for one in records if one.error}),
+        plots=list(drawn(records, folder)),
+        answers=len(records),
+    )
+    report = folder / NAME
+    report.write_text(text, encoding="utf-8")
+    return report
+
+
+def row(figure: Figure) -> Row:
+    return Row(
+        task=name_of(figure),
+        cell=figure.cell,
+        prompts=figure.count,
+        mean="failed" if figure.mean is None else f"{figure.mean:.2f}" if _is_loss(figure) else f"{figure.mean:.1f}",
+        difference=difference(figure.over_full, SHARE if _is_loss(figure) else ""),
+        tone=_tone(figure),
+        kept=f"{100 * figure.kept:.0f}%",
+    )
+
+
+def name_of(figure: Figure) -> str:
+    """The task, where its question stands and how long its prompts are."""
+    where = "" if _is_loss(figure) else AFTER[figure.place]
+    length = "" if figure.length is None else f", {figure.length:,}"
+    return f"{figure.task}{where}{length}"
+
+
+def difference(one: Difference | None, unit: str = "") -> str:
+    """The mean with its interval."""
+    return "" if one is None else f"{one.mean:+.1f}{unit} [{one.low:+.1f}, {one.high:+.1f}]"
+
+
+def drawn(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """(heading, SVGs)."""
+    of_tasks = _by(figures(records), lambda one: (one.task, one.place, one.length))
+    of_groups = _by(group_figures(records), lambda one: (one.task, one.place, one.length))
+    budgets = [plots.against_budget(name_of(some[0]), some) for some in (*of_groups.values(), *of_tasks.values())]
+    if budgets:
+        yield "Score against budget", budgets
+    needles = sorted(depths(records), key=lambda one: (one[1] != "inside", one[0] != FULL, one[0]))
+    if found := [plots.heat(cell + AFTER[place], grid) for cell, place, grid in needles]:
+        yield "Needles found, in percent, by depth and length", found
+    if losses := positions(records):
+        yield "Perplexity of what follows a compressed prefix", [plots.over_position("WikiText-2", losses)]
+    if maps := [plots.kept_map(one.cell, one.shares, one.heads) for one in kept.read(folder) if one.cell != FULL]:
+        yield "What one prompt kept, by layer and head", maps
+
+
+def positions(records: Sequence[Record]) -> Mapping[str, Sequence[float]]:
+    """For each cell, the mean log-probability of every token scored, over prompts that have as many."""
+    by_cell = _by([one for one in records if one.logprobs], lambda one: one.cell)
+    most = min((len(one.logprobs) for one in records if one.logprobs), default=0)
+    order = sorted(by_cell, key=lambda cell: cell != FULL)
+    return {cell: np.mean([one.logprobs[:most] for one in by_cell[cell]], axis=0).tolist() for cell in order}
+
+
+def _is_loss(figure: Figure) -> bool:
+    return figure.task in TASKS and TASKS[figure.task].is_loss
+
+
+def _tone(figure: Figure) -> str:
+    if figure.over_full is None:
+        return ""
+    if figure.over_full.is_noise:
+        return "noise"
+    is_more = figure.over_full.mean > 0
+    return "better" if is_more != _is_loss(figure) else "worse"
+
+
+def _by(items: Sequence[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found

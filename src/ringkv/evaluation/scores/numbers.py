@@ -1,0 +1,30 @@
+"""Scores of answers that end in one number or letter, 0 or 1.
+
+GSM8K: arXiv 2110.14168. LongBench-v2: arXiv 2412.15204.
+"""
+
+import re
+from collections.abc import Sequence
+
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+LETTERS = (re.compile(r"correct answer is:? \(?([A-D])\)?"), re.compile(r"\(([A-D])\)"), re.compile(r"\b([A-D])\b"))
+
+
+def last_number_right(text: str, references: Sequence[str]) -> float:
+    """Whether the last number is the reference's; one in a box counts before others, as AIME's answers are asked."""
+    boxed = BOXED.findall(text)
+    said = NUMBER.findall(boxed[-1] if boxed else text)
+    return float(bool(said) and any(_value(said[-1]) == _value(one) for one in references))
+
+
+def letter_right(text: str, references: Sequence[str]) -> float:
+    """Whether the letter chosen is the reference; the clearest way to say it that the text has."""
+    for way in LETTERS:
+        if found := way.search(text.replace("*", "")):
+            return float(found[1] in references)
+    return 0.0
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))

@@ -1,0 +1,75 @@
+"""The tasks there are, by name and by group: where samples come from, and how answers are scored."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.evaluation.sample import Sample, Score, of_text
+from ringkv.evaluation.scores.numbers import last_number_right, letter_right
+from ringkv.evaluation.scores.text import all_found, any_found
+from ringkv.evaluation.tasks import documents, longbench, writing
+from ringkv.evaluation.tasks.ruler import suite
+from ringkv.evaluation.tasks.source import Source
+from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
+
+
+@dataclass(frozen=True)
+class Task:
+    """`is_loss`: scores are mean log-probabilities, shown as a perplexity; all others are shares, shown in percent.
+
+    `has_question`: its question can be fed after compression.
+    """
+
+    name: str
+    group: str
+    samples: Callable[[Source], Iterator[Sample]]
+    score: Score
+    has_question: bool = False
+    is_loss: bool = False
+
+
+def _ruler() -> Iterator[Task]:
+    for name in suite.GENERATED:
+        yield Task(name, "ruler", partial(suite.generated, name), of_text(all_found), has_question=True)
+    for name in suite.POOLS:
+        yield Task(name, "ruler", partial(suite.asked, name), of_text(any_found), has_question=True)
+
+
+def _longbench() -> Iterator[Task]:
+    for name, kind in longbench.LONGBENCH.items():
+        yield Task(name, "longbench", partial(longbench.samples, name), kind.score)
+
+
+TASKS: Mapping[str, Task] = {
+    task.name: task
+    for task in (
+        *_ruler(),
+        *_longbench(),
+        Task("longbench_v2", "documents", documents.longbench_v2, of_text(letter_right), has_question=True),
+        Task("longeval", "documents", documents.longeval, of_text(all_found)),
+        Task("passkey", "documents", documents.passkey, of_text(all_found), has_question=True),
+        Task("gsm8k", "writing", writing.gsm8k, of_text(last_number_right)),
+        Task("aime24", "writing", writing.aime24, of_text(last_number_right)),
+        Task("humaneval", "writing", writing.humaneval, writing.runs),
+        Task("leetcode", "writing", writing.leetcode, writing.runs),
+        Task("wikitext", "text", wikitext, mean_logprob, is_loss=True),
+    )
+}
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    group: tuple(task.name for task in TASKS.values() if task.group == group)
+    for group in dict.fromkeys(task.group for task in TASKS.values())
+}
+
+
+def chosen(names: Sequence[str]) -> list[Task]:
+    """Tasks by their own names or those of groups, each once. Raises InvalidRequest naming what there is."""
+    found: dict[str, Task] = {}
+    for name in names:
+        if name not in GROUPS and name not in TASKS:
+            raise InvalidRequest(
+                f"there is no task {name!r}; there are the groups {', '.join(GROUPS)} and the tasks {', '.join(TASKS)}",
+                "tasks",
+            )
+        found |= {one: TASKS[one] for one in GROUPS.get(name, (name,))}
+    return list(found.values())

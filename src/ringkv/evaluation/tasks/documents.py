@@ -1,0 +1,69 @@
+"""Documents in many choices, talks on many topics, a key in noise: three tasks about one long text.
+
+Sources: LongBench-v2 (arXiv 2412.15204), prompts of the data folder; LongEval's topics (LongChat, 2023), prompts as
+they are; passkey as in Landmark Attention (arXiv 2305.16300), our words.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+from ringkv.evaluation.sample import Sample
+from ringkv.evaluation.tasks.draft import Draft, Fit, places
+from ringkv.evaluation.tasks.ruler.needles import NOISE
+from ringkv.evaluation.tasks.source import Source
+
+LETTERS = "ABCD"
+
+
+def longbench_v2(source: Source) -> Iterator[Sample]:
+    """The first of at most the longest length."""
+    before, after = source.text("longbench_v2", "prompts", "0shot.txt").split("$DOC$")
+    found = 0
+    for line in source.lines("longbench_v2", "short_le30k.jsonl"):
+        question = after.replace("$Q$", line["question"].strip())
+        for letter in LETTERS:
+            question = question.replace(f"$C_{letter}$", line[f"choice_{letter}"].strip())
+        sample = Sample(
+            name=line["_id"],
+            context=before + line["context"].strip(),
+            question=question,
+            references=(line["answer"],),
+            facts={"difficulty": line["difficulty"], "domain": line["domain"]},
+        )
+        if found < source.count and source.tokens(sample) + sample.answer_tokens <= source.longest:
+            found += 1
+            yield sample
+
+
+def longeval(source: Source) -> Iterator[Sample]:
+    """`source.count` of each ladder's rung; the first topic of a talk is asked for."""
+    for topics in (5, 10, 15):
+        lines = source.lines("longeval", f"{topics}_topics.jsonl")
+        for line, _ in zip(lines, range(source.count), strict=False):
+            yield Sample(
+                name=f"{topics}/{line['test_id']}",
+                context=line["prompt"],
+                references=(line["topics"][0],),
+                answer_tokens=64,
+                facts={"topics": topics},
+            )
+
+
+def passkey(source: Source) -> Iterator[Sample]:
+    """A number of five digits at depths from 0 to 1."""
+    for length, place, depth in places(source):
+        key = str(Random(f"{source.seed}/passkey/{length}/{place}").randint(10_000, 99_999))
+        yield Fit(f"{length}/{place}", 16, length, source)(partial(_hidden, key, depth))
+
+
+def _hidden(key: str, depth: float, hay: int) -> Draft:
+    lines = [NOISE] * hay
+    lines.insert(round(depth * hay), f"The pass key is {key}. Remember it: {key} is the pass key.")
+    return Draft(
+        context="There is one thing worth knowing in much idle talk. Find it and remember it.\n\n" + "\n".join(lines),
+        question="\n\nWhat is the pass key?",
+        begin=" The pass key is",
+        references=(key,),
+        facts={"depth": depth},
+    )

@@ -1,0 +1,129 @@
+"""Needles: sentences that give magic values to keys, hidden among others; some keys are asked for (RULER: retrieval).
+
+Source: RULER (arXiv 2404.06654), section 3 and appendix B: eight settings of one task. Parts stand in its order
+(instruction, haystack, question, first words of the answer); the sentences are ours.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+from uuid import UUID
+
+from ringkv.evaluation.tasks.draft import Draft
+from ringkv.evaluation.tasks.texts import sentences, words
+
+NOISE = (
+    "The rain fell on the roof. A dog slept beside the door. The clock went on and on. Nobody came. The rain stopped."
+)
+Maker = Callable[[Random], str]
+Pairs = Mapping[str, Sequence[str]]  # key -> its values
+
+
+def _word(rng: Random) -> str:
+    return f"{rng.choice(words('adjective'))}-{rng.choice(words('noun'))}"
+
+
+def _number(rng: Random) -> str:
+    return str(rng.randint(1_000_000, 9_999_999))
+
+
+def _uuid(rng: Random) -> str:
+    return str(UUID(int=rng.getrandbits(128), version=4))
+
+
+MAKERS: Mapping[str, Maker] = {"word": _word, "number": _number, "uuid": _uuid}
+
+
+@dataclass(frozen=True)
+class Needles:
+    """`keys` with `values` each, of kinds of `MAKERS`; the first `asked` keys are asked for."""
+
+    hay: Literal["noise", "text", "needles"]
+    key: str = "word"
+    value: str = "number"
+    keys: int = 1
+    values: int = 1
+    asked: int = 1
+
+    def draft(self, seed: str, hay: int, depth: float, data: Path | None) -> Draft:
+        """A prompt with `hay` units of haystack; a lone needle stands at `depth` of it, others anywhere."""
+        rng = Random(seed)
+        pairs = self._pairs(rng, self.keys, {})
+        asked = list(pairs)[: self.asked]
+        stack = HAYSTACKS[self.hay](self, rng, hay, pairs, data)
+        needles = [self._sentence(key, value) for key, values in pairs.items() for value in values]
+        depths = [depth] if len(needles) == 1 else [rng.random() for _ in needles]
+        rng.shuffle(needles)
+        what, all_of = f"{self.value}s", " and ".join(filter(None, (", ".join(asked[:-1]), asked[-1])))
+        several = self.values * self.asked > 1
+        are, which = ("are", f"magic {what}") if several else ("is", f"magic {self.value}")
+        return Draft(
+            context=f"Some magic {what} are hidden in the text below. Remember them: you will be asked for some.\n\n"
+            + HIDE[self.hay](stack, needles, depths),
+            question=f"\n\nWhat {are} the {which} of {all_of} in the text above?",
+            begin=f" The {which} of {all_of} in the text {are}",
+            references=tuple(value for key in asked for value in pairs[key]),
+            facts={"depth": depth} if len(needles) == 1 else {},
+        )
+
+    def _pairs(self, rng: Random, count: int, taken: Pairs) -> Pairs:
+        """So many keys that are not taken."""
+        key, value = MAKERS[self.key], MAKERS[self.value]
+        pairs: dict[str, list[str]] = {}
+        while len(pairs) < count:
+            name = key(rng)
+            if name not in taken:
+                pairs.setdefault(name, [value(rng) for _ in range(self.values)])
+        return pairs
+
+    def _sentence(self, key: str, value: str) -> str:
+        return f"One magic {self.value} of {key} is {value}."
+
+    def others(self, rng: Random, hay: int, taken: Pairs, data: Path | None) -> list[str]:
+        """Needles that are not asked for."""
+        return [self._sentence(key, value) for key, (value, *_) in self._pairs(rng, hay, taken).items()]
+
+
+def _noise(_: Needles, rng: Random, hay: int, taken: Pairs, data: Path | None) -> list[str]:
+    return [NOISE] * hay
+
+
+def _text(_: Needles, rng: Random, hay: int, taken: Pairs, data: Path | None) -> list[str]:
+    """A stretch of prose from anywhere, going round to its start where it ends."""
+    prose = sentences(data)
+    start = rng.randrange(len(prose))
+    return [prose[(start + place) % len(prose)] for place in range(hay)]
+
+
+def _inserted(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> list[str]:
+    """Each needle before the sentence at its depth; 0 is before all, 1 after all."""
+    places = [round(depth * len(stack)) for depth in depths]
+    there: dict[int, list[str]] = {}
+    for place, needle in zip(places, needles, strict=True):
+        there.setdefault(place, []).append(needle)
+    return [one for place in range(len(stack) + 1) for one in (*there.get(place, []), *stack[place : place + 1])]
+
+
+def _by_lines(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> str:
+    return "\n".join(_inserted(stack, needles, depths))
+
+
+def _by_spaces(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> str:
+    return " ".join(_inserted(stack, needles, depths))
+
+
+HAYSTACKS = {"noise": _noise, "text": _text, "needles": Needles.others}
+HIDE = {"noise": _by_lines, "text": _by_spaces, "needles": _by_lines}
+
+RETRIEVAL: Mapping[str, Needles] = {
+    "niah_single_1": Needles("noise"),
+    "niah_single_2": Needles("text"),
+    "niah_single_3": Needles("text", value="uuid"),
+    "niah_multikey_1": Needles("text", keys=4),
+    "niah_multikey_2": Needles("needles"),
+    "niah_multikey_3": Needles("needles", key="uuid", value="uuid"),
+    "niah_multivalue": Needles("text", values=4),
+    "niah_multiquery": Needles("text", keys=4, asked=4),
+}

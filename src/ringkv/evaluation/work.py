@@ -1,0 +1,88 @@
+"""Work: what is left to ask: prompts, each with the cells that it still needs an answer under."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Protocol
+
+from ringkv.base.kv import KVChoice
+from ringkv.base.progress import Progress
+from ringkv.evaluation.cells import Cell
+from ringkv.evaluation.prompt import Prompt, Prompts
+from ringkv.evaluation.sample import CannotMake, Place, Sample
+from ringkv.evaluation.tasks.catalogue import Task
+from ringkv.evaluation.tasks.source import Source
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One prompt, prefilled once, and compressed for each of its cells."""
+
+    task: Task
+    place: Place
+    sample: Sample
+    prompt: Prompt
+    cells: tuple[Cell, ...]
+
+    @property
+    def output(self) -> int:
+        """Tokens given and drawn after the prompt, at most."""
+        return len(self.prompt.forced) + self.sample.answer_tokens
+
+    def key(self, cell: Cell) -> Key:
+        return self.task.name, self.place, self.sample.name, cell.label
+
+    def choice(self, cell: Cell) -> KVChoice:
+        return cell.of(len(self.prompt.tokens), self.output)
+
+    @property
+    def capacity(self) -> int:
+        """Entries that the largest of its slots needs."""
+        return max(cell.entries(len(self.prompt.tokens), self.output) for cell in self.cells)
+
+
+class Asked(Protocol):
+    """What `prepare` needs of a study."""
+
+    @property
+    def tasks(self) -> Sequence[str]: ...
+    @property
+    def cells(self) -> Sequence[Cell]: ...
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+
+def prepare(
+    tasks: Sequence[Task], study: Asked, source: Source, prompts: Prompts, done: Collection[Key], tell: Progress
+) -> tuple[list[Work], list[str]]:
+    """All that is not done, the tasks taking turns, so that a run that is stopped early has something of each.
+
+    Also why tasks were left out: those of a group that cannot be made. Raises CannotMake for one that was named.
+    """
+    by_task, left_out = [], []
+    for place, task in enumerate(tasks):
+        tell(place, len(tasks), f"making prompts: {task.name}")
+        try:
+            by_task.append(list(_of_task(task, study, source, prompts, done)))
+        except CannotMake as error:
+            if task.name in study.tasks:
+                raise
+            left_out.append(f"{task.name} was left out: {error}")
+    return [work for turn in zip_longest(*by_task) for work in turn if work is not None], left_out
+
+
+def _of_task(task: Task, study: Asked, source: Source, prompts: Prompts, done: Collection[Key]) -> Iterator[Work]:
+    for sample in task.samples(source):
+        for place in places_of(task, study.places):
+            left = tuple(cell for cell in study.cells if (task.name, place, sample.name, cell.label) not in done)
+            if left:
+                yield Work(task, place, sample, prompts.make(sample, place), left)
+
+
+def places_of(task: Task, asked: Sequence[Place]) -> Sequence[Place]:
+    """A text to be scored always comes after, and a question that is part of its prompt always stands inside."""
+    if task.is_loss:
+        return ("after",)
+    return asked if task.has_question else ("inside",)

@@ -1,0 +1,117 @@
+"""Each selector against its paper's formula, written with loops and complex numbers."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.base.errors import PromptTooLong
+from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.cache.compress import expected_attention, keydiff, kvzip, tova
+from ringkv.cache.compress.prompt import Prompt
+from ringkv.cache.compress.select import SELECT
+
+LAYERS, HEADS, GROUPS, WINDOW, WIDTH, N = 2, 2, 3, 6, 8, 40
+LOW, HIGH = 3, 30
+CHOICE = KVChoice(window=WINDOW)
+FREQUENCIES = torch.tensor([1.0, 0.3, 0.1, 0.03])
+
+
+def turn(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotation as multiplication of complex numbers, the halves' order."""
+    pairs = torch.complex(*x.float().chunk(2, dim=-1))
+    turned = pairs * torch.polar(torch.ones(len(positions), 4), positions[:, None] * FREQUENCIES)
+    return torch.cat((turned.real, turned.imag), -1)
+
+
+@pytest.fixture
+def prompt() -> Prompt:
+    q = turn(torch.randn(LAYERS, HEADS, GROUPS, WINDOW, WIDTH) + 0.5, torch.arange(N - WINDOW, N))
+    keys = turn(torch.randn(LAYERS, HEADS, N, WIDTH), torch.arange(N))
+    return Prompt(q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), turn, follow, room=18)
+
+
+def follow(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Random queries and keys that depend on the token alone, in pieces of four."""
+    keys = 2 * torch.stack([_of_token(token, HEADS) for token in range(start, stop)], 2)
+    queries = 2 * torch.stack([_of_token(token, HEADS * GROUPS) for token in range(start, stop)], 2)
+    queries = queries.view(LAYERS, HEADS, GROUPS, -1, WIDTH)
+    for at in range(0, stop - start, 4):
+        yield queries[:, :, :, at : at + 4], keys[:, :, : min(at + 4, stop - start)]
+
+
+def _of_token(token: int, rows: int) -> Tensor:
+    return torch.randn(LAYERS, rows, WIDTH, generator=torch.Generator().manual_seed(1000 * rows + token))
+
+
+def test_every_name_has_a_selector_and_none_gives_a_negative_vote(prompt: Prompt) -> None:
+    assert set(SELECT) == set(SELECTORS)
+    for votes in SELECT.values():
+        got = votes(prompt, LOW, HIGH, CHOICE)
+        assert (got.shape, got.dtype) == ((LAYERS * HEADS, HIGH - LOW), torch.float32)
+        assert got.min() >= 0
+
+
+def test_tova_is_the_last_querys_attention_for_all_heads_alike(prompt: Prompt) -> None:
+    got = tova.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    for layer in range(LAYERS):
+        rows = [
+            (prompt.keys[layer, h] @ prompt.q[layer, h, g, -1] / math.sqrt(WIDTH)).softmax(0)
+            for h in range(HEADS)
+            for g in range(GROUPS)
+        ]
+        want = sum(rows)[LOW:HIGH] / (HEADS * GROUPS)
+        for h in range(HEADS):
+            torch.testing.assert_close(got[layer, h], want)
+
+
+def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: Prompt) -> None:
+    got = keydiff.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    for layer in range(LAYERS):
+        for h in range(HEADS):
+            keys = prompt.keys[layer, h]
+            anchor = torch.stack([key / key.norm() for key in keys]).mean(0)
+            want = [1 - float(keys[j] @ anchor / (keys[j].norm() * anchor.norm())) for j in range(LOW, HIGH)]
+            torch.testing.assert_close(got[layer, h], torch.tensor(want), atol=1e-5, rtol=1e-5)
+
+
+def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: Prompt) -> None:
+    got = expected_attention.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    ahead = torch.arange(N, N + expected_attention.AHEAD)
+    matrix = torch.stack([turn(one.expand(len(ahead), -1), ahead).mean(0) for one in torch.eye(WIDTH)]).T
+    for layer in range(LAYERS):
+        for h in range(HEADS):
+            weights = []
+            for g in range(GROUPS):
+                plain = turn(prompt.q[layer, h, g], -torch.arange(N - WINDOW, N))
+                mu, sigma = matrix @ plain.mean(0), matrix @ torch.cov(plain.T, correction=0) @ matrix.T
+                keys = prompt.keys[layer, h, LOW:HIGH]
+                quadratic = torch.stack([key @ sigma @ key for key in keys])
+                weights.append((keys @ mu / math.sqrt(WIDTH) + quadratic / (2 * WIDTH)).softmax(0))
+            want = sum(weights) / GROUPS * prompt.values[layer, h, LOW:HIGH].norm(dim=-1)
+            torch.testing.assert_close(got[layer, h], want, atol=1e-5, rtol=1e-4)
+
+
+def test_kvzip_is_the_most_that_any_query_of_the_repetition_gives(prompt: Prompt) -> None:
+    got = kvzip.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    for layer in range(LAYERS):
+        for h in range(HEADS):
+            want = [0.0] * N
+            for start in range(0, N, 18 - kvzip.LEAD):  # what there is room for, less what leads to it
+                stop, first = min(start + 10, N), max(0, start - kvzip.LEAD)
+                repeated = range(first, stop)
+                for place, token in enumerate(repeated):
+                    queries = 2 * _of_token(token, HEADS * GROUPS)[layer].view(HEADS, GROUPS, WIDTH)[h]
+                    own = [2 * _of_token(one, HEADS)[layer, h] for one in repeated[: place + 1]]
+                    seen = torch.stack([*prompt.keys[layer, h, :4], *prompt.keys[layer, h, start:stop], *own])
+                    weights = (queries @ seen.T / math.sqrt(WIDTH)).softmax(-1)[:, 4 : 4 + stop - start].amax(0)
+                    for token_seen, weight in zip(range(start, stop), weights.tolist(), strict=True):
+                        want[token_seen] = max(want[token_seen], weight)
+            torch.testing.assert_close(got[layer, h], torch.tensor(want[LOW:HIGH]), atol=1e-5, rtol=1e-4)
+
+
+def test_kvzip_without_room_to_read_again_is_refused(prompt: Prompt) -> None:
+    with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
+        kvzip.votes(prompt._replace(room=kvzip.LEAD), LOW, HIGH, CHOICE)

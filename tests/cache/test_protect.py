@@ -1,0 +1,93 @@
+"""What is protected is held for as long as the answer lasts, beside the newest tokens, and nothing is held twice."""
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ringkv.base.errors import BudgetTooSmall, InvalidRequest
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.cache.compress.kept import kept
+from ringkv.cache.layouts import layout
+from ringkv.cache.protect import end, protected, tokens
+
+spans = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 12)).map(lambda one: (one[0], sum(one))), max_size=3)
+
+
+def held_after_prefill(plan: Layout, asked: tuple[tuple[int, int], ...]) -> list[int]:
+    """Positions by entry, with votes for the tokens asked and against all others alike."""
+    if not plan.picked:
+        return kept(plan, None, heads=1)[0].tolist()
+    votes = torch.zeros(1, plan.prompt - plan.tail - plan.head)
+    for start, stop in asked:
+        votes[:, max(0, start - plan.head) : max(0, stop - plan.head)] = float("inf")
+    return kept(plan, votes, heads=1)[0].tolist()
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    policy=st.sampled_from(["streaming", "snapstream"]),
+    sinks=st.integers(0, 5),
+    recent=st.integers(1, 12),
+    selected=st.integers(0, 30),
+    n=st.integers(1, 70),
+    elastic=st.booleans(),
+    asked=spans,
+)
+def test_what_is_protected_survives_three_rounds_of_the_ring(policy, sinks, recent, selected, n, elastic, asked):
+    choice = KVChoice(policy, sinks=sinks, recent=recent, elastic=elastic, protect=tuple(asked))
+    capacity = sinks + recent + selected
+    try:
+        plan = layout(choice, n, capacity)
+    except BudgetTooSmall:
+        wanted = {t for start, stop in asked for t in range(start, min(stop, n))} - set(range(sinks))
+        assert len(wanted) > selected or end(protected(tuple(asked), n)) >= capacity
+        return
+    entries: list[int | None] = [*held_after_prefill(plan, tuple(asked)), *[None] * capacity][:capacity]
+    wanted = {t for start, stop in asked for t in range(start, min(stop, n))}
+    assert plan.capacity <= capacity
+    for position in range(n, n + 3 * plan.ring + 3):
+        live = entries[: plan.live(position)]
+        assert None not in live
+        assert len(set(live)) == len(live)
+        assert wanted <= set(live)
+        assert set(range(max(n, position - plan.ring), position)) <= set(live)
+        entries[plan.entry(position)] = position
+
+
+@given(asked=spans)
+def test_without_protection_in_its_ring_a_layout_is_the_usual_one(asked):
+    choice = KVChoice(sinks=4, recent=8, protect=tuple(asked))
+    assume(end(protected(choice.protect, 100)) <= 92)
+    assume(tokens(protected(choice.protect, 100), 4) <= 20)
+    assert layout(choice, 100, 32) == layout(KVChoice(sinks=4, recent=8), 100, 32)
+
+
+def test_snapkv_chooses_what_is_protected_first():
+    choice = KVChoice("snapkv", recent=8, window=6, protect=((40, 50), (97, 100)))
+    plan = layout(choice, 100, 32)
+    held = held_after_prefill(plan, choice.protect)
+    assert set(range(40, 50)) | set(range(94, 100)) <= set(held)
+
+
+def test_spans_are_put_in_order_and_joined():
+    assert protected(((30, 40), (0, 5), (5, 9), (35, 60)), 50) == ((0, 9), (30, 50))
+    assert tokens(((0, 9), (30, 50)), first=4) == 25
+
+
+@pytest.mark.parametrize("span", [(5, 5), (9, 3), (-1, 4)])
+def test_a_span_that_is_none_is_refused(span):
+    with pytest.raises(InvalidRequest, match=f"from {span[0]} to {span[1]}"):
+        layout(KVChoice(protect=(span,)), 100, 32)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("snapstream", "names 21 tokens and kv_budget 32 leaves 20 entries"),
+        ("snapkv", "names 21 tokens and kv_budget 32 leaves 18 entries"),
+    ],
+)
+def test_more_than_can_be_chosen_is_refused_with_the_number(policy, words):
+    with pytest.raises(BudgetTooSmall, match=words):
+        layout(KVChoice(policy, sinks=4, recent=8, window=6, protect=((30, 51),)), 100, 32)

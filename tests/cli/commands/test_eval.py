@@ -1,0 +1,80 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import chat_model
+from tests.cli.conftest import Cli, Said
+
+SMALL = ("--graphs", "off", "--dtype", "float32", "--threads", "2", "--slots", "3", "--kv-window", "8")
+STUDY = (
+    "--tasks",
+    "niah_single_1",
+    "--lengths",
+    "700",
+    "--count",
+    "2",
+    "--budgets",
+    "2x",
+    "--question",
+    "inside,after",
+)
+
+
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model.save(tmp_path_factory.mktemp("model"), max_position_embeddings=2048)
+
+
+def ask(cli: Cli, model: Path, to: Path, *more: object) -> Said:
+    return cli("eval", "--model", model, *SMALL, *STUDY, "--to", to, *more)
+
+
+def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
+    long_model: Path, tmp_path: Path, cli: Cli
+) -> None:
+    first = ask(cli, long_model, tmp_path)
+    assert first.status == 0
+    assert "niah_single_1, question after, 700" in first.out
+    assert "snapstream 2x window=8" in first.out
+    assert first.out.splitlines()[-1] == str(tmp_path / "report.html")
+    again = ask(cli, long_model, tmp_path)
+    assert again.out == first.out
+    assert "answering" not in again.err
+    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert len([one for one in answers if "task" in one]) == 2 * 2 * 4
+
+
+def test_an_estimate_answers_nothing(long_model: Path, tmp_path: Path, cli: Cli) -> None:
+    said = ask(cli, long_model, tmp_path, "--estimate")
+    assert said.status == 0
+    assert "4 prompts of " in said.err
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--tasks", "rulr"], "there is no task 'rulr'; there are the groups ruler, longbench"),
+        (["--policies", "snap"], "there is no policy 'snap'; there are full, streaming"),
+        (["--budgets", "half"], "budget 'half' is neither a share of the prompt, such as 4x"),
+        (["--question", "before"], "a question stands inside or after, not 'before'"),
+        (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
+        (["--lengths", "12"], "lengths is 12; it must be at least 256"),
+        (["--count", "0"], "count is 0; it must be at least 1"),
+        (["--tasks", "qasper"], "it reads longbench/qasper.jsonl; name the folder that has it with --data"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(
+    arguments: list[str], says: str, long_model: Path, tmp_path: Path, cli: Cli
+) -> None:
+    said = ask(cli, long_model, tmp_path, *arguments)
+    assert (said.status, said.out) == (2, "")
+    assert said.complaint.startswith(f"ringkv: {says}")
+
+
+def test_another_models_answers_are_left_alone(long_model: Path, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "answers.jsonl").write_text('{"about": {"model": "other", "weights": "bf16", "seed": 0}}\n')
+    said = ask(cli, long_model, tmp_path)
+    assert said.status == 2
+    assert "holds answers of another run: model other there" in said.complaint

@@ -1,0 +1,53 @@
+import json
+
+import pytest
+
+from ringkv.evaluation.sandbox import passes
+from ringkv.evaluation.scores.code import solves
+
+GIVEN = 'def double(x: int) -> int:\n    """Twice x."""\n'
+TEST = "assert double(4) == 8"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "    return 2 * x\n",
+        "```python\ndef double(x: int) -> int:\n    return x + x\n```",
+        "Here it is:\n```\ndef double(x):\n    return x * 2\n```\nIt doubles.",
+    ],
+)
+def test_a_right_program_solves_however_it_is_written(answer):
+    assert solves(answer, GIVEN, TEST) == 1
+
+
+@pytest.mark.parametrize("answer", ["", "    return x\n", "```python\ndef double(x:\n```"])
+def test_a_wrong_one_does_not(answer):
+    assert solves(answer, GIVEN, TEST) == 0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "while True: pass",
+        "import time; time.sleep(60)",
+        "x = 'a' * (3 << 30)",
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import os; os.system('true')",
+        "import subprocess; subprocess.run(['true'])",
+        "open('left-behind', 'w').write('x' * 10)",
+        "import os; os._exit(3)",
+    ],
+    ids=["endless", "asleep", "greedy", "network", "shell", "process", "file", "exit"],
+)
+def test_a_program_that_does_what_it_must_not_fails(program):
+    assert not passes(program, seconds=1)
+
+
+def test_the_datasets_own_solutions_pass_and_empty_ones_do_not(texts):
+    with (texts / "code" / "HumanEval.jsonl").open() as file:
+        problems = [json.loads(line) for line, _ in zip(file, range(8), strict=False)]
+    for one in problems:
+        test = f"{one['test']}\ncheck({one['entry_point']})"
+        assert solves(one["canonical_solution"], one["prompt"], test) == 1
+        assert solves("    pass\n", one["prompt"], test) == 0

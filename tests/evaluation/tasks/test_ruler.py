@@ -1,0 +1,138 @@
+"""Generated prompts hold what they say: each needle once, where it was asked for, and as many tokens as may be."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from ringkv.evaluation.sample import CannotMake, Sample
+from ringkv.evaluation.scores.text import all_found
+from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, chosen
+from ringkv.evaluation.tasks.draft import Draft, longest
+from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
+from ringkv.evaluation.tasks.source import Source
+
+LENGTHS = (1200, 2400)
+
+
+def words_of(sample: Sample) -> int:
+    """Tokens are words here."""
+    return len((sample.context + sample.question + sample.begin).split())
+
+
+def source(data=None, count=5, seed=0, lengths=LENGTHS) -> Source:
+    return Source(lengths, count, seed, data, words_of)
+
+
+@pytest.mark.parametrize("name", [name for name in GROUPS["ruler"] if not name.startswith("qa")])
+def test_a_prompt_is_as_long_as_it_may_be_and_the_same_each_time(name):
+    task = TASKS[name]
+    found = list(task.samples(source()))
+    assert found == list(task.samples(source()))
+    assert found != list(task.samples(source(seed=1)))
+    assert [one.facts["length"] for one in found] == [1200] * 5 + [2400] * 5
+    assert len({one.name for one in found}) == len(found)
+    for one in found:
+        room = one.facts["length"] - one.answer_tokens
+        assert 0.85 * room < words_of(one) <= room
+
+
+@pytest.mark.parametrize("name", RETRIEVAL)
+def test_each_needle_is_in_its_prompt_once(name):
+    for one in TASKS[name].samples(source()):
+        assert len(set(one.references)) == RETRIEVAL[name].values * RETRIEVAL[name].asked
+        for value in one.references:
+            assert one.context.count(value) == 1
+            assert value not in one.question + one.begin
+
+
+@pytest.mark.parametrize("name", ["niah_single_1", "niah_single_2", "niah_single_3", "passkey"])
+def test_a_lone_needle_stands_at_the_depth_that_was_asked(name):
+    for one in TASKS[name].samples(source()):
+        at = one.context.index(one.references[0]) / len(one.context)
+        assert at == pytest.approx(one.facts["depth"], abs=0.1)
+
+
+def test_depths_are_spread_evenly():
+    found = list(TASKS["niah_single_2"].samples(source(lengths=(1200,))))
+    assert [one.facts["depth"] for one in found] == [0, 0.25, 0.5, 0.75, 1]
+
+
+def test_only_the_keys_that_are_asked_for_have_the_values_wanted():
+    for one in TASKS["niah_multiquery"].samples(source()):
+        given = dict(re.findall(r"One magic number of (\S+) is (\d+)\.", one.context))
+        assert {given[key] for key in given if key in one.question} == set(one.references)
+
+
+def test_the_variables_wanted_are_those_that_the_chain_reaches():
+    for one in TASKS["vt"].samples(source()):
+        holds: dict[str, str] = {}
+        for name, value in re.findall(r"VAR (\w+) = (?:VAR )?(\w+)", one.context):
+            holds[name] = holds.get(value, value)
+        (value,) = set(holds.values())
+        assert value in one.question
+        assert set(holds) == set(one.references)
+
+
+def test_the_common_words_come_most_often():
+    for one in TASKS["cwe"].samples(source()):
+        listed = one.context.rsplit("Below is", 1)[1]
+        counts = Counter(re.findall(r"\d+\. (\S+)", listed))
+        assert {word for word, count in counts.items() if count == 30} == set(one.references)
+        assert set(counts.values()) == {30, 3}
+
+
+def test_the_frequent_words_come_more_often_than_the_fourth():
+    for one in TASKS["fwe"].samples(source()):
+        counts = Counter(word for word in one.context.split("\n\n")[1].split() if word != "...")
+        first, second, third, *_ = counts.most_common()
+        assert {first[0], second[0], third[0]} == set(one.references)
+        assert third[1] > counts.most_common(4)[3][1]
+
+
+@pytest.mark.parametrize("name", ["qa_1", "qa_2"])
+def test_questions_keep_their_own_passages_whatever_the_length(name, texts):
+    found = list(TASKS[name].samples(source(texts, lengths=(9000, 14000))))
+    assert {one.facts["length"] for one in found} == {9000, 14000}
+    for one in found:
+        assert words_of(one) <= one.facts["length"] - one.answer_tokens
+        assert one.question.startswith("\n\nQuestion: ")
+    by_length = {length: [one for one in found if one.facts["length"] == length] for length in (9000, 14000)}
+    for short, long in zip(by_length[9000], by_length[14000], strict=False):
+        own = set(short.context.split("\n\nDocument ")) if short.question == long.question else set()
+        assert len(short.context) < len(long.context) or not own
+
+
+def test_a_perfect_answer_scores_1_and_silence_0():
+    for name in RETRIEVAL:
+        for one in TASKS[name].samples(source()):
+            assert all_found(" and ".join(one.references), one.references) == 1
+            assert all_found("", one.references) == 0
+
+
+def test_the_longest_draft_is_found():
+    def make(hay: int) -> Draft:
+        return Draft("x" * hay, "", "", ())
+
+    assert len(longest(make, lambda draft: 7 + 3 * len(draft.context), 1000).context) == (1000 - 7) // 3
+    with pytest.raises(CannotMake, match="12 tokens hold no prompt of this task, whose shortest has 50"):
+        longest(make, lambda draft: 50, 12)
+
+
+def test_hay_that_comes_to_an_end_is_taken_whole():
+    found = longest(lambda hay: Draft("x" * min(hay, 100), "", "", ()), lambda draft: len(draft.context), 10**6)
+    assert len(found.context) == 100
+
+
+def test_tasks_are_named_alone_or_by_group_and_unknown_ones_are_told_what_there_is():
+    assert [task.name for task in chosen(["vt", "ruler"])][:2] == ["vt", "niah_single_1"]
+    assert len(GROUPS["ruler"]) == 13
+    with pytest.raises(Exception, match="there is no task 'nonsense'; there are the groups ruler"):
+        chosen(["nonsense"])
+
+
+def test_a_task_without_its_data_says_what_is_missing(tmp_path):
+    with pytest.raises(CannotMake, match=r"reads longbench/qasper\.jsonl; name the folder that has it with --data"):
+        list(TASKS["qasper"].samples(source()))
+    with pytest.raises(CannotMake, match=r"has no longbench/qasper\.jsonl"):
+        list(TASKS["qasper"].samples(source(tmp_path)))

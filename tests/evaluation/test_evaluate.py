@@ -1,0 +1,177 @@
+"""A whole study on a tiny random model whose tokens are bytes: what is asked, what is kept, what a report shows."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from ringkv import LLM, SamplingParams
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.engine.build import build
+from ringkv.evaluation import evaluate as module
+from ringkv.evaluation import journal, kept
+from ringkv.evaluation.cells import crossed
+from ringkv.evaluation.evaluate import Study, evaluate
+from ringkv.evaluation.prompt import Prompts
+from ringkv.evaluation.report.page import write
+from ringkv.evaluation.tasks.catalogue import TASKS
+from ringkv.evaluation.tasks.source import Source
+from ringkv.plan.options import Options
+from tests import chat_model
+from tests.engine import tiny
+
+CELLS = crossed(("full", "streaming", "snapkv", "snapstream"), ("2x", "4x"), KVChoice(window=8))
+OPTIONS = Options(slots=5, dtype="float32", graphs="off", threads=2)
+LENGTH = 640
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model.save(tmp_path_factory.mktemp("model"), max_position_embeddings=4096)
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path) -> Study:
+    return Study(str(folder), ("niah_single_1", "vt"), CELLS, (LENGTH,), ("inside", "after"), count=2)
+
+
+@pytest.fixture(scope="module")
+def done(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("answers")
+    assert evaluate(study, OPTIONS, to) == []
+    return to
+
+
+def records(to: Path) -> list[journal.Record]:
+    return list(journal.read(to / journal.NAME))
+
+
+def test_everything_asked_is_answered_once(study: Study, done: Path) -> None:
+    found = Counter(one.key for one in records(done))
+    assert set(found.values()) == {1}
+    assert len(found) == 2 * 2 * 2 * len(CELLS)  # tasks, prompts, places
+
+
+def test_an_answer_is_the_one_that_a_user_gets(study: Study, done: Path) -> None:
+    folder = Path(study.model)
+    prompts = Prompts(folder, LENGTH, 4096)
+    (sample, _) = TASKS["vt"].samples(Source((LENGTH,), 2, 0, None, prompts.tokens))
+    tokens = list(prompts.make(sample, "inside").tokens)
+    llm = LLM(
+        folder, slots=2, kv_budget=LENGTH, kv_window=8, prompt_tokens=LENGTH, dtype="float32", graphs="off", threads=2
+    )
+    (cell,) = [cell for cell in CELLS if cell.label == "snapstream 4x window=8"]
+    result = llm.generate([tokens], SamplingParams(max_tokens=sample.answer_tokens), kv=cell.of(len(tokens), 60))[0]
+    (ours,) = [one for one in records(done) if one.key == ("vt", "inside", f"{LENGTH}/0", cell.label)]
+    assert ours.text == llm.tokenizer.decode(result.token_ids)
+    assert (ours.kept, ours.prompt_tokens) == (len(tokens) // 4, len(tokens))
+
+
+def test_a_question_after_compression_is_not_in_what_was_compressed(done: Path) -> None:
+    by_place = {place: [one for one in records(done) if one.place == place] for place in ("inside", "after")}
+    for inside, after in zip(by_place["inside"], by_place["after"], strict=True):
+        assert after.prompt_tokens < inside.prompt_tokens
+
+
+def test_a_run_that_was_stopped_goes_on_with_nothing_lost_or_repeated(study: Study, done: Path, tmp_path: Path) -> None:
+    lines = (done / journal.NAME).read_text().splitlines(keepends=True)
+    (tmp_path / journal.NAME).write_text("".join(lines[:17]) + lines[17][:30])
+    evaluate(study, OPTIONS, tmp_path)
+    assert (tmp_path / journal.NAME).read_text().startswith("".join(lines[:17]))
+    assert sorted(map(repr, records(tmp_path))) == sorted(map(repr, records(done)))
+
+
+def test_a_finished_run_asks_nothing_and_more_can_be_added(
+    study: Study, done: Path, tmp_path: Path, monkeypatch
+) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / journal.NAME).write_bytes((done / journal.NAME).read_bytes())
+    evaluate(replace(study, tasks=("niah_single_1", "vt", "fwe"), places=("inside",)), OPTIONS, tmp_path)
+    assert Counter(one.task for one in records(tmp_path))["fwe"] == 2 * len(CELLS)
+    monkeypatch.setattr(module, "_engine", lambda *_: pytest.fail("an engine was built for nothing"))
+    evaluate(study, OPTIONS, tmp_path)
+
+
+def test_what_cannot_be_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:
+    cells = crossed(("full", "snapkv"), ("60",), KVChoice(window=64))
+    evaluate(replace(study, tasks=("vt",), cells=cells, count=1, places=("inside",)), OPTIONS, tmp_path)
+    (failed,) = [one for one in records(tmp_path) if one.score is None]
+    assert "snapkv needs more than its window of 64" in (failed.error or "")
+
+
+def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_evicted(
+    study: Study, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    (data / "text").mkdir(parents=True)
+    words = Random(0).choices(["ring", "slot", "sink", "page", "entry"], k=2000)
+    (data / "text" / "wikitext-2_test.txt").write_text(" ".join(words))
+    cells = crossed(("full", "streaming"), ("64",), KVChoice())
+    asked = replace(study, tasks=("wikitext",), lengths=(2048,), cells=cells, count=1, data=data)
+    evaluate(asked, OPTIONS, tmp_path)
+    full, streaming = records(tmp_path)
+    engine = build(tiny.config(Path(study.model), prompt_tokens=4096, chunk=64))
+    source = Source((2048,), 1, 0, data, Prompts(Path(study.model), 2048, 4096).tokens)
+    (sample,) = TASKS["wikitext"].samples(source)
+    before, after = list(sample.context.encode()), list(sample.question.encode())
+    logits = torch.cat([one.clone() for one in engine.prompt_logits(before + after)])[len(before) - 1 : -1]
+    wanted = -cross_entropy(logits, torch.tensor(after), reduction="none")
+    assert torch.allclose(torch.tensor(full.logprobs), wanted, atol=1e-4)
+    assert full.score == pytest.approx(wanted.mean().item(), abs=1e-5)
+    assert not torch.allclose(torch.tensor(streaming.logprobs), wanted, atol=1e-2)
+
+
+def test_what_was_kept_is_measured_for_each_cell(done: Path) -> None:
+    by_cell = {one.cell: one for one in kept.read(done)}
+    assert set(by_cell) == {cell.label for cell in CELLS}
+    assert by_cell["full"].shares.min() == 1
+    streaming = by_cell["streaming 4x window=8"].shares
+    assert np.allclose(streaming[:, -20:], 1, atol=0.01)
+    assert not streaming[:, 20:100].any()
+    for cell in CELLS[1:]:
+        share = {"2x": 0.5, "4x": 0.25}[cell.budget or ""] - (0.02 if cell.choice.policy != "snapkv" else 0)
+        assert by_cell[cell.label].shares.mean() == pytest.approx(share, abs=0.15)
+
+
+def test_only_planning_says_how_long_and_writes_no_answer(study: Study, tmp_path: Path) -> None:
+    (said,) = evaluate(study, OPTIONS, tmp_path, seconds=0)
+    assert said.startswith("8 prompts of ")
+    assert "56 answers: at most about" in said
+    assert records(tmp_path) == []
+
+
+def test_when_the_time_is_over_it_says_what_is_left_and_the_next_run_does_that(study: Study, tmp_path: Path) -> None:
+    asked = replace(study, tasks=("vt",), count=1)
+    (said,) = evaluate(asked, OPTIONS, tmp_path, seconds=1e-9)
+    assert said == "the time is over and 13 answers are left; the same again goes on"
+    (said,) = evaluate(asked, OPTIONS, tmp_path, seconds=1e-9)
+    assert said.startswith("the time is over and 12 answers are left")
+    assert evaluate(asked, OPTIONS, tmp_path) == []
+    assert len(records(tmp_path)) == 14
+
+
+def test_a_group_does_without_what_is_not_there_and_a_named_task_does_not(study: Study, tmp_path: Path) -> None:
+    asked = replace(study, tasks=("text", "vt"), count=1, places=("inside",))
+    (left_out,) = evaluate(asked, OPTIONS, tmp_path)
+    assert left_out.startswith("wikitext was left out: it reads text/wikitext-2_test.txt")
+    with pytest.raises(InvalidRequest, match="--data"):
+        evaluate(replace(asked, tasks=("wikitext",)), OPTIONS, tmp_path)
+
+
+def test_a_report_shows_every_picture_and_every_task(done: Path) -> None:
+    page = write(done).read_text()
+    for heading in (
+        "Score against budget",
+        "Needles found, in percent, by depth and length",
+        "What one prompt kept, by layer and head",
+    ):
+        assert f"<h2>{heading}</h2>" in page
+    assert page.count("<svg") == page.count("</svg>") > 10
+    assert "niah_single_1, question after, 640" in page
+    assert "<script" not in page
+    assert "src=" not in page

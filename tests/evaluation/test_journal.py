@@ -1,0 +1,41 @@
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.evaluation.journal import NAME, Journal, Record, about, read
+
+ABOUT = {"model": "m", "seed": 0}
+ONE = Record("vt", "inside", "4096/0", "full", 0.5, "täxt\n", facts={"length": 4096}, logprobs=(-1.0,))
+TWO = Record("vt", "inside", "4096/0", "snapstream 4x", None, error="too small")
+
+
+def test_what_was_added_is_there_for_the_next_run(tmp_path):
+    first = Journal(tmp_path, ABOUT)
+    first.begin({"machine": "a"})
+    first.add(ONE)
+    second = Journal(tmp_path, ABOUT)
+    assert second.records == [ONE]
+    assert second.done == {("vt", "inside", "4096/0", "full")}
+    second.begin({"machine": "b"})
+    second.begin({"machine": "a"})
+    second.add(TWO)
+    assert list(read(tmp_path / NAME)) == [ONE, TWO]
+    assert about(tmp_path / NAME) == ABOUT | {"sessions": [{"machine": "a"}, {"machine": "b"}]}
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+def test_a_line_that_was_cut_short_is_forgotten_and_nothing_else(tmp_path, cut):
+    journal = Journal(tmp_path, ABOUT)
+    journal.add(ONE)
+    journal.add(TWO)
+    path = tmp_path / NAME
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = Journal(tmp_path, ABOUT)
+    assert again.records == [ONE]
+    again.add(TWO)
+    assert list(read(path)) == [ONE, TWO]
+
+
+def test_answers_of_another_run_are_not_mixed(tmp_path):
+    Journal(tmp_path, ABOUT)
+    with pytest.raises(InvalidRequest, match="model m there and n here; choose another folder with --to"):
+        Journal(tmp_path, {"model": "n", "seed": 0})
