@@ -3,6 +3,7 @@
     python -m bench.accuracy                              what there is, and how far each is
     python -m bench.accuracy choosing-qwen --minutes 60   go on with one for an hour
     python -m bench.accuracy choosing-qwen --estimate     how long all that is left takes
+    python -m bench.accuracy --page                       their tables into docs/accuracy.md
 
 Answers are kept in bench/results/accuracy/NAME, without their texts: some quote data that are not ours to copy. A study
 goes on where it was, on another machine too; its answers name the machines that made them.
@@ -25,7 +26,10 @@ from ringkv.evaluation.summary import figures, group_figures
 from ringkv.plan.options import Options
 
 FOLDER = RESULTS / "accuracy"
+PAGE = Path(__file__).parent.parent / "docs" / "accuracy.md"
+BEGIN, END = "<!-- studies:begin -->", "<!-- studies:end -->"
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
+NOTHING = "Not yet: no study has answers. What is known so far is the needles in [performance.md](performance.md)."
 POLICIES, BUDGETS = ("full", "streaming", "snapkv", "snapstream"), ("2x", "4x", "8x")
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
 
@@ -47,8 +51,17 @@ def ways_to_choose(budget: str) -> list[Cell]:
     return [Cell(replace(usual, policy="full")), *(Cell(choice, budget) for choice in each())]
 
 
+ABOUT: Mapping[str, str] = {
+    "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
+    "choosing-smollm2": "The same on SmolLM2-135M, at half of shorter prompts",
+    "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
+    "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
+    "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
+    "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
+}
 STUDIES: Mapping[str, Study] = {
     "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
+    "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
     "ruler-smollm2": Study(
         SMOLLM2, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
     ),
@@ -62,6 +75,9 @@ STUDIES: Mapping[str, Study] = {
 
 def main() -> None:
     asked = _arguments()
+    if asked.page:
+        PAGE.write_text(with_studies(PAGE.read_text()))
+        return
     if asked.study is None:
         print("\n".join(f"{name}: {_done(FOLDER / name):,} answers" for name in STUDIES))
         return
@@ -84,6 +100,25 @@ def shown(folder: Path) -> str:
     return table(head, [(one.task, one.cell, str(one.prompts), one.mean, one.difference, one.kept) for one in rows])
 
 
+def with_studies(page: str, folder: Path = FOLDER) -> str:
+    """The same page with the tables of today between its markers."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    parts = [_section(name, folder / name) for name in STUDIES if _done(folder / name)]
+    return f"{before}{BEGIN}\n{NOTHING if not parts else chr(10).join(parts)}\n{END}{after}"
+
+
+def _section(name: str, folder: Path) -> str:
+    """A study's heading, on what it was answered and how much of it, and its tables."""
+    study, about = STUDIES[name], journal.about(folder / journal.NAME)
+    records = list(journal.read(folder / journal.NAME))
+    most = max(figure.count + figure.failed for figure in figures(records))
+    made = "; ".join(f"{one['machine']}, ringkv {one['version']}" for one in about["sessions"])
+    words = f"`python -m bench.accuracy {name}`: {study.count} prompts of each task and length were fixed beforehand"
+    words += "." if most >= study.count else f", of which up to {most} are answered by now."
+    return f"### {ABOUT[name]}\n\n{words} {about['model']}, weights {about['weights']}; {made}.\n\n{shown(folder)}\n"
+
+
 def _done(folder: Path) -> int:
     path = folder / journal.NAME
     return len(list(journal.read(path))) if path.is_file() else 0
@@ -96,6 +131,7 @@ def _arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--estimate", action="store_true")
+    parser.add_argument("--page", action="store_true")
     return parser.parse_args(words)
 
 

@@ -68,6 +68,15 @@ def test_a_chat_goes_through_the_models_template(llm: LLM) -> None:
     assert llm.chat(messages, TEN) == llm.generate([prompt], TEN)[0]
 
 
+def test_a_chats_system_message_stays_while_the_rest_is_evicted(llm: LLM) -> None:
+    system, question = {"role": "system", "content": "Be brief"}, {"role": "user", "content": LONG}
+    prompt = llm.encode_chat([system, question])
+    kept = KVChoice(budget=64, window=8, protect=((0, 1 + len("system:Be brief")),))
+    assert (
+        llm.chat([system, question], TEN, kv=KVChoice(budget=64, window=8)) == llm.generate([prompt], TEN, kv=kept)[0]
+    )
+
+
 def test_each_request_may_choose_its_cache(llm: LLM) -> None:
     streaming = llm.generate(LONG, TEN, kv=KVChoice("streaming", budget=32)).usage.kv
     assert (streaming.policy, streaming.capacity, streaming.kept) == ("streaming", 32, 32)

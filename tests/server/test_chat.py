@@ -38,6 +38,25 @@ def test_without_a_limit_the_answer_takes_what_the_context_leaves(served: Served
     assert served.engine.submitted[-1].sampling.max_tokens == served.engine.limits.context - 9
 
 
+@pytest.mark.parametrize(
+    ("fields", "spans"),
+    [({}, ((0, 1 + 15),)), ({"kv_protect": []}, ()), ({"kv_protect": [[2, 5]]}, ((2, 5),)), ({"kv_budget": 40}, ())],
+)
+def test_the_system_message_is_protected_where_it_fits_unless_the_request_says_what_is(
+    served: Served, fields: dict, spans: tuple
+) -> None:
+    messages = [{"role": "system", "content": "Be brief"}, *HELLO]  # "<|im_start|>system:Be brief"
+    served.post("chat/completions", messages=messages, kv_window=4, **fields)
+    kv = served.engine.submitted[-1].kv
+    assert kv is not None
+    assert kv.protect == spans
+
+
+def test_without_a_system_message_nothing_is_protected(served: Served) -> None:
+    served.post("chat/completions", messages=HELLO)
+    assert served.engine.submitted[-1].kv is None
+
+
 def test_logprobs_come_token_by_token(served: Served) -> None:
     got = served.client.chat.completions.create(
         model=NAMES[0], messages=HELLO, max_tokens=3, logprobs=True, top_logprobs=2

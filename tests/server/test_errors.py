@@ -61,7 +61,6 @@ def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]
         ("kv_sinks", {"kv_sinks": -1}),
         ("kv_recent", {"kv_recent": 0}),
         ("kv_window", {"kv_window": 0}),
-        ("kv_protect", {"kv_protect": [[0, 4]]}),
     ],
     ids=str,
 )

@@ -186,3 +186,14 @@ def test_a_malformed_message_is_refused_with_its_index(template_of: Callable[[An
 def test_an_image_part_is_refused_by_name(template_of: Callable[[Any], ChatTemplate]):
     with pytest.raises(Unsupported, match="image_url"):
         template_of(CHATML).render([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])
+
+
+@pytest.mark.parametrize("model", ["qwen_text", "smollm2_text"])
+def test_the_system_messages_tokens_are_the_prompts_first_and_end_with_its_words(model: str, request: Any) -> None:
+    folder = request.getfixturevalue(model)
+    template, tokenizer = ChatTemplate.from_directory(folder), Tokenizer.from_directory(folder)
+    messages = [{"role": "system", "content": "Answer in French, whatever comes."}, {"role": "user", "content": "Hi"}]
+    count = template.system_tokens(messages, tokenizer)
+    first = template.encode(messages, tokenizer)[:count]
+    assert tokenizer.decode(first).endswith("Answer in French, whatever comes.")
+    assert template.system_tokens(messages[1:], tokenizer) == 0

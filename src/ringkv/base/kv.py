@@ -4,7 +4,7 @@ Letters: n tokens a slot has seen (positions count from 0, so the next token's p
 K selected; C = S + R + K entries a request may hold.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
@@ -42,6 +42,18 @@ class KVChoice:
     def recent_entries(self, budget: int) -> int:
         """R as a number of entries of `budget`."""
         return max(1, int(self.recent * budget)) if self.recent < 1 else int(self.recent)
+
+
+def keeping_system(choice: KVChoice, tokens: int, capacity: int) -> KVChoice:
+    """The choice that also protects a chat's system message, the prompt's first `tokens`.
+
+    Left as it is where the message would take more than half of what is chosen, or something is protected already.
+    """
+    budget = capacity if choice.budget is None else choice.budget
+    chosen = budget - choice.recent_entries(budget) - max(choice.sinks, choice.window)
+    if choice.protect or not 0 < 2 * tokens <= chosen:
+        return choice
+    return replace(choice, protect=((0, tokens),))
 
 
 class Layout(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the model is asked: a document and a question, from files, arguments and standard input, to token ids."""
+"""What the model is asked: a document and a question, from files, arguments and standard input."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ringkv.base.errors import EmptyPrompt, InvalidRequest
 
 if TYPE_CHECKING:
-    from ringkv.llm.llm import LLM
+    from ringkv.base.sampling import SamplingParams
+    from ringkv.llm.llm import LLM, OnPrefill, Pieces
 
 STDIN = "-"
 
@@ -26,13 +27,16 @@ def read_prompt(question: str | None, text: str | None, file: str | None) -> str
     return "\n\n".join(parts)
 
 
-def encode(llm: "LLM", prompt: str, system: str | None, raw: bool) -> list[int]:
+def ask(
+    llm: "LLM", prompt: str, system: str | None, raw: bool, params: "SamplingParams", tell: "OnPrefill"
+) -> "Pieces":
     """Through the model's chat template, if it has one and `raw` does not ask for a plain completion."""
     if not raw and _chats(llm):
-        return llm.encode_chat([*system_message(system), {"role": "user", "content": prompt}])
+        messages = [*system_message(system), {"role": "user", "content": prompt}]
+        return llm.stream_chat(messages, params, on_prefill=tell)
     if system is not None:
         raise InvalidRequest("--system needs a chat template, and a plain completion has none; leave it out", "system")
-    return llm.tokenizer.encode(prompt)
+    return llm.stream(prompt, params, on_prefill=tell)
 
 
 def system_message(system: str | None) -> list[dict[str, str]]:

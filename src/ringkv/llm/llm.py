@@ -17,7 +17,7 @@ from ringkv.base.engine import Engine, Limits
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event
 from ringkv.base.interrupts import uninterrupted
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, keeping_system
 from ringkv.base.progress import Progress, silent
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -104,8 +104,11 @@ class LLM:
     def chat(
         self, messages: Sequence[Message], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
     ) -> Result:
-        """Answer a conversation, [{"role": ..., "content": ...}], through the model's chat template."""
-        return self.generate([self.encode_chat(messages)], sampling, kv=kv)[0]
+        """Answer a conversation, [{"role": ..., "content": ...}], through the model's chat template.
+
+        Its system message is protected from eviction where the budget allows, unless `kv` says what is.
+        """
+        return self.generate([self.encode_chat(messages)], sampling, kv=self._keeping_system(messages, kv))[0]
 
     def stream(
         self,
@@ -126,11 +129,17 @@ class LLM:
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
     ) -> Pieces:
+        kv = self._keeping_system(messages, kv)
         return self.stream(self.encode_chat(messages), sampling, kv=kv, on_prefill=on_prefill)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """A conversation's token ids. Raises InvalidRequest when the model has no chat template."""
         return ChatTemplate.from_directory(self.config.model_dir).encode(messages, self.tokenizer)
+
+    def _keeping_system(self, messages: Sequence[Message], kv: KVChoice | None) -> KVChoice:
+        template = ChatTemplate.from_directory(self.config.model_dir)
+        system = template.system_tokens(messages, self.tokenizer)
+        return keeping_system(kv or self._engine.default_kv, system, self.limits.capacity)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)

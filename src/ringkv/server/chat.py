@@ -33,20 +33,23 @@ def chat_router(serving: Serving) -> APIRouter:
         model = serving.model(body.model)
         refuse_unsupported(body)
         refuse_unsupported_turns(body.messages)
-        prompt = await asyncio.to_thread(encode_chat, serving, body)
+        prompt, system = await asyncio.to_thread(encode_chat, serving, body)
         form = ChatForm(f"chatcmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer)
         max_tokens = chat_max_tokens(body, len(prompt), serving.engine.limits)
-        requests = build_requests(serving, form.id, body, [prompt], max_tokens, chat_logprob_count(body))
+        requests = build_requests(serving, form.id, body, [prompt], max_tokens, chat_logprob_count(body), system)
         return await answer(serving, http, body, requests, form)
 
     return router
 
 
-def encode_chat(serving: Serving, body: ChatBody) -> Sequence[int]:
+def encode_chat(serving: Serving, body: ChatBody) -> tuple[Sequence[int], int]:
+    """The prompt, and how many of its first tokens hold the system message."""
     if serving.template is None:
         raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
     turns = [as_template_knows(turn) for turn in body.messages]
-    return serving.template.encode(turns, serving.tokenizer, variables=body.chat_template_kwargs)
+    template, variables = serving.template, body.chat_template_kwargs
+    prompt = template.encode(turns, serving.tokenizer, variables=variables)
+    return prompt, template.system_tokens(turns, serving.tokenizer, variables=variables)
 
 
 def as_template_knows(turn: Turn) -> Turn:

@@ -19,6 +19,7 @@ def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoic
         "sinks": body.kv_sinks,
         "recent": body.kv_recent,
         "window": body.kv_window,
+        "protect": None if body.kv_protect is None else tuple(body.kv_protect),
     }
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if not changes:
@@ -39,6 +40,10 @@ def _check(body: GenerationBody, capacity: int) -> None:
     for name, value, least in (("kv_sinks", body.kv_sinks, 0), ("kv_window", body.kv_window, 1)):
         if value is not None and not least <= value <= capacity:
             raise InvalidRequest(f"{name} is {value}; it must be from {least} to {capacity}", name)
+    for start, stop in body.kv_protect or ():
+        if not 0 <= start < stop:
+            rule = "each span is the first of its tokens and the one after its last"
+            raise InvalidRequest(f"kv_protect holds [{start}, {stop}]; {rule}", "kv_protect")
     if body.kv_recent is not None and not 0 < body.kv_recent <= capacity:
         rule = f"a share of the budget (below 1) or up to {capacity} entries"
         raise InvalidRequest(f"kv_recent is {body.kv_recent}; it must be {rule}", "kv_recent")

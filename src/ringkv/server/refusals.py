@@ -27,7 +27,6 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "guided_json": (),
     "guided_regex": (),
     "include_stop_str_in_output": (False,),
-    "kv_protect": ([],),
     "logits_processors": ([],),
     "modalities": (["text"],),
     "prompt_embeds": (),

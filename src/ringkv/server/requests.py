@@ -5,6 +5,7 @@ from typing import Any
 
 from ringkv.base.engine import Limits
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
+from ringkv.base.kv import keeping_system
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.server.kv_choice import kv_choice
@@ -36,14 +37,20 @@ def build_requests(
     prompts: Sequence[Sequence[int]],
     max_tokens: int,
     logprobs: int | None,
+    system: int = 0,
 ) -> list[Request]:
-    """One request per prompt and per `n`, in the order of the answer's choices: prompt by prompt."""
+    """One request per prompt and per `n`, in the order of the answer's choices: prompt by prompt.
+
+    The first `system` tokens, a chat's system message, are protected unless the body says what is.
+    """
     limits = serving.engine.limits
     for prompt in prompts:
         check_prompt(prompt, limits, body.prompt_field)
     for field in ("logit_bias", "stop_token_ids"):
         check_tokens(getattr(body, field) or (), limits.vocab, field)
     kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
+    if system and body.kv_protect is None:
+        kv = keeping_system(kv or serving.engine.default_kv, system, limits.capacity)
     count = body.n or 1
     samplings = [sampling_params(body, max_tokens, logprobs, draw) for draw in range(count)]
     return [

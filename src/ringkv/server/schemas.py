@@ -69,6 +69,7 @@ class GenerationBody(BaseModel):
     kv_sinks: Whole | None = None
     kv_recent: float | None = None
     kv_window: Whole | None = None
+    kv_protect: list[tuple[Whole, Whole]] | None = None
 
 
 class CompletionBody(GenerationBody):

@@ -15,6 +15,7 @@ from ringkv.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]  # {"role": ..., "content": ...} and what else the template knows
 DEFAULT, TOOL_USE = "default", "tool_use"
+SYSTEM = "system"  # the role of instructions
 
 
 class ChatTemplate:
@@ -69,6 +70,15 @@ class ChatTemplate:
         The template writes every special token itself, so the tokenizer adds none: no second beginning.
         """
         return tokenizer.encode(self.render(messages, **options), add_special_tokens=False)
+
+    def system_tokens(self, messages: Sequence[Message], tokenizer: Tokenizer, **options: Any) -> int:
+        """How many of the prompt's first tokens it takes to the end of its system message; 0 without one."""
+        first = _plain(messages[0], 0) if messages else {}
+        text = (first.get("content") or "").strip()
+        if first.get("role") != SYSTEM or not text:
+            return 0
+        before, found, _ = self.render(messages, **options).partition(text)
+        return len(tokenizer.encode(before + found, add_special_tokens=False)) if found else 0
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
         """Return the template made for tools when there are tools and it exists, else the default, else the only."""

@@ -10,7 +10,7 @@ from ringkv.cli.loading import load
 from ringkv.cli.options import AsJson, EngineOptions, Sampling
 from ringkv.cli.output import in_pieces, print_json, say
 from ringkv.cli.progress import watching
-from ringkv.cli.prompts import encode, read_prompt
+from ringkv.cli.prompts import ask, read_prompt
 
 if TYPE_CHECKING:
     from ringkv.llm.result import Piece
@@ -55,8 +55,7 @@ def generate(
     asked, params = read_prompt(question, prompt, prompt_file), sampling.params()
     with watching() as tell:
         llm = load(engine, tell)
-        tokens = encode(llm, asked, system, raw)
-        pieces = llm.stream(tokens, params, on_prefill=lambda done, total: tell(done, total, "reading the prompt"))
+        pieces = ask(llm, asked, system, raw, params, lambda done, total: tell(done, total, "reading the prompt"))
 
         with closing(pieces), in_pieces() as write:
 
