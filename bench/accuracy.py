@@ -5,8 +5,9 @@
     python -m bench.accuracy choosing-qwen --estimate     how long all that is left takes
     python -m bench.accuracy --page                       their tables into docs/accuracy.md
 
-Answers are kept in bench/results/accuracy/NAME, without their texts: some quote data that are not ours to copy. A study
-goes on where it was, on another machine too; its answers name the machines that made them.
+Answers are kept in bench/results/accuracy/NAME, without their texts: some quote data that are not ours to copy. Reports
+are written to the cache folder. A study goes on where it was, on another machine too; its answers name the machines
+that made them.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 from bench.perplexity import DATA
 from bench.report import RESULTS, table
 from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.paths import cache_dir
 from ringkv.cli.progress import watching
 from ringkv.evaluation import journal
 from ringkv.evaluation.cells import Cell, crossed
@@ -53,7 +55,7 @@ def ways_to_choose(budget: str) -> list[Cell]:
 
 ABOUT: Mapping[str, str] = {
     "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
-    "choosing-smollm2": "The same on SmolLM2-135M, at half of shorter prompts",
+    "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
@@ -89,7 +91,7 @@ def main() -> None:
             print(sentence)
     if not asked.estimate:
         print(shown(folder))
-        print(write(folder))
+        print(write(folder, cache_dir() / "accuracy" / asked.study))
 
 
 def shown(folder: Path) -> str:

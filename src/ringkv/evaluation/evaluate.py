@@ -32,6 +32,7 @@ from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
 SHORTEST = 256  # tokens of a prompt
+TRUST = 0.05  # of all the work: how much of it must be done until what it took outweighs what was expected
 AGAIN = 512  # tokens of staging beside the longest prompt, for a selector that reads it again
 
 
@@ -105,12 +106,12 @@ def _watched(run: Run, works: Sequence[Work], pace: Pace, tell: Progress) -> Ite
     """Records, with progress in answers, and the time left from what those so far were expected to take and took."""
     total, answers = pace.total(works), _answers(works)
     share = {work.key(cell): pace.seconds(work) / len(work.cells) for work in works for cell in work.cells}
-    started, expected = time.monotonic(), 0.0
+    started, expected, trust = time.monotonic(), 0.0, TRUST * total
     tell(0, answers, f"answering, about {spoken(total)}")
     for done, record in enumerate(run.records(works), 1):
         expected += share[record.key]
-        left = (total - expected) * (time.monotonic() - started) / expected
-        tell(done, answers, f"answering, about {spoken(left)} left")
+        slower = (time.monotonic() - started + trust) / (expected + trust)
+        tell(done, answers, f"answering, about {spoken((total - expected) * slower)} left")
         yield record
 
 

@@ -4,11 +4,11 @@ from importlib.util import find_spec
 
 from ringkv.base.errors import InvalidRequest
 
-PACKAGES = {"matplotlib": "plots", "rapidfuzz": "edit similarity", "rouge_score": "ROUGE-L", "wonderwords": "words"}
+PACKAGES = {name.replace("-", "_"): name for name in ("matplotlib", "rapidfuzz", "rouge-score", "wonderwords")}
 
 
 def check() -> None:
     """Raises InvalidRequest with the command that installs what is missing."""
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        what = ", ".join(f"{name} ({PACKAGES[name]})" for name in missing)
-        raise InvalidRequest(f"an evaluation needs {what}; install them with: pip install 'ringkv[eval]'")
+    if missing := [package for module, package in PACKAGES.items() if find_spec(module) is None]:
+        what = f"an evaluation needs packages that are not installed: {', '.join(missing)}"
+        raise InvalidRequest(f"{what}; get them with: pip install {' '.join(missing)}")

@@ -33,8 +33,8 @@ class Row(NamedTuple):
     kept: str
 
 
-def write(folder: Path) -> Path:
-    """Make the report of what the folder's journal holds by now; its path."""
+def write(folder: Path, to: Path | None = None) -> Path:
+    """Make the report of what the folder's journal holds by now, in that folder or another; its path."""
     path = folder / journal.NAME
     records = list(journal.read(path))
     environment = Environment(loader=PackageLoader("ringkv.evaluation.report"), autoescape=select_autoescape(["html"]))
@@ -46,7 +46,8 @@ def write(folder: Path) -> Path:
         plots=list(drawn(records, folder)),
         answers=len(records),
     )
-    report = folder / NAME
+    report = (to or folder) / NAME
+    report.parent.mkdir(parents=True, exist_ok=True)
     report.write_text(text, encoding="utf-8")
     return report
 
@@ -79,7 +80,8 @@ def drawn(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[s
     """(heading, SVGs)."""
     of_tasks = _by(figures(records), lambda one: (one.task, one.place, one.length))
     of_groups = _by(group_figures(records), lambda one: (one.task, one.place, one.length))
-    budgets = [plots.against_budget(name_of(some[0]), some) for some in (*of_groups.values(), *of_tasks.values())]
+    several = [some for some in (*of_groups.values(), *of_tasks.values()) if _has_budgets(some)]
+    budgets = [plots.against_budget(name_of(some[0]), some) for some in several]
     if budgets:
         yield "Score against budget", budgets
     needles = sorted(depths(records), key=lambda one: (one[1] != "inside", one[0] != FULL, one[0]))
@@ -97,6 +99,11 @@ def positions(records: Sequence[Record]) -> Mapping[str, Sequence[float]]:
     most = min((len(one.logprobs) for one in records if one.logprobs), default=0)
     order = sorted(by_cell, key=lambda cell: cell != FULL)
     return {cell: np.mean([one.logprobs[:most] for one in by_cell[cell]], axis=0).tolist() for cell in order}
+
+
+def _has_budgets(figures: Sequence[Figure]) -> bool:
+    """Whether any policy was asked under more than one."""
+    return len({plots.policy_of(one.cell) for one in figures}) < len(figures)
 
 
 def _is_loss(figure: Figure) -> bool:
