@@ -4,10 +4,10 @@ import sys
 import pytest
 
 from ringkv.base.version import VERSION
-from ringkv.cli.application import PANELS
+from ringkv.cli.application import PANELS, name_of
 from tests.cli.conftest import Cli
 
-COMMANDS = [command.__name__ for commands in PANELS.values() for command in commands]
+COMMANDS = [name_of(command) for commands in PANELS.values() for command in commands]
 HEAVY = {"torch", "transformers", "fastapi", "uvicorn", "tokenizers", "jinja2", "huggingface_hub", "numpy"}
 
 

@@ -97,6 +97,16 @@ def test_a_finished_run_asks_nothing_and_more_can_be_added(
     evaluate(study, OPTIONS, tmp_path)
 
 
+def test_answers_to_other_prompts_of_the_same_name_are_not_mixed(study: Study, tmp_path: Path) -> None:
+    asked = replace(study, tasks=("wikitext",), lengths=(1024,), cells=CELLS[:1], count=1)
+    for text in ("ring ", "slot "):
+        (tmp_path / text.strip() / "text").mkdir(parents=True)
+        (tmp_path / text.strip() / "text" / "wikitext-2_test.txt").write_text(text * 2000)
+    evaluate(replace(asked, data=tmp_path / "ring"), OPTIONS, tmp_path)
+    with pytest.raises(InvalidRequest, match="answers to another prompt 1024/0 of wikitext"):
+        evaluate(replace(asked, data=tmp_path / "slot"), OPTIONS, tmp_path)
+
+
 def test_what_cannot_be_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:
     cells = crossed(("full", "snapkv"), ("60",), KVChoice(window=64))
     evaluate(replace(study, tasks=("vt",), cells=cells, count=1, places=("inside",)), OPTIONS, tmp_path)

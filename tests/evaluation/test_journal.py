@@ -4,7 +4,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.journal import NAME, Journal, Record, about, read
 
 ABOUT = {"model": "m", "seed": 0}
-ONE = Record("vt", "inside", "4096/0", "full", 0.5, "täxt\n", facts={"length": 4096}, logprobs=(-1.0,))
+ONE = Record("vt", "inside", "4096/0", "full", 0.5, "abc", "täxt\n", facts={"length": 4096}, logprobs=(-1.0,))
 TWO = Record("vt", "inside", "4096/0", "snapstream 4x", None, error="too small")
 
 
@@ -14,7 +14,7 @@ def test_what_was_added_is_there_for_the_next_run(tmp_path):
     first.add(ONE)
     second = Journal(tmp_path, ABOUT)
     assert second.records == [ONE]
-    assert second.done == {("vt", "inside", "4096/0", "full")}
+    assert second.done == {("vt", "inside", "4096/0", "full"): "abc"}
     second.begin({"machine": "b"})
     second.begin({"machine": "a"})
     second.add(TWO)

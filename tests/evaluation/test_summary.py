@@ -42,6 +42,11 @@ def test_as_much_won_as_lost_is_noise():
     assert figures(records)[1].over_full.is_noise
 
 
+def test_a_single_prompt_says_nothing_for_sure():
+    over = figures(pairs("vt", {"full": [1], "x 4x": [0]}))[1].over_full
+    assert (over.mean, over.is_noise) == (-100, True)
+
+
 def test_an_answer_that_failed_is_counted_and_not_scored():
     records = [*pairs("vt", {"full": [1, 1], "x 8x": [1]}), record("vt", 1, "x 8x", None, error="too small")]
     ours = figures(records)[1]

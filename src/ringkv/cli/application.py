@@ -15,7 +15,7 @@ from ringkv.cli.commands.bench import bench
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
-from ringkv.cli.commands.eval import eval
+from ringkv.cli.commands.eval import study
 from ringkv.cli.commands.generate import generate
 from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
@@ -27,7 +27,7 @@ from ringkv.cli.spread import spread
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Ask a model": (generate, chat, serve, demo),
     "Get models": (pull, models),
-    "Know before you run": (plan, eval, bench, doctor),
+    "Know before you run": (plan, study, bench, doctor),
 }
 
 
@@ -75,6 +75,11 @@ def _help(command: Callable[..., Any]) -> str:
     return "\n\n".join(one if one.startswith(" ") else one.replace("\n", " ") for one in paragraphs)
 
 
+def name_of(command: Callable[..., Any]) -> str:
+    """That of its file."""
+    return command.__module__.rpartition(".")[2]
+
+
 def _speak_any_language() -> None:
     """A terminal that lacks a character gets a replacement, not an error."""
     for stream in (sys.stdout, sys.stderr):
@@ -93,7 +98,7 @@ def _application() -> typer.Typer:
     made.callback(help=_help(_root))(_root)
     for panel, commands in PANELS.items():
         for command in commands:
-            made.command(help=_help(command), rich_help_panel=panel)(spread(command))
+            made.command(name_of(command), help=_help(command), rich_help_panel=panel)(spread(command))
     return made
 
 

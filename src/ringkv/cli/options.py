@@ -35,69 +35,13 @@ def _sampling(flag: str, metavar: str | None, help: str, show: bool = True) -> A
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=SAMPLING, show_default=show)
 
 
-Sinks = Annotated[
-    int | None,
-    _cache("--kv-sinks", "TOKENS", "Leading tokens that are never evicted; 4 by default."),
-]
-Recent = Annotated[
-    str | None,
-    _cache("--kv-recent", "SHARE", "The newest tokens' part: a count, or a share of the budget; 25% by default."),
-]
-Window = Annotated[
-    int | None,
-    _cache("--kv-window", "TOKENS", "Trailing prompt tokens that vote on what is kept; 64 by default."),
-]
-Kernel = Annotated[
-    int | None,
-    _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 5 by default."),
-]
-Pooling = Annotated[
-    str | None,
-    _cache("--kv-pooling", "NAME", "How votes are pooled: avg (the default) or max."),
-]
-Domain = Annotated[
-    str | None,
-    _cache("--kv-domain", "NAME", "What votes are shares of: the causal row (the default) or the candidates."),
-]
-Selector = Annotated[
-    str | None,
-    _cache("--kv-select", "NAME", "Who chooses: snapkv (the default), tova, keydiff, expected or kvzip."),
-]
-PaperLayout = Annotated[
-    bool,
-    _cache("--kv-paper-layout", None, "Do not lend a short prompt's unused entries to the ring."),
-]
-Slots = Annotated[
-    int | None,
-    _machine("--slots", "N", "Requests that decode together; 1, but 8 for serve and bench."),
-]
-DType = Annotated[
-    str | None,
-    _machine("--dtype", "TYPE", "Of weights and cache: bfloat16 (the default), float16 or float32."),
-]
-Weights = Annotated[
-    str | None,
-    _machine("--weights", "BITS", "Of the matrices: bf16 (the default), int8 or int4; fewer are read faster."),
-]
-Device = Annotated[
-    str | None,
-    _machine("--device", "NAME", "cpu (the default) or cuda:0; `ringkv doctor` lists what there is."),
-]
-Graphs = Annotated[
-    str | None,
-    _machine("--graphs", "WHEN", "Static graphs: auto (where they can be built, the default), compiled or off."),
-]
-Threads = Annotated[
-    int | None,
-    _machine("--threads", "N", "Threads to compute with; one for each usable CPU by default."),
-]
+@dataclass(frozen=True)
+class _Model:
+    model: ModelName = "smollm2"
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """What an engine is made from. All but the first and `kv_paper_layout` are fields of `plan.options.Options`."""
-
-    model: ModelName = "smollm2"
+class _Budget:
     kv_policy: Annotated[
         str | None,
         _cache("--kv-policy", "NAME", "What is kept: full, streaming, snapkv or snapstream (the default)."),
@@ -112,15 +56,46 @@ class EngineOptions:
         str | None,
         _cache("--kv-compression", "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x."),
     ] = None
-    kv_sinks: Sinks = None
-    kv_recent: Recent = None
-    kv_window: Window = None
-    kv_kernel: Kernel = None
-    kv_pooling: Pooling = None
-    kv_domain: Domain = None
-    kv_select: Selector = None
-    kv_paper_layout: PaperLayout = False
-    slots: Slots = None
+
+
+@dataclass(frozen=True)
+class _Settings:
+    kv_sinks: Annotated[
+        int | None,
+        _cache("--kv-sinks", "TOKENS", "Leading tokens that are never evicted; 4 by default."),
+    ] = None
+    kv_recent: Annotated[
+        str | None,
+        _cache("--kv-recent", "SHARE", "The newest tokens' part: a count, or a share of the budget; 25% by default."),
+    ] = None
+    kv_window: Annotated[
+        int | None,
+        _cache("--kv-window", "TOKENS", "Trailing prompt tokens that vote on what is kept; 64 by default."),
+    ] = None
+    kv_kernel: Annotated[
+        int | None,
+        _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 5 by default."),
+    ] = None
+    kv_pooling: Annotated[
+        str | None,
+        _cache("--kv-pooling", "NAME", "How votes are pooled: avg (the default) or max."),
+    ] = None
+    kv_domain: Annotated[
+        str | None,
+        _cache("--kv-domain", "NAME", "What votes are shares of: the causal row (the default) or the candidates."),
+    ] = None
+    kv_select: Annotated[
+        str | None,
+        _cache("--kv-select", "NAME", "Who chooses: snapkv (the default), tova, keydiff, expected or kvzip."),
+    ] = None
+    kv_paper_layout: Annotated[
+        bool,
+        _cache("--kv-paper-layout", None, "Do not lend a short prompt's unused entries to the ring."),
+    ] = False
+
+
+@dataclass(frozen=True)
+class _Lengths:
     prompt_tokens: Annotated[
         int | None,
         _machine(
@@ -133,46 +108,51 @@ class EngineOptions:
         int | None,
         _machine("--max-output", "TOKENS", "Longest output to make room for under policy full; 1024 by default."),
     ] = None
-    dtype: DType = None
-    weights: Weights = None
-    device: Device = None
-    graphs: Graphs = None
-    threads: Threads = None
-
-    def options(self, slots: int = 1) -> Options:
-        """None leaves a choice open; `slots` is what a command takes that was not told."""
-        return _options(self, slots)
 
 
 @dataclass(frozen=True)
-class StudyOptions:
-    """The same of a command that chooses policies, budgets and the longest prompt itself."""
+class _Machine:
+    slots: Annotated[
+        int | None,
+        _machine("--slots", "N", "Requests that decode together; 1, but 8 for serve and bench."),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        _machine("--dtype", "TYPE", "Of weights and cache: bfloat16 (the default), float16 or float32."),
+    ] = None
+    weights: Annotated[
+        str | None,
+        _machine("--weights", "BITS", "Of the matrices: bf16 (the default), int8 or int4; fewer are read faster."),
+    ] = None
+    device: Annotated[
+        str | None,
+        _machine("--device", "NAME", "cpu (the default) or cuda:0; `ringkv doctor` lists what there is."),
+    ] = None
+    graphs: Annotated[
+        str | None,
+        _machine("--graphs", "WHEN", "Static graphs: auto (where they can be built, the default), compiled or off."),
+    ] = None
+    threads: Annotated[
+        int | None,
+        _machine("--threads", "N", "Threads to compute with; one for each usable CPU by default."),
+    ] = None
 
-    model: ModelName = "smollm2"
-    kv_sinks: Sinks = None
-    kv_recent: Recent = None
-    kv_window: Window = None
-    kv_kernel: Kernel = None
-    kv_pooling: Pooling = None
-    kv_domain: Domain = None
-    kv_select: Selector = None
-    kv_paper_layout: PaperLayout = False
-    slots: Slots = None
-    dtype: DType = None
-    weights: Weights = None
-    device: Device = None
-    graphs: Graphs = None
-    threads: Threads = None
+
+# Fields stand in the order of the bases from last to first: that of --help.
+@dataclass(frozen=True)
+class StudyOptions(_Machine, _Settings, _Model):
+    """What a command takes that chooses policies, budgets and the longest prompt itself."""
 
     def options(self, slots: int = 1) -> Options:
-        """As those of `EngineOptions`."""
-        return _options(self, slots)
+        """None leaves a choice open; `slots` is what a command takes that was not told."""
+        chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}
+        chosen["slots"] = slots if self.slots is None else self.slots
+        return Options(**chosen, kv_elastic=False if self.kv_paper_layout else None)
 
 
-def _options(given: EngineOptions | StudyOptions, slots: int) -> Options:
-    chosen = {one.name: getattr(given, one.name) for one in fields(Options) if hasattr(given, one.name)}
-    chosen["slots"] = slots if given.slots is None else given.slots
-    return Options(**chosen, kv_elastic=False if given.kv_paper_layout else None)
+@dataclass(frozen=True)
+class EngineOptions(StudyOptions, _Lengths, _Budget, _Model):
+    """What an engine is made from. All but the first and `kv_paper_layout` are fields of `plan.options.Options`."""
 
 
 @dataclass(frozen=True)

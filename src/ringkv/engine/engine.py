@@ -17,6 +17,7 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import Effort
+from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.layouts import layout
 from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
@@ -170,11 +171,7 @@ class LocalEngine:
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
         self._check_staged(staged)
-        return compress(self._staging, staged, choice, self._config.capacity, self)
-
-    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x [..., N, D] rotated by int positions [N], and back by negative ones."""
-        return self._decoder.turn(x, positions)
+        return compress(self._seen(staged, choice.window), staged, choice, self._config.capacity)
 
     def room(self, staged: Staged) -> int:
         """How many tokens `read_again` may read at once: its pieces must end where the lane ends."""
@@ -232,6 +229,18 @@ class LocalEngine:
         self._slots.release(slot)
         self._asked[slot] = None
         self._logits[slot].zero_()
+
+    def _seen(self, staged: Staged, window: int) -> Prompt:
+        """A staged prompt as selectors see it."""
+        staging, lane, n = self._staging, staged.lane, staged.length
+        return Prompt(
+            q=staging.window[:, lane, :, :, -min(window, n) :],
+            keys=staging.keys[:, lane, :, :n],
+            values=staging.values[:, lane, :, :n],
+            turn=self._decoder.turn,
+            follow=partial(self.read_again, staged),
+            room=self.room(staged),
+        )
 
     def _piece(self) -> tuple[int, int]:
         """Rows of the smallest prefill graph, and how many tokens of a piece have their queries kept."""

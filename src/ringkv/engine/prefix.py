@@ -3,9 +3,7 @@
 L layers, H key-value heads, C entries per slot, D head_dim.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,16 +18,6 @@ from ringkv.engine.staging import Staged, Staging
 from ringkv.kernels.take_rows import take_rows
 
 
-class Reader(Protocol):
-    """What a selector may ask of the model; see `Prompt`."""
-
-    def turn(self, x: Tensor, positions: Tensor) -> Tensor: ...
-
-    def room(self, staged: Staged) -> int: ...
-
-    def read_again(self, staged: Staged, start: int, stop: int) -> Iterable[tuple[Tensor, Tensor]]: ...
-
-
 @dataclass(frozen=True)
 class TensorPrefix:
     """A compressed prompt: what is kept is chosen, and stays in its lane until it is copied into a slot.
@@ -42,10 +30,10 @@ class TensorPrefix:
     staged: Staged
 
 
-def compress(staging: Staging, staged: Staged, choice: KVChoice, capacity: int, model: Reader) -> TensorPrefix:
-    """Choose per layer and key-value head. Leaves the staged prompt as it is; `model` is what staged it."""
+def compress(prompt: Prompt, staged: Staged, choice: KVChoice, capacity: int) -> TensorPrefix:
+    """Choose per layer and key-value head. Leaves the staged prompt as it is; `prompt` is how selectors see it."""
     plan = layout(choice, staged.length, capacity)
-    return TensorPrefix(plan, choose(staging, staged, choice, plan, model), staged)
+    return TensorPrefix(plan, choose(prompt, choice, plan), staged)
 
 
 def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging) -> None:
@@ -54,23 +42,11 @@ def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging)
         take_rows(staged, prefix.staged.lane, prefix.source, plane)
 
 
-def choose(staging: Staging, staged: Staged, choice: KVChoice, plan: Layout, model: Reader) -> Tensor:
+def choose(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
     """int64 [L, H, live]: each layer's kept tokens. Only prompts that lose something are scored."""
-    layers, _, heads, _, _ = staging.keys.shape
-    votes = _votes(_prompt(staging, staged, choice, model), choice, plan) if plan.picked else None
-    return kept(plan, votes, layers * heads).to(staging.keys.device).view(layers, heads, -1)
-
-
-def _prompt(staging: Staging, staged: Staged, choice: KVChoice, model: Reader) -> Prompt:
-    lane, n = staged.lane, staged.length
-    return Prompt(
-        q=staging.window[:, lane, :, :, -min(choice.window, n) :],
-        keys=staging.keys[:, lane, :, :n],
-        values=staging.values[:, lane, :, :n],
-        turn=model.turn,
-        follow=lambda start, stop: model.read_again(staged, start, stop),
-        room=model.room(staged),
-    )
+    layers, heads = prompt.keys.shape[:2]
+    votes = _votes(prompt, choice, plan) if plan.picked else None
+    return kept(plan, votes, layers * heads).to(prompt.keys.device).view(layers, heads, -1)
 
 
 def _votes(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:

@@ -20,6 +20,7 @@ class Record:
     sample: str
     cell: str
     score: float | None
+    prompt: str = ""  # its digest
     text: str = ""
     prompt_tokens: int = 0
     kept: int = 0  # prompt tokens
@@ -59,8 +60,9 @@ class Journal:
         self._write({"session": session})
 
     @property
-    def done(self) -> set[tuple[str, str, str, str]]:
-        return {record.key for record in self.records}
+    def done(self) -> dict[tuple[str, str, str, str], str]:
+        """What has an answer, and the digest of the prompt that it answers."""
+        return {record.key: record.prompt for record in self.records}
 
     def _go_on(self, about: Mapping[str, Any]) -> None:
         """Take what is there; a last line that was cut short goes away."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from ringkv.base.engine import Engine
-from ringkv.base.engine import Work as Chunk
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.bench.round import prefill
 from ringkv.evaluation.work import Work
 
 NAME = "kept.npz"
@@ -33,9 +33,7 @@ class Kept:
 def measure(engine: Engine, work: Work) -> list[Kept]:
     """Prefill one prompt and choose under each of its cells; nothing is decoded."""
     request = Request("kept", work.prompt.tokens, SamplingParams())
-    staged, n = None, len(request.tokens)
-    for start in range(0, n, engine.limits.chunk):
-        staged = engine.prefill(Chunk(request, 0, start, min(start + engine.limits.chunk, n)))
+    staged, n = prefill(engine, request), len(request.tokens)
     found = []
     for cell in work.cells:
         with suppress(InvalidRequest):  # a cell that this prompt cannot have

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from ringkv.base.errors import InvalidRequest
@@ -16,6 +17,11 @@ class Prompt:
 
     tokens: tuple[int, ...]
     forced: tuple[int, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What tells it from another prompt of the same name."""
+        return sha256(repr((self.tokens, self.forced)).encode()).hexdigest()[:12]
 
 
 class Prompts:
@@ -60,7 +66,8 @@ class Prompts:
         if self._template is None or not sample.is_chat:
             return sample.context, sample.question + sample.begin
         whole = self._template.render([{"role": "user", "content": sample.context + sample.question}])
-        at = whole.rindex(sample.question) if sample.question else len(whole)
+        asked = sample.question.rstrip()  # a template may trim what it is given
+        at = whole.rindex(asked) if asked else len(whole)
         return whole[:at], whole[at:] + sample.begin
 
     @cached_property

@@ -71,8 +71,11 @@ class Run:
                 case Finished():
                     yield self._record(self._open.pop(event.request_id), event)
                 case Failed():
-                    del self._open[event.request_id]
-                    yield Record(*one.work.key(one.cell), score=None, error=event.message, facts=one.work.sample.facts)
+                    yield self._failure(self._open.pop(event.request_id), event)
+
+    def _failure(self, one: _Open, event: Failed) -> Record:
+        digest, facts = one.work.prompt.digest, one.work.sample.facts
+        return Record(*one.work.key(one.cell), score=None, prompt=digest, error=event.message, facts=facts)
 
     def _record(self, one: _Open, event: Finished) -> Record:
         work, given = one.work, len(one.work.prompt.forced)
@@ -80,6 +83,7 @@ class Run:
         return Record(
             *work.key(one.cell),
             score=work.task.score(answer, work.sample),
+            prompt=work.prompt.digest,
             text=answer.text,
             prompt_tokens=event.usage.prompt_tokens,
             kept=event.usage.kv.kept,

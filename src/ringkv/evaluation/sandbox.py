@@ -11,7 +11,7 @@ import tempfile
 
 SECONDS, BYTES = 10.0, 1 << 30
 BOOT = """
-import ctypes, resource, sys
+import ctypes, os, resource, sys
 seconds, memory = int(sys.argv[1]), int(sys.argv[2])
 for what, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0),
                    (resource.RLIMIT_CORE, 0)):
@@ -20,9 +20,11 @@ NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 ctypes.CDLL(None).unshare(NEW_USER | NEW_NETWORK)
 program = compile(sys.stdin.read(), "answer", "exec")
 FORBIDDEN = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.kill", "ctypes.",
-             "os.remove", "os.rename", "os.rmdir", "shutil.")
+             "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
+             "os.chown", "shutil.")
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 def refuse(event, arguments):
-    writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
+    writes = event == "open" and arguments[2] & WRITING
     if writes or event.startswith(FORBIDDEN):
         raise PermissionError(event + " is not allowed here")
 sys.addaudithook(refuse)
@@ -35,7 +37,7 @@ def passes(program: str, seconds: float = SECONDS, memory: int = BYTES) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-c", BOOT, str(max(1, round(seconds))), str(memory)],
+                [sys.executable, "-I", "-B", "-c", BOOT, str(max(1, round(seconds))), str(memory)],
                 input=program.encode(errors="replace"),
                 capture_output=True,
                 cwd=folder,

@@ -7,7 +7,7 @@ A difference is between answers to the same prompts, so their hardness cancels. 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf
 from statistics import fmean
 
 import numpy as np
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """From the full cache: the mean over the same prompts, and its interval."""
+    """From the full cache: the mean over the same prompts, and its interval, which is endless for a single prompt."""
 
     mean: float
     low: float
@@ -41,7 +41,6 @@ class Figure:
     """
 
     task: str
-    group: str
     place: str
     length: int | None
     cell: str
@@ -91,7 +90,6 @@ def _figure(key: tuple[str, str, int | None, str], own: Sequence[Record], full: 
     right = [one for one in own if one.score is not None]
     return Figure(
         task=task,
-        group=TASKS[task].group,
         place=place,
         length=length,
         cell=cell,
@@ -113,7 +111,6 @@ def _group_figure(
     pairs = [paired(records, full.get(task, ())) for task, records in right.items()]
     return Figure(
         task=f"{group}, mean of {len(means)} tasks",
-        group=group,
         place=place,
         length=length,
         cell=cell,
@@ -140,6 +137,8 @@ def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[np.ndarray], 
     mean = np.mean([np.mean(one) for one in pairs])
     edge = 100 * (1 - CONFIDENCE) / 2
     low, high = shown(np.percentile(drawn, [edge, 100 - edge]))
+    if min(map(len, pairs)) < 2:
+        return Difference(float(shown(mean)), -inf, inf)
     return Difference(float(shown(mean)), *sorted((float(low), float(high))))
 
 

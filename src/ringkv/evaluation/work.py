@@ -1,10 +1,11 @@
 """Work: what is left to ask: prompts, each with the cells that it still needs an answer under."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Protocol
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress
 from ringkv.evaluation.cells import Cell
@@ -55,7 +56,7 @@ class Asked(Protocol):
 
 
 def prepare(
-    tasks: Sequence[Task], study: Asked, source: Source, prompts: Prompts, done: Collection[Key], tell: Progress
+    tasks: Sequence[Task], study: Asked, source: Source, prompts: Prompts, done: Mapping[Key, str], tell: Progress
 ) -> tuple[list[Work], list[str]]:
     """All that is not done, the tasks taking turns, so that a run that is stopped early has something of each.
 
@@ -73,12 +74,18 @@ def prepare(
     return [work for turn in zip_longest(*by_task) for work in turn if work is not None], left_out
 
 
-def _of_task(task: Task, study: Asked, source: Source, prompts: Prompts, done: Collection[Key]) -> Iterator[Work]:
+def _of_task(task: Task, study: Asked, source: Source, prompts: Prompts, done: Mapping[Key, str]) -> Iterator[Work]:
     for sample in task.samples(source):
         for place in places_of(task, study.places):
-            left = tuple(cell for cell in study.cells if (task.name, place, sample.name, cell.label) not in done)
-            if left:
-                yield Work(task, place, sample, prompts.make(sample, place), left)
+            work = Work(task, place, sample, prompts.make(sample, place), tuple(study.cells))
+            answered = {cell: done[work.key(cell)] for cell in work.cells if work.key(cell) in done}
+            if any(digest != work.prompt.digest for digest in answered.values()):
+                raise InvalidRequest(
+                    f"the folder has answers to another prompt {sample.name} of {task.name}, made with other lengths, "
+                    "--data or another version; choose another folder with --to"
+                )
+            if left := tuple(cell for cell in work.cells if cell not in answered):
+                yield replace(work, cells=left)
 
 
 def places_of(task: Task, asked: Sequence[Place]) -> Sequence[Place]:

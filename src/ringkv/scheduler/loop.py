@@ -87,12 +87,11 @@ class Loop:
 
     def _prefill(self, work: Work, slot: int) -> list[Event]:
         """An error in a chunk ends all that wait for the prompt."""
-        waiting = self._scheduler.sharing(work)
         try:
             staged = self._engine.prefill(work)
         except Exception as error:
-            failure = _failure(work.request, error)
-            return [event for one in waiting for event in self._settle(self._scheduler.failed(one, failure))]
+            failure, all_ = _failure(work.request, error), self._scheduler.sharing(work)
+            return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
         if not work.is_last:
             return []
         self._staged[work.lane] = staged

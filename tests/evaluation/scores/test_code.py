@@ -44,6 +44,12 @@ def test_a_program_that_does_what_it_must_not_fails(program):
     assert not passes(program, seconds=1)
 
 
+def test_a_file_that_is_there_is_not_cut_short(tmp_path):
+    (tmp_path / "precious").write_text("all of it")
+    assert not passes(f"import os; os.open({str(tmp_path / 'precious')!r}, os.O_WRONLY | os.O_TRUNC)")
+    assert (tmp_path / "precious").read_text() == "all of it"
+
+
 def test_the_datasets_own_solutions_pass_and_empty_ones_do_not(texts):
     with (texts / "code" / "HumanEval.jsonl").open() as file:
         problems = [json.loads(line) for line, _ in zip(file, range(8), strict=False)]

@@ -10,6 +10,7 @@ from ringkv.evaluation.scores.text import all_found
 from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, chosen
 from ringkv.evaluation.tasks.draft import Draft, longest
 from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
+from ringkv.evaluation.tasks.ruler.suite import POOLS
 from ringkv.evaluation.tasks.source import Source
 
 LENGTHS = (1200, 2400)
@@ -55,7 +56,7 @@ def test_a_lone_needle_stands_at_the_depth_that_was_asked(name):
 
 def test_depths_are_spread_evenly():
     found = list(TASKS["niah_single_2"].samples(source(lengths=(1200,))))
-    assert [one.facts["depth"] for one in found] == [0, 0.25, 0.5, 0.75, 1]
+    assert sorted(one.facts["depth"] for one in found) == [0, 0.25, 0.5, 0.75, 1]
 
 
 def test_only_the_keys_that_are_asked_for_have_the_values_wanted():
@@ -90,17 +91,23 @@ def test_the_frequent_words_come_more_often_than_the_fourth():
         assert third[1] > counts.most_common(4)[3][1]
 
 
+def test_more_prompts_begin_with_the_same_ones():
+    few, many = (list(TASKS["niah_single_2"].samples(source(count=count, lengths=(1200,)))) for count in (3, 9))
+    assert many[:3] == few
+    assert sorted(one.facts["depth"] for one in many) == [place / 8 for place in range(9)]
+
+
 @pytest.mark.parametrize("name", ["qa_1", "qa_2"])
 def test_questions_keep_their_own_passages_whatever_the_length(name, texts):
-    found = list(TASKS[name].samples(source(texts, lengths=(9000, 14000))))
+    given = source(texts, lengths=(9000, 14000))
+    pool = {one.text: one for one in POOLS[name](given)}
+    found = list(TASKS[name].samples(given))
     assert {one.facts["length"] for one in found} == {9000, 14000}
     for one in found:
         assert words_of(one) <= one.facts["length"] - one.answer_tokens
-        assert one.question.startswith("\n\nQuestion: ")
-    by_length = {length: [one for one in found if one.facts["length"] == length] for length in (9000, 14000)}
-    for short, long in zip(by_length[9000], by_length[14000], strict=False):
-        own = set(short.context.split("\n\nDocument ")) if short.question == long.question else set()
-        assert len(short.context) < len(long.context) or not own
+        asked = pool[one.question.removeprefix("\n\nQuestion: ")]
+        assert asked.references == one.references
+        assert all(passage in one.context for passage in asked.passages)
 
 
 def test_a_perfect_answer_scores_1_and_silence_0():

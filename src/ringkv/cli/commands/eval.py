@@ -20,7 +20,7 @@ def _study(flag: str, metavar: str, help: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=STUDY, show_default=True)
 
 
-def eval(
+def study(
     *,
     engine: StudyOptions,
     tasks: Annotated[
@@ -83,7 +83,7 @@ def eval(
     from ringkv.plan.choose_kv import settings
 
     options = engine.options(SLOTS)
-    study = Study(
+    asked = Study(
         model=engine.model,
         tasks=_words(tasks),
         cells=crossed(_policies(policies), _words(budgets), settings(options)),
@@ -97,7 +97,7 @@ def eval(
     seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
     try:
         with watching() as tell:
-            for sentence in evaluate(study, options, folder, tell, seconds):
+            for sentence in evaluate(asked, options, folder, tell, seconds):
                 say(sentence)
     except KeyboardInterrupt:
         say(f"what was answered is in {folder}; the same command goes on")

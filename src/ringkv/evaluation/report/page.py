@@ -1,6 +1,7 @@
 """page: a run's folder as one HTML page that says first what a reader came for, and then shows why."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -73,7 +74,9 @@ def name_of(figure: Figure) -> str:
 
 def difference(one: Difference | None, unit: str = "") -> str:
     """The mean with its interval."""
-    return "" if one is None else f"{one.mean:+.1f}{unit} [{one.low:+.1f}, {one.high:+.1f}]"
+    if one is None:
+        return ""
+    return f"{one.mean:+.1f}{unit} [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else f"{one.mean:+.1f}{unit}"
 
 
 def drawn(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[str]]]:

@@ -17,7 +17,6 @@ matplotlib.rcParams.update(
 )
 COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 GREY = "#6b7280"
-COLUMNS = 3
 
 
 def against_budget(title: str, figures: Sequence[Figure]) -> str:

@@ -6,6 +6,7 @@ they are; passkey as in Landmark Attention (arXiv 2305.16300), our words.
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from random import Random
 
 from ringkv.evaluation.sample import Sample
@@ -17,23 +18,25 @@ LETTERS = "ABCD"
 
 
 def longbench_v2(source: Source) -> Iterator[Sample]:
-    """The first of at most the longest length."""
+    """The first that are at most as long as the longest length."""
+    every = _choices(source)
+    fitting = (one for one in every if source.tokens(one) + one.answer_tokens <= source.longest)
+    return islice(fitting, source.count)
+
+
+def _choices(source: Source) -> Iterator[Sample]:
     before, after = source.text("longbench_v2", "prompts", "0shot.txt").split("$DOC$")
-    found = 0
     for line in source.lines("longbench_v2", "short_le30k.jsonl"):
         question = after.replace("$Q$", line["question"].strip())
         for letter in LETTERS:
             question = question.replace(f"$C_{letter}$", line[f"choice_{letter}"].strip())
-        sample = Sample(
+        yield Sample(
             name=line["_id"],
             context=before + line["context"].strip(),
             question=question,
             references=(line["answer"],),
             facts={"difficulty": line["difficulty"], "domain": line["domain"]},
         )
-        if found < source.count and source.tokens(sample) + sample.answer_tokens <= source.longest:
-            found += 1
-            yield sample
 
 
 def longeval(source: Source) -> Iterator[Sample]:

@@ -72,4 +72,15 @@ def places(source: Source) -> Iterator[tuple[int, int, float]]:
     """(length, number, depth): `source.count` at each length, at depths spread evenly from 0 to 1."""
     for length in source.lengths:
         for place in range(source.count):
-            yield length, place, place / (source.count - 1) if source.count > 1 else 0.5
+            yield length, place, depth_of(place)
+
+
+def depth_of(place: int) -> float:
+    """0, 1, 1/2, 1/4, 3/4, 1/8, ...: evenly spread however many there are, and the same for a place in any number.
+
+    Source: van der Corput's sequence (1935), its two ends first.
+    """
+    if place < 2:
+        return float(place)
+    digits = f"{place - 1:b}"
+    return int(digits[::-1], 2) / (1 << len(digits))
