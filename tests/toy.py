@@ -3,8 +3,8 @@
 So token k of a prompt that sums to s is s * 2**k mod 97: each token fed doubles the sum. A wrong slot, a token fed
 twice or not at all, a chunk in the wrong place: each gives another answer.
 
-A request misbehaves as its id says: "nan..." draws nothing at its third token, "prefill...", "compress..." and
-"insert..." break in that verb, "fatal..." breaks the draw that all slots share.
+A request misbehaves as its id says: "nan..." draws nothing at its third token, "begin...", "prefill...",
+"compress..." and "insert..." break in that verb, "fatal..." breaks the draw that all slots share.
 """
 
 import time
@@ -82,9 +82,15 @@ class Prefilled(NamedTuple):
     stalls: bool
 
 
+class Begun(NamedTuple):
+    """A line of the log: a prompt that got a lane."""
+
+    request_id: str
+
+
 @dataclass
 class ToyEngine:
-    """Keeps a log of the verbs: Prefilled for a chunk, else the verb's name. Asserts what an engine may rely on."""
+    """Keeps a log of the verbs: Begun, Prefilled, else the verb's name. Asserts what an engine may rely on."""
 
     limits: Limits = field(default_factory=limits)
     default_kv: KVChoice = KVChoice("streaming")  # noqa: RUF009 - frozen
@@ -94,13 +100,21 @@ class ToyEngine:
         self.lanes: dict[int, Staged] = {}
         self.slots: dict[int, Slot] = {}
         self.drawn: dict[int, int] = {}
-        self.log: list[Prefilled | str] = []
+        self.log: list[Begun | Prefilled | str] = []
 
     def admit(self, request: Request) -> None:
         if not request.tokens:
             raise EmptyPrompt("the prompt is empty; give it at least one token")
         if len(request.tokens) > self.limits.prompt_tokens:
             raise PromptTooLong(f"prompt has {len(request.tokens)} tokens, toy takes {self.limits.prompt_tokens}")
+
+    def begin(self, request: Request, lane: int) -> int:
+        """Nothing is remembered, but of a request named "cached...": its first 3 tokens."""
+        self._break("begin", request)
+        self.log.append(Begun(request.id))
+        cached = min(3, len(request.tokens) - 1) if request.id.startswith("cached") else 0
+        self.lanes[lane] = Staged(request, list(request.tokens[:cached]))
+        return cached
 
     def prefill(self, work: Work) -> Staged | None:
         self._break("prefill", work.request)
@@ -110,7 +124,7 @@ class ToyEngine:
         staged = self.lanes[work.lane]
         assert staged.request.tokens == work.request.tokens, "a lane was taken before its prompt was done"
         assert len(staged.tokens) == work.start, "a chunk was skipped or repeated"
-        assert work.start % self.limits.chunk == 0
+        assert work.stop % self.limits.chunk == 0 or work.is_last
         assert 0 < work.stop - work.start <= self.limits.chunk
         staged.tokens.extend(work.request.tokens[work.start : work.stop])
         return staged if work.is_last else None
@@ -143,6 +157,10 @@ class ToyEngine:
         for slot, token in self.drawn.items():
             self.slots[slot].tokens.append(token)
         self.drawn.clear()
+
+    def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
+        assert tokens == tuple(self.slots[slot].tokens), "these are not the tokens that the slot has seen"
+        self.log.append("leave")
 
     def release(self, slot: int) -> None:
         self.slots.pop(slot, None)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import POLICIES, KVChoice, Layout
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.layouts import layout
 from ringkv.cache.slots import Slots
@@ -97,6 +97,37 @@ def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, rec
         1 for p, entry in zip(range(n, n + steps), written, strict=True) if entry == plan.protected and p > plan.base
     )
     assert plan.laps(n + steps) == (passed if plan.base < n + steps else 0)
+
+
+@settings(deadline=None, max_examples=200)
+@given(n=st.integers(1, 60), gap=st.integers(0, 100), elastic=st.booleans(), policy=st.sampled_from(POLICIES))
+def test_tokens_that_are_gone_move_positions_and_no_entry(n: int, gap: int, elastic: bool, policy: str) -> None:
+    choice = KVChoice(policy, sinks=4, recent=6, window=3, elastic=elastic)
+    plan = layout(choice, n, capacity=64 if policy == "full" else 20)
+    moved, slots, twin = plan.moved(gap), Slots.empty(1, torch.device("cpu")), Slots.empty(1, torch.device("cpu"))
+    slots.place(0, moved)
+    twin.place(0, plan)
+    for step in range(50 if plan.room is None else plan.room):
+        assert moved.entry(n + gap + step) == plan.entry(n + step)
+        assert moved.live(n + gap + step) == plan.live(n + step)
+        assert moved.evicted(n + gap + step) == plan.evicted(n + step) + gap
+    for _ in range(40):
+        assert slots.next_entry().tolist() == twin.next_entry().tolist()
+        assert slots.live_after_next().tolist() == twin.live_after_next().tolist()
+        slots.advance()
+        twin.advance()
+
+
+@settings(deadline=None, max_examples=200)
+@given(n=st.integers(1, 60), steps=st.integers(0, 70), elastic=st.booleans())
+def test_the_newest_entries_hold_the_newest_tokens_in_order(n: int, steps: int, elastic: bool) -> None:
+    plan = layout(KVChoice("snapstream", sinks=4, recent=6, elastic=elastic), n, 20)
+    slots, entries = placed(plan, 20)
+    decode(slots, entries, steps)
+    ages = [entries[entry] for entry in plan.by_age(n + steps)]
+    assert sorted(ages) == sorted(e for e in entries if e is not None)
+    newest = len(ages) - min(len(ages), plan.protected)
+    assert ages[len(ages) - newest :] == list(range(n + steps - newest, n + steps))
 
 
 def test_a_short_prompt_gives_its_unused_entries_to_the_ring() -> None:

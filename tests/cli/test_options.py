@@ -4,8 +4,8 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
-from ringkv.cli.options import EngineOptions, Sampling
-from ringkv.plan.options import Options
+from ringkv.cli.options import EngineOptions, Sampling, TalkOptions
+from ringkv.plan.options import AUTO, Options
 
 
 def names(kind: type) -> set[str]:
@@ -13,8 +13,13 @@ def names(kind: type) -> set[str]:
 
 
 def test_every_choice_about_an_engine_has_an_option_but_two_that_are_for_programs() -> None:
-    assert names(Options) - names(EngineOptions) == {"kv_elastic", "chunk", "lanes"}
-    assert names(EngineOptions) - names(Options) == {"model", "kv_paper_layout"}
+    assert names(Options) - names(TalkOptions) == {"kv_elastic", "chunk", "lanes"}
+    assert names(TalkOptions) - names(Options) == {"model", "kv_paper_layout"}
+
+
+def test_only_where_conversations_are_held_something_is_remembered() -> None:
+    assert names(TalkOptions) - names(EngineOptions) == {"kv_turns", "prefix_store"}
+    assert TalkOptions().options() == Options(slots=1, prefix_store=AUTO)
 
 
 def test_what_is_not_said_is_left_open() -> None:

@@ -49,8 +49,7 @@ def test_tokens_come_out_before_the_engine_feeds_them():
     engine = toy.ToyEngine()
     loop = Loop(engine)
     loop.submit(request("a"))
-    loop.step()
-    assert tokens(loop.step(), "a") == [6]
+    assert [tokens(loop.step(), "a") for _ in ("begin", "prefill", "draw")] == [[], [], [6]]
     assert "forward" not in engine.log
 
 
@@ -60,7 +59,7 @@ def test_a_request_of_one_token_needs_no_forward_pass():
     assert "forward" not in engine.log
 
 
-@pytest.mark.parametrize("verb", ["prefill", "compress", "insert"])
+@pytest.mark.parametrize("verb", ["begin", "prefill", "compress", "insert"])
 def test_a_request_that_breaks_in_a_verb_fails_alone(verb):
     events = run(Loop(toy.ToyEngine()), request("a"), request(verb), request("b"))
     failed = ends(events)[verb]
@@ -96,7 +95,7 @@ def test_not_finite_logits_fail_one_request_after_its_tokens():
 def test_an_error_in_a_draw_that_all_share_is_raised():
     loop = Loop(toy.ToyEngine())
     loop.submit(request("fatal"))
-    loop.step()
+    assert [loop.step() for _ in ("begin", "prefill")] == [[], []]
     with pytest.raises(ValueError, match="fatal is broken"):
         loop.step()
 
@@ -160,7 +159,9 @@ class Workload:
             capacity=dice.choice([16, 64]),
             context=dice.choice([48, 4096]),
         )
-        self.families = [[self._request(f"{dice.choice(['ok', 'ok', 'ok', 'nan', 'insert'])}{i}")] for i in range(12)]
+        self.families = [
+            [self._request(f"{dice.choice(['ok', 'cached', 'ok', 'nan', 'insert'])}{i}")] for i in range(12)
+        ]
         for family in self.families:
             family += [self._sharing(family[0], f"ok-{family[0].id}-{i}") for i in range(dice.choice([0, 0, 1, 3]))]
         self.requests = [one for family in self.families for one in family]
@@ -178,6 +179,8 @@ class Workload:
         )
         prompt = tuple(dice.randrange(toy.MODULUS) for _ in range(dice.randint(1, 40)))
         kv = dice.choice([None, KVChoice("full", budget=40), KVChoice("streaming", budget=16)])
+        if kv is not None:
+            kv = replace(kv, turns=dice.choice(["reread", "continue"]))
         forced = tuple(dice.choices(range(toy.MODULUS), k=dice.choice([0, 0, most // 2])))
         return Request(name, prompt, sampling, kv, tuple(dice.sample(range(toy.MODULUS), 4)), forced)
 
@@ -246,8 +249,8 @@ def test_a_random_workload_is_answered_as_worked_out_by_hand(seed):
 
 
 def assert_first_come_first_served(engine: toy.ToyEngine, order: list[str]) -> None:
-    """The order of first chunks is that of submission, less those who left before theirs."""
-    begun = [line.work.request.id for line in engine.log if isinstance(line, toy.Prefilled) and line.work.start == 0]
+    """Prompts begin in the order of submission, less those who left before theirs."""
+    begun = [line.request_id for line in engine.log if isinstance(line, toy.Begun)]
     assert begun == [name for name in order if name in set(begun)]
 
 

@@ -9,7 +9,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.actions import Action, Decode, Idle, Insert, Prefill
+from ringkv.scheduler.actions import Action, Begin, Decode, Freed, Idle, Insert, Prefill
 from ringkv.scheduler.scheduler import Scheduler
 
 RING = KVChoice("streaming")
@@ -21,6 +21,13 @@ def scheduler(**shapes: int) -> Scheduler:
 
 def request(name: str, prompt: int = 5, max_tokens: int = 100) -> Request:
     return Request(name, (1,) * prompt, SamplingParams(max_tokens=max_tokens))
+
+
+def following(it: Scheduler, cached: int = 0) -> Action:
+    """The next action; of a prompt that begins, `cached` tokens are known, which is not counted as one."""
+    while isinstance(action := it.next(), Begin):
+        it.begun(action.request, cached)
+    return action
 
 
 def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
@@ -40,7 +47,7 @@ def names(it: Scheduler, count: int) -> list[str]:
     """Carry out `count` actions: P for a chunk and + for an insertion alone, with whose it is; D, F, I."""
     seen = []
     for _ in range(count):
-        action = it.next()
+        action = following(it)
         carry_out(it, action)
         match action:
             case Prefill():
@@ -54,7 +61,7 @@ def names(it: Scheduler, count: int) -> list[str]:
 
 def test_nothing_to_do_is_idle():
     it = scheduler()
-    assert it.next() == Idle()
+    assert following(it) == Idle()
     assert it.idle
 
 
@@ -66,23 +73,64 @@ def test_requests_take_slots_in_the_order_they_came():
     assert names(it, 3) == ["Pa", "D", "F"]
     assert it.stats() == Stats(waiting=1, prefilling=0, running=2, free_slots=0)
     it.cancel("a")
-    assert it.next().work.request.id == "b"
+    assert following(it).work.request.id == "b"
 
 
 def test_a_slot_is_reserved_before_the_first_chunk():
     it = scheduler(slots=1, lanes=2, chunk=2)
     it.submit(request("a"))
     it.submit(request("b"))
-    it.next()
+    following(it)
     assert it.stats() == Stats(waiting=1, prefilling=1, running=0, free_slots=0)
 
 
 def test_chunks_begin_at_multiples_of_the_chunk_and_cover_the_prompt():
     it = scheduler(chunk=8)
     it.submit(request("a", prompt=21))
-    works = [it.next().work for _ in range(3)]
+    works = [following(it).work for _ in range(3)]
     assert [(work.start, work.stop) for work in works] == [(0, 8), (8, 16), (16, 21)]
     assert [work.is_last for work in works] == [False, False, True]
+
+
+@pytest.mark.parametrize("cached", [1, 7, 8, 20])
+def test_a_prompt_is_read_from_where_it_is_not_known_and_its_chunks_end_where_they_always_do(cached):
+    it = scheduler(chunk=8)
+    it.submit(request("a", prompt=21))
+    first = following(it, cached).work
+    assert (first.start, first.stop) == (cached, min(21, (cached // 8 + 1) * 8))
+    assert it.prefilled("a") == first.stop
+    while not first.is_last:
+        start, first = first.stop, following(it).work
+        assert first.start == start
+    assert it.usage("a").cached_tokens == cached
+
+
+def test_a_prompt_begins_once_for_all_that_share_it():
+    it = scheduler(chunk=2)
+    it.submit(request("a"), request("b"))
+    assert it.next() == Begin(request("a"), 0)
+    it.begun(request("a"), 0)
+    actions = [it.next() for _ in range(3)]
+    assert [type(action) for action in actions] == [Prefill] * 3
+
+
+@pytest.mark.parametrize(("turns", "seen"), [("reread", ()), ("continue", (1, 1, 1, 5, 6))])
+def test_what_a_slot_has_seen_is_told_where_a_turn_may_go_on_from_it(turns, seen):
+    it = scheduler()
+    it.submit(Request("a", (1, 1, 1), SamplingParams(max_tokens=3), KVChoice("streaming", turns=turns)))
+    carry_out(it, following(it))
+    for token in (5, 6):
+        carry_out(it, following(it), token)
+        following(it)
+    outcome = it.sampled(following(it).owners, [Sampled(7, None)] * 2)
+    assert outcome.freed == [Freed(0, seen)]  # the last token drawn is not fed
+
+
+def test_what_a_failed_request_leaves_is_not_told():
+    it = scheduler()
+    it.submit(Request("a", (1, 1, 1), SamplingParams(), KVChoice("streaming", turns="continue")))
+    carry_out(it, following(it))
+    assert it.sampled(following(it).owners, [Sampled(None, None)] * 2).freed == [Freed(0)]
 
 
 def test_chunks_follow_one_another_while_nobody_runs_and_take_turns_with_decoding_after():
@@ -117,11 +165,11 @@ def test_the_last_token_needs_no_forward_pass():
 def test_a_token_comes_before_the_finish_it_causes_and_its_slot_is_freed():
     it = scheduler()
     it.submit(request("a", max_tokens=1))
-    carry_out(it, it.next())
-    outcome = it.sampled(it.next().owners, [Sampled(7, None), Sampled(0, None)])
+    carry_out(it, following(it))
+    outcome = it.sampled(following(it).owners, [Sampled(7, None), Sampled(0, None)])
     assert [type(event) for event in outcome.events] == [Token, Finished]
     assert outcome.events[0] == Token("a", 7)
-    assert outcome.freed == [0]
+    assert outcome.freed == [Freed(0)]
     assert it.stats() == Stats(0, 0, 0, 2)
 
 
@@ -135,7 +183,7 @@ def test_a_cancelled_request_ends_wherever_it_is_and_leaves_nothing(steps):
     assert (finished.reason, finished.usage.prompt_tokens) == ("abort", 5)
     assert finished.usage.completion_tokens == drawn
     assert it.stats() == Stats(0, 0, 0, 2)
-    assert it.next() == Idle()
+    assert following(it) == Idle()
 
 
 def test_cancelling_twice_or_a_stranger_does_nothing():
@@ -149,12 +197,12 @@ def test_cancelling_twice_or_a_stranger_does_nothing():
 def test_a_draw_for_an_owner_who_left_meanwhile_is_dropped():
     it = scheduler()
     it.submit(request("a"))
-    carry_out(it, it.next())
-    owners = it.next().owners
+    carry_out(it, following(it))
+    owners = following(it).owners
     it.cancel("a")
     it.submit(request("b"))
-    carry_out(it, it.next())
-    assert it.next().owners == ("b", None)
+    carry_out(it, following(it))
+    assert following(it).owners == ("b", None)
     assert it.sampled(owners, [Sampled(1, None)] * 2) == ([], [])
 
 
@@ -172,7 +220,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone():
     it.submit(request("a"))
     it.submit(request("b"))
     names(it, 4)
-    outcome = it.sampled(it.next().owners, [Sampled(None, None), Sampled(5, None)])
+    outcome = it.sampled(following(it).owners, [Sampled(None, None), Sampled(5, None)])
     failed, token = outcome.events
     assert (failed.request_id, failed.kind) == ("a", "RequestFailed")
     assert token == Token("b", 5)
@@ -183,9 +231,9 @@ def test_a_failed_prompt_gives_back_its_slot_and_lane():
     it = scheduler(slots=1)
     it.submit(request("a"))
     it.submit(request("b"))
-    it.next()
+    following(it)
     assert it.failed("a", Failure("BadToken", "no", "prompt")).events == [Failed("a", "BadToken", "no", "prompt")]
-    assert it.next().work.request.id == "b"
+    assert following(it).work.request.id == "b"
 
 
 def test_an_id_in_use_is_refused_and_free_again_once_it_is_over():
@@ -237,12 +285,12 @@ def test_a_prompt_that_nobody_waits_for_any_more_gives_back_its_lane():
 def test_tokens_that_are_given_are_named_by_slot_and_counted_as_drawn():
     it = scheduler()
     it.submit(Request("a", (1,) * 5, SamplingParams(max_tokens=3), eos=(8,), forced=(7, 8)))
-    carry_out(it, it.next())
+    carry_out(it, following(it))
     for wanted in ({0: 7}, {0: 8}, {}):
-        action = it.next()
+        action = following(it)
         assert (action.owners, action.forced) == (("a", None), wanted)
         (_, *ended) = carry_out(it, action, token=wanted.get(0, 8))
-        it.next()
+        following(it)
     assert [end.reason for end in ended] == ["stop"]  # and the 8 that was given did not end it
 
 

@@ -26,8 +26,16 @@ def test_what_a_body_leaves_open_is_the_servers(policy: str) -> None:
 
 
 def test_every_field_reaches_the_choice() -> None:
-    asked = choice(kv_policy="snapkv", kv_budget=100, kv_sinks=0, kv_recent=25, kv_window=16, kv_protect=[[0, 9]])
-    assert asked == replace(DEFAULT, policy="snapkv", budget=100, sinks=0, recent=25, window=16, protect=((0, 9),))
+    asked = choice(
+        kv_policy="snapkv",
+        kv_budget=100,
+        kv_sinks=0,
+        kv_recent=25,
+        kv_window=16,
+        kv_protect=[[0, 9]],
+        kv_turns="continue",
+    )
+    assert asked == KVChoice("snapkv", budget=100, sinks=0, recent=25, window=16, protect=((0, 9),), turns="continue")
 
 
 def test_the_full_cache_is_the_whole_slot_unless_a_budget_is_named() -> None:
@@ -52,6 +60,7 @@ def test_a_budget_goes_up_to_the_slots_capacity(budget: int) -> None:
         ("kv_recent", -0.5),
         ("kv_window", 0),
         ("kv_protect", [(5, 5)]),
+        ("kv_turns", "again"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None:

@@ -4,7 +4,7 @@ from ringkv.server.usage import Tally
 
 
 def last_piece(kv: KVUsage) -> Piece:
-    return Piece(7, "", 0, is_first=False, finish=Finish("stop", Usage(3, 1, kv)))
+    return Piece(7, "", 0, is_first=False, finish=Finish("stop", Usage(3, 1, kv, cached_tokens=2)))
 
 
 def test_the_caches_of_all_choices_are_summed() -> None:
@@ -15,6 +15,7 @@ def test_the_caches_of_all_choices_are_summed() -> None:
         "prompt_tokens": 3,
         "completion_tokens": 2,
         "total_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 2},
         "kv": {
             "policy": "snapstream",
             "capacity": 11,

@@ -79,7 +79,7 @@ def test_stats_are_sent_when_they_change():
         channel.send(Submit(request("a")))
         stats = [message for message in until_idle(channel) if isinstance(message, Stats)]
         channel.send(Shutdown())
-    assert stats == [Stats(0, 0, 1, 1), Stats(0, 0, 0, 2)]
+    assert stats == [Stats(0, 1, 0, 1), Stats(0, 0, 1, 1), Stats(0, 0, 0, 2)]
 
 
 def test_a_cancel_is_obeyed_while_the_request_runs():

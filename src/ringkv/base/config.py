@@ -29,3 +29,4 @@ class EngineConfig:
     graphs: Graphs  # "compiled": static graphs built once and kept on disk; "off": the same functions eagerly
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # where built graphs are kept
+    store_bytes: int = 0  # host memory for what later prompts may begin with; 0 remembers nothing

@@ -1,7 +1,7 @@
 """Engine: the verbs by which everything above drives a model. No torch here: arguments are plain data or opaque.
 
-    prefill (chunk by chunk) -> Staged      compress(Staged, choice) -> Prefix      insert(Prefix, slot)
-    then, once a token:  sample -> Step,  forward;   release(slot) when its request is over
+    begin(request, lane);   prefill (chunk by chunk) -> Staged;   compress(Staged, choice) -> Prefix
+    insert(Prefix, slot);   once a token:  sample -> Step, forward;   at its end:  leave(slot, tokens), release(slot)
 
 A decode step is *sample, then forward*: insert leaves the prompt's last logits in the slot, so a request's first
 token comes from the same sampling graph as all others, and its last token needs no forward pass.
@@ -28,7 +28,7 @@ class Limits:
     lanes: int  # prompts staged at once
     vocab: int
     entry_bytes: int  # bytes of one entry, keys and values, all layers and heads
-    held_bytes: int  # all cache memory: slots and staging
+    held_bytes: int  # all cache memory: slots, staging, and what is remembered for later prompts
 
 
 class Work(NamedTuple):
@@ -77,8 +77,12 @@ class Engine(Protocol):
         """Raise `InvalidRequest` if the request could never be served. Called before any work."""
         ...
 
+    def begin(self, request: Request, lane: int) -> int:
+        """Fill a lane with what is known of a prompt; how many of its first tokens need no prefill, not all."""
+        ...
+
     def prefill(self, work: Work) -> Any | None:
-        """Run one chunk; the staged prompt after its last chunk, else None."""
+        """Run one chunk; the staged prompt after its last chunk, else None. One from 0 on needs no `begin`."""
         ...
 
     def compress(self, staged: Any, choice: KVChoice) -> Prefix:
@@ -95,6 +99,10 @@ class Engine(Protocol):
 
     def forward(self) -> None:
         """Feed the tokens just sampled; leaves each slot's next logits."""
+        ...
+
+    def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
+        """Remember a slot's live entries for a prompt that goes on from these tokens, all that the slot has seen."""
         ...
 
     def release(self, slot: int) -> None:

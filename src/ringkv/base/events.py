@@ -23,6 +23,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     kv: KVUsage
+    cached_tokens: int = 0  # of the prompt, that needed no prefill
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ K selected; C = S + R + K entries a request may hold.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
 SELECTORS = ("snapkv", "tova", "keydiff", "expected", "kvzip")
+Turns = Literal["reread", "continue"]
+TURNS: tuple[Turns, ...] = get_args(Turns)
 Span = tuple[int, int]  # of prompt tokens: the first, and the one after the last
 
 
@@ -25,6 +27,8 @@ class KVChoice:
     snapkv's; "expected" looks at the window too.
     protect: spans of prompt tokens that are never evicted, while the answer is written neither.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
+    turns: what a conversation's next turn begins with: "reread" chooses anew from all its tokens; "continue" goes on
+    from the entries that the last turn left, where the engine still has them.
     """
 
     policy: str = "snapstream"
@@ -38,6 +42,7 @@ class KVChoice:
     select: str = "snapkv"
     elastic: bool = True
     protect: tuple[Span, ...] = ()
+    turns: Turns = "reread"
 
     def recent_entries(self, budget: int) -> int:
         """R as a number of entries of `budget`."""
@@ -63,7 +68,8 @@ class Layout(NamedTuple):
 
     head: leading prompt tokens kept. picked: how many of the candidates `head .. n - tail` are kept, best first.
     tail: trailing prompt tokens kept. In entry order: head, picked, then the tail, of which the part beyond
-    `protected` lies in ring order. wraps: False stops the request when its ring is full.
+    `protected` lies in ring order. base: at most the first position that goes to the ring; a smaller one's token has
+    its entry below `protected`. wraps: False stops the request when its ring is full.
     Source: SnapStream (arXiv 2511.03092), Figure 4; our elastic extension is in docs/policies.md.
     """
 
@@ -87,9 +93,8 @@ class Layout(NamedTuple):
 
     def entry(self, position: int) -> int:
         """The entry that the token generated at `position` (>= prompt) takes."""
-        if position < self.protected:
-            return position
-        return self.protected + (position - self.base) % self.ring
+        beyond = position - self.base
+        return self.protected + (beyond if beyond < 0 else beyond % self.ring)
 
     def evicted(self, n: int) -> int:
         """Tokens seen that are no longer held."""
@@ -102,6 +107,16 @@ class Layout(NamedTuple):
             return max(0, (seen - 1 - self.base) // self.ring)
 
         return starts(n) - starts(self.prompt)
+
+    def by_age(self, n: int) -> list[int]:
+        """Live entries once the slot has seen n >= prompt tokens: those outside the ring, then its, oldest first."""
+        live = self.live(n)
+        first = n - max(0, live - self.protected)
+        return [*range(min(live, self.protected)), *map(self.entry, range(first, n))]
+
+    def moved(self, gap: int) -> "Layout":
+        """The same entries where `gap` more tokens were seen before, of which none is held."""
+        return self._replace(prompt=self.prompt + gap, base=self.base + gap)
 
     @property
     def room(self) -> int | None:

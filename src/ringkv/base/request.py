@@ -13,6 +13,7 @@ class Request:
     `eos` holds the model's end-of-sequence ids; stop *strings* are looked for where text is made, not here.
     `forced`: the first tokens of the output, given instead of drawn: a text to be scored, or a question that comes
     after the prompt was compressed. They count as output, and none of them ends the request.
+    `salt`: prompts begin with each other's tokens only where it is the same; clients that may not share have their own.
     """
 
     id: str
@@ -21,6 +22,7 @@ class Request:
     kv: KVChoice | None = None
     eos: tuple[int, ...] = ()
     forced: tuple[int, ...] = ()
+    salt: str = ""
 
     def ends_at(self, token: int, drawn: int) -> bool:
         """Whether `token`, the `drawn`-th counted from 1, is a stop id that ends the request; it stands for no text."""

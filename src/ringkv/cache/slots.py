@@ -30,8 +30,8 @@ class Slots:
 
     def next_entry(self) -> Tensor:
         """int32 [B], the entry that each slot's next token takes. A function of position alone: no cursor to keep."""
-        in_ring = self.protected + (self.length - self.base) % self.ring.clamp(min=1)
-        return torch.where(self.length < self.protected, self.length, in_ring)
+        beyond = self.length - self.base
+        return self.protected + torch.where(beyond < 0, beyond, beyond % self.ring.clamp(min=1))
 
     def live_after_next(self) -> Tensor:
         """int32 [B], entries that hold a token once the next one is written; 0 for a free slot."""

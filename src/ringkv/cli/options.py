@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ringkv.base.sampling import SamplingParams
-from ringkv.plan.options import Options
+from ringkv.plan.options import AUTO, Options
 
 MODEL, CACHE, MACHINE, SAMPLING = "Model", "Cache", "Machine", "Sampling"  # panels of --help
 
@@ -138,6 +138,26 @@ class _Machine:
     ] = None
 
 
+@dataclass(frozen=True)
+class _Turns:
+    kv_turns: Annotated[
+        str | None,
+        _cache(
+            "--kv-turns",
+            "NAME",
+            "A conversation's next turn: reread (the default) chooses anew, continue goes on from what was kept.",
+        ),
+    ] = None
+    prefix_store: Annotated[
+        str,
+        _cache(
+            "--prefix-store",
+            "BYTES",
+            "Host memory for what later prompts begin with; 0 remembers nothing; by default 1GB, where it fits.",
+        ),
+    ] = AUTO
+
+
 # Fields stand in the order of the bases from last to first: that of --help.
 @dataclass(frozen=True)
 class StudyOptions(_Machine, _Settings, _Model):
@@ -153,6 +173,11 @@ class StudyOptions(_Machine, _Settings, _Model):
 @dataclass(frozen=True)
 class EngineOptions(StudyOptions, _Lengths, _Budget, _Model):
     """What an engine is made from. All but the first and `kv_paper_layout` are fields of `plan.options.Options`."""
+
+
+@dataclass(frozen=True)
+class TalkOptions(EngineOptions, _Turns, _Settings, _Model):
+    """The same where conversations are held."""
 
 
 @dataclass(frozen=True)

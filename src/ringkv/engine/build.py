@@ -8,9 +8,11 @@ from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
+from ringkv.cache.store.pool import Pool
 from ringkv.engine import programs, staging
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights, load
+from ringkv.engine.turns import Turns
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.capture import CudaGraphs, as_it_is
 from ringkv.graphs.graph import Backend, Eager
@@ -50,7 +52,9 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     keys, values = (like.new_zeros(model.num_layers, config.slots, heads, config.capacity, width) for _ in range(2))
     made = programs.make(backend, decoder, weights, staged, (keys, values), config.slots, config.chunk)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
-    return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture)
+    pool = Pool(config.store_bytes, model.num_layers, heads, width, like)
+    turns = Turns(pool, config.kv.window, min(made.prefill))
+    return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture, turns)
 
 
 def _device(name: str) -> torch.device:

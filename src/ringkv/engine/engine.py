@@ -14,7 +14,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits, Prefix, Sampled, Work
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.request import Request
 from ringkv.base.sampling import Effort
 from ringkv.cache.compress.prompt import Prompt
@@ -25,7 +25,8 @@ from ringkv.engine.prefix import TensorPrefix, compress, copy_to
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.draw import ARITY
 from ringkv.engine.sampling.state import SamplingState
-from ringkv.engine.staging import Staged, Staging
+from ringkv.engine.staging import Staged, Staging, Start
+from ringkv.engine.turns import Turns
 from ringkv.graphs.capture import Capture
 from ringkv.models.decoder import Decoder
 
@@ -66,11 +67,14 @@ class LocalEngine:
         planes: tuple[Tensor, Tensor],
         programs: Programs,
         capture: Capture,
+        turns: Turns,
     ) -> None:
-        self._config, self._decoder, self._weights = config, decoder, weights
+        self._config, self._decoder, self._weights, self._turns = config, decoder, weights, turns
         self._staging, self._planes, self._programs = staging, planes, programs
         device, vocab = planes[0].device, decoder.config.vocab_size
         self._generations = [0] * config.lanes  # prompts that each lane has taken
+        self._starts = [Start()] * config.lanes  # what its prompt began with
+        self._layouts: list[Layout | None] = [None] * config.slots
         self._slots = Slots.empty(config.slots, device)
         self._sampling = SamplingState.neutral(config.slots, vocab, device)
         self._asked: list[Request | None] = [None] * config.slots
@@ -98,7 +102,7 @@ class LocalEngine:
             lanes=config.lanes,
             vocab=model.vocab_size,
             entry_bytes=2 * keys[:, 0, :, 0].numel() * keys.element_size(),
-            held_bytes=sum(plane.nbytes for plane in self._planes) + self._staging.bytes,
+            held_bytes=sum(plane.nbytes for plane in self._planes) + self._staging.bytes + self._turns.bytes,
         )
 
     @property
@@ -142,24 +146,42 @@ class LocalEngine:
             )
 
     @torch.inference_mode()
+    def begin(self, request: Request, lane: int) -> int:
+        self._generations[lane] += 1
+        self._starts[lane] = self._turns.begin(request, request.kv or self.default_kv, self._lane(lane))
+        return self._starts[lane].tokens
+
+    @torch.inference_mode()
     def prefill(self, work: Work) -> Staged | None:
-        tokens, length = work.request.tokens, len(work.request.tokens)
-        span = torch.tensor([0, length])
-        hidden, start = None, work.start
-        self._generations[work.lane] += work.start == 0
-        for start, size in self._programs.pieces(work.start, work.stop):
-            span[0] = start
-            hidden = self._prefill_piece(tokens[start : start + size], size, work.lane, span)
-        if not work.is_last or hidden is None:
+        request, lane = work.request, work.lane
+        if work.start == 0:
+            self._generations[lane] += 1
+            self._starts[lane] = Start()
+        begun = self._starts[lane]
+        hidden = self._read(request.tokens[work.start : work.stop], work.start, lane, len(request.tokens))
+        if begun.is_dense:
+            self._turns.staged(request, work.start, work.stop, self._lane(lane))
+        if not work.is_last:
             return None
-        logits = self._programs.head_of_one([hidden[length - 1 - start, None], *self._head])[0][0]
-        return Staged(work.lane, self._generations[work.lane], tokens, logits)
+        logits = self._programs.head_of_one([hidden, *self._head])[0][0]
+        return Staged(lane, self._generations[lane], request.tokens, logits, begun)
+
+    def _read(self, tokens: Sequence[int], position: int, lane: int, length: int) -> Tensor:
+        """Prefill a prompt's tokens from `position` on, of `length` in all; the last one's hidden state [1, hidden]."""
+        gap, room = self._starts[lane].gap, self._staging.keys.shape[3]
+        first, span = position - gap, torch.tensor([0, length - gap])
+        hidden, start = self._logits, first
+        for start, size in self._programs.pieces(first, first + len(tokens), room):
+            span[0] = start
+            hidden = self._prefill_piece(tokens[start - first : start - first + size], size, lane, span, gap)
+        return hidden[first + len(tokens) - 1 - start, None]
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
         """float32 [at most `rows`, V] after each token in turn, to score a text. It takes a lane as a prompt would."""
         span, lane = torch.tensor([0, len(tokens)]), 0
         self._generations[lane] += 1
-        for start, size in self._programs.pieces(0, len(tokens)):
+        self._starts[lane] = Start()
+        for start, size in self._programs.pieces(0, len(tokens), self._staging.keys.shape[3]):
             with torch.inference_mode():
                 span[0] = start
                 hidden = self._prefill_piece(tokens[start : start + size], size, lane, span)[: len(tokens) - start]
@@ -205,6 +227,7 @@ class LocalEngine:
         copy_to((keys[:, slot], values[:, slot]), prefix, self._staging)
         self._logits[slot] = prefix.staged.logits
         self._slots.place(slot, prefix.layout)
+        self._layouts[slot] = prefix.layout
         self._sampling.enter(slot, request)
         self._asked[slot] = request
 
@@ -225,6 +248,14 @@ class LocalEngine:
         self._run_forward()
 
     @torch.inference_mode()
+    def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
+        request, layout = self._asked[slot], self._layouts[slot]
+        assert request is not None, "the slot is free"
+        assert layout is not None
+        planes = self._planes[0][:, slot], self._planes[1][:, slot]
+        self._turns.left(request, request.kv or self.default_kv, tokens, layout, planes)
+
+    @torch.inference_mode()
     def release(self, slot: int) -> None:
         self._slots.release(slot)
         self._asked[slot] = None
@@ -234,9 +265,10 @@ class LocalEngine:
         """A staged prompt as selectors see it."""
         staging, lane, n = self._staging, staged.lane, staged.length
         return Prompt(
-            q=staging.window[:, lane, :, :, -min(window, n) :],
+            q=staging.window[:, lane, :, :, -min(window, staged.read) :],
             keys=staging.keys[:, lane, :, :n],
             values=staging.values[:, lane, :, :n],
+            seen=len(staged.tokens),
             turn=self._decoder.turn,
             follow=partial(self.read_again, staged),
             room=self.room(staged),
@@ -254,12 +286,20 @@ class LocalEngine:
     def _head(self) -> list[Tensor]:
         return list(self._weights.shared.values())
 
-    def _prefill_piece(self, tokens: Sequence[int], size: int, lane: int, span: Tensor) -> Tensor:
-        """One graph's worth of a prompt: hidden states [size, hidden]; rows past the true tokens are padding."""
+    def _lane(self, lane: int) -> tuple[Tensor, Tensor]:
+        """Its keys and values [L, H, S, D]."""
+        return self._staging.keys[:, lane], self._staging.values[:, lane]
+
+    def _prefill_piece(self, tokens: Sequence[int], size: int, lane: int, span: Tensor, gap: int = 0) -> Tensor:
+        """One graph's worth of a prompt: hidden states [size, hidden]; rows past the true tokens are padding.
+
+        span: the first token's place in the lane, and how many places the prompt takes. `gap`: how much further on in
+        the text a token stands than its place in the lane says.
+        """
         device = self._logits.device
         padded = torch.zeros(size, dtype=torch.int64)
         padded[: len(tokens)] = torch.tensor(tokens)
-        start = int(span[0])
+        start = int(span[0]) + gap
         rotation = self._decoder.rotation(torch.arange(start, start + size, device=device))
         x = self._decoder.embed(padded.to(device), self._weights.shared)
         graph = self._programs.prefill[size]

@@ -22,7 +22,7 @@ from ringkv.kernels.take_rows import take_rows
 class TensorPrefix:
     """A compressed prompt: what is kept is chosen, and stays in its lane until it is copied into a slot.
 
-    `source` int64 [L, H, live] tells which prompt token each live entry holds.
+    `source` int64 [L, H, live] tells which of the lane's entries each live entry of the slot holds.
     """
 
     layout: Layout
@@ -33,7 +33,7 @@ class TensorPrefix:
 def compress(prompt: Prompt, staged: Staged, choice: KVChoice, capacity: int) -> TensorPrefix:
     """Choose per layer and key-value head. Leaves the staged prompt as it is; `prompt` is how selectors see it."""
     plan = layout(choice, staged.length, capacity)
-    return TensorPrefix(plan, choose(prompt, choice, plan), staged)
+    return TensorPrefix(plan.moved(staged.start.gap), choose(prompt, choice, plan), staged)
 
 
 def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging) -> None:

@@ -31,11 +31,14 @@ class Programs:
     head_of_one: Graph  # a prompt's last token; eager, as it runs once a request
     sampling: Mapping[Effort, Graph]
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Cover positions start .. stop-1 with (start, size) pieces: large ones, and small ones for a short rest."""
+    def pieces(self, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
+        """Cover entries start .. stop-1 with (start, size) pieces: large ones, and small ones for a short rest.
+
+        Small ones too where a large one would pass the lane's `room`.
+        """
         small, large = min(self.prefill), max(self.prefill)
         while start < stop:
-            size = large if stop - start > large // 2 else small
+            size = large if stop - start > large // 2 and start + large <= room else small
             yield start, size
             start += size
 

@@ -20,6 +20,19 @@ class Staging:
         return self.keys.nbytes + self.values.nbytes + self.window.nbytes
 
 
+class Start(NamedTuple):
+    """The first `tokens` of a prompt need no prefill: `entries` in its lane stand for them, one each if `is_dense`."""
+
+    tokens: int = 0
+    entries: int = 0
+    is_dense: bool = True
+
+    @property
+    def gap(self) -> int:
+        """Tokens without an entry: by so much a token's position is more than its place in the lane."""
+        return self.tokens - self.entries
+
+
 class Staged(NamedTuple):
     """A whole prompt in its lane, until the lane takes the next one; logits float32 [V] of its last token."""
 
@@ -27,10 +40,17 @@ class Staged(NamedTuple):
     generation: int  # how many prompts its lane had taken then, this one included
     tokens: tuple[int, ...]
     logits: Tensor
+    start: Start = Start()
 
     @property
     def length(self) -> int:
-        return len(self.tokens)
+        """Entries, one for each token but those that an earlier turn had evicted."""
+        return len(self.tokens) - self.start.gap
+
+    @property
+    def read(self) -> int:
+        """Tokens that were prefilled in this lane, whose last queries are known."""
+        return len(self.tokens) - self.start.tokens
 
 
 def allocate(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest
-from ringkv.base.kv import POLICIES, SELECTORS, KVChoice
+from ringkv.base.kv import POLICIES, SELECTORS, TURNS, KVChoice
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.options import Options
 from ringkv.plan.units import parse_ratio, parse_share
@@ -37,6 +37,7 @@ def settings(options: Options) -> KVChoice:
         domain=one_of(("row", "candidates"), "kv_domain", options.kv_domain, usual.domain),
         select=one_of(SELECTORS, "kv_select", options.kv_select, usual.select),
         elastic=usual.elastic if options.kv_elastic is None else options.kv_elastic,
+        turns=one_of(TURNS, "kv_turns", options.kv_turns, usual.turns),
     )
 
 

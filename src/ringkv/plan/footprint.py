@@ -75,6 +75,7 @@ class Footprint:
     weights: int
     staging: int
     reserve: int  # the interpreter, torch, graphs and activations
+    store: int = 0  # what later prompts may begin with
 
     @property
     def slot(self) -> int:
@@ -82,11 +83,11 @@ class Footprint:
 
     @property
     def fixed(self) -> int:
-        return self.weights + self.staging + self.reserve
+        return self.weights + self.staging + self.reserve + self.store
 
     def held(self, slots: int) -> int:
         """Cache memory: never grows while serving."""
-        return self.staging + slots * self.slot
+        return self.staging + self.store + slots * self.slot
 
     def total(self, slots: int) -> int:
         return self.fixed + slots * self.slot

@@ -13,12 +13,13 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
 from ringkv.plan.footprint import Footprint, item_bytes, token_bytes, weight_bytes
-from ringkv.plan.options import Options
+from ringkv.plan.options import AUTO, Options
 from ringkv.plan.shapes import Shape
-from ringkv.plan.units import show_bytes
+from ringkv.plan.units import parse_bytes, show_bytes
 
 DEFAULT_CHUNK = 512
 DEFAULT_PROMPT = 32768
+USUAL_STORE = 10**9
 SMALLEST_PROMPT = 2048  # a prompt limit that the user left open is not lowered further to make it fit
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
@@ -26,12 +27,17 @@ RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes: int) -> EngineConfig:
     """Fill in what `options` leave open, for an engine that may take `memory_bytes` in all.
 
-    A prompt limit left open is the model's context, at most `DEFAULT_PROMPT`, halved until everything fits.
+    A prompt limit left open is the model's context, at most `DEFAULT_PROMPT`, halved until everything fits; before that
+    an "auto" prefix store is given up.
     Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` saying the bytes needed,
     the bytes there and what would fit.
     """
     engine = _complete(model_dir, config, options)
     while footprint(config, engine).total(engine.slots) > memory_bytes:
+        if options.prefix_store == AUTO:
+            options = replace(options, prefix_store=0)
+            engine = _complete(model_dir, config, options)
+            continue
         smaller = _smaller(engine, config, options)
         if smaller is None:
             raise DoesNotFit(_does_not_fit(footprint(config, engine), engine, memory_bytes))
@@ -59,6 +65,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
         reserve=RESERVE,
+        store=engine.store_bytes,
     )
 
 
@@ -82,7 +89,14 @@ def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineC
         graphs=_graphs(options, device),
         threads=at_least(1, "threads", options.threads, default_threads()),
         cache_dir=cache_dir(),
+        store_bytes=_store(options),
     )
+
+
+def _store(options: Options) -> int:
+    if options.prefix_store == AUTO:
+        return USUAL_STORE
+    return parse_bytes(options.prefix_store or 0, "prefix_store")
 
 
 def _prompt(options: Options, context: int) -> tuple[int, int]:
@@ -142,8 +156,9 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
     slots = need.slots_in(memory)
     there = (
         f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each) "
-        f"beside {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} to stage prompts "
-        f"and {show_bytes(need.reserve)} in reserve need {show_bytes(need.total(engine.slots))}, "
+        f"beside {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} to stage prompts"
+        f"{f', {show_bytes(need.store)} to remember them' if need.store else ''}"
+        f" and {show_bytes(need.reserve)} in reserve need {show_bytes(need.total(engine.slots))}, "
         f"and {show_bytes(memory)} are available"
     )
     return f"{there}; {_remedy(need, slots, memory)}"

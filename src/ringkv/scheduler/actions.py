@@ -8,6 +8,13 @@ from ringkv.base.events import Event
 from ringkv.base.request import Request
 
 
+class Begin(NamedTuple):
+    """A prompt has got `lane`: see how much of it is known already."""
+
+    request: Request
+    lane: int
+
+
 class Prefill(NamedTuple):
     """Run one chunk; after the last one compress, and insert into `slot`."""
 
@@ -41,11 +48,18 @@ class Idle(NamedTuple):
     """Nothing to do until the next submit."""
 
 
-Action = Prefill | Insert | Decode | Forward | Idle
+Action = Begin | Prefill | Insert | Decode | Forward | Idle
+
+
+class Freed(NamedTuple):
+    """A slot to release. `seen`: all its tokens, where a later turn is to go on from its entries; else none."""
+
+    slot: int
+    seen: tuple[int, ...] = ()
 
 
 class Outcome(NamedTuple):
     """Events to deliver, and the slots to release."""
 
     events: list[Event]
-    freed: list[int]
+    freed: list[Freed]

@@ -23,11 +23,17 @@ class Prompt:
     length: int
     jobs: deque["Job"] = field(default_factory=deque)
     lane: int | None = None
-    prefilled: int = 0  # tokens
+    cached: int | None = None  # tokens that were known when it got its lane; None before that
+    prefilled: int = 0  # tokens, those included
+
+    def begin(self, cached: int) -> None:
+        self.cached = self.prefilled = cached
 
     def next_chunk(self, most: int) -> Work:
+        """Chunks end at multiples of `most`, wherever the first one starts."""
         assert self.lane is not None
-        start, self.prefilled = self.prefilled, min(self.prefilled + most, self.length)
+        start = self.prefilled
+        self.prefilled = min((start // most + 1) * most, self.length)
         return Work(self.jobs[0].request, self.lane, start, self.prefilled)
 
 
@@ -41,8 +47,19 @@ class Job:
     prompt: Prompt
     slot: int | None = None
     layout: Layout | None = None
-    drawn: int = 0  # output tokens, end-of-sequence included
+    output: list[int] = field(default_factory=list)  # tokens drawn, end-of-sequence included
     fed: int = 0  # output tokens that took an entry; the last one drawn has not yet
+
+    @property
+    def drawn(self) -> int:
+        return len(self.output)
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """All tokens that its slot has seen, where a later turn is to go on from there; else none."""
+        if self.layout is None or self.kv.turns == "reread":
+            return ()
+        return (*self.request.tokens, *self.output[: self.fed])
 
     @property
     def given(self) -> int | None:
@@ -52,7 +69,7 @@ class Job:
 
     def draw(self, token: int) -> FinishReason | None:
         """Count a drawn token; why the request ends with it, or None. A stop id wins over a length."""
-        self.drawn += 1
+        self.output.append(token)
         if self.request.ends_at(token, self.drawn):
             return "stop"
         return "length" if self.drawn >= self._most else None
@@ -66,7 +83,7 @@ class Job:
         return most if self.layout.room is None else min(most, self.layout.room + 1)
 
     def usage(self) -> Usage:
-        return Usage(len(self.request.tokens), self.drawn, self._kv_usage())
+        return Usage(len(self.request.tokens), self.drawn, self._kv_usage(), self.prompt.cached or 0)
 
     def _kv_usage(self) -> KVUsage:
         """Before its prompt was inserted a request has held nothing; its capacity is then what it asked for."""

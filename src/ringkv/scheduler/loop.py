@@ -17,7 +17,7 @@ from ringkv.base.events import Event, Usage
 from ringkv.base.failure import Failure, describe, in_short
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
-from ringkv.scheduler.actions import Decode, Forward, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.actions import Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -60,12 +60,14 @@ class Loop:
         return self._settle(self._scheduler.cancel(request_id))
 
     def step(self) -> list[Event]:
-        """Do one thing: a prefill chunk, an insertion, a draw, or a forward pass.
+        """Do one thing: a prompt's beginning, a prefill chunk, an insertion, a draw, or a forward pass.
 
         An error in one request's prefill ends that request; one in a draw or a forward pass, which all share, is
         raised, and the engine is not to be used again.
         """
         match self._scheduler.next():
+            case Begin(request, lane):
+                return self._begin(request, lane)
             case Prefill(work, slot):
                 return self._prefill(work, slot)
             case Insert(request, lane, slot):
@@ -85,13 +87,19 @@ class Loop:
             return self._fail(request, error)
         return []
 
+    def _begin(self, request: Request, lane: int) -> list[Event]:
+        try:
+            cached = self._engine.begin(request, lane)
+        except Exception as error:
+            return self._fail_all(request, error)
+        self._scheduler.begun(request, cached)
+        return []
+
     def _prefill(self, work: Work, slot: int) -> list[Event]:
-        """An error in a chunk ends all that wait for the prompt."""
         try:
             staged = self._engine.prefill(work)
         except Exception as error:
-            failure, all_ = _failure(work.request, error), self._scheduler.sharing(work)
-            return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
+            return self._fail_all(work.request, error)
         if not work.is_last:
             return []
         self._staged[work.lane] = staged
@@ -110,8 +118,15 @@ class Loop:
     def _fail(self, request: Request, error: Exception) -> list[Event]:
         return self._settle(self._scheduler.failed(request.id, _failure(request, error)))
 
+    def _fail_all(self, request: Request, error: Exception) -> list[Event]:
+        """All that wait for this one's prompt."""
+        failure, all_ = _failure(request, error), self._scheduler.sharing(request)
+        return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
+
     def _settle(self, outcome: Outcome) -> list[Event]:
-        for slot in outcome.freed:
+        for slot, seen in outcome.freed:
+            if seen:
+                self._engine.leave(slot, seen)
             self._engine.release(slot)
         return outcome.events
 

@@ -5,6 +5,7 @@
 - First come, first served: requests take slots and lanes in the order they were submitted.
 - After a chunk comes a decode step if anybody runs, so a running request never waits for more than one chunk
   between two of its tokens. When nobody runs, chunks follow one another.
+- A prompt that got a lane begins with what the engine knows of it, and is read from there.
 - With several lanes the staged prompts take turns, chunk by chunk: a short one need not wait for a long one.
 - Requests with one prompt share its prefill: the first has a slot reserved, and the prompt keeps its lane until all the
   others have found one. They come before prompts that were submitted later.
@@ -22,7 +23,7 @@ from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
-from ringkv.scheduler.actions import Action, Decode, Forward, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.job import Job, Prompt
 
 _NOT_FINITE = Failure(
@@ -88,12 +89,12 @@ class Scheduler:
         return Outcome([Finished(request_id, "abort", job.usage())], self._leave(job))
 
     def failed(self, request_id: str, failure: Failure) -> Outcome:
-        """The request cannot go on."""
-        freed = self._leave(self._jobs[request_id])
+        """The request cannot go on; nothing that it left is to be trusted."""
+        freed = [Freed(one.slot) for one in self._leave(self._jobs[request_id])]
         return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
 
     def next(self) -> Action:
-        """What to do now. The caller does it, then reports: `prefilled_whole`, `inserted`, `sampled`, or `failed`."""
+        """What to do now; its end is reported: `begun`, `prefilled_whole`, `inserted`, `sampled`, or `failed`."""
         if self._forward_is_due:
             self._forward_is_due = False
             if self._running:
@@ -107,9 +108,13 @@ class Scheduler:
             return self._decode()
         return Idle()
 
-    def sharing(self, work: Work) -> list[str]:
-        """The requests that wait for the prompt of this chunk."""
-        return [job.request.id for job in self._jobs[work.request.id].prompt.jobs]
+    def sharing(self, request: Request) -> list[str]:
+        """The requests that wait for this one's prompt."""
+        return [job.request.id for job in self._jobs[request.id].prompt.jobs]
+
+    def begun(self, request: Request, cached: int) -> None:
+        """The first `cached` tokens of its prompt are in its lane."""
+        self._jobs[request.id].prompt.begin(cached)
 
     def prefilled_whole(self, work: Work) -> None:
         """The prompt's last chunk has run: it stays in its lane until everybody who shares it has been inserted."""
@@ -155,11 +160,14 @@ class Scheduler:
             job.fed += 1
         return Forward()
 
-    def _chunk(self) -> Prefill:
-        self._decode_is_due = True
+    def _chunk(self) -> Begin | Prefill:
         prompt = self._staged[0]
-        slot = prompt.jobs[0].slot
+        request, slot = prompt.jobs[0].request, prompt.jobs[0].slot
         assert slot is not None
+        assert prompt.lane is not None
+        if prompt.cached is None:
+            return Begin(request, prompt.lane)
+        self._decode_is_due = True
         self._staged.rotate(-1)
         return Prefill(prompt.next_chunk(self._limits.chunk), slot)
 
@@ -183,7 +191,7 @@ class Scheduler:
         events.append(Finished(job.request.id, reason, job.usage()))
         return Outcome(events, self._leave(job))
 
-    def _leave(self, job: Job) -> list[int]:
+    def _leave(self, job: Job) -> list[Freed]:
         """Forget a job; the slot it held or had reserved, if any."""
         del self._jobs[job.request.id]
         if job.slot in self._running and self._running[job.slot] is job:
@@ -193,7 +201,7 @@ class Scheduler:
         if job.slot is None:
             return []
         heappush(self._free_slots, job.slot)
-        return [job.slot]
+        return [Freed(job.slot, job.left)]
 
     def _leave_prompt(self, job: Job) -> None:
         """Wait for it no longer. While it is prefilled the next in line takes the slot; the last one frees the lane."""

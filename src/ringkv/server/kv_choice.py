@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, KVChoice
+from ringkv.base.kv import POLICIES, TURNS, KVChoice
 from ringkv.server.schemas import GenerationBody
 
 
@@ -19,6 +19,7 @@ def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoic
         "sinks": body.kv_sinks,
         "recent": body.kv_recent,
         "window": body.kv_window,
+        "turns": body.kv_turns,
         "protect": None if body.kv_protect is None else tuple(body.kv_protect),
     }
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
@@ -31,8 +32,9 @@ def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoic
 
 
 def _check(body: GenerationBody, capacity: int) -> None:
-    if body.kv_policy is not None and body.kv_policy not in POLICIES:
-        raise InvalidRequest(f"kv_policy is {body.kv_policy!r}; it must be one of {', '.join(POLICIES)}", "kv_policy")
+    for name, word, known in (("kv_policy", body.kv_policy, POLICIES), ("kv_turns", body.kv_turns, TURNS)):
+        if word is not None and word not in known:
+            raise InvalidRequest(f"{name} is {word!r}; it must be one of {', '.join(known)}", name)
     if body.kv_budget is not None and not 1 <= body.kv_budget <= capacity:
         raise InvalidRequest(
             f"kv_budget is {body.kv_budget}; it must be from 1 to the slot's {capacity} entries", "kv_budget"

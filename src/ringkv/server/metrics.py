@@ -34,6 +34,7 @@ class Metrics:
             registry=registry,
         )
         self._kept = Counter("ringkv_kv_kept_tokens", "Prompt tokens kept at the end of prefill", registry=registry)
+        self._cached = Counter("ringkv_cached_tokens", "Prompt tokens that needed no prefill", registry=registry)
         self._evicted = Counter("ringkv_kv_evicted_tokens", "Tokens seen and no longer held", registry=registry)
         self._wraps = Counter("ringkv_kv_ring_wraps", "Times that decoding went round a ring", registry=registry)
 
@@ -58,6 +59,7 @@ class Metrics:
         self._between.observe(seconds)
 
     def finished(self, usage: Usage) -> None:
+        self._cached.inc(usage.cached_tokens)
         self._kept.inc(usage.kv.kept)
         self._evicted.inc(usage.kv.evicted)
         self._wraps.inc(usage.kv.ring_wraps)
@@ -101,6 +103,10 @@ class _EngineGauges(Collector):
             ("ringkv_requests_running", "Requests that decode", stats.running),
             ("ringkv_slots", "Requests that can decode together", limits.slots),
             ("ringkv_slots_free", "Slots that no request owns", stats.free_slots),
-            ("ringkv_kv_held_bytes", "All cache memory, slots and staging; fixed at start", limits.held_bytes),
+            (
+                "ringkv_kv_held_bytes",
+                "All cache memory: slots, staging, prefix store; fixed at start",
+                limits.held_bytes,
+            ),
         ):
             yield GaugeMetricFamily(name, help_, value)

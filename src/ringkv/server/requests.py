@@ -53,8 +53,9 @@ def build_requests(
         kv = keeping_system(kv or serving.engine.default_kv, system, limits.capacity)
     count = body.n or 1
     samplings = [sampling_params(body, max_tokens, logprobs, draw) for draw in range(count)]
+    eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
     return [
-        Request(f"{answer_id}-{index * count + draw}", tuple(prompt), samplings[draw], kv, serving.tokenizer.eos_ids)
+        Request(f"{answer_id}-{index * count + draw}", tuple(prompt), samplings[draw], kv, eos, salt=salt)
         for index, prompt in enumerate(prompts)
         for draw in range(count)
     ]

@@ -70,6 +70,8 @@ class GenerationBody(BaseModel):
     kv_recent: float | None = None
     kv_window: Whole | None = None
     kv_protect: list[tuple[Whole, Whole]] | None = None
+    kv_turns: str | None = None
+    cache_salt: str | None = None
 
 
 class CompletionBody(GenerationBody):

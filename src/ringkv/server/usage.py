@@ -14,11 +14,13 @@ class Tally:
     def __init__(self, prompt_tokens: int) -> None:
         self._prompt = prompt_tokens
         self._generated = 0
+        self._cached = 0
         self._kv: list[KVUsage] = []
 
     def add(self, piece: Piece) -> None:
         self._generated += piece.token is not None
         if piece.finish:
+            self._cached = max(self._cached, piece.finish.usage.cached_tokens)
             self._kv.append(piece.finish.usage.kv)
 
     def usage(self) -> dict[str, Any]:
@@ -28,7 +30,10 @@ class Tally:
             "completion_tokens": self._generated,
             "total_tokens": self._prompt + self._generated,
         }
-        return counts | ({"kv": asdict(reduce(_sum, self._kv))} if self._kv else {})
+        if self._kv:
+            counts["prompt_tokens_details"] = {"cached_tokens": self._cached}
+            counts["kv"] = asdict(reduce(_sum, self._kv))
+        return counts
 
 
 def _sum(a: KVUsage, b: KVUsage) -> KVUsage:

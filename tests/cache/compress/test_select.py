@@ -30,7 +30,7 @@ def turn(x: Tensor, positions: Tensor) -> Tensor:
 def prompt() -> Prompt:
     q = turn(torch.randn(LAYERS, HEADS, GROUPS, WINDOW, WIDTH) + 0.5, torch.arange(N - WINDOW, N))
     keys = turn(torch.randn(LAYERS, HEADS, N, WIDTH), torch.arange(N))
-    return Prompt(q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), turn, follow, room=18)
+    return Prompt(q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), N, turn, follow, room=18)
 
 
 def follow(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -53,7 +53,7 @@ def test_the_kept_set_equals_a_brute_force_selection(
     plan = layout(choice, n, capacity)
     low, high = plan.head, n - plan.tail
 
-    got = votes(Prompt(q, keys, keys, never, never, 0), low, high, choice)
+    got = votes(Prompt(q, keys, keys, n, never, never, 0), low, high, choice)
     want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, choice)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 

@@ -17,7 +17,7 @@ AHEAD = 512  # positions over which the rotation is averaged
 
 def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
     """Expected weights as shares of the candidates, mean over the G query heads, times the values' lengths."""
-    n, window = prompt.keys.shape[2], prompt.q.shape[3]
+    n, window = prompt.seen, prompt.q.shape[3]
     back = -torch.arange(n - window, n, device=prompt.keys.device)
     ahead = _mean_turn(prompt, n)
     layers = zip(prompt.q, prompt.keys[:, :, low:high], prompt.values[:, :, low:high], strict=True)

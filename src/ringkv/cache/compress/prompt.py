@@ -14,6 +14,7 @@ from ringkv.base.kv import KVChoice
 class Prompt(NamedTuple):
     """A staged prompt, and what can be done with it.
 
+    seen: tokens in all; more than n where an earlier turn evicted some.
     turn: (x [..., N, D], int positions [N]) -> x rotated by positions, and back by negative ones.
     follow: (start, stop) -> for a piece of w tokens at a time, queries [L, H, G, w, D] of the prompt's tokens start ..
     stop-1 read once more after its end, and the keys [L, H, tokens so far, D] of the repetition. room: how many tokens
@@ -23,6 +24,7 @@ class Prompt(NamedTuple):
     q: Tensor  # [L, H, G, W, D], its last W queries, rotated
     keys: Tensor  # [L, H, n, D], rotated
     values: Tensor  # [L, H, n, D]
+    seen: int
     turn: Callable[[Tensor, Tensor], Tensor]
     follow: Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
     room: int

@@ -12,7 +12,7 @@ from ringkv.base.interrupts import gently
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import complain
 from ringkv.cli.loading import load
-from ringkv.cli.options import EngineOptions, Sampling
+from ringkv.cli.options import Sampling, TalkOptions
 from ringkv.cli.output import in_pieces, say
 from ringkv.cli.progress import watching
 from ringkv.cli.prompts import system_message
@@ -30,14 +30,15 @@ PROMPT = "> "
 
 def chat(
     *,
-    engine: EngineOptions,
+    engine: TalkOptions,
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")] = None,
     sampling: Sampling,
 ) -> None:
     """Talk with a model, and watch its cache fill up and then stay as it is.
 
-    Each turn reads the conversation again from its beginning, for now. /help, /reset and /quit are commands; Ctrl-C
-    stops an answer, Ctrl-D ends. Questions that come through a pipe are written out between their answers.
+    A turn reads what is new since the last one, and chooses anew what to keep of all that was said; with --kv-turns
+    continue it goes on from what was kept before. /help, /reset and /quit are commands; Ctrl-C stops an answer, Ctrl-D
+    ends. Questions that come through a pipe are written out between their answers.
 
         ringkv chat
         ringkv chat --kv-budget 256 --temperature 0.7

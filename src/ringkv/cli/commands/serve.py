@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ringkv.cli.options import EngineOptions
+from ringkv.cli.options import TalkOptions
 from ringkv.cli.progress import watching
 
 SLOTS = 8
@@ -14,7 +14,7 @@ SERVER = "Server"
 
 def serve(
     *,
-    engine: EngineOptions,
+    engine: TalkOptions,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.", rich_help_panel=SERVER)
     ] = "127.0.0.1",

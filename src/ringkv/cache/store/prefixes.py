@@ -1,0 +1,51 @@
+"""Prefixes: the dense keys and values of prompts, block by block, under what their tokens hash to.
+
+L layers, H key-value heads, D head_dim. A block's name hashes all tokens up to its end and a salt, so two prompts share
+exactly the blocks they begin with. Nothing is lost by it: a prompt that finds its blocks ends as if it had been read.
+"""
+
+from array import array
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import takewhile
+
+from torch import Tensor
+
+from ringkv.cache.store.pool import BLOCK, Pool
+
+
+@lru_cache(maxsize=4)
+def names(tokens: tuple[int, ...], salt: str) -> tuple[Hashable, ...]:
+    """One for each whole block of a prompt. Another salt gives other names: clients that may not share do not."""
+    found: list[Hashable] = []
+    name = blake2b(salt.encode(), digest_size=32).digest()
+    for start in range(0, len(tokens) - BLOCK + 1, BLOCK):
+        name = blake2b(name + array("q", tokens[start : start + BLOCK]).tobytes(), digest_size=32).digest()
+        found.append(name)
+    return tuple(found)
+
+
+class Prefixes:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def known(self, names: Sequence[Hashable]) -> Sequence[Hashable]:
+        """The first of the named blocks, as far as they are there."""
+        return list(takewhile(self._pool.__contains__, names))
+
+    def load(self, names: Sequence[Hashable], keys: Tensor, values: Tensor) -> None:
+        """Fill the beginning of keys, values [L, H, n, D] with blocks that are there.
+
+        The first blocks are asked for last: they are worth most, and go last.
+        """
+        for place, name in reversed(list(enumerate(names))):
+            part = slice(place * BLOCK, (place + 1) * BLOCK)
+            self._pool.load(name, keys[:, :, part], values[:, :, part])
+
+    def save(self, names: Sequence[Hashable], start: int, stop: int, keys: Tensor, values: Tensor) -> None:
+        """Copy those blocks of keys, values [L, H, n, D] that tokens start .. stop-1 made whole and that are new."""
+        for place in range(start // BLOCK, stop // BLOCK):
+            if names[place] not in self._pool:
+                part = slice(place * BLOCK, (place + 1) * BLOCK)
+                self._pool.save(names[place], keys[:, :, part], values[:, :, part])

@@ -1,0 +1,68 @@
+"""Turns: what a prompt's lane begins with, out of host memory, and what prompts and slots leave there.
+
+L layers, H key-value heads, S staged tokens, C entries of a slot, D head_dim.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.request import Request
+from ringkv.cache.store import prefixes
+from ringkv.cache.store.conversations import Conversations, Found
+from ringkv.cache.store.pool import BLOCK, Pool
+from ringkv.cache.store.prefixes import Prefixes
+from ringkv.engine.staging import Start
+
+Planes = tuple[Tensor, Tensor]  # keys and values
+
+
+class Turns:
+    """The engine's side of `cache.store`.
+
+    window: last tokens of a prompt that are read in any case: their queries choose what is kept. margin: rows of the
+    smallest prefill graph, which may run past a prompt's end.
+    """
+
+    def __init__(self, pool: Pool, window: int, margin: int) -> None:
+        self.bytes = pool.bytes
+        self._prefixes, self._conversations = Prefixes(pool), Conversations(pool)
+        self._window, self._margin = window, margin
+
+    def begin(self, request: Request, choice: KVChoice, lane: Planes) -> Start:
+        """Fill a lane's first entries [L, H, S, D] with what is known of a prompt, so that the least is to be read."""
+        blocks = max(0, len(request.tokens) - self._window) // BLOCK
+        known = self._prefixes.known(prefixes.names(request.tokens, request.salt)[:blocks])
+        tokens = len(known) * BLOCK
+        found = self._found(request, choice, lane[0].shape[2])
+        if found and found.tokens > tokens:
+            self._conversations.load(found, *lane)
+            return Start(found.tokens, found.entries, is_dense=False)
+        self._prefixes.load(known, *lane)
+        return Start(tokens, tokens)
+
+    def staged(self, request: Request, start: int, stop: int, lane: Planes) -> None:
+        """Tokens start .. stop-1 of a prompt are in its lane [L, H, S, D], and all before them, an entry each."""
+        self._prefixes.save(prefixes.names(request.tokens, request.salt), start, stop, *lane)
+
+    def left(self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layout: Layout, slot: Planes) -> None:
+        """A request ended that had seen `tokens`; its slot is [L, H, C, D]."""
+        if not _continues(choice):
+            return
+        order = torch.tensor(layout.by_age(len(tokens)), device=slot[0].device)
+        keys, values = (plane.index_select(2, order) for plane in slot)
+        newest = max(0, len(order) - layout.protected)
+        self._conversations.save(request.salt, choice, tokens, newest, keys, values)
+
+    def _found(self, request: Request, choice: KVChoice, room: int) -> Found | None:
+        """The conversation that the prompt goes on with, where the two fit into a lane."""
+        found = self._conversations.find(request.salt, choice, request.tokens) if _continues(choice) else None
+        if found is None or found.entries + len(request.tokens) - found.tokens + self._margin > room:
+            return None
+        return found
+
+
+def _continues(choice: KVChoice) -> bool:
+    """Protected tokens must stand first in every head, and a selector that reads the prompt again needs all of it."""
+    leading = choice.protect == () or (len(choice.protect) == 1 and choice.protect[0][0] == 0)
+    return choice.turns == "continue" and leading and choice.select != "kvzip"

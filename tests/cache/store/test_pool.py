@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.cache.store.pool import BLOCK, Pool
+
+LAYERS, HEADS, WIDTH = 2, 3, 8
+ENTRY = 2 * LAYERS * HEADS * WIDTH * 4  # bytes
+
+
+def pool(blocks: int) -> Pool:
+    return Pool(blocks * BLOCK * ENTRY, LAYERS, HEADS, WIDTH, torch.empty(0))
+
+
+def run(entries: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    dice = torch.Generator().manual_seed(seed)
+    keys, values = torch.randn(2, LAYERS, HEADS, entries, WIDTH, generator=dice)
+    return keys, values
+
+
+def loaded(it: Pool, name: str, entries: int) -> tuple[Tensor, Tensor]:
+    found = torch.zeros(2, LAYERS, HEADS, entries, WIDTH)
+    it.load(name, *found)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("entries", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
+def test_what_was_saved_is_loaded(entries: int) -> None:
+    it = pool(5)
+    it.save("a", *run(entries, 1))
+    it.save("b", *run(BLOCK, 2))
+    for mine, theirs in zip(loaded(it, "a", entries), run(entries, 1), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_beginning_of_a_run_can_be_loaded_alone() -> None:
+    it = pool(3)
+    it.save("a", *run(2 * BLOCK + 5))
+    assert torch.equal(loaded(it, "a", BLOCK + 7)[1], run(2 * BLOCK + 5)[1][:, :, : BLOCK + 7])
+
+
+def test_what_was_used_longest_ago_makes_room() -> None:
+    it = pool(3)
+    for name in "abc":
+        it.save(name, *run(BLOCK))
+    loaded(it, "a", BLOCK)
+    it.save("d", *run(BLOCK))
+    assert [name for name in "abcd" if name in it] == ["a", "c", "d"]
+    it.save("e", *run(2 * BLOCK))
+    assert [name for name in "abcde" if name in it] == ["d", "e"]
+
+
+def test_it_never_takes_more_than_it_may() -> None:
+    size = 3 * BLOCK * ENTRY + 7
+    assert Pool(size, LAYERS, HEADS, WIDTH, torch.empty(0)).bytes == 3 * BLOCK * ENTRY
+    it = pool(2)
+    assert it.save("a", *run(2 * BLOCK))
+    assert not it.save("b", *run(2 * BLOCK + 1))
+    assert "a" in it
+
+
+def test_a_name_that_is_saved_again_has_what_was_saved_last() -> None:
+    it = pool(2)
+    it.save("a", *run(2 * BLOCK, 1))
+    it.save("a", *run(BLOCK, 2))
+    assert torch.equal(loaded(it, "a", BLOCK)[0], run(BLOCK, 2)[0])
+    assert it.save("b", *run(BLOCK))
+    assert "a" in it  # its blocks of before are free

@@ -1,0 +1,190 @@
+"""A conversation's next turn: what it begins with, and that it ends as it would have without."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from ringkv.base.engine import Work
+from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.staging import Staged
+from tests.engine import tiny
+from tests.engine.test_engine import prompt
+
+STORE = 8 * 2**20
+GOES_ON = KVChoice(budget=64, sinks=4, recent=16, window=8, turns="continue")
+
+
+@pytest.fixture
+def engine(llama_dir: Path) -> LocalEngine:
+    return build(tiny.config(llama_dir, store_bytes=STORE))
+
+
+def read(engine: LocalEngine, asked: Request) -> tuple[int, Staged]:
+    """As a loop does it: how many tokens were known, and the staged prompt."""
+    start = known = engine.begin(asked, 0)
+    while start < len(asked.tokens):
+        stop = min((start // 16 + 1) * 16, len(asked.tokens))
+        staged = engine.prefill(Work(asked, 0, start, stop))
+        start = stop
+    assert staged is not None
+    return known, staged
+
+
+def take_turn(engine: LocalEngine, asked: Request, steps: int) -> tuple[int, list[int]]:
+    """Serve a request to its end: how many tokens were known, and its answer, whose last token is not fed."""
+    known, staged = read(engine, asked)
+    engine.insert(engine.compress(staged, asked.kv or engine.default_kv), 0, asked)
+    answer, _ = tiny.decode(engine, steps)
+    engine.leave(0, (*asked.tokens, *answer))
+    engine.release(0)
+    return known, [*answer, 5]
+
+
+@pytest.mark.parametrize(("same", "known"), [(200, 192), (130, 128), (128, 128), (127, 64), (63, 0)])
+def test_a_prompt_that_begins_as_one_before_ends_bit_for_bit_as_if_it_had_been_read(
+    engine: LocalEngine, llama_dir: Path, same: int, known: int
+) -> None:
+    first = prompt(200)
+    second = tiny.request([*first[:same], *prompt(40, 1)])
+    read(engine, tiny.request(first))
+    got, staged = read(engine, second)
+    fresh = build(tiny.config(llama_dir))
+    _, wanted = read(fresh, second)
+    assert got == known
+    assert torch.equal(staged.logits, wanted.logits)
+    for mine, theirs in zip(seen(engine, staged), seen(fresh, wanted), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def seen(engine: LocalEngine, staged: Staged) -> tuple[Tensor, Tensor, Tensor]:
+    found = engine._seen(staged, 8)
+    return found.q, found.keys, found.values
+
+
+def test_the_queries_that_choose_are_read_in_any_case(engine: LocalEngine) -> None:
+    asked = tiny.request(prompt(128))
+    read(engine, asked)
+    assert read(engine, asked)[0] == 64  # of the last 8 tokens the queries are wanted
+
+
+def test_another_client_finds_nothing(engine: LocalEngine) -> None:
+    asked = tiny.request(prompt(200))
+    read(engine, asked)
+    assert read(engine, replace(asked, salt="another"))[0] == 0
+
+
+def test_without_a_store_nothing_is_known(llama_dir: Path) -> None:
+    engine = build(tiny.config(llama_dir))
+    asked = tiny.request(prompt(200), kv=GOES_ON)
+    take_turn(engine, asked, 5)
+    assert read(engine, asked)[0] == 0
+
+
+def test_with_a_full_cache_a_turn_that_goes_on_ends_as_if_all_had_been_read(
+    engine: LocalEngine, llama_dir: Path
+) -> None:
+    full = KVChoice("full", turns="continue")
+    first = tiny.request(prompt(30), kv=full)
+    _, answer = take_turn(engine, first, 12)
+    second = tiny.request([*first.tokens, *answer, *prompt(10, 1)], kv=full)
+    known, staged = read(engine, second)
+    assert known == 42  # all but the answer's last token and the new ones
+    _, wanted = read(build(tiny.config(llama_dir)), second)
+    torch.testing.assert_close(staged.logits, wanted.logits, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [30, 150])
+@pytest.mark.parametrize("policy", ["streaming", "snapkv", "snapstream"])
+def test_what_is_new_sees_what_was_left_and_stands_where_the_text_says(
+    engine: LocalEngine, llama_dir: Path, policy: str, length: int
+) -> None:
+    """Beside transformers, given the slot's live entries as its cache and the true positions."""
+    kv = replace(GOES_ON, policy=policy)
+    first = tiny.request(prompt(length), kv=kv)
+    _, staged = read(engine, first)
+    engine.insert(engine.compress(staged, kv), 0, first)
+    answer, _ = tiny.decode(engine, 9)
+    left = live(engine, length + 9)
+    engine.leave(0, (*first.tokens, *answer))
+    engine.release(0)
+
+    second = tiny.request([*first.tokens, *answer, *prompt(20, 1)], kv=kv)
+    known, staged = read(engine, second)
+    assert known == length + 9
+    theirs = Reference(llama_dir, *left)
+    torch.testing.assert_close(staged.logits, theirs.read(second.tokens[known:], known), atol=2e-5, rtol=1e-4)
+
+    # And on from there: the slot holds what it should, and its new tokens stand where the text says.
+    prefix = engine.compress(staged, kv)
+    engine.insert(prefix, 0, second)
+    steps = 40 if prefix.layout.room is None else prefix.layout.room
+    for position, token in enumerate(prompt(steps, 2), start=len(second.tokens)):
+        tiny.decode(engine, 1, forced=[token])
+        before = live(engine, position + 1, but=prefix.layout.entry(position))
+        wanted = Reference(llama_dir, *before).read((token,), position)
+        torch.testing.assert_close(engine._logits[0], wanted, atol=2e-5, rtol=1e-4)
+
+
+def live(engine: LocalEngine, n: int, but: int | None = None) -> tuple[Tensor, Tensor]:
+    """Keys and values [L, H, m, D] of slot 0's entries, in their own order, `but` one."""
+    layout = engine._layouts[0]
+    assert layout is not None
+    places = [entry for entry in range(layout.live(n)) if entry != but]
+    return engine._planes[0][:, 0, :, places], engine._planes[1][:, 0, :, places]
+
+
+class Reference:
+    """transformers' own model, with keys and values [L, H, m, D] as what came before."""
+
+    def __init__(self, folder: Path, keys: Tensor, values: Tensor) -> None:
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self._cache = transformers.DynamicCache()
+        for layer, (k, v) in enumerate(zip(keys, values, strict=True)):
+            self._cache.update(k[None].clone(), v[None].clone(), layer)
+
+    @torch.inference_mode()
+    def read(self, tokens: tuple[int, ...], position: int) -> Tensor:
+        """Logits after the last of the tokens, which stand from `position` on."""
+        places = torch.arange(position, position + len(tokens))[None]
+        out: Any = self._model(torch.tensor([tokens]), past_key_values=self._cache, position_ids=places)
+        logits: Tensor = out.logits[0, -1]
+        return logits
+
+
+def test_an_answer_that_is_told_otherwise_is_read_from_where_it_differs(engine: LocalEngine) -> None:
+    first = tiny.request(prompt(150), kv=GOES_ON)
+    _, answer = take_turn(engine, first, 12)
+    told = [*first.tokens, *answer[:7], *prompt(10, 1)]
+    assert read(engine, tiny.request(told, kv=GOES_ON))[0] == 157
+
+
+@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"select": "kvzip"}, {"turns": "reread"}])
+def test_where_it_cannot_go_on_it_reads_again_from_what_is_known_of_the_prompt(
+    engine: LocalEngine, change: dict[str, Any]
+) -> None:
+    kv = replace(GOES_ON, **change)
+    first = tiny.request(prompt(130), kv=kv)
+    _, answer = take_turn(engine, first, 12)
+    second = tiny.request([*first.tokens, *answer, *prompt(20, 1)], kv=kv)
+    assert read(engine, second)[0] == 128
+
+
+def test_a_protected_beginning_stays_through_all_turns(engine: LocalEngine) -> None:
+    kv = replace(GOES_ON, protect=((0, 12),))
+    tokens = prompt(150)
+    _, staged = read(engine, tiny.request(tokens, kv=kv))
+    system = seen(engine, staged)[1][:, :, :12].clone()
+    for turn in range(4):
+        asked = tiny.request(tokens, kv=kv)
+        known, answer = take_turn(engine, asked, 40)
+        assert turn == 0 or known > 100
+        tokens = [*tokens, *answer][:240]
+        assert torch.equal(engine._planes[0][:, 0, :, :12], system)
