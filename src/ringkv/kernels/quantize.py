@@ -70,16 +70,16 @@ def groups_of(weight: Tensor) -> Groups:
 
 
 def unpack_int4(packed: Tensor) -> Tensor:
-    """The inverse but for rounding, bfloat16 [out, in], as the products take it."""
+    """The inverse but for rounding, float32 [out, in]. Products of many rows round it to bfloat16; few do not."""
     scale, least = (_outputs(packed[:, :, 0].unflatten(-1, (2, -1))[:, :, i]) for i in range(2))
     words: Tensor = packed[:, :, 1:].unflatten(-1, (WIDE, 4)).transpose(-1, -2)  # [S, K, 4 lines, 4 bytes, 16 words]
     q = torch.stack((words & 15, words >> 4), dim=-2).reshape(*packed.shape[:2], WIDE, WIDE, 2)
-    return unpack((q * scale + least).bfloat16())
+    return unpack(q * scale + least)
 
 
 def int4_rows(packed: Tensor, rows: Tensor) -> Tensor:
     """Rows of what `pack_int4` was given, bfloat16: int [N] -> [N, in]."""
-    strips: Tensor = unpack_int4(packed[rows // WIDE]).unflatten(0, (-1, WIDE))
+    strips: Tensor = unpack_int4(packed[rows // WIDE]).bfloat16().unflatten(0, (-1, WIDE))
     return strips[torch.arange(len(rows)), rows % WIDE]
 
 

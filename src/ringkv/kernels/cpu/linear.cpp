@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lanes.h"
+#include "nibbles.h"
 #include "tiles.h"
 #include "weights.h"
 #include "workspace.h"
@@ -108,6 +109,8 @@ class Part {
 
   // All of this thread's outputs for rows [first, first + count)
   void run(int64_t first, int64_t count) {
+    if constexpr (kTakesNibbles<Kind>)
+      if (p_.rows <= kFew) return take_nibbles(first, count);
     const int64_t far = deep_ ? kFar / kDeep : blocks_, pairs = share(count).pairs;
     for (int64_t k = 0; k < blocks_; k += far)
       for (int64_t pair = begin_; pair < end_; pair += pairs)
@@ -120,6 +123,17 @@ class Part {
   Share share(int64_t rows) const {
     const Share all{kPairs, deep_ ? kFar / kDeep : blocks_};
     return rows > kPiece ? all : Panel<Kind>::few(all);
+  }
+
+  void take_nibbles(int64_t first, int64_t count) {
+    const auto weight = p_.weight_of<Kind>();
+    Turned x(count, blocks_);
+    x.take(x_.at(first, first, 0), blocks_);
+    for (int64_t pair = begin_; pair < end_; ++pair) {
+      for (int64_t i = 2 * pair; i < std::min(2 * pair + 2, p_.strips); ++i)
+        multiply_nibbles(weight.block(i, 0), x, count, blocks_, scratch_ + i % 2 * kWide);
+      finish_({first, count, pair, scratch_});
+    }
   }
 
   // Pairs [pair, stop), over inner blocks [from, to)

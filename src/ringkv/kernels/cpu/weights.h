@@ -100,6 +100,9 @@ inline void Four::widen(const uint8_t* block, Half16* tile) {
 
 #endif
 
+// Bytes. Numbers of few bits are so much work a line that the processor would not see far enough ahead by itself.
+constexpr int64_t kAhead = 4096;
+
 // A weight's bytes.
 template <typename Kind>
 struct Strips {
@@ -156,8 +159,6 @@ class Panel {
   }
 
  private:
-  // Bytes. Widening is so much work a line that the processor would not see far enough ahead by itself.
-  static constexpr int64_t kAhead = 4096;
   const Strips<Kind> weight_;
   Half16* tiles_;
   int64_t first_ = 0, from_ = 0, blocks_ = 0;
