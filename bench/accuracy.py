@@ -53,9 +53,19 @@ def ways_to_choose(budget: str) -> list[Cell]:
     return [Cell(replace(usual, policy="full")), *(Cell(choice, budget) for choice in each())]
 
 
+def layouts() -> list[Cell]:
+    """Ours and the paper's, where a prompt fits whole and the answer is longer than what is left."""
+    both = KVChoice(), KVChoice(elastic=False)
+    return [
+        Cell(KVChoice(policy="full")),
+        *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in both),
+    ]
+
+
 ABOUT: Mapping[str, str] = {
     "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
     "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
+    "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
@@ -64,13 +74,14 @@ ABOUT: Mapping[str, str] = {
 STUDIES: Mapping[str, Study] = {
     "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
     "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
+    "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
     "ruler-smollm2": Study(
         SMOLLM2, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
     ),
     "ruler-qwen": Study(
         QWEN, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
     ),
-    "longbench-qwen": Study(QWEN, ("longbench",), crossed(POLICIES, BUDGETS, KVChoice()), (16384,), count=25),
+    "longbench-qwen": Study(QWEN, ("longbench",), crossed(POLICIES, BUDGETS, KVChoice()), (8192,), count=10),
     "wikitext": Study(SMOLLM2, ("wikitext",), crossed(POLICIES, BUDGETS, KVChoice()), (2048, 4096, 7936), count=10),
 }
 

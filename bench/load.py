@@ -89,7 +89,15 @@ class Served:
 
 @contextmanager
 def served(engine: Engine, environment: Mapping[str, str]) -> Iterator[Served]:
-    command = [str(Path(sys.executable).parent / "ringkv"), "serve", *engine.flags, "--port", "0"]
+    command = [
+        str(Path(sys.executable).parent / "ringkv"),
+        "serve",
+        *engine.flags,
+        "--prefix-store",
+        "0",
+        "--port",
+        "0",
+    ]
     with _process(command, environment) as process:
         yield Served(process)
 

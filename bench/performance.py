@@ -63,6 +63,7 @@ HEADINGS = {
     "threads": "HTTP and tokenising beside the engine",
     "waiting": "How long threads spin at a barrier",
     "startup": "From the command to the first token",
+    "turns": "The second turn of a conversation",
     "concurrent": "Eight long prompts at once",
     "graphs": "Ways to make a decode step's graphs",
     "perplexity": "Weights of fewer bits",

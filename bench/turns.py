@@ -66,11 +66,11 @@ class Turn:
     text: str
     first_s: float
     read: int  # tokens of the conversation that were prefilled
-    kept: int
 
 
 @dataclass(frozen=True)
 class Figure:
+    model: str
     cache: str
     way: str
     documents: int
@@ -79,6 +79,7 @@ class Figure:
     read: float
     first_s: float
     sooner: float | None  # than with nothing known, on the documents where that was measured
+    same: float | None  # of those, how many were answered in the same words
 
 
 def question(name: str) -> str:
@@ -108,7 +109,7 @@ class Talks:
     def __init__(self, folder: Path, cells: Sequence[Cell], length: int) -> None:
         self.tokenizer, self._template = Tokenizer.from_directory(folder), ChatTemplate.from_directory(folder)
         most = max(cell.entries(length, ANSWER) for cell in cells)
-        options = Options(slots=1, kv_budget=most, prompt_tokens=length, prefix_store=STORE)
+        options = Options(slots=1, kv_budget=most, prompt_tokens=length + ROOM, prefix_store=STORE)
         self._loop = Loop(build(resolve(folder, load_config(folder), options, available_bytes())))
         self._count = 0
 
@@ -127,56 +128,67 @@ class Talks:
                         said.append(event.token)
                     case Finished(usage=usage):
                         text = self.tokenizer.decode([token for token in said if token not in self.tokenizer.eos_ids])
-                        return Turn(text, first_s, usage.prompt_tokens - usage.cached_tokens, usage.kv.kept)
+                        return Turn(text, first_s, usage.prompt_tokens - usage.cached_tokens)
                     case Failed():
                         raise RequestFailed(event.message)
             events = self._loop.step()
 
 
+Turns = tuple[Turn, Turn]
+Answers = dict[tuple[str, str], Turns]  # to one document, by cell and way
+
+
 def measure(
-    talks: Talks, found: Sequence[Document], cells: Sequence[Cell], length: int, timed: int
-) -> Iterator[Figure]:
-    """Each document under each cell, both ways; of the first `timed` also with nothing known."""
-    for cell in cells:
-        choice = cell.of(length, ANSWER)
-        ways = {
-            way: [_talk(talks, one, replace(choice, turns=way), f"{place}") for place, one in enumerate(found)]
-            for way in TURNS
-        }
-        unknown = [_talk(talks, one, choice, f"{place}", known=False) for place, one in enumerate(found[:timed])]
-        yield _figure(cell, UNKNOWN, unknown, found, unknown)
-        for way, turns in ways.items():
-            yield _figure(cell, way, turns, found, unknown)
+    talks: Talks, found: Sequence[Document], cells: Sequence[Cell], asked: argparse.Namespace
+) -> Iterator[Answers]:
+    """Document by document, so that the store holds the one that is asked about, under each cell."""
+    for place, one in enumerate(found):
+        answers: Answers = {}
+        for cell in cells:
+            choice, salt = cell.of(asked.length, ANSWER), str(place)
+            for way in TURNS:
+                answers[cell.label, way] = _talk(talks, one, replace(choice, turns=way), salt, salt)
+            if place < asked.timed:
+                answers[cell.label, UNKNOWN] = _talk(talks, one, choice, salt, f"{salt} {cell.label}")
+        yield answers
 
 
-def _talk(talks: Talks, one: Document, choice: KVChoice, salt: str, known: bool = True) -> tuple[Turn, Turn]:
-    """Both turns. The first one's document may be known from another cell's conversation."""
-    first = talks.ask(one.first(), choice, salt)
-    return first, talks.ask(one.second(first.text), choice, salt if known else f"{salt} {choice} alone")
+def _talk(talks: Talks, one: Document, choice: KVChoice, *salts: str) -> Turns:
+    """Both turns, each with a salt. The first one's document may be known from another cell's conversation."""
+    first = talks.ask(one.first(), choice, salts[0])
+    return first, talks.ask(one.second(first.text), choice, salts[1])
 
 
-def _figure(
-    cell: Cell,
-    way: str,
-    turns: Sequence[tuple[Turn, Turn]],
-    found: Sequence[Document],
-    unknown: Sequence[tuple[Turn, Turn]],
-) -> Figure:
-    right = [
-        [number in turn.text for number, turn in zip(one.numbers, both, strict=True)]
-        for one, both in zip(found, turns, strict=False)
-    ]
-    alone = [theirs[1].first_s / mine[1].first_s for mine, theirs in zip(turns, unknown, strict=False)]
-    return Figure(
-        cache=cell.label,
-        way=way,
-        documents=len(turns),
-        first_right=fmean(first for first, _ in right),
-        second_right=fmean(second for _, second in right),
-        read=fmean(second.read for _, second in turns),
-        first_s=median(second.first_s for _, second in turns),
-        sooner=median(alone) if alone and way != UNKNOWN else None,
-    )
+def figures(model: str, cells: Sequence[Cell], found: Sequence[Document], answers: Sequence[Answers]) -> list[Figure]:
+    """For each cell and way."""
+
+    def of(cell: Cell, way: str) -> Figure:
+        asked = [(one, said) for one, said in zip(found, answers, strict=True) if (cell.label, way) in said]
+        turns = [said[cell.label, way] for _, said in asked]
+        right = [
+            [number in turn.text for number, turn in zip(one.numbers, said[cell.label, way], strict=True)]
+            for one, said in asked
+        ]
+        pairs = [
+            (said[cell.label, way][1], said[cell.label, UNKNOWN][1])
+            for _, said in asked
+            if (cell.label, UNKNOWN) in said
+        ]
+        is_compared = bool(pairs) and way != UNKNOWN
+        return Figure(
+            model=model,
+            cache=cell.label,
+            way=way,
+            documents=len(turns),
+            first_right=fmean(first for first, _ in right),
+            second_right=fmean(second for _, second in right),
+            read=fmean(second.read for _, second in turns),
+            first_s=median(second.first_s for _, second in turns),
+            sooner=median(alone.first_s / mine.first_s for mine, alone in pairs) if is_compared else None,
+            same=fmean(alone.text == mine.text for mine, alone in pairs) if is_compared else None,
+        )
+
+    return [of(cell, way) for cell in cells for way in (UNKNOWN, *TURNS)]
 
 
 def main() -> None:
@@ -187,23 +199,35 @@ def main() -> None:
         tell(0, 0, "loading the engine")
         talks = Talks(folder, cells, asked.length)
         found = documents(talks.tokenizer, asked.documents, asked.length - ROOM)
-        figures = []
-        for done, figure in enumerate(measure(talks, found, cells, asked.length, asked.timed), 1):
-            figures.append(figure)
-            tell(done, 3 * len(cells), f"{figure.cache}, {figure.way}")
+        answers = []
+        for done, one in enumerate(measure(talks, found, cells, asked), 1):
+            answers.append(one)
+            tell(done, len(found), "documents")
     workload = {name: getattr(asked, name) for name in ("model", "length", "documents", "timed", "kernel")}
-    keep(f"turns-{asked.model}", workload, [asdict(one) for one in figures], shown(figures))
+    taken = figures(asked.model, cells, found, answers)
+    keep(f"turns-{asked.model}", workload, [asdict(one) for one in taken], shown(taken))
 
 
-def shown(figures: Sequence[Figure]) -> str:
-    head = ("cache", "second turn", "documents", "first right", "second right", "tokens read", "first token", "sooner")
-    return table(head, [_row(one) for one in figures])
+def shown(taken: Sequence[Figure]) -> str:
+    head = (
+        "cache",
+        "second turn",
+        "documents",
+        "first right",
+        "second right",
+        "tokens read",
+        "first token",
+        "sooner",
+        "same answer",
+    )
+    return table(head, [_row(one) for one in taken])
 
 
 def _row(one: Figure) -> tuple[str, ...]:
-    times = (f"{one.first_s:.2f} s", "" if one.sooner is None else f"{one.sooner:.1f}x")
+    times = f"{one.first_s:.2f} s", "" if one.sooner is None else f"{one.sooner:.1f}x"
+    same = "" if one.same is None else f"{one.same:.0%}"
     right = f"{one.first_right:.0%}", f"{one.second_right:.0%}"
-    return (one.cache, one.way, str(one.documents), *right, f"{one.read:,.0f}", *times)
+    return (one.cache, one.way, str(one.documents), *right, f"{one.read:,.0f}", *times, same)
 
 
 def _arguments() -> argparse.Namespace:

@@ -60,6 +60,7 @@ GROUPS = {
     "6": "The first token",
     "7": "GPU",
     "8": "Serving and compressing",
+    "9": "The second turn of a conversation",
 }
 
 

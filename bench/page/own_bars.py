@@ -7,7 +7,7 @@ from bench.device.parts import planned
 from bench.device.scale import REAL
 from bench.flat import Flat
 from bench.limits_tables import need
-from bench.page.bar import Bar, mebibytes, milliseconds, percent, seconds
+from bench.page.bar import Bar, mebibytes, milliseconds, percent, seconds, times
 from bench.page.kept import Figure, Kept
 from bench.page.models import SHOWN
 from bench.page.peer_bars import memory_bar
@@ -27,6 +27,7 @@ def own_bars(kept: Kept, limits: Limits) -> list[Bar]:
         *_device(kept),
         *_threads(kept),
         *_compression(kept),
+        *_turns(kept),
     ]
 
 
@@ -131,3 +132,12 @@ def _compression(kept: Kept) -> Iterator[Bar]:
     taken = {_name(one, f"{one['kept']:,} kept"): one["per_1k_s"] for one in ones}
     what = "compressing and inserting 1k kept tokens"
     yield Bar("8", what, taken or {"": None}, 0.005, milliseconds, at_most=True)
+
+
+def _turns(kept: Kept) -> Iterator[Bar]:
+    """Bar 9."""
+    known = [one for one in kept.figures("turns") if one["sooner"] is not None]
+    taken: dict[str, float | None] = {_name(one, f"{one['cache']}, {one['way']}"): one["sooner"] for one in known}
+    yield Bar(
+        "9", "the first token of a second turn: sooner than where nothing is known", taken or {"": None}, 10.0, times
+    )

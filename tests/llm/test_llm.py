@@ -115,3 +115,17 @@ def test_what_cannot_be_served_raises_and_leaves_nothing_running(llm: LLM, promp
 def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="LLM does not take kv_bugdet; it takes kv_policy, kv_budget"):
         LLM(tmp_path, kv_bugdet=5)
+
+
+@pytest.mark.parametrize(("turns", "most"), [("reread", 160), ("continue", 30)])
+def test_the_next_turn_of_a_conversation_reads_what_is_not_known(llm: LLM, turns: str, most: int) -> None:
+    choices = {"kv_budget": 64, "kv_window": 8, "prompt_tokens": 448, "dtype": "float32", "graphs": "off", "threads": 2}
+    remembers = LLM(llm.config.model_dir, prefix_store=10**7, kv_turns=turns, **choices)
+    messages = [{"role": "user", "content": LONG[:250]}]
+    first = remembers.chat(messages, TEN)
+    assert first.usage.cached_tokens == 0
+    messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And then?"}]
+    second = remembers.chat(messages, TEN)
+    assert 0 < second.usage.prompt_tokens - second.usage.cached_tokens <= most
+    if turns == "reread":
+        assert second.text == llm.chat(messages, TEN).text

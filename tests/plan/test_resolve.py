@@ -156,12 +156,32 @@ def test_where_no_slot_fits_the_remedy_is_what_would_help(memory: int, remedy: s
         resolved(prompt_tokens=8192, memory=memory)
 
 
+def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory_is_short() -> None:
+    weights, token = 134_515_008 * 2, 23_040
+    memory = weights + RESERVE + SMOLLM2_QUERIES + (8192 + 2048) * token
+    assert resolved().store_bytes == 0
+    assert resolved(prefix_store="1.5GB").store_bytes == 1_500_000_000
+    assert resolved(prefix_store="auto", memory=memory + 10**9).store_bytes == 10**9
+    short = resolved(prefix_store="auto", memory=memory + 10**9 - 1)
+    assert (short.store_bytes, short.prompt_tokens) == (0, 8192)
+    with pytest.raises(DoesNotFit, match="1 GB to remember them"):
+        resolved(prefix_store="1GB", prompt_tokens=8192, memory=memory)
+
+
+@pytest.mark.parametrize("store", [None, 0, "10MB"])
+def test_turns_that_go_on_need_room_for_what_they_go_on_from(store: str | int | None) -> None:
+    with pytest.raises(InvalidRequest, match=r"47\.2 MB, for each conversation, and prefix_store is") as refused:
+        resolved(kv_turns="continue", prefix_store=store)
+    assert refused.value.param == "prefix_store"
+    assert resolved(kv_turns="continue", prefix_store="auto").kv.turns == "continue"
+
+
 def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> None:
     tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
     from ringkv.engine.build import build
 
     tiny.save(tmp_path, "Llama")
-    config = tiny.config(tmp_path, lanes=2, slots=3)
+    config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6 - 10**6 % (2 * 3 * 2 * 64 * 32 * 4))
     engine = build(config)
     assert footprint(load_config(tmp_path), config).held(3) == engine.limits.held_bytes
 

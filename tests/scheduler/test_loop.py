@@ -185,7 +185,9 @@ class Workload:
         return Request(name, prompt, sampling, kv, tuple(dice.sample(range(toy.MODULUS), 4)), forced)
 
     def _sharing(self, one: Request, name: str) -> Request:
-        return replace(self._request(name), tokens=one.tokens)
+        other = replace(self._request(name), tokens=one.tokens)
+        goes_on = any(each.kv is not None and each.kv.turns == "continue" for each in (one, other))
+        return replace(other, kv=one.kv) if goes_on else other
 
     def run(self) -> tuple[toy.ToyEngine, list[Event], list[str]]:
         """The engine with its log, all events, and ids in the order of submission."""

@@ -6,6 +6,7 @@ import pytest
 from ringkv.base.sampling import SamplingParams
 from ringkv.server.requests import sampling_params
 from ringkv.server.schemas import INT64, CompletionBody
+from tests.server.conftest import Served
 
 SENT: dict[str, Any] = {
     "temperature": 0.5,
@@ -62,3 +63,9 @@ def test_each_of_n_answers_has_a_seed_of_its_own_and_the_first_the_clients(seed:
 
 def test_without_a_seed_none_is_made_up() -> None:
     assert params(draw=3).seed is None
+
+
+def test_a_salt_reaches_the_engine(fresh: Served) -> None:
+    for salt in ("mine", None):
+        fresh.post("completions", prompt="x", cache_salt=salt)
+    assert [request.salt for request in fresh.engine.submitted] == ["mine", ""]

@@ -43,11 +43,12 @@ class Turns:
 
     def staged(self, request: Request, start: int, stop: int, lane: Planes) -> None:
         """Tokens start .. stop-1 of a prompt are in its lane [L, H, S, D], and all before them, an entry each."""
-        self._prefixes.save(prefixes.names(request.tokens, request.salt), start, stop, *lane)
+        if self.bytes:
+            self._prefixes.save(prefixes.names(request.tokens, request.salt), start, stop, *lane)
 
     def left(self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layout: Layout, slot: Planes) -> None:
         """A request ended that had seen `tokens`; its slot is [L, H, C, D]."""
-        if not _continues(choice):
+        if not (self.bytes and _continues(choice)):
             return
         order = torch.tensor(layout.by_age(len(tokens)), device=slot[0].device)
         keys, values = (plane.index_select(2, order) for plane in slot)

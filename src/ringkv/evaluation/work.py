@@ -60,6 +60,8 @@ def prepare(
 ) -> tuple[list[Work], list[str]]:
     """All that is not done, the tasks taking turns, so that a run that is stopped early has something of each.
 
+    A sample's places follow one another: what the second prompt shares with the first is in the prefix store then.
+
     Also why tasks were left out: those of a group that cannot be made. Raises CannotMake for one that was named.
     """
     by_task, left_out = [], []
@@ -71,21 +73,31 @@ def prepare(
             if task.name in study.tasks:
                 raise
             left_out.append(f"{task.name} was left out: {error}")
-    return [work for turn in zip_longest(*by_task) for work in turn if work is not None], left_out
+    return [work for turn in zip_longest(*by_task, fillvalue=()) for works in turn for work in works], left_out
 
 
-def _of_task(task: Task, study: Asked, source: Source, prompts: Prompts, done: Mapping[Key, str]) -> Iterator[Work]:
+def _of_task(
+    task: Task, study: Asked, source: Source, prompts: Prompts, done: Mapping[Key, str]
+) -> Iterator[list[Work]]:
+    """Those of each sample that is not done."""
     for sample in task.samples(source):
-        for place in places_of(task, study.places):
-            work = Work(task, place, sample, prompts.make(sample, place), tuple(study.cells))
-            answered = {cell: done[work.key(cell)] for cell in work.cells if work.key(cell) in done}
-            if any(digest != work.prompt.digest for digest in answered.values()):
-                raise InvalidRequest(
-                    f"the folder has answers to another prompt {sample.name} of {task.name}, made with other lengths, "
-                    "--data or another version; choose another folder with --to"
-                )
-            if left := tuple(cell for cell in work.cells if cell not in answered):
-                yield replace(work, cells=left)
+        whole = [
+            Work(task, place, sample, prompts.make(sample, place), tuple(study.cells))
+            for place in places_of(task, study.places)
+        ]
+        if works := [left for work in whole if (left := _left(work, done)).cells]:
+            yield works
+
+
+def _left(work: Work, done: Mapping[Key, str]) -> Work:
+    """Less the cells that are answered."""
+    answered = {cell: done[work.key(cell)] for cell in work.cells if work.key(cell) in done}
+    if any(digest != work.prompt.digest for digest in answered.values()):
+        raise InvalidRequest(
+            f"the folder has answers to another prompt {work.sample.name} of {work.task.name}, made with other "
+            "lengths, --data or another version; choose another folder with --to"
+        )
+    return replace(work, cells=tuple(cell for cell in work.cells if cell not in answered))
 
 
 def places_of(task: Task, asked: Sequence[Place]) -> Sequence[Place]:

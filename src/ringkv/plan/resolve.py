@@ -33,8 +33,9 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
     the bytes there and what would fit.
     """
     engine = _complete(model_dir, config, options)
+    _refuse_small_store(engine, footprint(config, engine))
     while footprint(config, engine).total(engine.slots) > memory_bytes:
-        if options.prefix_store == AUTO:
+        if options.prefix_store == AUTO and engine.kv.turns == "reread":
             options = replace(options, prefix_store=0)
             engine = _complete(model_dir, config, options)
             continue
@@ -43,6 +44,15 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
             raise DoesNotFit(_does_not_fit(footprint(config, engine), engine, memory_bytes))
         engine = smaller
     return engine
+
+
+def _refuse_small_store(engine: EngineConfig, need: Footprint) -> None:
+    if engine.kv.turns == "continue" and need.store < need.slot:
+        raise InvalidRequest(
+            f"kv_turns continue keeps a slot's entries, {show_bytes(need.slot)}, for each conversation, and "
+            f"prefix_store is {show_bytes(need.store)}; give it room for some, or leave kv_turns out",
+            "prefix_store",
+        )
 
 
 def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:

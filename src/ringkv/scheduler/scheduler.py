@@ -72,14 +72,19 @@ class Scheduler:
         """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
         prompt = Prompt(len(request.tokens))
         for one in (request, *others):
-            assert one.tokens == request.tokens, "only requests with one prompt are submitted together"
+            assert (one.tokens, one.salt) == (request.tokens, request.salt), "only one prompt's requests come together"
+            turns = {self._kv(one).turns, self._kv(request).turns}
+            assert one.kv == request.kv or turns == {"reread"}, "what goes on is what one choice left"
             if one.id in self._jobs:
                 raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
         for one in (request, *others):
-            job = Job(one, one.kv or self._default_kv, self._limits, prompt)
+            job = Job(one, self._kv(one), self._limits, prompt)
             self._jobs[one.id] = job
             prompt.jobs.append(job)
         self._waiting.append(prompt)
+
+    def _kv(self, request: Request) -> KVChoice:
+        return request.kv or self._default_kv
 
     def cancel(self, request_id: str) -> Outcome:
         """End a request wherever it is; one that is unknown or over is left alone."""

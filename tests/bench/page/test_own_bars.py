@@ -74,3 +74,14 @@ def test_the_first_token_is_the_commands_not_that_of_importing_torch() -> None:
     figures = [{"command": "import torch", "first_s": 1.0}, {"command": "ringkv generate", "first_s": 4.5}]
     found = bar(made(startup=figures), "`ringkv generate")
     assert (found.measured, found.verdict) == ({"": 4.5}, "**missed**")
+
+
+def test_a_second_turn_is_held_against_one_where_nothing_is_known() -> None:
+    def turn(way: str, sooner: float | None) -> dict[str, Any]:
+        return {"model": "smollm2", "cache": "snapstream 4x", "way": way, "sooner": sooner}
+
+    found = bar(
+        made(turns=[turn("nothing known", None), turn("reread", 9.0), turn("continue", 30.0)]), "the first token of"
+    )
+    assert found.measured == {"SmolLM2-135M, snapstream 4x, reread": 9.0, "SmolLM2-135M, snapstream 4x, continue": 30.0}
+    assert found.verdict == "**missed**"
