@@ -71,7 +71,7 @@ def test_an_int4_engine_holds_the_files_own_numbers(converted: Path) -> None:
     for name, parts in want.items():
         whole = torch.cat([_written_out(checkpoint.groups(part)) for part in parts])
         found = unpack_gated(layer[name]) if name == "gate_up" else unpack(layer[name])
-        assert torch.equal(found, whole.bfloat16()), name
+        assert torch.equal(found.bfloat16(), whole.bfloat16()), name
 
 
 def test_without_groups_they_are_made_of_the_numbers(converted: Path) -> None:
