@@ -27,11 +27,11 @@ def engine(llama_dir: Path) -> LocalEngine:
     return build(tiny.config(llama_dir, store_bytes=STORE))
 
 
-def read(engine: LocalEngine, asked: Request) -> tuple[int, Staged]:
+def read(engine: LocalEngine, asked: Request, chunk: int = 16) -> tuple[int, Staged]:
     """As a loop does it: how many tokens were known, and the staged prompt."""
     start = known = engine.begin(asked, 0)
     while start < len(asked.tokens):
-        stop = min((start // 16 + 1) * 16, len(asked.tokens))
+        stop = min((start // chunk + 1) * chunk, len(asked.tokens))
         staged = engine.prefill(Work(asked, 0, start, stop))
         start = stop
     assert staged is not None
@@ -79,6 +79,15 @@ def test_another_client_finds_nothing(engine: LocalEngine) -> None:
     asked = tiny.request(prompt(200))
     read(engine, asked)
     assert read(engine, replace(asked, salt="another"))[0] == 0
+
+
+@pytest.mark.parametrize("chunk", [24, 48])
+def test_where_chunks_and_blocks_do_not_meet_a_prompt_still_fits_its_lane(llama_dir: Path, chunk: int) -> None:
+    engine = build(tiny.config(llama_dir, store_bytes=STORE, chunk=chunk, prompt_tokens=240))
+    asked = tiny.request(prompt(236))
+    first, second = (read(engine, asked, chunk) for _ in range(2))
+    assert 0 < second[0] <= 192
+    torch.testing.assert_close(first[1].logits, second[1].logits, atol=2e-5, rtol=1e-4)
 
 
 def test_without_a_store_nothing_is_known(llama_dir: Path) -> None:

@@ -162,9 +162,9 @@ def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory
     assert resolved().store_bytes == 0
     assert resolved(prefix_store="1.5GB").store_bytes == 1_500_000_000
     assert resolved(prefix_store="auto", memory=memory + 10**9).store_bytes == 10**9
-    short = resolved(prefix_store="auto", memory=memory + 10**9 - 1)
+    short = resolved(prefix_store="auto", memory=memory + 9 * 10**8)
     assert (short.store_bytes, short.prompt_tokens) == (0, 8192)
-    with pytest.raises(DoesNotFit, match="1 GB to remember them"):
+    with pytest.raises(DoesNotFit, match=r"999 MB to remember them.*lower prefix_store"):
         resolved(prefix_store="1GB", prompt_tokens=8192, memory=memory)
 
 
@@ -176,12 +176,17 @@ def test_turns_that_go_on_need_room_for_what_they_go_on_from(store: str | int | 
     assert resolved(kv_turns="continue", prefix_store="auto").kv.turns == "continue"
 
 
+def test_a_store_without_room_for_a_block_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"prefix_store is 1 MB, less than a block of 64 tokens, 1\.47 MB"):
+        resolved(prefix_store="1MB")
+
+
 def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> None:
     tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
     from ringkv.engine.build import build
 
     tiny.save(tmp_path, "Llama")
-    config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6 - 10**6 % (2 * 3 * 2 * 64 * 32 * 4))
+    config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6)
     engine = build(config)
     assert footprint(load_config(tmp_path), config).held(3) == engine.limits.held_bytes
 

@@ -9,13 +9,13 @@ def last_piece(kv: KVUsage) -> Piece:
 
 def test_the_caches_of_all_choices_are_summed() -> None:
     tally = Tally(prompt_tokens=3)
-    tally.add(last_piece(KVUsage("snapstream", 10, 20, 30, 40, 50)))
-    tally.add(last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
+    tally.add(0, last_piece(KVUsage("snapstream", 10, 20, 30, 40, 50)))
+    tally.add(1, last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
     assert tally.usage() == {
         "prompt_tokens": 3,
         "completion_tokens": 2,
         "total_tokens": 5,
-        "prompt_tokens_details": {"cached_tokens": 2},
+        "prompt_tokens_details": {"cached_tokens": 4},
         "kv": {
             "policy": "snapstream",
             "capacity": 11,
@@ -29,5 +29,12 @@ def test_the_caches_of_all_choices_are_summed() -> None:
 
 def test_a_piece_without_a_token_counts_none() -> None:
     tally = Tally(prompt_tokens=3)
-    tally.add(Piece(None, "", 0, is_first=True))
+    tally.add(0, Piece(None, "", 0, is_first=True))
     assert tally.usage() == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+
+
+def test_what_was_known_of_a_prompt_counts_once_however_many_answers_it_gets() -> None:
+    tally = Tally(prompt_tokens=6, answers=2)
+    for index in range(4):
+        tally.add(index, last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
+    assert tally.usage()["prompt_tokens_details"] == {"cached_tokens": 4}

@@ -78,7 +78,7 @@ class Engine(Protocol):
         ...
 
     def begin(self, request: Request, lane: int) -> int:
-        """Fill a lane with what is known of a prompt; how many of its first tokens need no prefill, not all."""
+        """Fill a lane with what is known of a prompt; how many of its first tokens need no prefill, less than all."""
         ...
 
     def prefill(self, work: Work) -> Any | None:

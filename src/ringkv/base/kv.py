@@ -11,6 +11,7 @@ POLICIES = ("full", "streaming", "snapkv", "snapstream")
 SELECTORS = ("snapkv", "tova", "keydiff", "expected", "kvzip")
 Turns = Literal["reread", "continue"]
 TURNS: tuple[Turns, ...] = get_args(Turns)
+BLOCK = 64  # entries that are remembered together, in a prefix store
 Span = tuple[int, int]  # of prompt tokens: the first, and the one after the last
 
 
@@ -68,8 +69,8 @@ class Layout(NamedTuple):
 
     head: leading prompt tokens kept. picked: how many of the candidates `head .. n - tail` are kept, best first.
     tail: trailing prompt tokens kept. In entry order: head, picked, then the tail, of which the part beyond
-    `protected` lies in ring order. base: at most the first position that goes to the ring; a smaller one's token has
-    its entry below `protected`. wraps: False stops the request when its ring is full.
+    `protected` lies in ring order. base: the position that takes the ring's first entry; those before it lie
+    below `protected`, in order. wraps: False stops the request when its ring is full.
     Source: SnapStream (arXiv 2511.03092), Figure 4; our elastic extension is in docs/policies.md.
     """
 

@@ -13,7 +13,8 @@ class Request:
     `eos` holds the model's end-of-sequence ids; stop *strings* are looked for where text is made, not here.
     `forced`: the first tokens of the output, given instead of drawn: a text to be scored, or a question that comes
     after the prompt was compressed. They count as output, and none of them ends the request.
-    `salt`: prompts begin with each other's tokens only where it is the same; clients that may not share have their own.
+    `salt`: a prompt may begin with what another one left only where both have the same; clients that may not share have
+    their own.
     """
 
     id: str

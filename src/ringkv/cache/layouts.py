@@ -96,7 +96,7 @@ def _ring(choice: KVChoice, n: int, spans: tuple[Span, ...], recent: int, budget
         return _whole(n, held, base=held, ring=budget - held, budget=budget)
     if n <= sinks + recent:
         held = max(sinks, last)
-        return _whole(n, held, base=held, ring=sinks + recent - held, budget=budget)
+        return _whole(n, held, base=held, ring=sinks + recent - held or budget - held, budget=budget)
     held = max(n - recent, last)
     return _whole(n, held, base=sinks if held == n - recent else held, ring=min(recent, budget - held), budget=budget)
 

@@ -6,11 +6,11 @@ L layers, H key-value heads, S staged tokens, C entries of a slot, D head_dim.
 import torch
 from torch import Tensor
 
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import BLOCK, KVChoice, Layout
 from ringkv.base.request import Request
 from ringkv.cache.store import prefixes
-from ringkv.cache.store.conversations import Conversations, Found
-from ringkv.cache.store.pool import BLOCK, Pool
+from ringkv.cache.store.conversations import Conversations, Found, Held
+from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
 from ringkv.engine.staging import Start
 
@@ -31,10 +31,13 @@ class Turns:
 
     def begin(self, request: Request, choice: KVChoice, lane: Planes) -> Start:
         """Fill a lane's first entries [L, H, S, D] with what is known of a prompt, so that the least is to be read."""
+        room = lane[0].shape[2]
         blocks = max(0, len(request.tokens) - self._window) // BLOCK
-        known = self._prefixes.known(prefixes.names(request.tokens, request.salt)[:blocks])
+        known = list(self._prefixes.known(prefixes.names(request.tokens, request.salt)[:blocks]))
+        while known and not self._fits(len(known) * BLOCK, len(request.tokens), room):
+            known.pop()
         tokens = len(known) * BLOCK
-        found = self._found(request, choice, lane[0].shape[2])
+        found = self._found(request, choice, room)
         if found and found.tokens > tokens:
             self._conversations.load(found, *lane)
             return Start(found.tokens, found.entries, is_dense=False)
@@ -48,19 +51,24 @@ class Turns:
 
     def left(self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layout: Layout, slot: Planes) -> None:
         """A request ended that had seen `tokens`; its slot is [L, H, C, D]."""
-        if not (self.bytes and _continues(choice)):
+        prompt = len(request.tokens)
+        if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
         order = torch.tensor(layout.by_age(len(tokens)), device=slot[0].device)
-        keys, values = (plane.index_select(2, order) for plane in slot)
         newest = max(0, len(order) - layout.protected)
-        self._conversations.save(request.salt, choice, tokens, newest, keys, values)
+        self._conversations.save(Held(request.salt, choice, tokens, prompt, len(order), newest), *slot, order)
 
     def _found(self, request: Request, choice: KVChoice, room: int) -> Found | None:
         """The conversation that the prompt goes on with, where the two fit into a lane."""
         found = self._conversations.find(request.salt, choice, request.tokens) if _continues(choice) else None
-        if found is None or found.entries + len(request.tokens) - found.tokens + self._margin > room:
+        if found is None or not self._fits(found.entries, found.entries + len(request.tokens) - found.tokens, room):
             return None
         return found
+
+    def _fits(self, start: int, stop: int, room: int) -> bool:
+        """Whether the pieces that read places start .. stop-1 of a lane end in it, the last one's padding included."""
+        is_aligned = start % self._margin == 0  # as chunks and lanes are: the pieces then fill the lane at most
+        return stop + (0 if is_aligned else self._margin) <= room
 
 
 def _continues(choice: KVChoice) -> bool:

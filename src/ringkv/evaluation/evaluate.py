@@ -27,7 +27,7 @@ from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.work import Work, prepare
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.memory import available_bytes
-from ringkv.plan.options import AUTO, Options
+from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
@@ -122,7 +122,7 @@ def _engine(folder: Path, config: ModelConfig, options: Options, works: Sequence
     entries = max(work.capacity for work in works)
     if any(cell.choice.select == "kvzip" for work in works for cell in work.cells):
         longest = min(config.context, longest + AGAIN)
-    options = replace(options, kv_budget=entries, kv_window=window, prompt_tokens=longest, prefix_store=AUTO)
+    options = replace(options, kv_budget=entries, kv_window=window, prompt_tokens=longest)
     engine = resolve(folder, config, options, available_bytes())
     tell(0, 0, "loading torch")
     from ringkv.engine.build import build  # here, so that all that can be refused without torch has been

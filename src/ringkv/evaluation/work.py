@@ -60,7 +60,7 @@ def prepare(
 ) -> tuple[list[Work], list[str]]:
     """All that is not done, the tasks taking turns, so that a run that is stopped early has something of each.
 
-    A sample's places follow one another: what the second prompt shares with the first is in the prefix store then.
+    A sample's places follow one another.
 
     Also why tasks were left out: those of a group that cannot be made. Raises CannotMake for one that was named.
     """

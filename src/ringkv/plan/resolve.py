@@ -8,6 +8,7 @@ from typing import get_args
 from ringkv.base.compiler import missing_for_graphs
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import DoesNotFit, InvalidRequest
+from ringkv.base.kv import BLOCK
 from ringkv.base.paths import cache_dir
 from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import at_least, one_of
@@ -47,10 +48,17 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
 
 
 def _refuse_small_store(engine: EngineConfig, need: Footprint) -> None:
-    if engine.kv.turns == "continue" and need.store < need.slot:
+    block = BLOCK * need.token
+    if 0 < engine.store_bytes < block:
+        raise InvalidRequest(
+            f"prefix_store is {show_bytes(engine.store_bytes)}, less than a block of {BLOCK} tokens, "
+            f"{show_bytes(block)}; give it more, or 0",
+            "prefix_store",
+        )
+    if engine.kv.turns == "continue" and need.store < -(-need.slot // block) * block:
         raise InvalidRequest(
             f"kv_turns continue keeps a slot's entries, {show_bytes(need.slot)}, for each conversation, and "
-            f"prefix_store is {show_bytes(need.store)}; give it room for some, or leave kv_turns out",
+            f"prefix_store is {show_bytes(engine.store_bytes)}; give it room for some, or leave kv_turns out",
             "prefix_store",
         )
 
@@ -75,7 +83,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
         reserve=RESERVE,
-        store=engine.store_bytes,
+        store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
     )
 
 
@@ -175,6 +183,8 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
 
 
 def _remedy(need: Footprint, slots: int, memory: int) -> str:
+    if need.store and need.fixed - need.store + need.slot <= memory:
+        return "lower prefix_store"
     if slots:
         return f"{slots} {'slot' if slots == 1 else 'slots'} would fit"
     if need.weights + need.reserve + need.slot > memory:

@@ -126,9 +126,16 @@ class Loop:
     def _settle(self, outcome: Outcome) -> list[Event]:
         for slot, seen in outcome.freed:
             if seen:
-                self._engine.leave(slot, seen)
+                self._leave(slot, seen)
             self._engine.release(slot)
         return outcome.events
+
+    def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
+        """A conversation that cannot be remembered harms nobody else."""
+        try:
+            self._engine.leave(slot, seen)
+        except Exception as error:
+            log.error("what a conversation left cannot be remembered", exc_info=error)
 
 
 def _failure(request: Request, error: Exception) -> Failure:

@@ -73,8 +73,8 @@ class Scheduler:
         prompt = Prompt(len(request.tokens))
         for one in (request, *others):
             assert (one.tokens, one.salt) == (request.tokens, request.salt), "only one prompt's requests come together"
-            turns = {self._kv(one).turns, self._kv(request).turns}
-            assert one.kv == request.kv or turns == {"reread"}, "what goes on is what one choice left"
+            choices = {self._kv(one), self._kv(request)}
+            assert len(choices) == 1 or all(choice.turns == "reread" for choice in choices), "only one choice can go on"
             if one.id in self._jobs:
                 raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
         for one in (request, *others):
@@ -118,8 +118,9 @@ class Scheduler:
         return [job.request.id for job in self._jobs[request.id].prompt.jobs]
 
     def begun(self, request: Request, cached: int) -> None:
-        """The first `cached` tokens of its prompt are in its lane."""
+        """The first `cached` tokens of its prompt are in its lane. Copying them took time, so a decode step is due."""
         self._jobs[request.id].prompt.begin(cached)
+        self._decode_is_due |= cached > 0
 
     def prefilled_whole(self, work: Work) -> None:
         """The prompt's last chunk has run: it stays in its lane until everybody who shares it has been inserted."""

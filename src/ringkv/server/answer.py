@@ -46,7 +46,7 @@ async def answer(
 ) -> Response:
     """Run all requests together, one choice each."""
     pieces = merge([_generate(serving, http, request, form) for request in requests])
-    tally = Tally(sum(len(request.tokens) for request in requests[:: body.n or 1]))
+    tally = Tally(sum(len(request.tokens) for request in requests[:: body.n or 1]), body.n or 1)
     if body.stream:
         return EventStream(chunks(pieces, form, tally, body.stream_options or StreamOptions()))
     work = whole(pieces, form, tally, len(requests))
@@ -63,7 +63,7 @@ async def whole(pieces: Pieces, form: Form, tally: Tally, count: int) -> JSON:
     choices: list[list[Piece]] = [[] for _ in range(count)]
     async with aclosing(pieces):
         async for index, piece in pieces:
-            tally.add(piece)
+            tally.add(index, piece)
             choices[index].append(piece)
     return form.whole([form.choice(index, choice) for index, choice in enumerate(choices)], tally.usage())
 
@@ -74,7 +74,7 @@ async def chunks(
     """One chunk a piece. With usage asked for, the others say `usage: null`, as OpenAI's do, or the usage so far."""
     async with aclosing(pieces):
         async for index, piece in pieces:
-            tally.add(piece)
+            tally.add(index, piece)
             yield form.chunk([form.delta(index, piece)]) | _usage_so_far(tally, options)
     if options.include_usage:
         yield form.chunk([]) | {"usage": tally.usage()}

@@ -11,16 +11,18 @@ from ringkv.server.generation import Piece
 class Tally:
     """A prompt counts once, however many answers it gets."""
 
-    def __init__(self, prompt_tokens: int) -> None:
-        self._prompt = prompt_tokens
+    def __init__(self, prompt_tokens: int, answers: int = 1) -> None:
+        self._prompt, self._answers = prompt_tokens, answers
         self._generated = 0
-        self._cached = 0
+        self._cached: dict[int, int] = {}  # by prompt
         self._kv: list[KVUsage] = []
 
-    def add(self, piece: Piece) -> None:
+    def add(self, index: int, piece: Piece) -> None:
+        """A piece of the choice at `index`; each prompt has `answers` that follow one another."""
         self._generated += piece.token is not None
         if piece.finish:
-            self._cached = max(self._cached, piece.finish.usage.cached_tokens)
+            prompt = index // self._answers
+            self._cached[prompt] = max(self._cached.get(prompt, 0), piece.finish.usage.cached_tokens)
             self._kv.append(piece.finish.usage.kv)
 
     def usage(self) -> dict[str, Any]:
@@ -31,7 +33,7 @@ class Tally:
             "total_tokens": self._prompt + self._generated,
         }
         if self._kv:
-            counts["prompt_tokens_details"] = {"cached_tokens": self._cached}
+            counts["prompt_tokens_details"] = {"cached_tokens": sum(self._cached.values())}
             counts["kv"] = asdict(reduce(_sum, self._kv))
         return counts
 

@@ -27,7 +27,8 @@ def show_host(host: str) -> str:
 
 
 def show_cache(limits: Limits) -> str:
-    return f"{show_bytes(limits.held_bytes)} held for {limits.slots} slots of {limits.capacity:,} entries"
+    slots = f"{limits.slots} slots of {limits.capacity:,} entries"
+    return f"{show_bytes(limits.held_bytes)} held for {slots}, staging and prefix store"
 
 
 def curl(url: str, name: str, chats: bool) -> str:

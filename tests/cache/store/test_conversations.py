@@ -1,19 +1,25 @@
 import pytest
 import torch
 
-from ringkv.base.kv import KVChoice
-from ringkv.cache.store.conversations import Conversations
-from ringkv.cache.store.pool import BLOCK, Pool
+from ringkv.base.kv import BLOCK, KVChoice
+from ringkv.cache.store.conversations import Conversations, Held
+from ringkv.cache.store.pool import Pool
 
 CHOICE = KVChoice(turns="continue")
 SEEN = tuple(range(100))
-HELD, NEWEST = 30, 10  # entries of which so many are the last tokens
+PROMPT = 88
+HELD, NEWEST = 30, 10  # entries, of which so many are the last tokens
+
+
+def save(it: Conversations, tokens: tuple[int, ...], prompt: int, entries: int, newest: int) -> None:
+    held = Held("", CHOICE, tokens, prompt, entries, newest)
+    it.save(held, *torch.randn(2, 1, 2, entries, 4), torch.arange(entries))
 
 
 @pytest.fixture
 def it() -> Conversations:
     found = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, torch.empty(0)))
-    found.save("", CHOICE, SEEN, NEWEST, *torch.randn(2, 1, 2, HELD, 4))
+    save(found, SEEN, PROMPT, HELD, NEWEST)
     return found
 
 
@@ -36,6 +42,7 @@ def test_one_that_differs_before_the_newest_entries_finds_nothing(it: Conversati
 
 def test_the_last_token_is_left_to_be_read(it: Conversations) -> None:
     found = it.find("", CHOICE, SEEN)
+    assert it.find("", CHOICE, SEEN[:PROMPT]) is None  # the same request again is read as the first time
     assert found is not None
     assert (found.tokens, found.entries) == (99, HELD - 1)
 
@@ -46,7 +53,7 @@ def test_neither_another_salt_nor_another_choice_finds_it(it: Conversations) -> 
 
 
 def test_the_longest_is_taken(it: Conversations) -> None:
-    it.save("", CHOICE, (*SEEN, 7, 8), NEWEST, *torch.randn(2, 1, 2, HELD, 4))
+    save(it, (*SEEN, 7, 8), PROMPT, HELD, NEWEST)
     found = it.find("", CHOICE, (*SEEN, 7, 8, 9))
     assert found is not None
     assert found.tokens == 102
@@ -56,10 +63,30 @@ def test_the_longest_is_taken(it: Conversations) -> None:
 
 
 def test_one_that_begins_otherwise_is_another(it: Conversations) -> None:
-    it.save("", CHOICE, (500, 501), 2, *torch.randn(2, 1, 2, 2, 4))
+    save(it, (500, 501), 1, 2, 2)
     assert it.find("", CHOICE, (600, 601, 602)) is None
 
 
+@pytest.mark.parametrize("common", [95, 93])
+def test_another_question_about_the_same_text_is_another_conversation(common: int) -> None:
+    it = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, torch.empty(0)))
+    save(it, SEEN, 95, HELD, NEWEST)
+    found = it.find("", CHOICE, (*SEEN[:common], 500, 501))
+    assert (found is not None) == (common == 95)
+
+
+def test_what_was_left_is_copied_in_the_order_given(it: Conversations) -> None:
+    keys, values = torch.randn(2, 1, 2, HELD, 4)
+    it.save(Held("", CHOICE, (1, 2, 3), 2, 3, 1), keys, values, torch.tensor([4, 9, 2]))
+    found = it.find("", CHOICE, (1, 2, 3, 4))
+    assert found is not None
+    got = torch.zeros(2, 1, 2, 5, 4)
+    it.load(found, *got)
+    assert torch.equal(got[0][:, :, :3], keys[:, :, [4, 9, 2]])
+    assert torch.equal(got[1][:, :, :3], values[:, :, [4, 9, 2]])
+    assert not got[:, :, :, 3:].any()
+
+
 def test_one_whose_memory_was_taken_is_gone(it: Conversations) -> None:
-    it.save("", CHOICE, (500,), 1, *torch.randn(2, 1, 2, 3 * BLOCK, 4))
+    save(it, (500,), 1, 3 * BLOCK, 1)
     assert it.find("", CHOICE, (*SEEN, 7)) is None

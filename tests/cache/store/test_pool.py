@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.cache.store.pool import BLOCK, Pool
+from ringkv.base.kv import BLOCK
+from ringkv.cache.store.pool import Pool
 
 LAYERS, HEADS, WIDTH = 2, 3, 8
 ENTRY = 2 * LAYERS * HEADS * WIDTH * 4  # bytes

@@ -3,7 +3,8 @@ import random
 import pytest
 import torch
 
-from ringkv.cache.store.pool import BLOCK, Pool
+from ringkv.base.kv import BLOCK
+from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes, names
 
 TOKENS = tuple(random.Random(0).choices(range(1000), k=5 * BLOCK + 3))
@@ -40,7 +41,6 @@ def test_a_prompts_end_goes_before_its_beginning() -> None:
     pool = Pool(5 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, keys)
     it, known = Prefixes(pool), names(TOKENS, "")
     it.save(known, 0, len(TOKENS), keys, values)
-    it.load(known, keys, values)
     pool.save("another", keys[:, :, : 2 * BLOCK], values[:, :, : 2 * BLOCK])
     assert [name in pool for name in known] == [True, True, True, False, False]
 
@@ -53,3 +53,12 @@ def test_blocks_are_saved_once_they_are_whole() -> None:
     assert [name in pool for name in known] == [True, False, False, False, False]
     it.save(known, 2 * BLOCK - 1, 3 * BLOCK, keys, values)
     assert [name in pool for name in known] == [True, True, True, False, False]
+
+
+def test_a_prompt_longer_than_the_pool_keeps_its_beginning() -> None:
+    keys, values = torch.randn(2, 1, 2, len(TOKENS), 4)
+    pool = Pool(3 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, keys)
+    it, known = Prefixes(pool), names(TOKENS, "")
+    for place in range(5):
+        it.save(known, place * BLOCK, (place + 1) * BLOCK, keys, values)
+    assert len(it.known(known)) == 2

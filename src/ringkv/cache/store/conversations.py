@@ -4,7 +4,8 @@ L layers, H key-value heads, D head_dim, m live entries in order of age: what th
 tokens, an entry each. What had been evicted is not there, and no later turn brings it back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable
+from hashlib import blake2b
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -14,23 +15,24 @@ from ringkv.base.kv import KVChoice
 from ringkv.cache.store.pool import Pool
 
 
-class _Name(NamedTuple):
+class Held(NamedTuple):
+    """What is left of a conversation that had seen `tokens`, the first `prompt` of which were asked and not said.
+
+    So many `entries`, the last `newest` of which hold its last tokens.
+    """
+
     salt: str
     choice: KVChoice
-    tokens: tuple[int, ...]  # all that were seen, held or not
-
-
-class Held(NamedTuple):
-    """What was left of a conversation: so many entries, of which the last `newest` hold its last tokens."""
-
+    tokens: tuple[int, ...]
+    prompt: int
     entries: int
     newest: int
 
 
 class Found(NamedTuple):
-    """A conversation that a prompt begins with: its first `tokens`, and the first `entries` of what was left."""
+    """A conversation that a prompt goes on with: its first `tokens`, and the first `entries` of what was left."""
 
-    name: _Name
+    name: Hashable
     tokens: int
     entries: int
 
@@ -38,38 +40,36 @@ class Found(NamedTuple):
 class Conversations:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._known: dict[_Name, Held] = {}
+        self._known: dict[Hashable, Held] = {}
 
-    def save(
-        self, salt: str, choice: KVChoice, tokens: tuple[int, ...], newest: int, keys: Tensor, values: Tensor
-    ) -> None:
-        """Copy keys, values [L, H, m, D], the entries left after `tokens`; the last `newest` hold the last of these."""
-        name = _Name(salt, choice, tokens)
-        self._pool.save(name, keys, values)
-        self._known[name] = Held(keys.shape[2], newest)
+    def save(self, held: Held, keys: Tensor, values: Tensor, order: Tensor) -> None:
+        """Copy keys, values [L, H, C, D] in this order: the entries that are left."""
+        name = blake2b(repr((held.salt, held.choice, held.tokens)).encode(), digest_size=32).digest()
+        if self._pool.save(name, keys, values, order):
+            self._known[name] = held
         self._known = {name: held for name, held in self._known.items() if name in self._pool}
 
-    def find(self, salt: str, choice: KVChoice, tokens: Sequence[int]) -> Found | None:
+    def find(self, salt: str, choice: KVChoice, tokens: tuple[int, ...]) -> Found | None:
         """The longest conversation that a prompt goes on with; at least the prompt's last token is left to be read.
 
-        A client may tell an answer differently than it was said: cut at a stop string, or encoded anew. What was said
-        after that is dropped, which are the newest entries; what they had overwritten stays lost.
+        A client may tell an answer differently than it was said: cut at a stop string, or encoded anew. The entries of
+        what was said after that are dropped; older ones that these had overwritten stay lost.
         """
-        before = tokens[:-1]
-        same = (name for name in self._known if (name.salt, name.choice) == (salt, choice) and name in self._pool)
-        found = [one for name in same if (one := self._begins(name, before)) is not None]
+        known = ((name, held) for name, held in self._known.items() if name in self._pool)
+        same = ((name, held) for name, held in known if (held.salt, held.choice) == (salt, choice))
+        found = [one for name, held in same if (one := _goes_on(name, held, tokens[:-1])) is not None]
         return max(found, key=lambda one: one.tokens, default=None)
 
     def load(self, found: Found, keys: Tensor, values: Tensor) -> None:
         """Fill the first entries of keys, values [L, H, n, D]."""
         self._pool.load(found.name, keys[:, :, : found.entries], values[:, :, : found.entries])
 
-    def _begins(self, name: _Name, tokens: Sequence[int]) -> Found | None:
-        held, common = self._known[name], _common(name.tokens, tokens)
-        cut = len(name.tokens) - common
-        return Found(name, common, held.entries - cut) if common and cut <= held.newest else None
 
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens both begin with."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+def _goes_on(name: Hashable, held: Held, tokens: tuple[int, ...]) -> Found | None:
+    """Only what was said may be told differently: another question about the same text is another conversation."""
+    if tokens[: held.prompt] != held.tokens[: held.prompt]:
+        return None
+    said = zip(held.tokens[held.prompt :], tokens[held.prompt :], strict=False)
+    common = held.prompt + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], said))
+    cut = len(held.tokens) - common
+    return Found(name, common, held.entries - cut) if cut <= held.newest else None

@@ -12,7 +12,8 @@ from itertools import takewhile
 
 from torch import Tensor
 
-from ringkv.cache.store.pool import BLOCK, Pool
+from ringkv.base.kv import BLOCK
+from ringkv.cache.store.pool import Pool
 
 
 @lru_cache(maxsize=4)
@@ -35,17 +36,24 @@ class Prefixes:
         return list(takewhile(self._pool.__contains__, names))
 
     def load(self, names: Sequence[Hashable], keys: Tensor, values: Tensor) -> None:
-        """Fill the beginning of keys, values [L, H, n, D] with blocks that are there.
-
-        The first blocks are asked for last: they are worth most, and go last.
-        """
-        for place, name in reversed(list(enumerate(names))):
+        """Fill the beginning of keys, values [L, H, n, D] with blocks that are there."""
+        for place, name in enumerate(names):
             part = slice(place * BLOCK, (place + 1) * BLOCK)
             self._pool.load(name, keys[:, :, part], values[:, :, part])
+        self._touch(names)
 
     def save(self, names: Sequence[Hashable], start: int, stop: int, keys: Tensor, values: Tensor) -> None:
         """Copy those blocks of keys, values [L, H, n, D] that tokens start .. stop-1 made whole and that are new."""
-        for place in range(start // BLOCK, stop // BLOCK):
+        whole = names[: stop // BLOCK]
+        self._touch(whole)
+        for place in range(start // BLOCK, len(whole)):
             if names[place] not in self._pool:
                 part = slice(place * BLOCK, (place + 1) * BLOCK)
                 self._pool.save(names[place], keys[:, :, part], values[:, :, part])
+        self._touch(whole)
+
+    def _touch(self, names: Sequence[Hashable]) -> None:
+        """The first blocks are worth most, as none is found without those before it: they go last."""
+        for name in reversed(names):
+            if name in self._pool:
+                self._pool.touch(name)

@@ -2,7 +2,7 @@
 //
 // One parallel region a call. A thread owns a run of outputs, so that each weight is read by one thread and once for
 // kTallest rows; it walks them a pair of strips at a time, and finishes each pair (bias, gate, residual, rounding)
-// while its sums are near. A row's result depends on nothing but the row.
+// while its sums are near. A row's result depends on nothing but the row (in four bits: and on whether there are many).
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

@@ -130,6 +130,16 @@ inline void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t rows
 template <typename Kind>
 constexpr bool kTakesNibbles = std::is_same_v<Kind, Four>;
 #else
+// Names that a template must find where it is not taken.
+constexpr int64_t kFew = 0;
+
+struct Turned {
+  Turned(int64_t, int64_t) {}
+  void take(const Left&, int64_t) {}
+};
+
+inline void multiply_nibbles(const uint8_t*, const Turned&, int64_t, int64_t, float*) {}
+
 template <typename Kind>
 constexpr bool kTakesNibbles = false;
 #endif

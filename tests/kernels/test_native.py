@@ -1,0 +1,25 @@
+"""The C++ operators for processors that this machine is not: all of it must compile where AVX-512 is missing, too."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from torch.utils import cpp_extension
+
+from ringkv.base.compiler import find_compiler
+from ringkv.kernels.native import BUILD, SOURCES
+
+OLDER = ["-march=haswell", "-DCPU_CAPABILITY_AVX2", "-DCPU_CAPABILITY=AVX2", "-fsyntax-only"]
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES.glob("*.cpp")), ids=lambda source: source.stem)
+def test_it_compiles_for_a_processor_with_avx2_alone(source: Path) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    flags = [flag for flag in BUILD.split() if flag not in ("-march=native", "-shared")]
+    include = [f"-I{path}" for path in cpp_extension.include_paths()]
+    done = subprocess.run(
+        [compiler.path, *flags, *OLDER, *include, str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
