@@ -55,12 +55,12 @@ def test_what_is_protected_survives_three_rounds_of_the_ring(policy, sinks, rece
         entries[plan.entry(position)] = position
 
 
-@given(asked=spans)
 def test_what_protection_leaves_of_a_fixed_layout_is_its_ring():
     choice = KVChoice("streaming", sinks=0, recent=1, elastic=False, protect=((16, 17),))
     assert (layout(choice, 17, 18).protected, layout(choice, 17, 18).ring) == (17, 1)
 
 
+@given(asked=spans)
 def test_without_protection_in_its_ring_a_layout_is_the_usual_one(asked):
     choice = KVChoice(sinks=4, recent=8, protect=tuple(asked))
     assume(end(protected(choice.protect, 100)) <= 92)

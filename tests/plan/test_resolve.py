@@ -164,7 +164,7 @@ def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory
     assert resolved(prefix_store="auto", memory=memory + 10**9).store_bytes == 10**9
     short = resolved(prefix_store="auto", memory=memory + 9 * 10**8)
     assert (short.store_bytes, short.prompt_tokens) == (0, 8192)
-    with pytest.raises(DoesNotFit, match=r"999 MB to remember them.*lower prefix_store"):
+    with pytest.raises(DoesNotFit, match=r"1,000 MB to remember them.*lower prefix_store"):
         resolved(prefix_store="1GB", prompt_tokens=8192, memory=memory)
 
 
