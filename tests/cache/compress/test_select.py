@@ -112,6 +112,21 @@ def test_kvzip_is_the_most_that_any_query_of_the_repetition_gives(prompt: Prompt
             torch.testing.assert_close(got[layer, h], torch.tensor(want[LOW:HIGH]), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["keydiff", "expected", "kvzip"])
+def test_what_all_keys_share_hides_no_difference_in_bfloat16(prompt: Prompt, name: str) -> None:
+    """As in Qwen2, whose keys have large biases: a score is then hundreds, of which only the last few units matter."""
+
+    def shifted(kind: torch.dtype) -> Prompt:
+        def after(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+            return (((q + 2).bfloat16().to(kind), (keys + 40).bfloat16().to(kind)) for q, keys in follow(start, stop))
+
+        keys, values = ((one + 40).bfloat16().to(kind) for one in (prompt.keys, prompt.values))
+        return prompt._replace(q=(prompt.q + 2).bfloat16().to(kind), keys=keys, values=values, follow=after)
+
+    narrow, wide = (SELECT[name](shifted(kind), LOW, HIGH, CHOICE) for kind in (torch.bfloat16, torch.float32))
+    torch.testing.assert_close(narrow, wide, atol=1e-4, rtol=1e-2)
+
+
 def test_kvzip_without_room_to_read_again_is_refused(prompt: Prompt) -> None:
     with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
         kvzip.votes(prompt._replace(room=kvzip.LEAD), LOW, HIGH, CHOICE)

@@ -49,7 +49,7 @@ def _chunks(n: int, size: int) -> Iterator[tuple[int, int]]:
 def _weights(q: Tensor, seen: Tensor) -> Tensor:
     """float32 [H, G, w, keys] of q [H, G, w, D]; the last w of seen [H, keys, D] are the queries' own, causally."""
     width = q.shape[2]
-    scores = (q @ seen[:, None].transpose(-1, -2)).float() / q.shape[-1] ** 0.5
+    scores = q.float() @ seen[:, None].float().transpose(-1, -2) / q.shape[-1] ** 0.5
     future = torch.ones(width, width, dtype=torch.bool, device=q.device).triu(1)
     scores[..., -width:].masked_fill_(future, float("-inf"))
     weights: Tensor = scores.softmax(-1)
