@@ -62,6 +62,12 @@ def layouts() -> list[Cell]:
     ]
 
 
+def served_ways() -> list[Cell]:
+    """Each policy at each budget, and beside them the choice that looks at no query, which late questions favour."""
+    keydiff = KVChoice(select="keydiff")
+    return [*crossed(POLICIES, BUDGETS, KVChoice()), *(Cell(keydiff, budget) for budget in BUDGETS)]
+
+
 ABOUT: Mapping[str, str] = {
     "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
     "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
@@ -78,10 +84,8 @@ STUDIES: Mapping[str, Study] = {
     "ruler-smollm2": Study(
         SMOLLM2, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
     ),
-    "ruler-qwen": Study(
-        QWEN, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
-    ),
-    "longbench-qwen": Study(QWEN, ("longbench",), crossed(POLICIES, BUDGETS, KVChoice()), (8192,), count=10),
+    "ruler-qwen": Study(QWEN, ("ruler",), served_ways(), (4096,), ("inside", "after"), count=10),
+    "longbench-qwen": Study(QWEN, ("longbench",), served_ways(), (8192,), count=10),
     "wikitext": Study(SMOLLM2, ("wikitext",), crossed(POLICIES, BUDGETS, KVChoice()), (2048, 4096, 7936), count=10),
 }
 

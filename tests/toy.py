@@ -8,14 +8,15 @@ A request misbehaves as its id says: "nan..." draws nothing at its third token, 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Sampled, Work
+from ringkv.base.engine import Limits, Prefilled, Sampled, Work
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
+from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
@@ -75,7 +76,7 @@ class Slot:
     drawn: int = 0
 
 
-class Prefilled(NamedTuple):
+class Chunk(NamedTuple):
     """A line of the log: a chunk, and whether a request was running meanwhile."""
 
     work: Work
@@ -90,7 +91,7 @@ class Begun(NamedTuple):
 
 @dataclass
 class ToyEngine:
-    """Keeps a log of the verbs: Begun, Prefilled, else the verb's name. Asserts what an engine may rely on."""
+    """Keeps a log of the verbs: Begun, Chunk, else the verb's name. Asserts what an engine may rely on."""
 
     limits: Limits = field(default_factory=limits)
     default_kv: KVChoice = KVChoice("streaming")  # noqa: RUF009 - frozen
@@ -100,7 +101,8 @@ class ToyEngine:
         self.lanes: dict[int, Staged] = {}
         self.slots: dict[int, Slot] = {}
         self.drawn: dict[int, int] = {}
-        self.log: list[Begun | Prefilled | str] = []
+        self.allowed: dict[int, bytes] = {}
+        self.log: list[Begun | Chunk | str] = []
 
     def admit(self, request: Request) -> None:
         if not request.tokens:
@@ -116,18 +118,17 @@ class ToyEngine:
         self.lanes[lane] = Staged(request, list(request.tokens[:cached]))
         return cached
 
-    def prefill(self, work: Work) -> Staged | None:
+    def prefill(self, work: Work) -> Prefilled:
+        """A token of a prompt is worth what its id says, negated."""
         self._break("prefill", work.request)
-        self.log.append(Prefilled(work, stalls=bool(self.slots)))
-        if work.start == 0:
-            self.lanes[work.lane] = Staged(work.request, [])
+        self.log.append(Chunk(work, stalls=bool(self.slots)))
         staged = self.lanes[work.lane]
         assert staged.request.tokens == work.request.tokens, "a lane was taken before its prompt was done"
         assert len(staged.tokens) == work.start, "a chunk was skipped or repeated"
         assert work.stop % self.limits.chunk == 0 or work.is_last
         assert 0 < work.stop - work.start <= self.limits.chunk
         staged.tokens.extend(work.request.tokens[work.start : work.stop])
-        return staged if work.is_last else None
+        return Prefilled(staged if work.is_last else None, tuple(_scored(work)))
 
     def compress(self, staged: Staged, choice: KVChoice) -> ToyPrefix:
         if choice.budget is not None and choice.budget <= SINKS:
@@ -144,10 +145,13 @@ class ToyEngine:
         assert 0 <= slot < self.limits.slots
         self.slots[slot] = Slot(request, list(prefix.staged.tokens))
 
-    def sample(self, forced: Mapping[int, int] | None = None) -> ToyStep:
+    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> ToyStep:
+        """What a grammar forbids is replaced by the first token that it allows."""
         assert not self.drawn, "tokens drawn before were not fed"
         self.log.append("sample")
         assert set(forced or {}) <= set(self.slots), "a token was given to nobody"
+        assert set(allowed or {}) <= set(self.slots), "a grammar guides nobody"
+        self.allowed = dict(allowed or {})
         return ToyStep([self._draw(slot, (forced or {}).get(slot)) for slot in range(self.limits.slots)])
 
     def forward(self) -> None:
@@ -177,12 +181,27 @@ class ToyEngine:
         slot.drawn += 1
         if slot.request.id.startswith("nan") and slot.drawn == 3:
             return Sampled(None, None)
-        self.drawn[index] = sum(slot.tokens) % MODULUS if forced is None else forced
+        self.drawn[index] = self._allowed(index, sum(slot.tokens) % MODULUS) if forced is None else forced
         return Sampled(self.drawn[index], None)
+
+    def _allowed(self, index: int, token: int) -> int:
+        """The token, or the first of those that a grammar allows instead."""
+        mask = self.allowed.get(index)
+        if mask is None:
+            return token
+        known = [id for id in range(8 * len(mask)) if mask[id // 8] >> id % 8 & 1]
+        return token if token in known else known[0]
 
     def _break(self, verb: str, request: Request) -> None:
         if request.id.startswith(verb):
             raise ValueError(f"{verb} is broken\nsecond line")
+
+
+def _scored(work: Work) -> Iterator[TokenLogprob]:
+    wanted = work.request.sampling.prompt_logprobs
+    if wanted is not None:
+        for token in work.request.tokens[work.start + 1 : work.stop + 1]:
+            yield TokenLogprob(-float(token), ((token, -float(token)),)[:wanted])
 
 
 def build(config: EngineConfig, tell: Progress) -> ToyEngine:

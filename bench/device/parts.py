@@ -12,7 +12,7 @@ from bench.device.clock import seconds_of, settle
 from bench.device.journal import Journal
 from bench.device.made import engine_config, fill, make_engine
 from bench.device.scale import Scale
-from ringkv.base.engine import Work
+from ringkv.base.engine import chunks
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.bench import floor
@@ -164,9 +164,8 @@ def prefill(scale: Scale, journal: Journal, name: str) -> None:
 
 
 def _stage(engine: LocalEngine, request: Request, chunk: int) -> Staged:
-    n = len(request.tokens)
-    for start in range(0, n, chunk):
-        staged = engine.prefill(Work(request, 0, start, min(start + chunk, n)))
+    for work in chunks(request, 0, engine.begin(request, 0), chunk):
+        staged = engine.prefill(work).staged
     assert staged is not None
     return staged
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ringkv.base.codec import decode, encode
 from ringkv.base.engine import Limits
-from ringkv.base.events import Failed, Finished, KVUsage, Token, TokenLogprob, Usage
+from ringkv.base.events import Failed, Finished, KVUsage, Scored, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
@@ -20,14 +20,15 @@ USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))
 LOGPROB = TokenLogprob(-0.25, ((5, -0.25), (6, -math.inf)))
 
 MESSAGES = [
-    Submit(REQUEST),
-    Submit(replace(REQUEST, kv=None, eos=())),
+    Submit((REQUEST,)),
+    Submit((REQUEST, replace(REQUEST, kv=None, eos=()))),
     Cancel("r-1"),
     Shutdown(),
     Progress(2, 7, "compiling decode"),
     Ready(Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 10**12), KVChoice(budget=1792, domain="candidates")),
     Events(tokens=(Token("r-1", 5, LOGPROB), Token("r-2", 9))),
     Events(finished=(Finished("r-1", "length", USAGE),), failed=(Failed("r-3", "BadToken", "no", "prompt"),)),
+    Events(scored=(Scored("r-1", (LOGPROB, LOGPROB)),)),
     Events(),
     Stats(1, 2, 3, 4),
     Fatal("DoesNotFit", "needs 9 GB"),
@@ -40,7 +41,7 @@ def test_a_message_comes_back_as_it_was(message):
 
 
 def test_tuples_and_integer_keys_come_back_as_such():
-    request = decode(encode(Submit(REQUEST))).request
+    request = decode(encode(Submit((REQUEST,)))).requests[0]
     assert isinstance(request.tokens, tuple)
     assert isinstance(request.sampling.stop, tuple)
     assert set(request.sampling.logit_bias) == {3, 50_000}
@@ -48,7 +49,7 @@ def test_tuples_and_integer_keys_come_back_as_such():
 
 @given(st.text(), st.lists(st.integers(0, 2**31 - 1)), st.dictionaries(st.integers(0, 2**31 - 1), st.floats(-100, 100)))
 def test_any_request_comes_back_as_it_was(name, tokens, bias):
-    message = Submit(Request(name, tuple(tokens), SamplingParams(logit_bias=bias)))
+    message = Submit((Request(name, tuple(tokens), SamplingParams(logit_bias=bias)),))
     assert decode(encode(message)) == message
 
 
@@ -59,7 +60,7 @@ def test_any_request_comes_back_as_it_was(name, tokens, bias):
         b"\xc1",
         msgspec.msgpack.encode(("Launch", {})),
         msgspec.msgpack.encode(("Cancel", {"request_id": 5})),
-        encode(Submit(REQUEST))[:-3],
+        encode(Submit((REQUEST,)))[:-3],
     ],
     ids=["empty", "no msgpack", "unknown class", "wrong type", "cut off"],
 )

@@ -7,7 +7,7 @@ def test_every_client_has_one_request_at_a_time_until_all_are_answered() -> None
     engine = toy.ToyEngine(toy.limits(slots=2))
     prompts = [[[client, question] for question in range(3)] for client in (5, 7)]
     taken = run_alone(engine, prompts, answer=2)
-    asked = [line.work.request for line in engine.log if isinstance(line, toy.Prefilled)]
+    asked = [line.work.request for line in engine.log if isinstance(line, toy.Chunk)]
     assert taken > 0
     for client, mine in enumerate(prompts):
         assert [list(one.tokens) for one in asked if one.id == f"{client}"] == mine

@@ -1,5 +1,5 @@
 import toy
-from toy import Prefilled, ToyEngine
+from toy import Chunk, ToyEngine
 
 from ringkv.bench.round import run_round
 
@@ -7,9 +7,9 @@ from ringkv.bench.round import run_round
 def test_a_round_prefills_once_fills_every_slot_and_decodes() -> None:
     engine = ToyEngine(toy.limits(slots=3, chunk=8))
     done = run_round(engine, prompt_tokens=20, output_tokens=5)
-    chunks = [line.work[2:] for line in engine.log if isinstance(line, Prefilled)]
+    chunks = [line.work[2:] for line in engine.log if isinstance(line, Chunk)]
     assert chunks == [(0, 8), (8, 16), (16, 20)]
-    assert engine.log[3:] == ["sample", "sample", *["forward", "sample"] * 4]
+    assert engine.log[4:] == ["sample", "sample", *["forward", "sample"] * 4]
     assert len(done.steps) == 4
     assert engine.slots == {}
     assert 0 < done.prefill <= done.first_token

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringkv.base.engine import Work
+from ringkv.base.engine import chunks
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import SELECTORS, KVChoice
 from ringkv.base.sampling import SamplingParams
@@ -232,8 +232,8 @@ def test_prefill_takes_chunks_in_any_interleaving_with_decode(engine: LocalEngin
     alone, _ = tiny.decode(engine, 10, slot=1)
     engine.release(1)
     tiny.enter(engine, runner, slot=0)
-    for start in range(0, 100, 16):
-        staged = engine.prefill(Work(late, 0, start, min(start + 16, 100)))
+    for work in chunks(late, 0, engine.begin(late, 0), 16):
+        staged = engine.prefill(work).staged
         tiny.decode(engine, 1)
     engine.insert(engine.compress(staged, engine.default_kv), 1, late)
     assert tiny.decode(engine, 10, slot=1)[0] == alone

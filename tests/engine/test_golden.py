@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
 
 FULL = KVChoice("full", budget=128, window=8)
@@ -52,9 +54,23 @@ def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Pa
     assert max(map(len, scored)) <= 30
     torch.testing.assert_close(torch.cat(scored), want, atol=1e-4, rtol=1e-4)
 
+    _check_scores(chunked, tokens, want.log_softmax(-1))
+
     tiny.enter(chunked, prompt, slot=1)
     _, logits = tiny.decode(chunked, 23, slot=1, forced=tokens[77:])
     torch.testing.assert_close(logits, want[76:99], atol=1e-4, rtol=1e-4)
+
+
+def _check_scores(engine: LocalEngine, tokens: list[int], want: torch.Tensor) -> None:
+    """What each token of a prompt but its first was worth, and the two likeliest in its place."""
+    asked = tiny.request(tokens, prompt_logprobs=2)
+    works = chunks(asked, 0, engine.begin(asked, 0), engine.limits.chunk)
+    scores = [score for work in works for score in engine.prefill(work).logprobs]
+    values = [score.logprob for score in scores]
+    assert values == pytest.approx(want[:-1].gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist(), abs=1e-4)
+    top, ids = want[:-1].topk(2)
+    assert [id for score in scores for id, _ in score.top] == ids.flatten().tolist()
+    assert [value for score in scores for _, value in score.top] == pytest.approx(top.flatten().tolist(), abs=1e-4)
 
 
 @torch.inference_mode()

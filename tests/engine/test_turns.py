@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from ringkv.base.engine import Work
+from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.engine.build import build
@@ -29,11 +29,9 @@ def engine(llama_dir: Path) -> LocalEngine:
 
 def read(engine: LocalEngine, asked: Request, chunk: int = 16) -> tuple[int, Staged]:
     """As a loop does it: how many tokens were known, and the staged prompt."""
-    start = known = engine.begin(asked, 0)
-    while start < len(asked.tokens):
-        stop = min((start // chunk + 1) * chunk, len(asked.tokens))
-        staged = engine.prefill(Work(asked, 0, start, stop))
-        start = stop
+    known = engine.begin(asked, 0)
+    for work in chunks(asked, 0, known, chunk):
+        staged = engine.prefill(work).staged
     assert staged is not None
     return known, staged
 

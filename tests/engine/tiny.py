@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Work
+from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.paths import cache_dir
 from ringkv.base.request import Request
@@ -67,9 +67,8 @@ def request(tokens: list[int], name: str = "r", kv: KVChoice | None = None, **sa
 
 def stage(engine: LocalEngine, asked: Request, lane: int = 0) -> Staged:
     """Prefill a whole prompt, chunk by chunk."""
-    n, chunk = len(asked.tokens), engine.limits.chunk
-    for start in range(0, n, chunk):
-        staged = engine.prefill(Work(asked, lane, start, min(start + chunk, n)))
+    for work in chunks(asked, lane, engine.begin(asked, lane), engine.limits.chunk):
+        staged = engine.prefill(work).staged
     assert staged is not None
     return staged
 

@@ -128,7 +128,7 @@ def test_one_prompt_is_prefilled_once_and_each_request_gets_its_own_cache():
     loop.submit(*(request(name, *prompt, max_tokens=9, kv=kv) for name, kv in kinds.items()))
     ended = ends(run(loop))
     assert {name: end.usage.kv.capacity for name, end in ended.items()} == {"full": 64, "ring": 64, "small": 16}
-    chunks = [line.work.start for line in engine.log if isinstance(line, toy.Prefilled)]
+    chunks = [line.work.start for line in engine.log if isinstance(line, toy.Chunk)]
     assert chunks == list(range(0, 60, 8))
 
 
@@ -259,7 +259,7 @@ def assert_first_come_first_served(engine: toy.ToyEngine, order: list[str]) -> N
 def assert_nobody_waits_for_two_chunks(engine: toy.ToyEngine) -> None:
     chunks = 0  # while somebody ran, since the last draw
     for line in engine.log:
-        if isinstance(line, toy.Prefilled):
+        if isinstance(line, toy.Chunk):
             chunks += line.stalls
             assert chunks <= 1
         elif line == "sample":

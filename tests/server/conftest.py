@@ -12,14 +12,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import tokenizers
 import uvicorn
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from ringkv.server.app import make_app
 from ringkv.text.chat_template import ChatTemplate
-from ringkv.text.pieces import byte_alphabet
 from ringkv.text.tokenizer import Tokenizer
+from tests import byte_tokenizer
 from tests.server.echo import InProcess, channel
 
 NAMES = ("echo", "org/echo-base")
@@ -28,16 +26,7 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One token a byte, token id = byte; then <|im_start|> = 256 and <|im_end|> = 257, which ends a text."""
-    folder = tmp_path_factory.mktemp("echo")
-    inner = tokenizers.Tokenizer(models.BPE(vocab=byte_alphabet(), merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([AddedToken(name, special=True) for name in ("<|im_start|>", "<|im_end|>")])
-    inner.save(str(folder / "tokenizer.json"))
-    config = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
+    return byte_tokenizer.save(tmp_path_factory.mktemp("echo"), TEMPLATE)
 
 
 @pytest.fixture(scope="session")

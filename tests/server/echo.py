@@ -16,6 +16,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Sampled
 from ringkv.base.errors import EngineDied
 from ringkv.base.events import Event, Failed, Finished, TokenLogprob
+from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Stats
 from ringkv.base.progress import Progress
@@ -46,38 +47,42 @@ class EchoEngine(ToyEngine):
         prompt, asked = slot.request.tokens, slot.request.sampling.logprobs
         if BREAKS in prompt and slot.drawn == 3:
             return Sampled(None, None)
-        token = self.drawn[index] = prompt[(slot.drawn - 1) % len(prompt)]
+        token = self.drawn[index] = self._allowed(index, prompt[(slot.drawn - 1) % len(prompt)])
         return Sampled(token, None if asked is None else logprob(token, asked))
 
 
 class InProcess:
     """What `EngineClient` is, without a process: the same loop, stepped by a task. Keeps what it was asked."""
 
-    def __init__(self, engine: ToyEngine, seconds: float = 0.0) -> None:
+    def __init__(self, engine: ToyEngine, seconds: float = 0.0, guide: MakeGuide | None = None) -> None:
         self.limits, self.default_kv, self.alive = engine.limits, engine.default_kv, True
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
-        self._loop = Loop(engine)
+        self.engine = engine
+        self._loop = Loop(engine, guide=guide)
         self._seconds = seconds
         self._streams: dict[str, asyncio.Queue[Event]] = {}
         self._stepping: asyncio.Task[None] | None = None
 
-    async def submit(self, request: Request) -> AsyncGenerator[Event, None]:
+    async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
         if not self.alive:
             raise EngineDied("the engine process ended (exit status 1); restart it, its log may say why")
-        queue = self._streams[request.id] = asyncio.Queue[Event]()
-        self.submitted.append(request)
-        self._deliver(self._loop.submit(request))
+        queue = asyncio.Queue[Event]()
+        self._streams |= {request.id: queue for request in requests}
+        self.submitted += requests
+        self._deliver(self._loop.submit(*requests))
         if self._stepping is None or self._stepping.done():
             self._stepping = asyncio.create_task(self._step())
-        event: Event | None = None
+        running = {request.id for request in requests}
         try:
-            while not isinstance(event, Finished | Failed):
+            while running:
                 event = await queue.get()
+                if isinstance(event, Finished | Failed):
+                    running.remove(event.request_id)
                 yield event
         finally:
-            if not isinstance(event, Finished | Failed):
-                self.cancel(request.id)
+            for request_id in running:
+                self.cancel(request_id)
 
     def cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
@@ -111,5 +116,5 @@ def build_slowly(config: EngineConfig, tell: Progress) -> EchoEngine:
     raise AssertionError
 
 
-def channel(seconds: float = 0.0) -> InProcess:
-    return InProcess(EchoEngine(LIMITS, KVChoice("streaming")), seconds)
+def channel(seconds: float = 0.0, guide: MakeGuide | None = None) -> InProcess:
+    return InProcess(EchoEngine(LIMITS, KVChoice("streaming")), seconds, guide)

@@ -25,8 +25,8 @@ SENT: dict[str, Any] = {
 }
 
 
-def params(draw: int = 0, max_tokens: int = 8, logprobs: int | None = None, **sent: Any) -> SamplingParams:
-    return sampling_params(CompletionBody(prompt="x", **sent), max_tokens, logprobs, draw)
+def params(draw: int = 0, max_tokens: int = 8, **sent: Any) -> SamplingParams:
+    return sampling_params(CompletionBody(prompt="x", **sent), max_tokens, draw)
 
 
 def test_every_sampling_field_reaches_the_engine_as_sent() -> None:
@@ -34,7 +34,8 @@ def test_every_sampling_field_reaches_the_engine_as_sent() -> None:
 
 
 def test_no_sampling_field_is_forgotten() -> None:
-    assert {field.name for field in fields(SamplingParams)} == {*SENT, "max_tokens", "logprobs"}
+    others = {"max_tokens", "logprobs", "prompt_logprobs", "grammar"}
+    assert {field.name for field in fields(SamplingParams)} == {*SENT, *others}
 
 
 def test_nothing_sent_is_openais_default() -> None:

@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from ringkv.text.tokenizer import Tokenizer
+from tests import byte_tokenizer
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and the dog's owner didn't mind 12345 times.",
@@ -98,3 +99,9 @@ def smollm2_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def qwen_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Qwen2.5-Coder's tokenizer, written from its GGUF where that was pulled."""
     return _tokenizer_of("qwen2.5-coder-1.5b", tmp_path_factory.mktemp("qwen"), fetch=False)
+
+
+@pytest.fixture(scope="session")
+def bytewise(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """One token a byte, token id = byte; then <|im_start|> = 256 and <|im_end|> = 257, which ends a text."""
+    return Tokenizer.from_directory(byte_tokenizer.save(tmp_path_factory.mktemp("bytewise")))

@@ -67,7 +67,7 @@ def spawned(builder: str) -> Iterator[tuple[Channel, psutil.Process]]:
 
 def test_events_of_a_request_are_sent_as_it_is_served():
     with served() as channel:
-        channel.send(Submit(request("a")))
+        channel.send(Submit((request("a"),)))
         events = [event for message in until_idle(channel) if isinstance(message, Events) for event in message]
         channel.send(Shutdown())
     assert [event.token for event in events if isinstance(event, Token)] == toy.answer((1, 2, 3), 3)
@@ -76,7 +76,7 @@ def test_events_of_a_request_are_sent_as_it_is_served():
 
 def test_stats_are_sent_when_they_change():
     with served() as channel:
-        channel.send(Submit(request("a")))
+        channel.send(Submit((request("a"),)))
         stats = [message for message in until_idle(channel) if isinstance(message, Stats)]
         channel.send(Shutdown())
     assert stats == [Stats(0, 1, 0, 1), Stats(0, 0, 1, 1), Stats(0, 0, 0, 2)]
@@ -84,7 +84,7 @@ def test_stats_are_sent_when_they_change():
 
 def test_a_cancel_is_obeyed_while_the_request_runs():
     with served() as channel:
-        channel.send(Submit(request("a", max_tokens=10**9)))
+        channel.send(Submit((request("a", max_tokens=10**9),)))
         while not isinstance(channel.receive(), Events):
             pass
         channel.send(Cancel("a"))
@@ -95,10 +95,10 @@ def test_a_cancel_is_obeyed_while_the_request_runs():
 
 def test_an_id_in_use_is_dropped_and_the_first_goes_on():
     with served() as channel:
-        channel.send(Submit(request("a", max_tokens=10**9)))
+        channel.send(Submit((request("a", max_tokens=10**9),)))
         while not isinstance(channel.receive(), Events):
             pass
-        channel.send(Submit(request("a")))
+        channel.send(Submit((request("a"),)))
         channel.send(Cancel("a"))
         ends = [end for message in until_idle(channel) if isinstance(message, Events) for end in message.finished]
         channel.send(Shutdown())
@@ -136,7 +136,7 @@ def test_an_engine_that_breaks_says_why_and_ends():
     with spawned("toy:build") as (channel, process):
         while not isinstance(channel.receive(), Ready):
             pass
-        channel.send(Submit(request("fatal")))
+        channel.send(Submit((request("fatal"),)))
         while not isinstance(message := channel.receive(), Fatal):
             pass
         assert process.wait(10) == 1
@@ -157,7 +157,7 @@ def test_an_interrupt_is_left_to_the_parent():
         while not isinstance(channel.receive(), Ready):
             pass
         process.send_signal(signal.SIGINT)
-        channel.send(Submit(request("a")))
+        channel.send(Submit((request("a"),)))
         while not isinstance(message := channel.receive(), Events) or not message.finished:
             pass
         channel.send(Shutdown())

@@ -7,7 +7,7 @@ A decode step is *sample, then forward*: insert leaves the prompt's last logits 
 token comes from the same sampling graph as all others, and its last token needs no forward pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -44,6 +44,21 @@ class Work(NamedTuple):
         return self.stop == len(self.request.tokens)
 
 
+def chunks(request: Request, lane: int, start: int, most: int) -> Iterator[Work]:
+    """A prompt from token `start` on; chunks end at multiples of `most`, wherever the first one starts."""
+    while start < len(request.tokens):
+        stop = min((start // most + 1) * most, len(request.tokens))
+        yield Work(request, lane, start, stop)
+        start = stop
+
+
+class Prefilled(NamedTuple):
+    """What a chunk gave: the staged prompt, if it was the last; `prompt_logprobs` of the tokens that follow its own."""
+
+    staged: Any | None
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
 class Prefix(Protocol):
     """A compressed prompt, ready for a slot while its lane is not reused. Inserting does not consume it."""
 
@@ -65,7 +80,7 @@ class Step(Protocol):
 
 
 class Engine(Protocol):
-    """Everything the device does for one model. `Staged` is whatever `prefill` returned; callers never look inside."""
+    """Everything the device does for one model. `Staged` is whatever `prefill` gave; callers never look inside."""
 
     @property
     def limits(self) -> Limits: ...
@@ -81,8 +96,8 @@ class Engine(Protocol):
         """Fill a lane with what is known of a prompt; how many of its first tokens need no prefill, less than all."""
         ...
 
-    def prefill(self, work: Work) -> Any | None:
-        """Run one chunk; the staged prompt after its last chunk, else None. One from 0 on needs no `begin`."""
+    def prefill(self, work: Work) -> Prefilled:
+        """Run one chunk; the first one starts where `begin` said."""
         ...
 
     def compress(self, staged: Any, choice: KVChoice) -> Prefix:
@@ -93,8 +108,12 @@ class Engine(Protocol):
         """Copy the prefix, its last logits and the request's sampling parameters into a slot."""
         ...
 
-    def sample(self, forced: Mapping[int, int] | None = None) -> Step:
-        """Draw each slot's next token from its logits; `forced` maps slots to tokens taken instead of the draw."""
+    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
+        """Draw each slot's next token from its logits.
+
+        By slot: `forced`, a token that is taken instead of the draw; `allowed`, for requests with a grammar, which
+        tokens may be drawn: a bit each, the lowest of each byte first, in whole groups of 32.
+        """
         ...
 
     def forward(self) -> None:

@@ -1,4 +1,4 @@
-"""Events: what the engine tells about a request, in order: Token*, then Finished or Failed."""
+"""Events: what the engine tells about a request, in order: Scored*, Token*, then Finished or Failed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -35,6 +35,14 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """The next of a prompt's tokens, without its first: what each was worth after all before it."""
+
+    request_id: str
+    logprobs: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True)
 class Token:
     request_id: str
     token: int
@@ -58,4 +66,4 @@ class Failed:
     param: str | None = None
 
 
-Event = Token | Finished | Failed
+Event = Scored | Token | Finished | Failed

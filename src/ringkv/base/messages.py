@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ringkv.base.engine import Limits
-from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.events import Event, Failed, Finished, Scored, Token
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 
 
 @dataclass(frozen=True)
 class Submit:
-    request: Request
+    """Requests with one prompt, which is prefilled once for all."""
+
+    requests: tuple[Request, ...]
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class Ready:
 
 @dataclass(frozen=True)
 class Events:
-    """All events of one step. Grouped by class: within a step only a request's own order matters, tokens first."""
+    """All events of one step. Grouped by class: within a step only a request's own order matters, which is this one."""
 
+    scored: tuple[Scored, ...] = ()
     tokens: tuple[Token, ...] = ()
     finished: tuple[Finished, ...] = ()
     failed: tuple[Failed, ...] = ()
@@ -55,12 +58,14 @@ class Events:
     def of(cls, events: Iterable[Event]) -> "Events":
         events = tuple(events)
         return cls(
+            scored=tuple(event for event in events if isinstance(event, Scored)),
             tokens=tuple(event for event in events if isinstance(event, Token)),
             finished=tuple(event for event in events if isinstance(event, Finished)),
             failed=tuple(event for event in events if isinstance(event, Failed)),
         )
 
     def __iter__(self) -> Iterator[Event]:
+        yield from self.scored
         yield from self.tokens
         yield from self.finished
         yield from self.failed

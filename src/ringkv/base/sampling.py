@@ -13,8 +13,9 @@ class Effort(IntEnum):
 
     GREEDY = 0  # the likeliest token: no random numbers
     PLAIN = 1  # temperature
-    ADJUSTED = 2  # penalties, bias, minimum length, logprobs
-    CUT = 3  # top_k, top_p or min_p: the vocabulary is sorted
+    GUIDED = 2  # a grammar says which tokens may come
+    ADJUSTED = 3  # penalties, bias, minimum length, logprobs
+    CUT = 4  # top_k, top_p or min_p: the vocabulary is sorted
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class SamplingParams:
     logit_bias: token id -> amount added to its logit.
     min_tokens: end-of-sequence and `stop_token_ids` are masked until so many tokens are out.
     logprobs: how many likeliest tokens to report with each token; None reports nothing, 0 the drawn one only.
+    prompt_logprobs: the same for each token of the prompt but its first, whatever the cache keeps of them.
+    grammar: what the text must be, as `text.grammar` writes it; "" allows anything. Such a text ends where it is whole,
+    so neither ignore_eos nor min_tokens goes with it.
     """
 
     max_tokens: int = 256
@@ -45,6 +49,8 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: str = ""
 
     MAX_LOGPROBS = 20
 
@@ -59,7 +65,10 @@ class SamplingParams:
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "from -2 to 2"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "from -2 to 2"),
             ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
-            ("logprobs", self.logprobs is None or 0 <= self.logprobs <= self.MAX_LOGPROBS, f"0 to {self.MAX_LOGPROBS}"),
+            ("logprobs", _is_count(self.logprobs), f"0 to {self.MAX_LOGPROBS}"),
+            ("prompt_logprobs", _is_count(self.prompt_logprobs), f"0 to {self.MAX_LOGPROBS}"),
+            ("min_tokens", not (self.grammar and self.min_tokens), "0 where a grammar says when the text ends"),
+            ("ignore_eos", not (self.grammar and self.ignore_eos), "false where a grammar says when the text ends"),
             ("logit_bias", all(-100 <= b <= 100 for b in self.logit_bias.values()), "from -100 to 100 for each token"),
         ):
             if not ok:
@@ -72,6 +81,8 @@ class SamplingParams:
             return Effort.CUT
         if self._is_adjusted:
             return Effort.ADJUSTED
+        if self.grammar:
+            return Effort.GUIDED
         return Effort.PLAIN if self.temperature > 0 else Effort.GREEDY
 
     @property
@@ -84,3 +95,7 @@ class SamplingParams:
             or self.min_tokens
             or self.logprobs is not None
         )
+
+
+def _is_count(logprobs: int | None) -> bool:
+    return logprobs is None or 0 <= logprobs <= SamplingParams.MAX_LOGPROBS

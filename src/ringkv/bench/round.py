@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ringkv.base.engine import Engine, Prefix, Work
+from ringkv.base.engine import Engine, Prefix, chunks
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -54,9 +54,9 @@ def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
 
 def prefill(engine: Engine, request: Request, lane: int = 0) -> Any:
     """The staged prompt, after all its chunks."""
-    staged, length, chunk = None, len(request.tokens), engine.limits.chunk
-    for start in range(0, length, chunk):
-        staged = engine.prefill(Work(request, lane, start, min(start + chunk, length)))
+    staged = None
+    for work in chunks(request, lane, engine.begin(request, lane), engine.limits.chunk):
+        staged = engine.prefill(work).staged
     return staged
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Prefix, Sampled, Work
+from ringkv.base.engine import Limits, Prefilled, Prefix, Sampled, Work
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout
@@ -23,12 +23,14 @@ from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.prefix import TensorPrefix, compress, copy_to
 from ringkv.engine.programs import Programs
-from ringkv.engine.sampling.draw import ARITY
+from ringkv.engine.sampling.draw import ARITY, scores
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.staging import Staged, Staging, Start
 from ringkv.engine.turns import Turns
 from ringkv.graphs.capture import Capture
 from ringkv.models.decoder import Decoder
+
+SCORED = 128  # rows of a prompt whose logits are there at once
 
 
 @dataclass(frozen=True)
@@ -147,34 +149,53 @@ class LocalEngine:
 
     @torch.inference_mode()
     def begin(self, request: Request, lane: int) -> int:
+        """Nothing is taken as known where every token of the prompt is to be scored."""
+        is_scored = request.sampling.prompt_logprobs is not None
+        kv = request.kv or self.default_kv
         self._generations[lane] += 1
-        self._starts[lane] = self._turns.begin(request, request.kv or self.default_kv, self._lane(lane))
+        self._starts[lane] = Start() if is_scored else self._turns.begin(request, kv, self._lane(lane))
         return self._starts[lane].tokens
 
     @torch.inference_mode()
-    def prefill(self, work: Work) -> Staged | None:
-        request, lane = work.request, work.lane
-        if work.start == 0:
-            self._generations[lane] += 1
-            self._starts[lane] = Start()
-        begun = self._starts[lane]
-        hidden = self._read(request.tokens[work.start : work.stop], work.start, lane, len(request.tokens))
+    def prefill(self, work: Work) -> Prefilled:
+        request, lane, begun = work.request, work.lane, self._starts[work.lane]
+        last, logprobs = self._followed(work, self._read(work))
         if begun.is_dense:
             self._turns.staged(request, work.start, work.stop, self._lane(lane))
         if not work.is_last:
-            return None
-        logits = self._programs.head_of_one([hidden, *self._head])[0][0]
-        return Staged(lane, self._generations[lane], request.tokens, logits, begun)
+            return Prefilled(None, logprobs)
+        logits = self._programs.head_of_one([last, *self._head])[0][0]
+        return Prefilled(Staged(lane, self._generations[lane], request.tokens, logits, begun), logprobs)
 
-    def _read(self, tokens: Sequence[int], position: int, lane: int, length: int) -> Tensor:
-        """Prefill a prompt's tokens from `position` on, of `length` in all; the last one's hidden state [1, hidden]."""
+    def _read(self, work: Work) -> Iterator[Tensor]:
+        """Run a chunk: hidden states [tokens, hidden], piece by piece."""
+        tokens, lane = work.request.tokens, work.lane
         gap, room = self._starts[lane].gap, self._staging.keys.shape[3]
-        first, span = position - gap, torch.tensor([0, length - gap])
-        hidden, start = self._logits, first
-        for start, size in self._programs.pieces(first, first + len(tokens), room):
+        span = torch.tensor([0, len(tokens) - gap])
+        for start, size in self._programs.pieces(work.start - gap, work.stop - gap, room):
             span[0] = start
-            hidden = self._prefill_piece(tokens[start - first : start - first + size], size, lane, span, gap)
-        return hidden[first + len(tokens) - 1 - start, None]
+            piece = tokens[start + gap : min(start + gap + size, work.stop)]
+            yield self._prefill_piece(piece, size, lane, span, gap)[: len(piece)]
+
+    def _followed(self, work: Work, pieces: Iterator[Tensor]) -> tuple[Tensor, tuple[TokenLogprob, ...]]:
+        """The last of a chunk's hidden states [1, hidden]; what the tokens after each were worth, where it is asked."""
+        tokens, wanted = work.request.tokens, work.request.sampling.prompt_logprobs
+        logprobs: list[TokenLogprob] = []
+        read, last = work.start, self._logits
+        for hidden in pieces:
+            read, last = read + len(hidden), hidden[-1:]
+            if wanted is not None:
+                logprobs += self._scored(hidden, tokens[read - len(hidden) + 1 : read + 1], wanted)
+        return last, tuple(logprobs)
+
+    def _scored(self, hidden: Tensor, following: Sequence[int], wanted: int) -> Iterator[TokenLogprob]:
+        """What the tokens after each row [rows, hidden] were worth, and so many likeliest ones."""
+        hidden = hidden[: len(following)]  # nothing follows a prompt's last token
+        tokens = torch.tensor(following, device=hidden.device)
+        for rows, ids in zip(hidden.split(SCORED), tokens.split(SCORED), strict=True):
+            found = scores(self._decoder.logits(rows, self._weights.shared), ids)
+            for logprob, top, values in zip(*(one.tolist() for one in found), strict=True):
+                yield TokenLogprob(logprob, tuple(zip(top[:wanted], values[:wanted], strict=True)))
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
         """float32 [at most `rows`, V] after each token in turn, to score a text. It takes a lane as a prompt would."""
@@ -232,10 +253,12 @@ class LocalEngine:
         self._asked[slot] = request
 
     @torch.inference_mode()
-    def sample(self, forced: Mapping[int, int] | None = None) -> Draw:
+    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Draw:
         self._forced.fill_(-1)
         for slot, token in (forced or {}).items():
             self._forced[slot] = token
+        for slot, tokens in (allowed or {}).items():
+            self._sampling.allow(slot, tokens)
         params = [request.sampling if request else None for request in self._asked]
         effort = max((p.effort for p in params if p), default=Effort.GREEDY)
         self._run_draw[effort]()
@@ -323,7 +346,7 @@ class LocalEngine:
         """Fill `_tokens` from `_logits` and count them, and the effort's scores if its graph gives any."""
         state = self._sampling
         inputs = [self._logits, self._forced, state.seed, self._slots.length.long(), state.temperature]
-        inputs += state.knobs_and_counts
+        inputs += state.more
         tokens, *scores = self._programs.sampling[effort](inputs[: ARITY[effort]])
         self._tokens.copy_(tokens)
         state.count(self._tokens)

@@ -92,7 +92,7 @@ def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
     state = SamplingState.neutral(slots, vocab, device)
     position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
     logits = torch.zeros(slots, vocab, device=device)
-    return [logits, forced, state.seed, position, state.temperature, *state.knobs_and_counts]
+    return [logits, forced, state.seed, position, state.temperature, *state.more]
 
 
 def count(chunk: int) -> int:

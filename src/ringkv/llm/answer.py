@@ -1,6 +1,6 @@
 """Answer: one request's events, gathered into text and a Result."""
 
-from ringkv.base.events import Event, Failed, Finished, Token, TokenLogprob
+from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
 from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
 from ringkv.llm.result import Piece, Result
@@ -16,6 +16,7 @@ class Answer:
         self._stream, self._text = text, ""
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: list[TokenLogprob] = []
 
     @property
     def stopped(self) -> bool:
@@ -31,6 +32,9 @@ class Answer:
         match event:
             case Failed():
                 raise revive(Failure(event.kind, event.message, event.param))
+            case Scored():
+                self._prompt_logprobs += event.logprobs
+                return None
             case Token():
                 return None if self.stopped else self._token(event)
             case Finished():
@@ -47,7 +51,8 @@ class Answer:
         """A stop string ends a request early: it was cancelled by us, and its reader is told why."""
         reason = "stop" if self.stopped else event.reason
         last = self._show("" if self.stopped else self._stream.finish())
-        self.result = Result(self._text, tuple(self._tokens), reason, event.usage, tuple(self._logprobs))
+        scored = tuple(self._logprobs), tuple(self._prompt_logprobs)
+        self.result = Result(self._text, tuple(self._tokens), reason, event.usage, *scored)
         return Piece(last.text, result=self.result)
 
     def _show(self, text: str, token: int | None = None) -> Piece:

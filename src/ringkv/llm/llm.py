@@ -30,6 +30,7 @@ from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.guide import Guides
 from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.weights.read_ahead import read_ahead
@@ -58,7 +59,7 @@ class LLM:
         self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
         self.tokenizer = Tokenizer.from_directory(folder)
         self._engine = _build(self.config, on_progress)
-        self._loop = Loop(self._engine)
+        self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))
         self._ids = count()
 
     @property

@@ -9,7 +9,8 @@ from ringkv.base.events import FinishReason, TokenLogprob, Usage
 class Result:
     """One prompt's answer. `token_ids` hold all that was drawn, an end-of-sequence too; `text` ends before a stop.
 
-    logprobs: one a token, where SamplingParams.logprobs asked for them; else empty.
+    logprobs: one a token, where SamplingParams.logprobs asked for them; else empty. prompt_logprobs: one for each token
+    of the prompt but the first, likewise.
     """
 
     text: str
@@ -17,6 +18,7 @@ class Result:
     finish_reason: FinishReason
     usage: Usage
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ringkv.base.engine import Limits, Work
+from ringkv.base.engine import Limits, Work, chunks
 from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.request import Request
@@ -30,11 +30,10 @@ class Prompt:
         self.cached = self.prefilled = cached
 
     def next_chunk(self, most: int) -> Work:
-        """Chunks end at multiples of `most`, wherever the first one starts."""
         assert self.lane is not None
-        start = self.prefilled
-        self.prefilled = min((start // most + 1) * most, self.length)
-        return Work(self.jobs[0].request, self.lane, start, self.prefilled)
+        work = next(chunks(self.jobs[0].request, self.lane, self.prefilled, most))
+        self.prefilled = work.stop
+        return work
 
 
 @dataclass(eq=False)

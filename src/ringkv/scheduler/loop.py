@@ -9,15 +9,18 @@ Events of a step come back before the next step feeds its tokens: nobody waits f
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringkv.base.engine import Engine, Work
 from ringkv.base.errors import RingKVError
-from ringkv.base.events import Event, Usage
+from ringkv.base.events import Event, Scored, Usage
 from ringkv.base.failure import Failure, describe, in_short
+from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.guided import Guided
 from ringkv.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -26,8 +29,10 @@ log = logging.getLogger(__name__)
 class Loop:
     """An engine and the scheduler of its requests; call it from one thread."""
 
-    def __init__(self, engine: Engine, scheduler: Scheduler | None = None) -> None:
+    def __init__(self, engine: Engine, scheduler: Scheduler | None = None, guide: MakeGuide | None = None) -> None:
+        """`guide` makes the guides of requests that have a grammar."""
         self._engine = engine
+        self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
         self._staged: dict[int, Any] = {}  # the prompt that each lane holds, or held last
 
@@ -73,16 +78,26 @@ class Loop:
             case Insert(request, lane, slot):
                 return self._insert(request, lane, slot)
             case Decode(owners, forced):
-                return self._settle(self._scheduler.sampled(owners, self._engine.sample(forced).read()))
+                return self._decode(owners, forced)
             case Forward():
                 self._engine.forward()
             case Idle():
                 pass
         return []
 
+    def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
+        """Those whose guide has failed are drawn for as well, and nobody takes it."""
+        allowed = self._guided.allowed(owners, forced)
+        events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
+        drawn = self._engine.sample(forced, allowed.tokens).read()
+        events += self._settle(self._scheduler.sampled(owners, drawn))
+        self._guided.take(events, (owners[slot] for slot in forced))
+        return events
+
     def _admit(self, request: Request) -> list[Event]:
         try:
             self._engine.admit(request)
+            self._guided.begin(request)
         except Exception as error:
             return self._fail(request, error)
         return []
@@ -97,14 +112,15 @@ class Loop:
 
     def _prefill(self, work: Work, slot: int) -> list[Event]:
         try:
-            staged = self._engine.prefill(work)
+            staged, logprobs = self._engine.prefill(work)
         except Exception as error:
             return self._fail_all(work.request, error)
+        scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]
         if not work.is_last:
-            return []
+            return scored
         self._staged[work.lane] = staged
         self._scheduler.prefilled_whole(work)
-        return self._insert(work.request, work.lane, slot)
+        return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
         try:
@@ -124,6 +140,7 @@ class Loop:
         return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
 
     def _settle(self, outcome: Outcome) -> list[Event]:
+        self._guided.end(outcome.events)
         for slot, seen in outcome.freed:
             if seen:
                 self._leave(slot, seen)

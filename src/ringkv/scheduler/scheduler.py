@@ -72,7 +72,8 @@ class Scheduler:
         """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
         prompt = Prompt(len(request.tokens))
         for one in (request, *others):
-            assert (one.tokens, one.salt) == (request.tokens, request.salt), "only one prompt's requests come together"
+            both = ((r.tokens, r.salt, r.sampling.prompt_logprobs) for r in (one, request))
+            assert len(set(both)) == 1, "only one prompt's requests come together"
             choices = {self._kv(one), self._kv(request)}
             assert len(choices) == 1 or all(choice.turns == "reread" for choice in choices), "only one choice can go on"
             if one.id in self._jobs:

@@ -9,8 +9,9 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from ringkv.base.request import Request
+from ringkv.server.best import best
 from ringkv.server.disconnect import until_disconnected
-from ringkv.server.generation import Piece, generate, merge
+from ringkv.server.generation import Piece, Pieces, Telling, generate, merge
 from ringkv.server.middleware import ARRIVED
 from ringkv.server.schemas import GenerationBody, StreamOptions
 from ringkv.server.serving import Serving
@@ -19,7 +20,6 @@ from ringkv.server.usage import Tally
 from ringkv.text.stream import TextStream
 
 JSON = dict[str, Any]
-Pieces = AsyncGenerator[tuple[int, Piece], None]
 
 
 class Form(Protocol):
@@ -28,44 +28,52 @@ class Form(Protocol):
     @property
     def continues(self) -> bool: ...
 
-    def whole(self, choices: Sequence[JSON], usage: JSON) -> JSON: ...
-
-    def chunk(self, choices: Sequence[JSON]) -> JSON: ...
-
-    def choice(self, index: int, pieces: Sequence[Piece]) -> JSON:
-        """One finished choice."""
+    def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
+        """The answer, of all its finished choices."""
         ...
 
-    def delta(self, index: int, piece: Piece) -> JSON:
+    def chunk(self, index: int, piece: Piece) -> JSON:
         """What one piece adds to a choice."""
+        ...
+
+    def last(self, usage: JSON) -> JSON:
+        """The chunk that has the usage alone."""
         ...
 
 
 async def answer(
-    serving: Serving, http: HTTPRequest, body: GenerationBody, requests: Sequence[Request], form: Form
+    serving: Serving, http: HTTPRequest, body: GenerationBody, asked: Sequence[Sequence[Request]], form: Form
 ) -> Response:
-    """Run all requests together, one choice each."""
-    pieces = merge([_generate(serving, http, request, form) for request in requests])
-    tally = Tally(sum(len(request.tokens) for request in requests[:: body.n or 1]), body.n or 1)
+    """Run all requests together: for each prompt those that answer it, one choice each."""
+    pieces, tally = start(serving, http, asked, form.continues)
     if body.stream:
         return EventStream(chunks(pieces, form, tally, body.stream_options or StreamOptions()))
-    work = whole(pieces, form, tally, len(requests))
+    work = whole(pieces, form, tally, sum(map(len, asked)), body)
     return JSONResponse(await until_disconnected(http.receive, work))
 
 
-def _generate(serving: Serving, http: HTTPRequest, request: Request, form: Form) -> AsyncGenerator[Piece, None]:
-    detokenizer = serving.tokenizer.detokenizer(continues=form.continues)
-    transcript = TextStream(detokenizer, request.sampling.stop)
-    return generate(serving.engine, request, transcript, serving.metrics.meter(http.scope[ARRIVED]))
+def start(
+    serving: Serving, http: HTTPRequest, asked: Sequence[Sequence[Request]], continues: bool
+) -> tuple[Pieces, Tally]:
+    """What the engine will say, numbered by choice. continues: it is read right after its prompt."""
+
+    def telling(request: Request) -> Telling:
+        transcript = TextStream(serving.tokenizer.detokenizer(continues=continues), request.sampling.stop)
+        meter = serving.metrics.meter(http.scope[ARRIVED])
+        return Telling(request, transcript, meter, serving.engine.limits.context)
+
+    streams = [generate(serving.engine, [telling(one) for one in group]) for group in asked]
+    each = len(asked[0])
+    return merge(streams, each), Tally(sum(len(group[0].tokens) for group in asked), each)
 
 
-async def whole(pieces: Pieces, form: Form, tally: Tally, count: int) -> JSON:
+async def whole(pieces: Pieces, form: Form, tally: Tally, count: int, body: GenerationBody) -> JSON:
     choices: list[list[Piece]] = [[] for _ in range(count)]
     async with aclosing(pieces):
         async for index, piece in pieces:
             tally.add(index, piece)
             choices[index].append(piece)
-    return form.whole([form.choice(index, choice) for index, choice in enumerate(choices)], tally.usage())
+    return form.whole(best(choices, body), tally.usage())
 
 
 async def chunks(
@@ -75,9 +83,9 @@ async def chunks(
     async with aclosing(pieces):
         async for index, piece in pieces:
             tally.add(index, piece)
-            yield form.chunk([form.delta(index, piece)]) | _usage_so_far(tally, options)
+            yield form.chunk(index, piece) | _usage_so_far(tally, options)
     if options.include_usage:
-        yield form.chunk([]) | {"usage": tally.usage()}
+        yield form.last(tally.usage())
 
 
 def _usage_so_far(tally: Tally, options: StreamOptions) -> JSON:

@@ -13,8 +13,11 @@ from ringkv.server.errors import add_handlers
 from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
 from ringkv.server.middleware import Observe
+from ringkv.server.responses import responses_router
 from ringkv.server.serving import Serving
+from ringkv.server.tokens import tokens_router
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
 
 
@@ -22,10 +25,11 @@ def make_app(
     engine: EngineChannel, tokenizer: Tokenizer, template: ChatTemplate | None, names: Sequence[str]
 ) -> FastAPI:
     """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine."""
-    serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()))
-    app = FastAPI(title="ringkv", version=VERSION, docs_url=None, redoc_url=None)
-    for router in (info_router(serving), completions_router(serving), chat_router(serving)):
-        app.include_router(router)
+    guides = Guides(lambda: tokenizer, engine.limits.vocab)
+    serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
+    app = FastAPI(title="ringkv", version=VERSION, redoc_url=None)
+    for router in (info_router, completions_router, chat_router, responses_router, tokens_router):
+        app.include_router(router(serving))
     add_handlers(app)
     app.add_middleware(Observe, metrics=serving.metrics)
     return app

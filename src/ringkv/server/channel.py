@@ -19,8 +19,8 @@ class EngineChannel(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    def submit(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The request's events, the last being Finished or Failed; closing it early cancels the request."""
+    def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
+        """The events of requests with one prompt, each one's last being Finished or Failed; closing it cancels them."""
         ...
 
     def cancel(self, request_id: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import uuid4
 
@@ -11,18 +11,19 @@ from fastapi import APIRouter, Response
 from fastapi import Request as HTTPRequest
 
 from ringkv.base.engine import Limits
-from ringkv.base.errors import InvalidRequest
 from ringkv.server.answer import JSON, answer
 from ringkv.server.generation import Piece
+from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import chat_logprobs
+from ringkv.server.message import Message
 from ringkv.server.refusals import refuse_unsupported, refuse_unsupported_turns
 from ringkv.server.requests import build_requests
-from ringkv.server.schemas import ChatBody, Turn
+from ringkv.server.schemas import ChatBody
 from ringkv.server.serving import Serving
+from ringkv.server.talk import Talk
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1024
-NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates know the older
 
 
 def chat_router(serving: Serving) -> APIRouter:
@@ -33,28 +34,14 @@ def chat_router(serving: Serving) -> APIRouter:
         model = serving.model(body.model)
         refuse_unsupported(body)
         refuse_unsupported_turns(body.messages)
-        prompt, system = await asyncio.to_thread(encode_chat, serving, body)
-        form = ChatForm(f"chatcmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer)
-        max_tokens = chat_max_tokens(body, len(prompt), serving.engine.limits)
-        requests = build_requests(serving, form.id, body, [prompt], max_tokens, chat_logprob_count(body), system)
+        talk = await asyncio.to_thread(Talk.of, serving, body)
+        grammar = await grammar_of(serving, body, talk.grammar)
+        form = ChatForm(f"chatcmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer, talk)
+        max_tokens = chat_max_tokens(body, len(talk.prompt), serving.engine.limits)
+        requests = build_requests(serving, form.id, body, [talk.prompt], max_tokens, talk.system, grammar)
         return await answer(serving, http, body, requests, form)
 
     return router
-
-
-def encode_chat(serving: Serving, body: ChatBody) -> tuple[Sequence[int], int]:
-    """The prompt, and how many of its first tokens hold the system message."""
-    if serving.template is None:
-        raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
-    turns = [as_template_knows(turn) for turn in body.messages]
-    template, variables = serving.template, body.chat_template_kwargs
-    prompt = template.encode(turns, serving.tokenizer, variables=variables)
-    return prompt, template.system_tokens(turns, serving.tokenizer, variables=variables)
-
-
-def as_template_knows(turn: Turn) -> Turn:
-    role = turn.get("role")
-    return turn | {"role": "system" if role == NEWER_SYSTEM else role, "content": turn.get("content") or ""}
 
 
 def chat_max_tokens(body: ChatBody, prompt: int, limits: Limits) -> int:
@@ -62,15 +49,11 @@ def chat_max_tokens(body: ChatBody, prompt: int, limits: Limits) -> int:
     for asked in (body.max_completion_tokens, body.max_tokens):
         if asked is not None:
             return asked
+    return default_max_tokens(prompt, limits)
+
+
+def default_max_tokens(prompt: int, limits: Limits) -> int:
     return max(1, min(DEFAULT_MAX_TOKENS, limits.context - prompt))
-
-
-def chat_logprob_count(body: ChatBody) -> int | None:
-    if body.logprobs:
-        return body.top_logprobs or 0
-    if body.top_logprobs:
-        raise InvalidRequest(f"top_logprobs is {body.top_logprobs}; it needs logprobs to be true", "top_logprobs")
-    return None
 
 
 @dataclass(frozen=True)
@@ -79,13 +62,27 @@ class ChatForm:
     created: int
     model: str
     tokenizer: Tokenizer
+    talk: Talk
     continues: ClassVar[bool] = False
+    _streamed: dict[int, Message] = field(default_factory=dict)
 
-    def whole(self, choices: Sequence[JSON], usage: JSON) -> JSON:
-        return self._envelope("chat.completion", choices) | {"usage": usage}
+    def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
+        words = [self._whole(*one) for one in enumerate(choices)]
+        return self._envelope("chat.completion", words) | {"usage": usage}
 
-    def chunk(self, choices: Sequence[JSON]) -> JSON:
-        return self._envelope("chat.completion.chunk", choices)
+    def chunk(self, index: int, piece: Piece) -> JSON:
+        message = self._streamed.setdefault(index, Message(self.talk.reader()))
+        # The role comes with the first token: a delta of its own would be taken for that token.
+        role = {"role": "assistant"} if piece.is_first else {}
+        choice = self._choice(index, [piece], "delta", role | message.delta(piece), message)
+        return self._envelope("chat.completion.chunk", [choice])
+
+    def last(self, usage: JSON) -> JSON:
+        return self._envelope("chat.completion.chunk", []) | {"usage": usage}
+
+    def _whole(self, index: int, pieces: Sequence[Piece]) -> JSON:
+        message = Message(self.talk.reader())
+        return self._choice(index, pieces, "message", message.whole(pieces), message)
 
     def _envelope(self, kind: str, choices: Sequence[JSON]) -> JSON:
         return {
@@ -96,20 +93,11 @@ class ChatForm:
             "choices": list(choices),
         }
 
-    def choice(self, index: int, pieces: Sequence[Piece]) -> JSON:
-        text = "".join(piece.text for piece in pieces)
-        return self._choice(index, pieces, "message", {"role": "assistant", "content": text, "refusal": None})
-
-    def delta(self, index: int, piece: Piece) -> JSON:
-        # The role comes with the first token: a delta of its own would be taken for that token.
-        role = {"role": "assistant"} if piece.is_first else {}
-        return self._choice(index, [piece], "delta", role | {"content": piece.text})
-
-    def _choice(self, index: int, pieces: Sequence[Piece], key: str, message: JSON) -> JSON:
+    def _choice(self, index: int, pieces: Sequence[Piece], key: str, said: JSON, message: Message) -> JSON:
         finish = pieces[-1].finish
         return {
             "index": index,
-            key: message,
+            key: said,
             "logprobs": chat_logprobs(self.tokenizer, pieces),
-            "finish_reason": finish and finish.reason,
+            "finish_reason": finish and message.finish_reason(finish.reason),
         }

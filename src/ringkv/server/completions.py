@@ -4,14 +4,17 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import uuid4
 
 from fastapi import APIRouter, Response
 from fastapi import Request as HTTPRequest
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.server.answer import JSON, answer
+from ringkv.server.echo import Echo
 from ringkv.server.generation import Piece
+from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import completion_logprobs
 from ringkv.server.refusals import refuse_unsupported
 from ringkv.server.requests import build_requests
@@ -29,10 +32,14 @@ def completions_router(serving: Serving) -> APIRouter:
     async def complete(body: CompletionBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
         refuse_unsupported(body)
+        check_best_of(body)
         prompts = await asyncio.to_thread(encode_prompts, serving.tokenizer, body)
-        form = CompletionForm(f"cmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer)
+        grammar = await grammar_of(serving, body)
+        echoed = [Echo(prompt, serving.tokenizer) for prompt in prompts for _ in range(body.choices) if body.echo]
+        form = CompletionForm(f"cmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer, echoed)
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        requests = build_requests(serving, form.id, body, prompts, max_tokens, body.logprobs)
+        scored = body.logprobs if body.echo else None
+        requests = build_requests(serving, form.id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=scored)
         return await answer(serving, http, body, requests, form)
 
     return router
@@ -43,18 +50,38 @@ def encode_prompts(tokenizer: Tokenizer, body: CompletionBody) -> list[Sequence[
     return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in body.prompt]
 
 
+def check_best_of(body: CompletionBody) -> None:
+    if body.best_of is not None and body.best_of < body.choices:
+        raise InvalidRequest(f"best_of is {body.best_of}; it must be at least n ({body.choices})", "best_of")
+    if body.stream and body.answers > body.choices:
+        raise InvalidRequest(
+            f"best_of is {body.best_of}, and the best of {body.answers} answers are known at their end only; "
+            "ask without stream",
+            "best_of",
+        )
+
+
 @dataclass(frozen=True)
 class CompletionForm:
+    """echoed: by choice, the prompt that stands before it; none where none is to."""
+
     id: str
     created: int
     model: str
     tokenizer: Tokenizer
+    echoed: Sequence[Echo] = ()
     continues: ClassVar[bool] = True
 
-    def whole(self, choices: Sequence[JSON], usage: JSON) -> JSON:
-        return self.chunk(choices) | {"usage": usage}
+    def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
+        return self._envelope([self._choice(*one) for one in enumerate(choices)]) | {"usage": usage}
 
-    def chunk(self, choices: Sequence[JSON]) -> JSON:
+    def chunk(self, index: int, piece: Piece) -> JSON:
+        return self._envelope([self._choice(index, [piece])])
+
+    def last(self, usage: JSON) -> JSON:
+        return self._envelope([]) | {"usage": usage}
+
+    def _envelope(self, choices: Sequence[JSON]) -> JSON:
         return {
             "id": self.id,
             "object": "text_completion",
@@ -63,14 +90,13 @@ class CompletionForm:
             "choices": list(choices),
         }
 
-    def choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def _choice(self, index: int, pieces: Sequence[Piece]) -> JSON:
         finish = pieces[-1].finish
+        if self.echoed:
+            pieces = self.echoed[index].before(pieces)
         return {
             "index": index,
             "text": "".join(piece.text for piece in pieces),
             "logprobs": completion_logprobs(self.tokenizer, pieces),
             "finish_reason": finish and finish.reason,
         }
-
-    def delta(self, index: int, piece: Piece) -> dict[str, Any]:
-        return self.choice(index, [piece])

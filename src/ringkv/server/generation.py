@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ringkv.base.events import Failed, Finished, FinishReason, Token, TokenLogprob, Usage
+from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
 from ringkv.server.channel import EngineChannel
@@ -25,7 +25,7 @@ class Piece:
 
     token: None only where an answer ends later than its last token. text: may be empty (half a code point, the start
     of what may become a stop string, an end of sequence). offset: characters of the answer's tokens before this one.
-    finish: comes with the answer's last piece.
+    prompt: what the prompt's tokens but the first were worth, with the first piece. finish: with the last one.
     """
 
     token: int | None
@@ -33,51 +33,76 @@ class Piece:
     offset: int
     is_first: bool
     logprob: TokenLogprob | None = None
+    prompt: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
 
 
-async def generate(
-    engine: EngineChannel, request: Request, transcript: TextStream, meter: Meter
-) -> AsyncGenerator[Piece, None]:
-    """One request's pieces; closing this early cancels the request. Raises what the engine reports as an error."""
-    meter.submitted(len(request.tokens))
-    most = min(request.sampling.max_tokens, engine.limits.context - len(request.tokens))
-    last: Piece | None = None  # a token that ends the answer waits for its Finished, to be sent with it
-    count, stopped = 0, False
-    async with aclosing(engine.submit(request)) as events:
+Pieces = AsyncGenerator[tuple[int, Piece], None]
+"""Each with the number of its answer."""
+
+
+class Telling:
+    """One request's events to pieces. stopped: a stop string was met, so that the request may be cancelled."""
+
+    def __init__(self, request: Request, transcript: TextStream, meter: Meter, context: int) -> None:
+        self.request = request
+        self._transcript, self._meter = transcript, meter
+        self._most = min(request.sampling.max_tokens, context - len(request.tokens))
+        self._prompt: tuple[TokenLogprob, ...] = ()
+        self._last: Piece | None = None  # a token that ends the answer waits for its Finished, to be sent with it
+        self._count = 0
+        meter.submitted(len(request.tokens))
+
+    @property
+    def stopped(self) -> bool:
+        return self._transcript.stopped is not None
+
+    def take(self, event: Event) -> Piece | None:
+        """The piece that can be sent now. Raises what the engine reports as an error."""
+        match event:
+            case Failed():
+                raise revive(Failure(event.kind, event.message, event.param))
+            case Scored():
+                self._prompt += event.logprobs
+            case Finished():
+                self._meter.finished(event.usage)
+                return self._finished(event)
+            case Token() if not self.stopped:  # else it was in flight when we cancelled
+                return self._token(event)
+        return None
+
+    def _token(self, event: Token) -> Piece | None:
+        self._meter.token()
+        self._count += 1
+        offset, is_end = self._transcript.length, self.request.ends_at(event.token, self._count)
+        text = "" if is_end else self._transcript.push(event.token)
+        prompt = self._prompt if self._count == 1 else ()
+        piece = Piece(event.token, text, offset, self._count == 1, event.logprob, prompt)
+        if not (self.stopped or is_end or self._count >= self._most):
+            return piece
+        self._last = piece
+        return None
+
+    def _finished(self, event: Finished) -> Piece:
+        """The last piece: with the text still held back, the reason, and a usage that counts what the client got."""
+        reason = "stop" if self.stopped else event.reason
+        piece = self._last or Piece(None, "", self._transcript.length, self._count == 0)
+        usage = replace(event.usage, completion_tokens=self._count)
+        return replace(piece, text=piece.text + self._transcript.finish(), finish=Finish(reason, usage))
+
+
+async def generate(engine: EngineChannel, answers: Sequence[Telling]) -> Pieces:
+    """The pieces of requests with one prompt, each with its number; closing this early cancels those that still run."""
+    numbers = {answer.request.id: number for number, answer in enumerate(answers)}
+    async with aclosing(engine.submit(*(answer.request for answer in answers))) as events:
         async for event in events:
-            match event:
-                case Failed():
-                    raise revive(Failure(event.kind, event.message, event.param))
-                case Finished():
-                    meter.finished(event.usage)
-                    yield _finished(last, event, transcript, count)
-                    return
-                case Token() if not stopped:  # else it was in flight when we cancelled
-                    meter.token()
-                    count += 1
-                    piece = _piece(event, request, transcript, count)
-                    stopped = transcript.stopped is not None
-                    if stopped:
-                        engine.cancel(request.id)
-                    if stopped or count >= most or request.ends_at(event.token, count):
-                        last = piece
-                    else:
-                        yield piece
-
-
-def _piece(event: Token, request: Request, transcript: TextStream, count: int) -> Piece:
-    offset = transcript.length
-    text = "" if request.ends_at(event.token, count) else transcript.push(event.token)
-    return Piece(event.token, text, offset, count == 1, event.logprob)
-
-
-def _finished(last: Piece | None, event: Finished, transcript: TextStream, count: int) -> Piece:
-    """The last piece: with the text still held back, the reason, and a usage that counts what the client got."""
-    reason = "stop" if transcript.stopped is not None else event.reason
-    piece = last or Piece(None, "", transcript.length, count == 0)
-    usage = replace(event.usage, completion_tokens=count)
-    return replace(piece, text=piece.text + transcript.finish(), finish=Finish(reason, usage))
+            number = numbers[event.request_id]
+            answer, was_stopped = answers[number], answers[number].stopped
+            piece = answer.take(event)
+            if answer.stopped and not was_stopped:
+                engine.cancel(event.request_id)
+            if piece is not None:
+                yield number, piece
 
 
 @dataclass(frozen=True)
@@ -85,10 +110,10 @@ class _End:
     error: Exception | None
 
 
-async def merge(streams: Sequence[AsyncGenerator[Piece, None]]) -> AsyncGenerator[tuple[int, Piece], None]:
-    """All streams' pieces as they come, each with the number of its stream; the first error ends them all."""
+async def merge(streams: Sequence[Pieces], answers: int) -> Pieces:
+    """All streams' pieces as they come, of `answers` each, numbered through; the first error ends them all."""
     queue: asyncio.Queue[tuple[int, Piece] | _End] = asyncio.Queue()
-    pumps = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
+    pumps = [asyncio.create_task(_pump(n * answers, stream, queue)) for n, stream in enumerate(streams)]
     running = len(pumps)
     try:
         while running:
@@ -105,14 +130,12 @@ async def merge(streams: Sequence[AsyncGenerator[Piece, None]]) -> AsyncGenerato
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(
-    index: int, stream: AsyncGenerator[Piece, None], queue: "asyncio.Queue[tuple[int, Piece] | _End]"
-) -> None:
+async def _pump(first: int, stream: Pieces, queue: "asyncio.Queue[tuple[int, Piece] | _End]") -> None:
     error: Exception | None = None
     try:
         async with aclosing(stream):
-            async for piece in stream:
-                queue.put_nowait((index, piece))
+            async for number, piece in stream:
+                queue.put_nowait((first + number, piece))
     except Exception as raised:
         error = raised
     queue.put_nowait(_End(error))

@@ -13,16 +13,16 @@ LEAST = -9999.0  # JSON has no minus infinity
 def completion_logprobs(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> dict[str, Any] | None:
     """Parallel lists, as completions have them; None when none were asked for.
 
-    `text_offset` counts from the start of the choice's text. Tokens of one text share one entry of `top_logprobs`.
+    `text_offset` counts from the start of the choice's text. Tokens of one text share one entry of `top_logprobs`. A
+    prompt's first token has nothing before it, and so null.
     """
-    scored = [(piece.token, piece.logprob, piece.offset) for piece in pieces if piece.token is not None]
-    lines = [(token, logprob, offset) for token, logprob, offset in scored if logprob is not None]
-    if not lines:
+    lines = [(piece.token, piece.logprob, piece.offset) for piece in pieces if piece.token is not None]
+    if all(logprob is None for _, logprob, _ in lines):
         return None
     return {
         "tokens": [tokenizer.token_text(token) for token, _, _ in lines],
-        "token_logprobs": [_finite(logprob.logprob) for _, logprob, _ in lines],
-        "top_logprobs": [_by_text(tokenizer, token, logprob) for token, logprob, _ in lines],
+        "token_logprobs": [logprob and _finite(logprob.logprob) for _, logprob, _ in lines],
+        "top_logprobs": [logprob and _by_text(tokenizer, token, logprob) for token, logprob, _ in lines],
         "text_offset": [offset for _, _, offset in lines],
     }
 

@@ -19,29 +19,20 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "chat_template": (),
     "continue_final_message": (False,),
     "documents": ([],),
-    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "include_stop_str_in_output": (False,),
     "logits_processors": ([],),
     "modalities": (["text"],),
     "prompt_embeds": (),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
-    "structured_outputs": ({},),
     "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
     "web_search_options": (),
 }
-IN_A_TURN = ("audio", "function_call", "tool_calls")
+IN_A_TURN = ("audio", "function_call")
 
 
 def refuse_unsupported(body: GenerationBody) -> None:
@@ -52,8 +43,6 @@ def refuse_unsupported(body: GenerationBody) -> None:
         if value is not None and value not in harmless:
             but = f", except as {' or '.join(map(json.dumps, harmless))}" if harmless else ""
             raise Unsupported(f"{field} is not supported{but}; leave it out", field)
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise Unsupported(f"best_of is {body.best_of}; choosing among more answers than n is not supported", "best_of")
 
 
 def refuse_unsupported_turns(messages: Sequence[Turn]) -> None:

@@ -1,6 +1,7 @@
 """From a validated body to what the engine takes."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ringkv.base.engine import Limits
@@ -36,10 +37,11 @@ def build_requests(
     body: GenerationBody,
     prompts: Sequence[Sequence[int]],
     max_tokens: int,
-    logprobs: int | None,
     system: int = 0,
-) -> list[Request]:
-    """One request per prompt and per `n`, in the order of the answer's choices: prompt by prompt.
+    grammar: str = "",
+    prompt_logprobs: int | None = None,
+) -> list[list[Request]]:
+    """For each prompt the requests that answer it, in the order of the answer's choices.
 
     The first `system` tokens, a chat's system message, are protected unless the body says what is.
     """
@@ -51,18 +53,28 @@ def build_requests(
     kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
     if system and body.kv_protect is None:
         kv = keeping_system(kv or serving.engine.default_kv, system, limits.capacity)
-    count = body.n or 1
-    samplings = [sampling_params(body, max_tokens, logprobs, draw) for draw in range(count)]
+    samplings = [
+        replace(sampling_params(body, max_tokens, draw), grammar=grammar, prompt_logprobs=prompt_logprobs)
+        for draw in range(body.answers)
+    ]
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
     return [
-        Request(f"{answer_id}-{index * count + draw}", tuple(prompt), samplings[draw], kv, eos, salt=salt)
+        [
+            Request(f"{answer_id}-{index}-{draw}", tuple(prompt), sampling, kv, eos, salt=salt)
+            for draw, sampling in enumerate(samplings)
+        ]
         for index, prompt in enumerate(prompts)
-        for draw in range(count)
     ]
 
 
-def sampling_params(body: GenerationBody, max_tokens: int, logprobs: int | None, draw: int = 0) -> SamplingParams:
-    """How to sample the `draw`-th of a prompt's `n` answers: a given seed moves on by one from each to the next."""
+def sampling_params(body: GenerationBody, max_tokens: int, draw: int = 0) -> SamplingParams:
+    """How to sample the `draw`-th of a prompt's answers: a given seed moves on by one from each to the next.
+
+    Where the best are to be chosen, each token's log-probability is wanted in any case.
+    """
+    logprobs = body.logprob_count
+    if body.answers > body.choices:
+        logprobs = logprobs or 0
     sent: dict[str, Any] = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     return SamplingParams(
         **OPENAI_DEFAULTS | sent,

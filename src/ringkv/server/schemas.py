@@ -1,12 +1,22 @@
 """What clients may send. Every field may be null; unknown fields are kept aside for `refusals` and then ignored."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from ringkv.base.errors import InvalidRequest
 
 Prompts = list[str] | list[list[int]]
 Turn = dict[str, Any]  # {"role": ..., "content": ...}; what else it may hold, the model's template decides
 
+PROMPT = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "integer"}},
+        {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+    ]
+}
 INT64 = 2**63 - 1
 
 
@@ -36,7 +46,20 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
+class JSONSchema(BaseModel):
+    name: str | None = None
+    document: dict[str, Any] | bool = Field(alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JSONSchema | None = None
+
+
 Whole = Annotated[int, Field(ge=-INT64, le=INT64)]  # what a message to the engine can hold
+
+
+Count = Annotated[int, Field(ge=1, le=128)]
 
 
 class GenerationBody(BaseModel):
@@ -48,8 +71,7 @@ class GenerationBody(BaseModel):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=128)] | None = None
-    best_of: Whole | None = None
+    n: Count | None = None
     max_tokens: Whole | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -72,21 +94,90 @@ class GenerationBody(BaseModel):
     kv_protect: list[tuple[Whole, Whole]] | None = None
     kv_turns: str | None = None
     cache_salt: str | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
+
+    @property
+    def choices(self) -> int:
+        """Answers that are given to each prompt."""
+        return self.n or 1
+
+    @property
+    def answers(self) -> int:
+        """Answers that are made for each prompt."""
+        return self.choices
+
+    @property
+    def logprob_count(self) -> int | None:
+        """How many likeliest tokens to report with each of an answer's; None reports nothing."""
+        raise NotImplementedError
 
 
 class CompletionBody(GenerationBody):
     prompt_field = "prompt"
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"prompt": "The sea is", "max_tokens": 16, "temperature": 0}]}
+    )
 
-    prompt: Annotated[Prompts, PlainValidator(as_prompts)]
-    logprobs: Whole | None = None
+    prompt: Annotated[Prompts, PlainValidator(as_prompts), WithJsonSchema(PROMPT)]
+    best_of: Count | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     add_special_tokens: bool | None = None
+
+    @property
+    def answers(self) -> int:
+        return max(self.choices, self.best_of or 0)
+
+    @property
+    def logprob_count(self) -> int | None:
+        return self.logprobs
+
+
+class Function(BaseModel):
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(BaseModel):
+    type: Literal["function"]
+    function: Function
+
+
+class Named(BaseModel):
+    name: str
+
+
+class NamedTool(BaseModel):
+    type: Literal["function"]
+    function: Named
 
 
 class ChatBody(GenerationBody):
     prompt_field = "messages"
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"messages": [{"role": "user", "content": "Name three rivers of Europe."}], "max_tokens": 64},
+                {"messages": [{"role": "user", "content": "Hello"}], "kv_policy": "snapstream", "kv_budget": 512},
+            ]
+        }
+    )
 
     messages: Annotated[list[Turn], Field(min_length=1)]
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Whole | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def logprob_count(self) -> int | None:
+        if self.logprobs:
+            return self.top_logprobs or 0
+        if self.top_logprobs:
+            raise InvalidRequest(f"top_logprobs is {self.top_logprobs}; it needs logprobs to be true", "top_logprobs")
+        return None

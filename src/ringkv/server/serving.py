@@ -6,6 +6,7 @@ from ringkv.base.errors import UnknownModel
 from ringkv.server.channel import EngineChannel
 from ringkv.server.metrics import Metrics
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
 
 
@@ -19,6 +20,7 @@ class Serving:
     names: tuple[str, ...]
     metrics: Metrics
     created: int  # seconds since 1970
+    guides: Guides
 
     def model(self, asked: str | None) -> str:
         """The name to answer under: what was asked for, or our first name where nothing was."""

@@ -1,7 +1,7 @@
 """EventStream: server-sent events as OpenAI's clients read them."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -19,8 +19,14 @@ def event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
+def named_event(data: Mapping[str, Any]) -> bytes:
+    """The same, under its type."""
+    kind = data.get("type", "error")
+    return f"event: {kind}\n".encode() + event({"type": kind, **data})
+
+
 class EventStream(Response):
-    """Send each chunk as one event, then `[DONE]`.
+    """Send each chunk as one event, then `done`.
 
     Nothing is sent before the first chunk exists, so an error until then still has its HTTP status; a later one
     becomes an event. When the client hangs up, the chunks' generator is closed.
@@ -28,11 +34,16 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncGenerator[Mapping[str, Any], None]) -> None:
+    def __init__(
+        self,
+        chunks: AsyncGenerator[Mapping[str, Any], None],
+        event: Callable[[Mapping[str, Any]], bytes] = event,
+        done: bytes = DONE,
+    ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
-        self._chunks = chunks
+        self._chunks, self._event, self._done = chunks, event, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(Disconnected):
@@ -42,13 +53,13 @@ class EventStream(Response):
         async with aclosing(self._chunks) as chunks:
             first = await anext(chunks)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await _send(send, event(first))
+            await _send(send, self._event(first))
             try:
                 async for chunk in chunks:
-                    await _send(send, event(chunk))
+                    await _send(send, self._event(chunk))
             except Exception as error:
-                await _send(send, event(body_of(error)))
-            await _send(send, DONE, more=False)
+                await _send(send, self._event(body_of(error)))
+            await _send(send, self._done, more=False)
 
 
 async def _send(send: Send, data: bytes, more: bool = True) -> None:

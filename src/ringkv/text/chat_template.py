@@ -19,9 +19,13 @@ SYSTEM = "system"  # the role of instructions
 
 
 class ChatTemplate:
-    """A model's chat templates by name (most have "default" alone) and the special tokens they write."""
+    """A model's chat templates by name (most have "default" alone) and the special tokens they write.
+
+    source: the text of all of them.
+    """
 
     def __init__(self, sources: Mapping[str, str], special: Mapping[str, str], name: str = "the chat template") -> None:
+        self.source = "\n".join(sources.values())
         self._templates = {key: _compile(source, name) for key, source in sources.items()}
         self._special = dict(special)
 
@@ -40,6 +44,10 @@ class ChatTemplate:
                 "messages",
             )
         return cls(sources, special_tokens(directory), f"the chat template in {directory}")
+
+    def mentions(self, word: str) -> bool:
+        """Whether a template speaks of something, such as "tools"."""
+        return word in self.source
 
     def render(
         self,

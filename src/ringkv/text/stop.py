@@ -27,7 +27,7 @@ class StopStrings:
         if found := self._first(text):
             start, self.stopped = found
             return text[:start]
-        cut = len(text) - self._pending(text)
+        cut = len(text) - pending(text, self._stops)
         self._held = text[cut:]
         return text[:cut]
 
@@ -41,8 +41,9 @@ class StopStrings:
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         return min(found)[1:] if found else None
 
-    def _pending(self, text: str) -> int:
-        """Return the length of the longest end of `text` that may yet grow into a stop string."""
-        longest = min(len(text), max(map(len, self._stops), default=1) - 1)
-        ends = (text[len(text) - n :] for n in range(longest, 0, -1))
-        return next((len(end) for end in ends if any(stop.startswith(end) for stop in self._stops)), 0)
+
+def pending(text: str, words: Sequence[str]) -> int:
+    """Return the length of the longest end of `text` that may yet grow into one of `words`."""
+    longest = min(len(text), max(map(len, words), default=1) - 1)
+    ends = (text[len(text) - n :] for n in range(longest, 0, -1))
+    return next((len(end) for end in ends if any(word.startswith(end) for word in words)), 0)

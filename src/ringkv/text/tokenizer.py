@@ -71,6 +71,10 @@ class Tokenizer:
         """Return a fresh one; `continues` for output that is read after its prompt and keeps a space at its start."""
         return Detokenizer(self.pieces, skip_special_tokens, continues)
 
+    def to_json(self) -> str:
+        """Return it as tokenizer.json would hold it, what the configs beside it say included."""
+        return self._inner.to_str()
+
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary writes it, such as "<|im_end|>"."""
         return self._inner.token_to_id(token)

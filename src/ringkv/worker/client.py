@@ -11,7 +11,7 @@ import asyncio
 import atexit
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -100,23 +100,26 @@ class EngineClient:
         """As the engine last said."""
         return self._stats
 
-    async def submit(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The request's events, the last being Finished or Failed. Closing the generator early cancels the request.
+    async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
+        """The events of requests with one prompt, the last of each being Finished or Failed.
 
-        Raises `InvalidRequest` for an id in use, `EngineDied` when the engine has ended or ends meanwhile.
+        Closing the generator early cancels those that still run. Raises `InvalidRequest` for an id in use, `EngineDied`
+        when the engine has ended or ends meanwhile.
         """
-        queue = self._open(request)
-        event: Event | None = None
+        queue = self._open(requests)
+        running = {request.id for request in requests}
         try:
-            while not isinstance(event, Finished | Failed):
+            while running:
                 event = await queue.get()
                 if event is None:
                     self._raise_if_dead()
-                else:
-                    yield event
+                    continue
+                if isinstance(event, Finished | Failed):
+                    running.remove(event.request_id)
+                yield event
         finally:
-            if not isinstance(event, Finished | Failed):
-                self.cancel(request.id)
+            for request_id in running:
+                self.cancel(request_id)
 
     def cancel(self, request_id: str) -> None:
         """End a request; its stream gets Finished with reason "abort". One that is unknown or over is left alone."""
@@ -139,12 +142,16 @@ class EngineClient:
             await asyncio.to_thread(self._reader.join)
         atexit.unregister(self._process.kill)
 
-    def _open(self, request: Request) -> "asyncio.Queue[Event | None]":
+    def _open(self, requests: Sequence[Request]) -> "asyncio.Queue[Event | None]":
+        """One queue for all of them."""
         self._raise_if_dead()
-        if request.id in self._streams:
-            raise InvalidRequest(f"request id {request.id!r} is in use; choose another, or wait until it ends", "id")
-        self._send(Submit(request))
-        queue = self._streams[request.id] = asyncio.Queue()
+        ids = [request.id for request in requests]
+        taken = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
+        if taken is not None:
+            raise InvalidRequest(f"request id {taken!r} is in use; choose another, or wait until it ends", "id")
+        self._send(Submit(tuple(requests)))
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._streams.update(dict.fromkeys(ids, queue))
         return queue
 
     def _send(self, message: Message) -> None:
@@ -180,7 +187,7 @@ class EngineClient:
         self._death = failure
         if not self._ready.done():
             self._ready.set_exception(revive(failure))
-        for queue in self._streams.values():
+        for queue in self._streams.values():  # one that several requests share is told more than once
             queue.put_nowait(None)
         self._streams.clear()
 

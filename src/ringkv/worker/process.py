@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -22,6 +23,8 @@ from ringkv.base.events import Event
 from ringkv.base.failure import describe, in_short
 from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.scheduler.loop import Loop
+from ringkv.text.guide import Guides
+from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.channel import Channel, ChannelClosed
 
 Build = Callable[[EngineConfig, progress.Progress], Engine]
@@ -57,7 +60,10 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
         return Fatal("EngineDied", f"the engine could not start ({in_short(error)}); see its log")
     channel.send(Ready(engine.limits, engine.default_kv))
     try:
-        serve(channel, Loop(engine))
+        serve(
+            channel,
+            Loop(engine, guide=Guides(partial(Tokenizer.from_directory, config.model_dir), engine.limits.vocab)),
+        )
     except ChannelClosed:
         raise
     except Exception as error:
@@ -91,9 +97,9 @@ def _inbox(channel: Channel, block: bool) -> Iterator[Message]:
 
 def _obey(loop: Loop, message: Message) -> list[Event]:
     match message:
-        case Submit(request):
+        case Submit(requests):
             try:
-                return loop.submit(request)
+                return loop.submit(*requests)
             except InvalidRequest as error:
                 # An event would reach the request that has the id already; the client refuses such ids itself.
                 log.warning("%s", error)

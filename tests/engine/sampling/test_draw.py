@@ -8,7 +8,7 @@ import torch
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import Effort, SamplingParams
-from ringkv.engine.sampling.draw import BAD, GRAPHS, TOP, adjusted, cut, greedy, plain
+from ringkv.engine.sampling.draw import ARITY, BAD, GRAPHS, TOP, adjusted, cut, greedy, plain
 from ringkv.engine.sampling.noise import gumbel
 from ringkv.engine.sampling.state import SamplingState
 
@@ -25,7 +25,7 @@ def draw_full(  # type: ignore[no-untyped-def]
         state.count(torch.tensor([token]))
     forced = torch.tensor([-1])
     graph = graph or GRAPHS[max(params.effort, Effort.ADJUSTED)]
-    out = graph(logits[None], forced, state.seed, torch.tensor([position]), state.temperature, *state.knobs_and_counts)
+    out = graph(logits[None], forced, state.seed, torch.tensor([position]), state.temperature, *state.more)
     return [t[0].tolist() for t in out]
 
 
@@ -164,6 +164,34 @@ def test_a_forced_token_is_taken_and_scored() -> None:
     logits = torch.randn(VOCAB)
     state = SamplingState.neutral(1, VOCAB, torch.device("cpu"))
     zero = torch.zeros(1, dtype=torch.int64)
-    out = adjusted(logits[None], zero + 9, state.seed, zero, state.temperature, *state.knobs_and_counts)
+    out = adjusted(logits[None], zero + 9, state.seed, zero, state.temperature, *state.more)
     assert out[0].item() == 9
     assert out[1].item() == pytest.approx(float(logits.log_softmax(0)[9]), abs=1e-6)
+
+
+def masked(*tokens: int) -> bytes:
+    """The bits of these tokens, in whole words."""
+    return sum(1 << token for token in tokens).to_bytes(4 * -(-VOCAB // 32), "little")
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=1.0)], ids=["greedy", "warm"])
+@pytest.mark.parametrize("effort", [Effort.GUIDED, Effort.ADJUSTED, Effort.CUT])
+def test_a_grammar_leaves_the_likeliest_of_what_it_allows(params: SamplingParams, effort: Effort) -> None:
+    logits, some = torch.randn(VOCAB), (3, 31, 32, 39)
+    state = SamplingState.neutral(2, VOCAB, torch.device("cpu"))
+    for slot in range(2):
+        state.enter(slot, Request("r", (0,), replace(params, seed=1)))
+    state.allow(0, masked(*some))
+    inputs = [logits.repeat(2, 1), torch.tensor([-1, -1]), state.seed, torch.zeros(2, dtype=torch.int64)]
+    inputs += [state.temperature, *state.more]
+    drawn = GRAPHS[effort](*inputs[: ARITY[effort]])[0].tolist()
+    noise = gumbel(state.seed, torch.zeros(2, dtype=torch.int64), VOCAB)[0] * params.temperature
+    assert drawn[0] == max(some, key=lambda token: float(logits[token] + noise[token]))
+    assert drawn[1] == int((logits + noise).argmax())  # the neighbour has no grammar
+
+
+def test_a_slot_forgets_the_grammar_of_whoever_had_it() -> None:
+    state = SamplingState.neutral(1, VOCAB, torch.device("cpu"))
+    state.allow(0, masked(5))
+    state.enter(0, Request("r", (0,), SamplingParams()))
+    assert (state.allowed == -1).all()

@@ -32,12 +32,20 @@ def plain(logits: Tensor, forced: Tensor, seed: Tensor, position: Tensor, temper
     return (_checked(_draw(logits, seed, position, temperature), logits, forced),)
 
 
+def guided(
+    logits: Tensor, forced: Tensor, seed: Tensor, position: Tensor, temperature: Tensor, allowed: Tensor
+) -> tuple[Tensor, ...]:
+    """The same among the tokens that a grammar allows: allowed int32 [B, ceil(V / 32)], a bit each, lowest first."""
+    return (_checked(_draw(_allow(logits, allowed), seed, position, temperature), logits, forced),)
+
+
 def adjusted(
     logits: Tensor,
     forced: Tensor,
     seed: Tensor,
     position: Tensor,
     temperature: Tensor,
+    allowed: Tensor,
     knobs: Tensor,
     bias: Tensor,
     in_prompt: Tensor,
@@ -49,9 +57,9 @@ def adjusted(
     knobs float32 [B, 7] in the order of `knobs_of`; bias float32 [B, V]; in_prompt bool [B, V]; in_output int32 [B, V],
     how often each token was drawn; ends bool [B, V], the tokens that min_tokens forbids.
     """
-    wanted = _adjust(logits, knobs, bias, in_prompt, in_output, ends)
+    wanted = _adjust(_allow(logits, allowed), knobs, bias, in_prompt, in_output, ends)
     tokens = _checked(_draw(wanted, seed, position, temperature), logits, forced)
-    return tokens, *_scores(logits, tokens)
+    return tokens, *scores(logits, tokens)
 
 
 def cut(
@@ -60,6 +68,7 @@ def cut(
     seed: Tensor,
     position: Tensor,
     temperature: Tensor,
+    allowed: Tensor,
     knobs: Tensor,
     bias: Tensor,
     in_prompt: Tensor,
@@ -67,9 +76,9 @@ def cut(
     ends: Tensor,
 ) -> tuple[Tensor, ...]:
     """The same, then top_k, top_p and min_p, which sort the vocabulary."""
-    wanted = _cut(_adjust(logits, knobs, bias, in_prompt, in_output, ends), temperature, knobs)
-    tokens = _checked(_draw(wanted, seed, position, temperature), logits, forced)
-    return tokens, *_scores(logits, tokens)
+    wanted = _adjust(_allow(logits, allowed), knobs, bias, in_prompt, in_output, ends)
+    tokens = _checked(_draw(_cut(wanted, temperature, knobs), seed, position, temperature), logits, forced)
+    return tokens, *scores(logits, tokens)
 
 
 def knobs_of(params: SamplingParams) -> tuple[float, ...]:
@@ -86,6 +95,11 @@ def knobs_of(params: SamplingParams) -> tuple[float, ...]:
     )
 
 
+def _allow(logits: Tensor, allowed: Tensor) -> Tensor:
+    bits = allowed[:, :, None] >> torch.arange(32, dtype=torch.int32, device=logits.device)
+    return logits.masked_fill((bits & 1).flatten(1)[:, : logits.shape[1]] == 0, _NONE)
+
+
 def _adjust(logits: Tensor, knobs: Tensor, bias: Tensor, in_prompt: Tensor, in_output: Tensor, ends: Tensor) -> Tensor:
     """In vLLM's order: bias, forbidden ends, repetition, frequency and presence."""
     repetition, presence, frequency, min_tokens = (knobs[:, i, None] for i in range(3, 7))
@@ -96,8 +110,8 @@ def _adjust(logits: Tensor, knobs: Tensor, bias: Tensor, in_prompt: Tensor, in_o
     return logits - frequency * in_output - presence * (in_output > 0)
 
 
-def _scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities of the drawn tokens, and the likeliest ids with theirs, under the model itself."""
+def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities of these tokens, and the likeliest ids with theirs, under the model itself."""
     logprobs = logits.log_softmax(-1)
     top, ids = logprobs.topk(min(TOP, logits.shape[-1]))
     return logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
@@ -131,6 +145,7 @@ def _cut(logits: Tensor, temperature: Tensor, knobs: Tensor) -> Tensor:
 GRAPHS: dict[Effort, Function] = {
     Effort.GREEDY: greedy,
     Effort.PLAIN: plain,
+    Effort.GUIDED: guided,
     Effort.ADJUSTED: adjusted,
     Effort.CUT: cut,
 }

@@ -13,11 +13,14 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.sampling.draw import knobs_of
 
+WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
+
 
 @dataclass(frozen=True)
 class SamplingState:
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
+    allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
     knobs: Tensor  # float32 [B, 7]
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
@@ -33,6 +36,7 @@ class SamplingState:
         return cls(
             seed=zeros(slots, dtype=torch.int64),
             temperature=zeros(slots, dtype=torch.float32),
+            allowed=zeros(slots, -(-vocab // WORD), dtype=torch.int32) + ALL,
             knobs=knobs,
             bias=zeros(slots, vocab, dtype=torch.float32),
             in_prompt=zeros(slots, vocab, dtype=torch.bool),
@@ -41,15 +45,16 @@ class SamplingState:
         )
 
     @property
-    def knobs_and_counts(self) -> tuple[Tensor, ...]:
+    def more(self) -> tuple[Tensor, ...]:
         """What a plain draw does not read, in the order that the others take it."""
-        return self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
+        return self.allowed, self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
 
     def enter(self, slot: int, request: Request) -> None:
         """Take over a request's parameters; in place. Without a seed it gets one of its own."""
         params, device = request.sampling, self.seed.device
         self.seed[slot] = _wrapped(randbits(64) if params.seed is None else params.seed)
         self.temperature[slot] = params.temperature
+        self.allowed[slot] = ALL
         self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
         for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
             plane[slot].zero_()
@@ -58,6 +63,10 @@ class SamplingState:
         self.in_prompt[slot, torch.tensor(request.tokens, device=device)] = True
         ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
         self.ends[slot, torch.tensor(ends, dtype=torch.int64, device=device)] = True
+
+    def allow(self, slot: int, tokens: bytes) -> None:
+        """Only these may be drawn next, a bit each; in place."""
+        self.allowed[slot] = torch.frombuffer(bytearray(tokens), dtype=torch.int32)
 
     def count(self, tokens: Tensor) -> None:
         """Remember what was drawn, int64 [B]; a bad token counts nothing. In place."""

@@ -1,0 +1,18 @@
+"""Guide: what a request's grammar allows next. `text` makes one, where tokens are known as text; the loop asks it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Guide(Protocol):
+    def allowed(self) -> bytes:
+        """Which tokens may come next, as `Engine.sample` takes it. Raises RequestFailed where that cannot be said."""
+        ...
+
+    def take(self, token: int) -> None:
+        """This one came, one of those allowed."""
+        ...
+
+
+MakeGuide = Callable[[str], Guide]
+"""From `SamplingParams.grammar`. Raises InvalidRequest for one that does not parse or is too large."""

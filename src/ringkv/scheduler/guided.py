@@ -1,0 +1,56 @@
+"""Guided: the guides of the requests that have a grammar, from their submission to their last event."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ringkv.base.errors import RingKVError, Unsupported
+from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.failure import Failure, describe
+from ringkv.base.guide import Guide, MakeGuide
+from ringkv.base.request import Request
+
+
+class Allowed(NamedTuple):
+    """By slot, which tokens may be drawn; by request, why its guide cannot say."""
+
+    tokens: dict[int, bytes]
+    failures: dict[str, Failure]
+
+
+class Guided:
+    def __init__(self, make: MakeGuide | None) -> None:
+        self._make = make
+        self._guides: dict[str, Guide] = {}
+
+    def begin(self, request: Request) -> None:
+        """Raises InvalidRequest for a grammar that cannot be used."""
+        if not request.sampling.grammar:
+            return
+        if self._make is None:
+            raise Unsupported("this engine runs without a tokenizer, so it knows no grammars; leave it out", "grammar")
+        self._guides[request.id] = self._make(request.sampling.grammar)
+
+    def allowed(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> Allowed:
+        """For each slot whose owner has a grammar and is not given its next token."""
+        result = Allowed({}, {})
+        for slot, owner in enumerate(owners):
+            if owner is None or slot in forced or owner not in self._guides:
+                continue
+            try:
+                result.tokens[slot] = self._guides[owner].allowed()
+            except RingKVError as error:
+                result.failures[owner] = describe(error)
+        return result
+
+    def take(self, events: Iterable[Event], given: Iterable[str | None]) -> None:
+        """Tokens were drawn, but those of `given` requests: a grammar is of what is drawn."""
+        given = set(given)
+        for event in events:
+            if isinstance(event, Token) and event.request_id in self._guides and event.request_id not in given:
+                self._guides[event.request_id].take(event.token)
+
+    def end(self, events: Iterable[Event]) -> None:
+        """Forget those whose last event is here."""
+        for event in events:
+            if isinstance(event, Finished | Failed):
+                self._guides.pop(event.request_id, None)

@@ -1,0 +1,95 @@
+"""POST /tokenize and /detokenize, GET /tokenizer_info: the model's tokens, for clients that have no tokenizer."""
+
+import asyncio
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.server.requests import check_tokens
+from ringkv.server.schemas import Turn
+from ringkv.server.serving import Serving
+
+CLASS = "PreTrainedTokenizerFast"  # transformers' name for any tokenizer that is a tokenizer.json
+
+
+class TokenizeBody(BaseModel):
+    """A text, or a conversation that the chat template makes one."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "The sea is"}]})
+
+    prompt: str | None = None
+    messages: list[Turn] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class Tokenized(BaseModel):
+    tokens: list[int]
+    count: int
+    max_model_len: int
+    token_strs: list[str] | None = None
+
+
+class DetokenizeBody(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [504, 3732, 314]}]})
+
+    tokens: list[int]
+
+
+class Detokenized(BaseModel):
+    prompt: str
+
+
+class TokenizerInfo(BaseModel):
+    tokenizer_class: str
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    chat_template: str | None
+
+
+def tokens_router(serving: Serving) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/tokenize")
+    async def tokenize(body: TokenizeBody) -> Tokenized:
+        tokens = await asyncio.to_thread(encode, serving, body)
+        texts = [serving.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
+        limit = serving.engine.limits.context
+        return Tokenized(tokens=list(tokens), count=len(tokens), max_model_len=limit, token_strs=texts)
+
+    @router.post("/detokenize")
+    async def detokenize(body: DetokenizeBody) -> Detokenized:
+        check_tokens(body.tokens, serving.engine.limits.vocab, "tokens")
+        return Detokenized(prompt=serving.tokenizer.decode(body.tokens, skip_special_tokens=False))
+
+    @router.get("/tokenizer_info")
+    async def tokenizer_info() -> TokenizerInfo:
+        tokenizer, template = serving.tokenizer, serving.template
+        return TokenizerInfo(
+            tokenizer_class=CLASS,
+            bos_token=_word(serving, tokenizer.bos_id),
+            eos_token=_word(serving, next(iter(tokenizer.eos_ids), None)),
+            pad_token=None,
+            chat_template=template.source if template else None,
+        )
+
+    return router
+
+
+def encode(serving: Serving, body: TokenizeBody) -> Sequence[int]:
+    special = body.add_special_tokens is not False
+    match body.prompt, body.messages:
+        case str(text), None:
+            return serving.tokenizer.encode(text, add_special_tokens=special)
+        case None, [*messages]:
+            if serving.template is None:
+                raise InvalidRequest(f"{serving.names[0]} has no chat template; send a prompt", "messages")
+            return serving.template.encode(messages, serving.tokenizer)
+    raise InvalidRequest("send either a prompt or messages", "prompt")
+
+
+def _word(serving: Serving, token: int | None) -> str | None:
+    return None if token is None else serving.tokenizer.decode([token], skip_special_tokens=False)

@@ -1,0 +1,99 @@
+"""Grammars in the loop, on an engine whose tokens are worked out by hand."""
+
+from toy import ToyEngine, answer
+
+from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.guide import Guide
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.loop import Loop
+
+PROMPT = (3, 4)
+
+
+class Only:
+    """Allows the tokens that its grammar names, "5 6", one after another, and breaks where it says "!"."""
+
+    def __init__(self, grammar: str) -> None:
+        if not grammar[0].isdigit():
+            raise InvalidRequest(f"{grammar!r} begins with no token", "grammar")
+        self.left = grammar.split()
+        self.taken: list[int] = []
+
+    def allowed(self) -> bytes:
+        word = self.left[len(self.taken)]
+        if word == "!":
+            raise RequestFailed("the grammar is broken")
+        return (1 << int(word)).to_bytes(16, "little")
+
+    def take(self, token: int) -> None:
+        self.taken.append(token)
+
+
+class Made:
+    """Keeps the guides that it made."""
+
+    def __init__(self) -> None:
+        self.guides: list[Only] = []
+
+    def __call__(self, grammar: str) -> Guide:
+        self.guides.append(Only(grammar))
+        return self.guides[-1]
+
+
+def request(name: str, count: int, grammar: str = "", forced: tuple[int, ...] = ()) -> Request:
+    return Request(name, PROMPT, SamplingParams(max_tokens=count, grammar=grammar), forced=forced)
+
+
+def run(loop: Loop, *requests: Request) -> dict[str, list[Event]]:
+    events = [event for one in requests for event in loop.submit(one)]
+    while not loop.idle:
+        events += loop.step()
+    return {one.id: [event for event in events if event.request_id == one.id] for one in requests}
+
+
+def tokens(events: list[Event]) -> list[int]:
+    return [event.token for event in events if isinstance(event, Token)]
+
+
+def test_a_guided_request_draws_what_its_guide_allows_and_its_neighbour_what_it_likes() -> None:
+    made = Made()
+    told = run(Loop(ToyEngine(), guide=made), request("a", 3, "5 6 7"), request("b", 3))
+    assert tokens(told["a"]) == [5, 6, 7]
+    assert tokens(told["b"]) == answer(PROMPT, 3)
+    assert made.guides[0].taken == [5, 6]  # nothing comes after the last
+
+
+def test_tokens_that_are_given_are_not_the_guides() -> None:
+    made = Made()
+    told = run(Loop(ToyEngine(), guide=made), request("a", 4, "5 6", forced=(90, 91)))
+    assert tokens(told["a"]) == [90, 91, 5, 6]
+    assert made.guides[0].taken == [5]
+
+
+def test_a_guide_that_breaks_ends_its_request_alone() -> None:
+    told = run(Loop(ToyEngine(), guide=Made()), request("a", 3, "5 !"), request("b", 3))
+    *drawn, last = told["a"]
+    assert tokens(drawn) == [5]
+    assert isinstance(last, Failed)
+    assert last.message == "the grammar is broken"
+    assert tokens(told["b"]) == answer(PROMPT, 3)
+    assert isinstance(told["b"][-1], Finished)
+
+
+def test_a_grammar_that_cannot_be_used_is_refused_at_once() -> None:
+    (failed,) = Loop(ToyEngine(), guide=Made()).submit(request("a", 3, "x"))
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.param) == ("InvalidRequest", "grammar")
+    (failed,) = Loop(ToyEngine()).submit(request("a", 3, "5"))
+    assert isinstance(failed, Failed)
+    assert failed.kind == "Unsupported"
+
+
+def test_an_id_may_come_again_without_its_grammar() -> None:
+    loop = Loop(ToyEngine(), guide=Made())
+    assert tokens(run(loop, request("a", 2, "5 6"))["a"]) == [5, 6]
+    loop.submit(request("a", 2, "5 6"))
+    loop.cancel("a")
+    assert tokens(run(loop, request("a", 2))["a"]) == answer(PROMPT, 2)

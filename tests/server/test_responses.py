@@ -1,0 +1,89 @@
+"""/v1/responses, through OpenAI's own client."""
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.conftest import NAMES, Served
+
+ROLES = ("system", "user", "assistant", "user")
+
+
+def test_a_text_is_answered(served: Served) -> None:
+    got = served.client.responses.create(model=NAMES[0], input="hi")
+    assert got.output_text == "user:hi"
+    assert (got.status, got.object) == ("completed", "response")
+    assert got.usage is not None
+    assert (got.usage.input_tokens, got.usage.output_tokens) == (9, 9)
+
+
+def test_instructions_and_messages_make_one_conversation(fresh: Served) -> None:
+    said: Any = [
+        {"role": "user", "content": "a"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "c"}]},
+    ]
+    fresh.client.responses.create(model=NAMES[0], input=said, instructions="s", max_output_tokens=1)
+    fresh.client.chat.completions.create(
+        model=NAMES[0],
+        messages=[{"role": role, "content": text} for role, text in zip(ROLES, "sabc", strict=True)],
+        max_tokens=1,
+    )
+    ours, chats = fresh.engine.submitted
+    assert ours.tokens == chats.tokens
+
+
+def test_an_answer_that_is_cut_says_why(served: Served) -> None:
+    got = served.client.responses.create(model=NAMES[0], input="hello", max_output_tokens=3)
+    assert got.status == "incomplete"
+    assert got.incomplete_details is not None
+    assert got.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_stream_tells_each_token_and_ends_with_the_whole(served: Served) -> None:
+    events = list(served.client.responses.create(model=NAMES[0], input="hi", stream=True))
+    kinds = [event.type for event in events]
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert kinds[4:-4] == ["response.output_text.delta"] * 9
+    assert kinds[-4:] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "user:hi"
+    assert events[-1].response.output_text == "user:hi"
+
+
+def test_the_client_gathers_a_stream(served: Served) -> None:
+    with served.client.responses.stream(model=NAMES[0], input="hi") as stream:
+        assert stream.get_final_response().output_text == "user:hi"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"previous_response_id": "resp_1"},
+        {"tools": [{"type": "web_search"}]},
+        {"input": [{"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"}]},
+        {"text": {"format": {"type": "json_schema", "name": "x"}}},
+        {"temperature": -1},
+        {"max_output_tokens": 0},
+    ],
+)
+def test_what_is_not_served_is_refused(served: Served, more: Any) -> None:
+    with pytest.raises(openai.BadRequestError):
+        served.client.responses.create(**{"model": NAMES[0], "input": "hi"} | more)
+
+
+def test_an_error_in_a_stream_is_an_event(served: Served) -> None:
+    got = served.post("responses", input="a\x00", stream=True, max_output_tokens=20)
+    assert '"type":"error"' in got.text
+    assert "not finite" in got.text

@@ -1,0 +1,45 @@
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import TEMPLATE, Served
+
+
+def test_a_text_is_tokens_and_back(served: Served) -> None:
+    got = served.http.post("/tokenize", json={"prompt": "aé<|im_end|>", "return_token_strs": True}).json()
+    assert got["tokens"] == [97, 0xC3, 0xA9, 257]
+    assert (got["count"], got["max_model_len"]) == (4, served.engine.limits.context)
+    assert got["token_strs"][0] == "a"
+    back = served.http.post("/detokenize", json={"tokens": got["tokens"]}).json()
+    assert back == {"prompt": "aé<|im_end|>"}
+
+
+def test_a_conversation_is_the_prompt_that_a_chat_would_be(fresh: Served) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    got = fresh.http.post("/tokenize", json={"messages": messages}).json()
+    fresh.post("chat/completions", messages=messages)
+    assert got["tokens"] == list(fresh.engine.submitted[-1].tokens)
+
+
+def test_the_tokenizer_says_what_harnesses_ask(served: Served) -> None:
+    assert served.http.get("/tokenizer_info").json() == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": None,
+        "chat_template": TEMPLATE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "prompt"),
+        ("/detokenize", {"tokens": [258]}, "tokens"),
+        ("/detokenize", {"tokens": "a"}, "tokens"),
+    ],
+)
+def test_what_cannot_be_is_400(served: Served, path: str, body: Any, param: str) -> None:
+    got = served.http.post(path, json=body)
+    assert (got.status_code, got.json()["error"]["param"]) == (400, param)

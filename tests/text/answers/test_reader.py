@@ -1,0 +1,83 @@
+"""Answers cut into pieces anywhere are read as they are whole."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringkv.text.answers.parts import Call, Content, Part, Reasoning
+from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.spans import bare_calls, tagged_calls, thinking
+
+NAMES = ("add", "find")
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "ü"}}\n</tool_call>'
+
+
+def read(reader: Reader, *pieces: str) -> list[Part]:
+    """Neighbours of a kind joined: how text was cut does not show."""
+    joined: list[Part] = []
+    for part in [*(part for piece in pieces for part in reader.push(piece)), *reader.finish()]:
+        last = joined[-1] if joined else None
+        if isinstance(part, Content | Reasoning) and type(last) is type(part):
+            joined[-1] = type(part)(last.text + part.text)
+        else:
+            joined.append(part)
+    return joined
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("plain", [Content("plain")]),
+        ("", []),
+        ("a < b and <tool", [Content("a < b and <tool")]),
+        (CALL, [Call("add", '{"a": 1, "b": "ü"}')]),
+        (
+            f"Let me see.\n{CALL}\n{CALL}\n",
+            [Content("Let me see.\n"), *[Call("add", '{"a": 1, "b": "ü"}')] * 2],
+        ),
+        ('<tool_call>{"name": "find", "arguments": "{}"}', [Call("find", "{}")]),  # its end was left out
+        ('<tool_call>{"name": "other"}</tool_call>', [Content('<tool_call>{"name": "other"}</tool_call>')]),
+        ("<tool_call>{broken</tool_call>!", [Content("<tool_call>{broken</tool_call>!")]),
+        ("<think>\nhm, <b>\n</think>\n\nYes.", [Reasoning("hm, <b>\n"), Content("Yes.")]),
+        ("<think>\n\n</think>\n\nYes.", [Content("Yes.")]),
+        ("<think>for ever", [Reasoning("for ever")]),
+        (f"<think>so</think>{CALL}", [Reasoning("so"), Call("add", '{"a": 1, "b": "ü"}')]),
+    ],
+)
+def test_what_is_marked_is_found(text: str, parts: list[Part]) -> None:
+    spans = [thinking(), tagged_calls(NAMES)]
+    assert read(Reader(spans), text) == parts
+    assert read(Reader(spans), *text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('{"name": "add", "parameters": {"a": 1}}', [Call("add", '{"a": 1}')]),
+        (' {"name": "add"}; {"name": "find", "parameters": {}}', [Call("add", "{}"), Call("find", "{}")]),
+        ('{"colour": "red"}', [Content('{"colour": "red"}')]),
+        ('So: {"name": "add"}', [Content('So: {"name": "add"}')]),
+    ],
+)
+def test_an_answer_that_is_all_calls_is_found_at_its_start_only(text: str, parts: list[Part]) -> None:
+    for pieces in ([text], list(text)):
+        found = read(Reader([bare_calls(NAMES)]), *pieces)
+        assert [part for part in found if part != Content(" ")] == parts
+
+
+def test_a_thought_that_the_prompt_began_is_one() -> None:
+    assert read(Reader([thinking()], inside=thinking()), "\nI ", "guess</thi", "nk>\nNo.") == [
+        Reasoning("I guess"),
+        Content("No."),
+    ]
+
+
+def test_without_spans_every_piece_is_shown_at_once() -> None:
+    reader = Reader()
+    assert [reader.push(piece) for piece in ("<thi", "", " {")] == [[Content("<thi")], [], [Content(" {")]]
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", '{"name": "add"}', "a", " "])))
+def test_no_way_of_cutting_changes_what_is_read(words: list[str]) -> None:
+    text, spans = "".join(words), [thinking(), tagged_calls(NAMES)]
+    assert read(Reader(spans), *text) == read(Reader(spans), text) == read(Reader(spans), *words)

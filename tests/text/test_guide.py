@@ -1,0 +1,84 @@
+"""Guides on tokens that are bytes: what they allow is what the grammar says, character by character."""
+
+import time
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.text.grammar import choice, json_object, json_schema, lark_or_gbnf, regex
+from ringkv.text.guide import Guides
+from ringkv.text.tokenizer import Tokenizer
+
+END, VOCAB = 257, 300  # more than the tokenizer has
+
+
+@pytest.fixture
+def guides(bytewise: Tokenizer) -> Guides:
+    return Guides(lambda: bytewise, VOCAB)
+
+
+def allowed(mask: bytes) -> set[int]:
+    return {token for token in range(8 * len(mask)) if mask[token // 8] >> token % 8 & 1}
+
+
+def after(guides: Guides, grammar: str, text: str) -> str:
+    """The characters that may follow `text`; "." for an end."""
+    guide = guides(grammar)
+    for token in text.encode():
+        assert token in allowed(guide.allowed())
+        guide.take(token)
+    return "".join("." if token == END else chr(token) for token in sorted(allowed(guide.allowed())))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "following"),
+    [
+        (regex("[ab]c?"), "", "ab"),
+        (regex("[ab]c?"), "a", "c."),
+        (regex("[ab]c?"), "ac", "."),
+        (choice(["yes", "no"]), "", "ny"),
+        (choice(["yes", 'y"']), "y", '"e'),
+        (json_object(), "", "{"),
+        (json_schema({"enum": ["x", 3]}), "", '"3'),
+        (json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}), '{"a": ', "ft"),
+        (lark_or_gbnf('start: "a" "b"'), "a", "b"),
+        (lark_or_gbnf('root ::= "c" | "d"'), "", "cd"),
+    ],
+)
+def test_only_what_can_follow_is_allowed(guides: Guides, grammar: str, text: str, following: str) -> None:
+    assert after(guides, grammar, text) == following
+
+
+def test_a_mask_has_a_bit_for_each_of_the_models_tokens_in_whole_words(guides: Guides) -> None:
+    mask = guides(regex("a")).allowed()
+    assert len(mask) == 4 * -(-VOCAB // 32)
+    assert allowed(mask) == {ord("a")}
+
+
+def test_a_token_that_is_not_allowed_fails_what_comes_after(guides: Guides) -> None:
+    guide = guides(regex("ab"))
+    guide.take(ord("z"))
+    with pytest.raises(RequestFailed, match="grammar"):
+        guide.allowed()
+
+
+@pytest.mark.parametrize(
+    ("grammar", "said"),
+    [
+        (regex("a{1,3"), "regex"),
+        (lark_or_gbnf("start: other"), "other"),
+        (json_schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (json_schema({"enum": [str(n) * 9 for n in range(200_000)]}), "too big"),
+        (
+            json_schema({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20_000)}}),
+            "too large",
+        ),
+        (json_schema({"type": "nothing"}), "nothing|type"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_cannot_be_enforced_is_refused_soon_and_by_name(guides: Guides, grammar: str, said: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(InvalidRequest, match=said):
+        guides.check(grammar)
+    assert time.monotonic() - started < 10
