@@ -26,6 +26,7 @@ SENT: dict[str, Any] = {
 
 
 def params(draw: int = 0, max_tokens: int = 8, **sent: Any) -> SamplingParams:
+    sent = {name: list(value) if isinstance(value, tuple) else value for name, value in sent.items()}
     return sampling_params(CompletionBody(prompt="x", **sent), max_tokens, draw)
 
 

@@ -9,6 +9,7 @@ from ringkv.base.version import VERSION
 from ringkv.server.channel import EngineChannel
 from ringkv.server.chat import chat_router
 from ringkv.server.completions import completions_router
+from ringkv.server.documents import DESCRIPTION, document
 from ringkv.server.errors import add_handlers
 from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
@@ -27,9 +28,10 @@ def make_app(
     """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine."""
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
     serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
-    app = FastAPI(title="ringkv", version=VERSION, redoc_url=None)
+    app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
     for router in (info_router, completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(serving))
     add_handlers(app)
+    document(app)
     app.add_middleware(Observe, metrics=serving.metrics)
     return app

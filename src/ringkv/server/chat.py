@@ -12,6 +12,7 @@ from fastapi import Request as HTTPRequest
 
 from ringkv.base.engine import Limits
 from ringkv.server.answer import JSON, answer
+from ringkv.server.documents import ChatCompletion, answers
 from ringkv.server.generation import Piece
 from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import chat_logprobs
@@ -29,7 +30,7 @@ DEFAULT_MAX_TOKENS = 1024
 def chat_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/chat/completions")
+    @router.post("/v1/chat/completions", responses=answers(ChatCompletion))
     async def chat(body: ChatBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
         refuse_unsupported(body)

@@ -12,6 +12,7 @@ from fastapi import Request as HTTPRequest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.answer import JSON, answer
+from ringkv.server.documents import Completion, answers
 from ringkv.server.echo import Echo
 from ringkv.server.generation import Piece
 from ringkv.server.grammars import grammar_of
@@ -28,7 +29,7 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's
 def completions_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/completions")
+    @router.post("/v1/completions", responses=answers(Completion))
     async def complete(body: CompletionBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
         refuse_unsupported(body)

@@ -18,6 +18,7 @@ from ringkv.base.errors import InvalidRequest, Unsupported
 from ringkv.server.answer import JSON, start
 from ringkv.server.chat import default_max_tokens
 from ringkv.server.disconnect import until_disconnected
+from ringkv.server.documents import ModelResponse, answers
 from ringkv.server.generation import Piece, Pieces
 from ringkv.server.grammars import grammar_of
 from ringkv.server.message import Message
@@ -78,7 +79,7 @@ WHY = {"length": "max_output_tokens", "abort": "aborted"}  # an answer is not co
 def responses_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/responses")
+    @router.post("/v1/responses", responses=answers(ModelResponse))
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
         refuse(body)

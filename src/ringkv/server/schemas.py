@@ -65,7 +65,7 @@ Count = Annotated[int, Field(ge=1, le=128)]
 class GenerationBody(BaseModel):
     """The fields that completions and chat completions share."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", strict=True)
     prompt_field: ClassVar[str]
 
     model: str | None = None
@@ -80,7 +80,7 @@ class GenerationBody(BaseModel):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
+    logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
     seed: Whole | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -91,7 +91,7 @@ class GenerationBody(BaseModel):
     kv_sinks: Whole | None = None
     kv_recent: float | None = None
     kv_window: Whole | None = None
-    kv_protect: list[tuple[Whole, Whole]] | None = None
+    kv_protect: list[Annotated[tuple[Whole, Whole], Field(strict=False)]] | None = None
     kv_turns: str | None = None
     cache_salt: str | None = None
     response_format: ResponseFormat | None = None

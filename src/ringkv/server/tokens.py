@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.server.documents import errors
 from ringkv.server.requests import check_tokens
 from ringkv.server.schemas import Turn
 from ringkv.server.serving import Serving
@@ -17,7 +18,7 @@ CLASS = "PreTrainedTokenizerFast"  # transformers' name for any tokenizer that i
 class TokenizeBody(BaseModel):
     """A text, or a conversation that the chat template makes one."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "The sea is"}]})
+    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"prompt": "The sea is"}]})
 
     prompt: str | None = None
     messages: list[Turn] | None = None
@@ -33,7 +34,7 @@ class Tokenized(BaseModel):
 
 
 class DetokenizeBody(BaseModel):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [504, 3732, 314]}]})
+    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"tokens": [504, 3732, 314]}]})
 
     tokens: list[int]
 
@@ -53,14 +54,14 @@ class TokenizerInfo(BaseModel):
 def tokens_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/tokenize")
+    @router.post("/tokenize", responses=errors(400))
     async def tokenize(body: TokenizeBody) -> Tokenized:
         tokens = await asyncio.to_thread(encode, serving, body)
         texts = [serving.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
         limit = serving.engine.limits.context
         return Tokenized(tokens=list(tokens), count=len(tokens), max_model_len=limit, token_strs=texts)
 
-    @router.post("/detokenize")
+    @router.post("/detokenize", responses=errors(400))
     async def detokenize(body: DetokenizeBody) -> Detokenized:
         check_tokens(body.tokens, serving.engine.limits.vocab, "tokens")
         return Detokenized(prompt=serving.tokenizer.decode(body.tokens, skip_special_tokens=False))

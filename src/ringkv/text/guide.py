@@ -8,7 +8,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.text.tokenizer import Tokenizer
 
-WORD = 4  # bytes that a mask is padded to
+WORD = 4  # bytes that a mask is made of
 # Bounds for what one grammar may take: a second or so to begin with, a hundredth for each token.
 LIMITS = LLParserLimits(verbose_errors=False)
 
@@ -33,10 +33,9 @@ class Guides:
     def __call__(self, grammar: str) -> "TokenGuide":
         """Raises InvalidRequest for a grammar that does not parse, is too large, or asks for what is not enforced."""
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
-        guide = TokenGuide(matcher)
         if matcher.is_error():
             raise InvalidRequest(f"the grammar cannot be used: {_said(matcher)}", "grammar")
-        return guide
+        return TokenGuide(matcher, WORD * -(-self._vocab // (8 * WORD)))
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
@@ -47,14 +46,15 @@ class Guides:
 class TokenGuide:
     """A `base.guide.Guide`. Where a text is whole it may end; where nothing can follow, an end is all that may come."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: LLMatcher, width: int) -> None:
+        """`width`: bytes of a mask."""
+        self._matcher, self._width = matcher, width
 
     def allowed(self) -> bytes:
-        mask = self._matcher.compute_bitmask()
+        mask = self._matcher.compute_bitmask()  # which may have a word more than there are tokens
         if self._matcher.is_error():
             raise RequestFailed(f"the grammar cannot say what may come next: {_said(self._matcher)}")
-        return mask + bytes(-len(mask) % WORD)
+        return mask[: self._width].ljust(self._width, b"\0")
 
     def take(self, token: int) -> None:
         self._matcher.consume_token(token)
