@@ -28,17 +28,17 @@ class NotInstalled(Exception):
     """A peer that could not be installed, and why in a few words."""
 
 
-def python_of(name: str, say: Say = print) -> Path:
+def python_of(name: str, say: Say = print, requirements: Path = REQUIREMENTS) -> Path:
     """The interpreter of an environment, made if need be; our own where a peer has no requirements of its own.
 
     Raises NotInstalled.
     """
-    if not (wanted := _wanted(name)):
+    if not (wanted := _wanted(name, requirements)):
         return Path(sys.executable)
     folder = peers_dir() / name
     stamp = folder / STAMP
     if not stamp.is_file() or stamp.read_text() != wanted:
-        _install(name, folder, say)
+        _install(name, folder, say, requirements)
         stamp.write_text(wanted)
     return _python(folder)
 
@@ -48,19 +48,19 @@ def peers_dir() -> Path:
     return cache_dir() / "peers"
 
 
-def _wanted(name: str) -> str:
+def _wanted(name: str, requirements: Path) -> str:
     """What the environment is made of; nothing for an engine that runs in ours."""
-    path = REQUIREMENTS / f"{name}.txt"
+    path = requirements / f"{name}.txt"
     if not path.is_file():
         return ""
     return path.read_text() + "".join(f"without {package}\n" for package in UNWANTED.get(name, ()))
 
 
-def _install(name: str, folder: Path, say: Say) -> None:
+def _install(name: str, folder: Path, say: Say, requirements: Path) -> None:
     say(f"{name}: installing into {folder} (once)")
     if not (folder / STAMP).is_file():  # not there, or never finished
         venv.create(folder, with_pip=True, clear=True)
-    _pip(name, folder, ["install", "-r", str(REQUIREMENTS / f"{name}.txt")], say)
+    _pip(name, folder, ["install", "-r", str(requirements / f"{name}.txt")], say)
     if unwanted := UNWANTED.get(name):
         _pip(name, folder, ["uninstall", "-y", *unwanted], say)
 

@@ -1,0 +1,179 @@
+"""OpenAI's own client: `with_openai.py URL MODEL`, run by the clients' interpreter, prints JSON, a line a check."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import openai
+from pydantic import BaseModel
+
+URL, MODEL = sys.argv[1:]
+client = openai.OpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
+patient = openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
+HELLO: Any = [{"role": "user", "content": "Say hello to the sea."}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+CHECKS: list[tuple[str, Callable[[], str]]] = []
+
+
+class River(BaseModel):
+    name: str
+    length_km: int
+
+
+def check(what: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
+    def keep(function: Callable[[], str]) -> Callable[[], str]:
+        CHECKS.append((what, function))
+        return function
+
+    return keep
+
+
+@check("models.list, models.retrieve")
+def models() -> str:
+    names = [model.id for model in client.models.list()]
+    assert client.models.retrieve(names[0]).id == names[0]
+    return ", ".join(names)
+
+
+@check("completions, whole and streamed alike")
+def completions() -> str:
+    asked: Any = {"model": MODEL, "prompt": "The sea is", "max_tokens": 24, "temperature": 0}
+    whole = client.completions.create(**asked).choices[0].text
+    parts = [chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True)]
+    assert "".join(parts) == whole
+    assert len(parts) == 24
+    return f"{len(parts)} chunks"
+
+
+@check("completions: several prompts, n, best_of, seed, logprobs, echo")
+def choices() -> str:
+    got = client.completions.create(model=MODEL, prompt=["a", "b"], n=2, seed=1, max_tokens=4)
+    again = client.completions.create(model=MODEL, prompt=["a", "b"], n=2, seed=1, max_tokens=4)
+    assert [choice.text for choice in got.choices] == [choice.text for choice in again.choices]
+    best = client.completions.create(model=MODEL, prompt="a", best_of=3, n=1, max_tokens=4, logprobs=2, echo=True)
+    scores = best.choices[0].logprobs
+    assert scores is not None
+    assert best.usage is not None
+    assert len(scores.tokens or ()) == len(scores.token_logprobs or ()) == best.usage.prompt_tokens + 4
+    return f"{len(got.choices)} choices"
+
+
+@check("chat, whole and streamed alike, with usage")
+def chat() -> str:
+    asked: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 24, "temperature": 0}
+    whole = client.chat.completions.create(**asked)
+    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage == whole.usage or chunks[-1].usage.total_tokens == whole.usage.total_tokens
+    return repr(text[:40])
+
+
+@check("chat: logprobs")
+def chat_logprobs() -> str:
+    got = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=3, logprobs=True, top_logprobs=2)
+    content = got.choices[0].logprobs.content  # type: ignore[union-attr]
+    assert [len(one.top_logprobs) for one in content] == [2, 2, 2]
+    return f"{len(content)} tokens"
+
+
+@check("the asynchronous client, 8 streams at once")
+def together() -> str:
+    async def one(number: int) -> str:
+        stream = await patient.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": f"Count to {number}."}], max_tokens=16, stream=True
+        )
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def all_() -> list[str]:
+        return list(await asyncio.gather(*(one(number) for number in range(8))))
+
+    texts = asyncio.run(all_())
+    assert all(texts)
+    return f"{len(texts)} answers"
+
+
+@check("tools: a named and a required one")
+def tools() -> str:
+    named: Any = {"type": "function", "function": {"name": "weather"}}
+    for choice in (named, "required"):
+        got = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[WEATHER], tool_choice=choice)
+        (call,) = got.choices[0].message.tool_calls or ()
+        assert "city" in json.loads(call.function.arguments)  # type: ignore[union-attr]
+        assert got.choices[0].finish_reason == "tool_calls"
+    return call.function.arguments  # type: ignore[union-attr]
+
+
+@check("tools: streamed, and the result sent back")
+def streamed_tools() -> str:
+    with client.chat.completions.stream(model=MODEL, messages=HELLO, tools=[WEATHER], tool_choice="required") as stream:
+        message = stream.get_final_completion().choices[0].message
+    (call,) = message.tool_calls or ()
+    result: Any = {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}
+    talk = [*HELLO, message.model_dump(exclude_none=True), result]
+    answer = client.chat.completions.create(model=MODEL, messages=talk, tools=[WEATHER], max_tokens=16)
+    assert answer.usage is not None
+    return f"{answer.usage.prompt_tokens} tokens of prompt"
+
+
+@check("structured output: parse() of a pydantic model")
+def structured() -> str:
+    for _ in range(5):
+        got = client.chat.completions.parse(model=MODEL, messages=HELLO, response_format=River, max_tokens=400)
+        if got.choices[0].finish_reason == "stop":
+            assert isinstance(got.choices[0].message.parsed, River)
+            return repr(got.choices[0].message.parsed)
+    raise AssertionError("no answer ended within 400 tokens")
+
+
+@check("responses, whole and streamed alike")
+def responses() -> str:
+    asked: Any = {"model": MODEL, "input": "Say hello.", "temperature": 0}
+    whole = client.responses.create(**asked).output_text
+    with client.responses.stream(**asked) as stream:
+        assert stream.get_final_response().output_text == whole
+    return repr(whole[:40])
+
+
+@check("errors are of the class that says what is wrong")
+def errors() -> str:
+    wrong: list[tuple[type[openai.APIStatusError], dict[str, Any]]] = [
+        (openai.NotFoundError, {"model": "gpt-9"}),
+        (openai.BadRequestError, {"temperature": -1}),
+        (openai.BadRequestError, {"messages": []}),
+    ]
+    for kind, change in wrong:
+        try:
+            client.chat.completions.create(**{"model": MODEL, "messages": HELLO} | change)
+        except kind:
+            pass
+        else:
+            raise AssertionError(f"{change} was served")
+    return f"{len(wrong)} of them"
+
+
+def main() -> None:
+    for what, function in CHECKS:
+        try:
+            said, ok = function(), True
+        except Exception as error:
+            said, ok = f"{type(error).__name__}: {error}"[:200], False
+        print(json.dumps({"what": what, "ok": ok, "said": said}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
