@@ -72,7 +72,7 @@ def with_table(page: str, kept: Mapping[str, Any]) -> str:
         (f"{one.client} {versions.get(one.client, versions.get(f'{one.client}[api]', ''))}", one.what, *_result(one))
         for one in _checks(kept)
     ]
-    shown = table(("client", "what it did", "", ""), rows)
+    shown = table(("client", "what it did", "", ""), rows).replace("---:", "---")  # words, not figures
     return f"{before}{BEGIN}\n{shown}\n\n{kept['about']}\n{END}{after}"
 
 
