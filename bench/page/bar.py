@@ -61,6 +61,7 @@ GROUPS = {
     "7": "GPU",
     "8": "Serving and compressing",
     "9": "The second turn of a conversation",
+    "10": "Structured answers",
 }
 
 

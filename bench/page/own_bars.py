@@ -28,6 +28,7 @@ def own_bars(kept: Kept, limits: Limits) -> list[Bar]:
         *_threads(kept),
         *_compression(kept),
         *_turns(kept),
+        *_structured(kept),
     ]
 
 
@@ -141,3 +142,15 @@ def _turns(kept: Kept) -> Iterator[Bar]:
     yield Bar(
         "9", "the first token of a second turn: sooner than where nothing is known", taken or {"": None}, 10.0, times
     )
+
+
+def _structured(kept: Kept) -> Iterator[Bar]:
+    documents = next(iter(kept.figures("structured", "documents")), None)
+    step = next(iter(kept.figures("structured", "step")), None)
+    answered = documents["fits"] + documents["cut"] + documents["WRONG"] if documents else 0
+    fits = {"": documents["fits"] / answered if documents else None}
+    yield Bar(
+        "10", "documents at temperature 1, of random schemas that were not refused: whole, and fit", fits, 1.0, percent
+    )
+    what = "a step of 8 requests with a grammar for one of them: longer than without"
+    yield Bar("10", what, {"": step["more"] if step else None}, 0.2, percent, at_most=True)

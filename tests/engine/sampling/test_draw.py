@@ -9,7 +9,7 @@ import torch
 from ringkv.base.request import Request
 from ringkv.base.sampling import Effort, SamplingParams
 from ringkv.engine.sampling.draw import ARITY, BAD, GRAPHS, TOP, adjusted, cut, greedy, plain
-from ringkv.engine.sampling.noise import gumbel
+from ringkv.engine.sampling.noise import gumbel, uniform
 from ringkv.engine.sampling.state import SamplingState
 
 VOCAB = 40
@@ -49,6 +49,13 @@ def test_noise_has_the_mean_and_variance_of_a_gumbel() -> None:
     noise = gumbel(torch.tensor([1, 2, -3]), torch.tensor([0, 9, 2**40]), 50000)
     assert noise.mean(1).tolist() == pytest.approx([0.5772] * 3, abs=0.03)
     assert noise.var(1).tolist() == pytest.approx([math.pi**2 / 6] * 3, rel=0.05)
+
+
+def test_no_noise_is_infinite_whatever_its_bits() -> None:
+    """An infinite one would win over any logit, a forbidden token's too."""
+    numbers = uniform(torch.tensor([-1, 0, 1, -(2**63), 2**63 - 1, -(2**41)]))
+    assert ((0 < numbers) & (numbers < 1)).all()
+    assert torch.log(-torch.log(numbers)).isfinite().all()
 
 
 def test_the_same_seed_draws_the_same_in_any_slot_and_other_seeds_differ() -> None:

@@ -14,8 +14,12 @@ def gumbel(seed: Tensor, position: Tensor, vocab: int) -> Tensor:
     """
     key = _mix(_mix(seed) + position)
     bits = _mix(key[:, None] + torch.arange(vocab, device=seed.device))
-    uniform = (((bits >> 40) & 0xFFFFFF).float() + 0.5) * 2.0**-24
-    return -torch.log(-torch.log(uniform))
+    return -torch.log(-torch.log(uniform(bits)))
+
+
+def uniform(bits: Tensor) -> Tensor:
+    """float32 strictly between 0 and 1, of the upper 23 of 64 bits: with one more a half would round up to 1."""
+    return (_shift(bits, 41).float() + 0.5) * 2.0**-23
 
 
 def _mix(x: Tensor) -> Tensor:
