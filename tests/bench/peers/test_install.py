@@ -10,7 +10,7 @@ from bench.peers import install
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
 
-    def pretend(name: str, folder: Path, say: install.Say) -> None:
+    def pretend(name: str, folder: Path, say: install.Say, requirements: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         made.append(name)
 
@@ -41,9 +41,9 @@ def test_an_installation_that_was_cut_off_begins_anew(tmp_path: Path, monkeypatc
     folder = tmp_path / "vllm"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").touch()  # and no pip yet
-    install._install("vllm", folder, print)
+    install._install("vllm", folder, print, install.REQUIREMENTS)
     (folder / install.STAMP).touch()
-    install._install("vllm", folder, print)
+    install._install("vllm", folder, print, install.REQUIREMENTS)
     assert made == [True]
 
 

@@ -1,0 +1,19 @@
+import jsonschema
+import pytest
+
+from bench.structured import _checked, schemas
+from ringkv.text.grammar import json_schema
+
+
+def test_schemas_are_schemas_and_the_same_each_time() -> None:
+    made = schemas(20)
+    assert made == schemas(20)
+    assert len(made) == 20
+    for schema in made:
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert json_schema(schema)
+
+
+@pytest.mark.parametrize(("text", "result"), [("3", "fits"), ("7", "WRONG"), ("3 4", "WRONG"), ('"3"', "WRONG")])
+def test_a_document_is_checked_by_another_library(text: str, result: str) -> None:
+    assert _checked({"type": "integer", "maximum": 5}, text)[0] == result
