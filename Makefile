@@ -4,6 +4,7 @@
 # make check   lint, format, types, import contracts
 # make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
 # make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
+# make clients OpenAI's client, lm-eval, GuideLLM and schemathesis against our server (half an hour; installs them)
 # make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
 
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test amx check bench peers device dev clean
+.PHONY: help demo test amx check bench peers clients device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -46,6 +47,9 @@ bench: dev
 	@$(BIN)/python -m bench.limits
 	@$(BIN)/python -m bench.readme
 	@$(BIN)/python -m bench.performance
+
+clients: dev
+	@$(BIN)/python -m bench.clients
 
 peers: dev
 	@$(BIN)/python -m bench.peers
