@@ -147,8 +147,8 @@ def _turns(kept: Kept) -> Iterator[Bar]:
 def _structured(kept: Kept) -> Iterator[Bar]:
     documents = next(iter(kept.figures("structured", "documents")), None)
     step = next(iter(kept.figures("structured", "step")), None)
-    answered = documents["fits"] + documents["cut"] + documents["WRONG"] if documents else 0
-    fits = {"": documents["fits"] / answered if documents else None}
+    whole = documents["fits"] + documents["shortened"] if documents else 0
+    fits = {"": whole / (whole + documents["WRONG"]) if documents else None}
     yield Bar(
         "10", "documents at temperature 1, of random schemas that were not refused: whole, and fit", fits, 1.0, percent
     )

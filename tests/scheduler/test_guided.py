@@ -20,8 +20,11 @@ class Only:
             raise InvalidRequest(f"{grammar!r} begins with no token", "grammar")
         self.left = grammar.split()
         self.taken: list[int] = []
+        self.lefts: list[int] = []
+        self.is_cut = False
 
-    def allowed(self) -> bytes:
+    def allowed(self, left: int) -> bytes:
+        self.lefts.append(left)
         word = self.left[len(self.taken)]
         if word == "!":
             raise RequestFailed("the grammar is broken")
@@ -63,6 +66,7 @@ def test_a_guided_request_draws_what_its_guide_allows_and_its_neighbour_what_it_
     assert tokens(told["a"]) == [5, 6, 7]
     assert tokens(told["b"]) == answer(PROMPT, 3)
     assert made.guides[0].taken == [5, 6]  # nothing comes after the last
+    assert made.guides[0].lefts == [3, 2, 1]
 
 
 def test_tokens_that_are_given_are_not_the_guides() -> None:
@@ -97,3 +101,17 @@ def test_an_id_may_come_again_without_its_grammar() -> None:
     loop.submit(request("a", 2, "5 6"))
     loop.cancel("a")
     assert tokens(run(loop, request("a", 2))["a"]) == answer(PROMPT, 2)
+
+
+def test_a_text_that_was_cut_short_says_so() -> None:
+    made = Made()
+    loop = Loop(ToyEngine(), guide=made)
+    asked = Request("a", PROMPT, SamplingParams(max_tokens=9, grammar="5 6"), eos=(6,))
+    loop.submit(asked)
+    made.guides[0].is_cut = True
+    events = []
+    while not loop.idle:
+        events += loop.step()
+    last = events[-1]
+    assert isinstance(last, Finished)
+    assert last.reason == "length"

@@ -1,6 +1,8 @@
 """Guides on tokens that are bytes: what they allow is what the grammar says, character by character."""
 
+import json
 import time
+from typing import Any
 
 import pytest
 
@@ -25,9 +27,9 @@ def after(guides: Guides, grammar: str, text: str) -> str:
     """The characters that may follow `text`; "." for an end."""
     guide = guides(grammar)
     for token in text.encode():
-        assert token in allowed(guide.allowed())
+        assert token in allowed(guide.allowed(1000))
         guide.take(token)
-    return "".join("." if token == END else chr(token) for token in sorted(allowed(guide.allowed())))
+    return "".join("." if token == END else chr(token) for token in sorted(allowed(guide.allowed(1000))))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_only_what_can_follow_is_allowed(guides: Guides, grammar: str, text: str
 
 @pytest.mark.parametrize("vocab", [258, 287, 288, 289, 300, 320])
 def test_a_mask_has_a_bit_for_each_of_the_models_tokens_in_whole_words(bytewise: Tokenizer, vocab: int) -> None:
-    mask = Guides(lambda: bytewise, vocab)(regex("a")).allowed()
+    mask = Guides(lambda: bytewise, vocab)(regex("a")).allowed(1000)
     assert len(mask) == 4 * -(-vocab // 32)
     assert allowed(mask) == {ord("a")}
 
@@ -60,7 +62,7 @@ def test_a_token_that_is_not_allowed_fails_what_comes_after(guides: Guides) -> N
     guide = guides(regex("ab"))
     guide.take(ord("z"))
     with pytest.raises(RequestFailed, match="grammar"):
-        guide.allowed()
+        guide.allowed(1000)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,36 @@ def test_what_cannot_be_enforced_is_refused_soon_and_by_name(guides: Guides, gra
     with pytest.raises(InvalidRequest, match=said):
         guides.check(grammar)
     assert time.monotonic() - started < 10
+
+
+def written(guides: Guides, grammar: str, most: int, likes: str) -> str:
+    """What a writer makes of `most` tokens who takes the first of the characters that he likes; the rest by chance."""
+    guide, text = guides(grammar), bytearray()
+    for left in range(most, 0, -1):
+        may = allowed(guide.allowed(left))
+        token = next((ord(like) for like in likes if ord(like) in may), min(may))
+        if token == END:
+            return text.decode()
+        text.append(token)
+        guide.take(token)
+    return text.decode()
+
+
+NESTED = {"type": "array", "items": {"type": "object", "properties": {"ab": {"type": "string"}}, "required": ["ab"]}}
+
+
+@pytest.mark.parametrize("most", [20, 33, 64, 100, 301])
+@pytest.mark.parametrize(("schema", "likes"), [({"type": "integer"}, "7"), (NESTED, "x{,"), ({"type": "string"}, "z}")])
+def test_a_document_is_whole_when_its_tokens_run_out(guides: Guides, most: int, schema: Any, likes: str) -> None:
+    text = written(guides, json_schema(schema), most, likes)
+    assert json.loads(text) is not None
+    assert len(text) > most // 2
+
+
+def test_a_short_choice_is_left_to_the_model(guides: Guides) -> None:
+    for likes in ("y", "n"):
+        assert written(guides, choice(["yes", "no"]), 4, likes)[0] == likes
+
+
+def test_what_has_no_short_end_is_cut_as_ever(guides: Guides) -> None:
+    assert written(guides, regex("(a|b)*c{30}"), 20, "b") == "b" * 20

@@ -5,8 +5,16 @@ from typing import Protocol
 
 
 class Guide(Protocol):
-    def allowed(self) -> bytes:
-        """Which tokens may come next, as `Engine.sample` takes it. Raises RequestFailed where that cannot be said."""
+    @property
+    def is_cut(self) -> bool:
+        """True once the text is being brought to an end because its tokens run out."""
+        ...
+
+    def allowed(self, left: int) -> bytes:
+        """Which tokens may come next, of `left` that may still come, as `Engine.sample` takes it.
+
+        Raises RequestFailed where that cannot be said.
+        """
         ...
 
     def take(self, token: int) -> None:

@@ -1,6 +1,7 @@
 """Guided: the guides of the requests that have a grammar, from their submission to their last event."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ringkv.base.errors import RingKVError, Unsupported
@@ -30,14 +31,14 @@ class Guided:
             raise Unsupported("this engine runs without a tokenizer, so it knows no grammars; leave it out", "grammar")
         self._guides[request.id] = self._make(request.sampling.grammar)
 
-    def allowed(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> Allowed:
-        """For each slot whose owner has a grammar and is not given its next token."""
+    def allowed(self, owners: Sequence[str | None], forced: Mapping[int, int], left: Callable[[str], int]) -> Allowed:
+        """For each slot whose owner has a grammar and is not given its next token; `left`: how many one may draw."""
         result = Allowed({}, {})
         for slot, owner in enumerate(owners):
             if owner is None or slot in forced or owner not in self._guides:
                 continue
             try:
-                result.tokens[slot] = self._guides[owner].allowed()
+                result.tokens[slot] = self._guides[owner].allowed(left(owner))
             except RingKVError as error:
                 result.failures[owner] = describe(error)
         return result
@@ -49,8 +50,12 @@ class Guided:
             if isinstance(event, Token) and event.request_id in self._guides and event.request_id not in given:
                 self._guides[event.request_id].take(event.token)
 
-    def end(self, events: Iterable[Event]) -> None:
-        """Forget those whose last event is here."""
-        for event in events:
-            if isinstance(event, Finished | Failed):
-                self._guides.pop(event.request_id, None)
+    def end(self, events: Iterable[Event]) -> list[Event]:
+        """Forget those whose last event is here; one whose text was cut short ends for its length."""
+        return [self._ended(event) if isinstance(event, Finished | Failed) else event for event in events]
+
+    def _ended(self, event: Finished | Failed) -> Event:
+        guide = self._guides.pop(event.request_id, None)
+        if guide is not None and guide.is_cut and isinstance(event, Finished) and event.reason == "stop":
+            return replace(event, reason="length")
+        return event

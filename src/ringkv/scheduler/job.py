@@ -73,6 +73,10 @@ class Job:
             return "stop"
         return "length" if self.drawn >= self._most else None
 
+    @property
+    def left_to_draw(self) -> int:
+        return self._most - self.drawn
+
     @cached_property
     def _most(self) -> int:
         """Tokens it may draw: what it asked for, what the model's context and a layout without a ring leave."""

@@ -87,7 +87,7 @@ class Loop:
 
     def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
         """Those whose guide has failed are drawn for as well, and nobody takes it."""
-        allowed = self._guided.allowed(owners, forced)
+        allowed = self._guided.allowed(owners, forced, self._scheduler.left)
         events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
         drawn = self._engine.sample(forced, allowed.tokens).read()
         events += self._settle(self._scheduler.sampled(owners, drawn))
@@ -140,12 +140,11 @@ class Loop:
         return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
 
     def _settle(self, outcome: Outcome) -> list[Event]:
-        self._guided.end(outcome.events)
         for slot, seen in outcome.freed:
             if seen:
                 self._leave(slot, seen)
             self._engine.release(slot)
-        return outcome.events
+        return self._guided.end(outcome.events)
 
     def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
         """A conversation that cannot be remembered harms nobody else."""

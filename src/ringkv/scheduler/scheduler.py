@@ -68,6 +68,10 @@ class Scheduler:
         job = self._jobs.get(request_id)
         return job.usage() if job else None
 
+    def left(self, request_id: str) -> int:
+        """Tokens that a running request may still draw."""
+        return self._jobs[request_id].left_to_draw
+
     def submit(self, request: Request, *others: Request) -> None:
         """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
         prompt = Prompt(len(request.tokens))

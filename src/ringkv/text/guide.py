@@ -7,8 +7,11 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.text.tokenizer import Tokenizer
+from ringkv.text.way_out import WayOut
 
 WORD = 4  # bytes that a mask is made of
+NEAR, EVERY = 256, 4  # tokens left when a way out is looked for, and every how many
+SPARE, SHARE = 12, 16  # tokens that are kept for a way out that gets longer: at most so many, and a share of all
 # Bounds for what one grammar may take: a second or so to begin with, a hundredth for each token.
 LIMITS = LLParserLimits(verbose_errors=False)
 
@@ -26,7 +29,7 @@ class Guides:
     def check(self, grammar: str) -> None:
         """Raises InvalidRequest for a grammar that cannot be used, or whose first token already takes too much."""
         try:
-            self(grammar).allowed()
+            self(grammar).allowed(left=2 * NEAR)
         except RequestFailed as error:
             raise InvalidRequest(str(error), "grammar") from error
 
@@ -35,7 +38,17 @@ class Guides:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequest(f"the grammar cannot be used: {_said(matcher)}", "grammar")
-        return TokenGuide(matcher, WORD * -(-self._vocab // (8 * WORD)))
+        return TokenGuide(matcher, self._way_out, self._ends)
+
+    @cached_property
+    def _way_out(self) -> WayOut:
+        return WayOut(self._tokenizer)
+
+    @cached_property
+    def _ends(self) -> bytes:
+        """The ends of a text, as a mask."""
+        width = WORD * -(-self._vocab // (8 * WORD))
+        return sum(1 << token for token in set(self._tokenizer.eos_tokens)).to_bytes(width, "little")
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
@@ -44,20 +57,48 @@ class Guides:
 
 
 class TokenGuide:
-    """A `base.guide.Guide`. Where a text is whole it may end; where nothing can follow, an end is all that may come."""
+    """A `base.guide.Guide`. Where a text is whole it may end; where nothing can follow, an end is all that may come.
 
-    def __init__(self, matcher: LLMatcher, width: int) -> None:
-        """`width`: bytes of a mask."""
-        self._matcher, self._width = matcher, width
+    When few tokens are left it looks for a way out now and then, and takes it before it gets too long.
+    """
 
-    def allowed(self) -> bytes:
+    def __init__(self, matcher: LLMatcher, way_out: WayOut, ends: bytes) -> None:
+        """`ends`: a mask of all that ends a text."""
+        self._matcher, self._way_out, self._ends = matcher, way_out, ends
+        self._path: list[int] | None = None  # the way out, once it is taken
+        self._spare: int | None = None  # tokens by which one token may lengthen it; few where few were asked for
+        self.is_cut = False
+
+    def allowed(self, left: int) -> bytes:
+        if self._spare is None:
+            self._spare = min(SPARE, left // SHARE)
+        if self._path is None and left <= NEAR and (left % EVERY == 0 or left <= SPARE):
+            self._look(left, self._spare)
+        if self._path:
+            return self._only(self._path[0])
+        mask = self._mask()
+        return mask if self._path is None else bytes(a & b for a, b in zip(mask, self._ends, strict=True))
+
+    def _mask(self) -> bytes:
         mask = self._matcher.compute_bitmask()  # which may have a word more than there are tokens
         if self._matcher.is_error():
             raise RequestFailed(f"the grammar cannot say what may come next: {_said(self._matcher)}")
-        return mask[: self._width].ljust(self._width, b"\0")
+        width = len(self._ends)
+        return mask[:width].ljust(width, b"\0")
 
     def take(self, token: int) -> None:
         self._matcher.consume_token(token)
+        if self._path:
+            self._path.pop(0)
+
+    def _look(self, left: int, spare: int) -> None:
+        """Take the way out if another token might make it too long."""
+        path = self._way_out.find(self._matcher, left)
+        if path is not None and len(path) + spare >= left:
+            self._path, self.is_cut = path, True
+
+    def _only(self, token: int) -> bytes:
+        return (1 << token).to_bytes(len(self._ends), "little")
 
 
 def _said(matcher: LLMatcher) -> str:
