@@ -104,7 +104,14 @@ NESTED = {"type": "array", "items": {"type": "object", "properties": {"ab": {"ty
 
 
 @pytest.mark.parametrize("most", [20, 33, 64, 100, 301])
-@pytest.mark.parametrize(("schema", "likes"), [({"type": "integer"}, "7"), (NESTED, "x{,"), ({"type": "string"}, "z}")])
+@pytest.mark.parametrize(
+    ("schema", "likes"),
+    [
+        ({"type": "integer"}, "7"),
+        (NESTED, "x{,"),
+        ({"type": "string"}, "z}"),
+    ],
+)
 def test_a_document_is_whole_when_its_tokens_run_out(guides: Guides, most: int, schema: Any, likes: str) -> None:
     text = written(guides, json_schema(schema), most, likes)
     assert json.loads(text) is not None
@@ -118,3 +125,9 @@ def test_a_short_choice_is_left_to_the_model(guides: Guides) -> None:
 
 def test_what_has_no_short_end_is_cut_as_ever(guides: Guides) -> None:
     assert written(guides, regex("(a|b)*c{30}"), 20, "b") == "b" * 20
+
+
+def test_an_end_that_takes_a_search_is_found_where_there_is_room(guides: Guides) -> None:
+    text = written(guides, json_schema({"type": "string", "format": "email"}), 120, "x")
+    assert json.loads(text).startswith("xxxx")
+    assert "@" in text
