@@ -13,7 +13,7 @@ RING = KVChoice("streaming")
 def running(prompt: int, choice: KVChoice = RING, eos: tuple[int, ...] = (), limits=None, **sampling) -> Job:
     request = Request("r", (1,) * prompt, SamplingParams(**sampling), choice, eos)
     limits = limits or toy.limits()
-    return Job(request, choice, limits, Prompt(prompt), slot=0, layout=toy.layout(prompt, choice, limits.capacity))
+    return Job(request, choice, limits, Prompt(), slot=0, layout=toy.layout(prompt, choice, limits.capacity))
 
 
 def reasons(job: Job, tokens: list[int]) -> list[str | None]:
@@ -83,7 +83,7 @@ def test_a_prompt_shorter_than_the_sinks_evicts_nothing():
 
 
 def test_a_request_without_a_slot_has_held_nothing():
-    job = Job(Request("r", (1, 2), SamplingParams()), KVChoice("snapstream", budget=32), toy.limits(), Prompt(2))
+    job = Job(Request("r", (1, 2), SamplingParams()), KVChoice("snapstream", budget=32), toy.limits(), Prompt())
     usage = job.usage()
     assert (usage.prompt_tokens, usage.completion_tokens) == (2, 0)
     assert (usage.kv.capacity, usage.kv.kept, usage.kv.evicted, usage.kv.bytes_held) == (32, 0, 0, 0)

@@ -46,6 +46,12 @@ def test_a_long_prompt_is_scored_through_all_its_chunks(served: Served) -> None:
     assert choice["logprobs"]["token_logprobs"] == [None, *(-float(token) for token in prompt[1:]), -0.25]
 
 
+def test_half_a_code_point_at_the_prompts_end_is_shown(served: Served) -> None:
+    (choice,) = complete(served, prompt=[[97, 0xC3]], echo=True, logprobs=0)["choices"]
+    assert choice["text"] == "a\ufffda"
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2]
+
+
 def test_a_stop_string_in_the_prompt_ends_nothing(served: Served) -> None:
     (choice,) = complete(served, prompt="abc", stop="b", echo=True, max_tokens=9)["choices"]
     assert choice["text"] == "abca"

@@ -72,6 +72,7 @@ def test_the_client_gathers_a_stream(served: Served) -> None:
     [
         {"previous_response_id": "resp_1"},
         {"tools": [{"type": "web_search"}]},
+        {"extra_body": {"suffix": "end"}},
         {"input": [{"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"}]},
         {"text": {"format": {"type": "json_schema", "name": "x"}}},
         {"temperature": -1},

@@ -70,6 +70,7 @@ def test_a_token_that_is_not_allowed_fails_what_comes_after(guides: Guides) -> N
     [
         (regex("a{1,3"), "regex"),
         (lark_or_gbnf("start: other"), "other"),
+        (regex("a(?=b)"), "look-ahead"),
         (json_schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
         (json_schema({"enum": [str(n) * 9 for n in range(200_000)]}), "too big"),
         (

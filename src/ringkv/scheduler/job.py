@@ -20,7 +20,6 @@ class Prompt:
     `jobs` are those that are not in slots yet, in the order they came.
     """
 
-    length: int
     jobs: deque["Job"] = field(default_factory=deque)
     lane: int | None = None
     cached: int | None = None  # tokens that were known when it got its lane; None before that

@@ -74,7 +74,7 @@ class Scheduler:
 
     def submit(self, request: Request, *others: Request) -> None:
         """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
-        prompt = Prompt(len(request.tokens))
+        prompt = Prompt()
         for one in (request, *others):
             both = ((r.tokens, r.salt, r.sampling.prompt_logprobs) for r in (one, request))
             assert len(set(both)) == 1, "only one prompt's requests come together"

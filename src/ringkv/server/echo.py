@@ -19,6 +19,9 @@ class Echo:
             text = "" if is_begin else detokenizer.push(token)
             self._pieces.append(Piece(token, text, self._length, is_first=False))
             self._length += len(text)
+        if self._pieces and (rest := detokenizer.finish()):
+            self._pieces[-1] = replace(self._pieces[-1], text=self._pieces[-1].text + rest)
+            self._length += len(rest)
 
     def before(self, pieces: Sequence[Piece]) -> list[Piece]:
         """The prompt before its answer's first pieces, its first token without a log-probability; others moved on."""

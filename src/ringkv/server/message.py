@@ -1,14 +1,12 @@
 """Message: a chat model's answer as OpenAI words it: content, reasoning, calls of tools."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 from uuid import uuid4
 
+from ringkv.server.answer import JSON
 from ringkv.server.generation import Piece
 from ringkv.text.answers.parts import Call, Content, Part, Reasoning
 from ringkv.text.answers.reader import Reader
-
-JSON = dict[str, Any]
 
 
 class Message:

@@ -5,6 +5,7 @@ Silence would be a wrong answer, so each is refused by name unless it holds a va
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ringkv.base.errors import Unsupported
@@ -35,10 +36,13 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 IN_A_TURN = ("audio", "function_call")
 
 
-def refuse_unsupported(body: GenerationBody) -> None:
-    """Raise `Unsupported`, naming the first field that asks for something ringkv does not do."""
+def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]] = MappingProxyType({})) -> None:
+    """Raise `Unsupported`, naming the first field that asks for something ringkv does not do.
+
+    `more`: fields of one endpoint alone, with the values that ask for nothing.
+    """
     sent = body.model_extra or {}
-    for field, harmless in HARMLESS.items():
+    for field, harmless in {**HARMLESS, **more}.items():
         value = sent.get(field)
         if value is not None and value not in harmless:
             but = f", except as {' or '.join(map(json.dumps, harmless))}" if harmless else ""

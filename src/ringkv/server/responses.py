@@ -22,6 +22,7 @@ from ringkv.server.documents import ModelResponse, answers
 from ringkv.server.generation import Piece, Pieces
 from ringkv.server.grammars import grammar_of
 from ringkv.server.message import Message
+from ringkv.server.refusals import refuse_unsupported
 from ringkv.server.requests import build_requests
 from ringkv.server.schemas import ChatBody, GenerationBody, ResponseFormat, Turn, Whole
 from ringkv.server.serving import Serving
@@ -82,7 +83,7 @@ def responses_router(serving: Serving) -> APIRouter:
     @router.post("/v1/responses", responses=answers(ModelResponse))
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
-        refuse(body)
+        refuse_unsupported(body, HARMLESS)
         body = body.model_copy(update={"response_format": _format(body.text)})
         talk = await asyncio.to_thread(Talk.of, serving, ChatBody(messages=turns_of(body)))
         grammar = await grammar_of(serving, body)
@@ -96,13 +97,6 @@ def responses_router(serving: Serving) -> APIRouter:
         return JSONResponse(await until_disconnected(http.receive, form.whole(pieces, tally)))
 
     return router
-
-
-def refuse(body: ResponsesBody) -> None:
-    for name, harmless in HARMLESS.items():
-        value = (body.model_extra or {}).get(name)
-        if value is not None and value not in harmless:
-            raise Unsupported(f"{name} is not supported by /v1/responses here; leave it out", name)
 
 
 def turns_of(body: ResponsesBody) -> list[Turn]:
@@ -155,7 +149,7 @@ class Reply:
 
     async def events(self, pieces: Pieces, tally: Tally) -> AsyncGenerator[JSON, None]:
         """Named events, of which the ones with text are one for each token."""
-        text, last, place = "", None, {"item_id": self._item_id, "output_index": 0, "content_index": 0}
+        text, last, place = "", None, self._place
         async with aclosing(pieces):
             async for _, piece in self._counted(pieces, tally):
                 if last is None:
@@ -173,12 +167,11 @@ class Reply:
 
     def _opening(self) -> Sequence[JSON]:
         begun = self._envelope("in_progress", [])
-        place = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
         return [
             self._event("created", response=begun),
             self._event("in_progress", response=begun),
             self._event("output_item.added", output_index=0, item=self._item([], "in_progress")),
-            self._event("content_part.added", **place, part=_text("")),
+            self._event("content_part.added", **self._place, part=_text("")),
         ]
 
     async def _counted(self, pieces: Pieces, tally: Tally) -> Pieces:
@@ -238,6 +231,11 @@ class Reply:
             "status": status,
             "content": list(content),
         }
+
+    @property
+    def _place(self) -> JSON:
+        """Where the text stands in the output."""
+        return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
 
     @property
     def _item_id(self) -> str:

@@ -11,6 +11,7 @@ from ringkv.text.way_out import WayOut
 
 WORD = 4  # bytes that a mask is made of
 NEAR, EVERY = 256, 4  # tokens left when a way out is looked for, and every how many
+SAID = 300  # characters of an error that are told
 SPARE, SHARE = 12, 16  # tokens that are kept for a way out that gets longer: at most so many, and a share of all
 # Bounds for what one grammar may take: a second or so to begin with, a hundredth for each token.
 LIMITS = LLParserLimits(verbose_errors=False)
@@ -102,4 +103,5 @@ class TokenGuide:
 
 
 def _said(matcher: LLMatcher) -> str:
-    return matcher.get_error().strip().partition("\n")[0]
+    """Its error in one line: the last of several says what is wrong, those before where."""
+    return " ".join(matcher.get_error().split())[:SAID]
