@@ -4,7 +4,8 @@
 # make check   lint, format, types, import contracts
 # make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
 # make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
-# make clients OpenAI's client, lm-eval, GuideLLM and schemathesis against our server (half an hour; installs them)
+# make clients OpenAI's client, lm-eval, GuideLLM and schemathesis against our server (half an hour; installs them;
+#              wants real texts, docs/accuracy.md says which)
 # make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
 
@@ -26,7 +27,7 @@ test: check
 	@$(BIN)/python -m pytest
 
 amx: dev
-	@CXX=tests/kernels/amx-g++ $(BIN)/python -m pytest tests/kernels
+	@CXX=tests/kernels/amx-g++ RINGKV_CACHE=$(abspath .venv/amx) $(BIN)/python -m pytest tests/kernels
 
 check: dev
 	@echo "ruff: lint and format"

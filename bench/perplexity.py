@@ -12,7 +12,6 @@ groups again look better here than they would on the original weights. The table
 
 import argparse
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
 
+from bench.data import DATA
 from bench.peers.install import python_of
 from bench.peers.weights import MAKERS, REPOSITORY
 from bench.report import keep, table
@@ -32,7 +32,6 @@ from ringkv.residency.locate import locate
 from ringkv.residency.pull import pull
 from ringkv.text.tokenizer import Tokenizer
 
-DATA = Path(os.environ.get("RINGKV_TEST_DATA") or REPOSITORY.parent / "shared" / "data")  # as the tests find it
 TEXT = DATA / "text" / "wikitext-2_test.txt"
 WINDOW = 2048  # tokens
 SCORED = 128  # rows of logits that are there at a time

@@ -1,20 +1,18 @@
-"""Put the kept tables of one kind of processor in results/ into README.md, between its markers.
+"""Put kept tables into README.md, between its markers: of one kind of processor, and of one study of accuracy.
 
 python -m bench.readme
 """
 
 from pathlib import Path
 
+from bench.page.studies import FOLDER, brief, done, progress
 from bench.report import FIRST, RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-KEPT = RESULTS / FIRST
-SHOWN = {
-    "concurrent": "Eight requests with long prompts at once (`python -m bench.concurrent`):",
-    "graphs": "Ways to make a decode step's graphs (`python -m bench.graphs`):",
-    "waiting": "How long OpenMP's threads spin at a barrier (`python -m bench.waiting`; we take 2,000, on AMD 10,000):",
-}
+SPEED = "Eight requests with long prompts at once (`python -m bench.concurrent`):"
+STUDY = "ruler-qwen"
+ACCURACY = "RULER, 13 tasks of 4k tokens on Qwen2.5-Coder-1.5B, mean score (`python -m bench.accuracy ruler-qwen`):"
 
 
 def main() -> None:
@@ -25,8 +23,16 @@ def with_tables(readme: str) -> str:
     """The same text with the tables of today between the markers."""
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
-    tables = "\n\n".join(f"{title}\n\n{(KEPT / f'{name}.md').read_text().strip()}" for name, title in SHOWN.items())
-    return f"{before}{BEGIN}\n{tables}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n{SPEED}\n\n{_speed()}\n\n{_accuracy()}\n\n{END}{after}"
+
+
+def _speed() -> str:
+    return (RESULTS / FIRST / "concurrent.md").read_text().strip()
+
+
+def _accuracy() -> str:
+    folder = FOLDER / STUDY
+    return f"{ACCURACY}\n\n{brief(folder)}\n\n{progress(STUDY, folder)}" if done(folder) else ""
 
 
 if __name__ == "__main__":

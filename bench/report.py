@@ -64,8 +64,9 @@ def _worded(value: Any) -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a "+" where our source differs from it."""
-    return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src") else "")
+    """The commit that is checked out, with a "+" where our source or its benchmarks differ from it."""
+    measured = ("src", "bench/*.py")
+    return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", *measured) else "")
 
 
 def results() -> Path:
@@ -76,8 +77,10 @@ def results() -> Path:
 
 
 def machine() -> str:
-    """Processor, instruction set that torch uses, and threads."""
-    return f"{processor.name()}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    """Processor, its family where its maker gives one name to several, what multiplies there, and threads."""
+    family = f" (family {processor.described()['cpu family']})" if "cpu family" in processor.described() else ""
+    unit = next((unit for unit in UNITS if unit in processor.instructions()), torch.backends.cpu.get_cpu_capability())
+    return f"{processor.name()}{family}, {unit}, {torch.get_num_threads()} threads"
 
 
 def _git(*words: str) -> str:

@@ -74,6 +74,7 @@ class Figure:
     cache: str
     way: str
     documents: int
+    compared: int  # of them, those whose second turn was also read from nothing
     first_right: float
     second_right: float
     read: float
@@ -180,6 +181,7 @@ def figures(model: str, cells: Sequence[Cell], found: Sequence[Document], answer
             cache=cell.label,
             way=way,
             documents=len(turns),
+            compared=len(pairs) if is_compared else 0,
             first_right=fmean(first for first, _ in right),
             second_right=fmean(second for _, second in right),
             read=fmean(second.read for _, second in turns),
@@ -217,6 +219,7 @@ def shown(taken: Sequence[Figure]) -> str:
         "second right",
         "tokens read",
         "first token",
+        "compared",
         "sooner",
         "same answer",
     )
@@ -224,10 +227,14 @@ def shown(taken: Sequence[Figure]) -> str:
 
 
 def _row(one: Figure) -> tuple[str, ...]:
-    times = f"{one.first_s:.2f} s", "" if one.sooner is None else f"{one.sooner:.1f}x"
-    same = "" if one.same is None else f"{one.same:.0%}"
+    first = f"{one.first_s:.2f} s"
+    compared = (
+        ("", "", "")
+        if one.sooner is None or one.same is None
+        else (str(one.compared), f"{one.sooner:.1f}x", f"{one.same:.0%}")
+    )
     right = f"{one.first_right:.0%}", f"{one.second_right:.0%}"
-    return (one.cache, one.way, str(one.documents), *right, f"{one.read:,.0f}", *times, same)
+    return (one.cache, one.way, str(one.documents), *right, f"{one.read:,.0f}", first, *compared)
 
 
 def _arguments() -> argparse.Namespace:

@@ -43,10 +43,10 @@ def tmp_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def texts() -> Path:
-    """The folder of real texts and traces: `$RINGKV_TEST_DATA`, else `shared/data` beside the repository."""
-    folder = Path(os.environ.get("RINGKV_TEST_DATA") or ROOT.parent / "shared" / "data")
+    """The folder of real texts and traces: `$RINGKV_DATA`, else `shared/data` beside the repository."""
+    folder = Path(os.environ.get("RINGKV_DATA") or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
-        pytest.skip(f"no test data at {folder}; RINGKV_TEST_DATA names another folder")
+        pytest.skip(f"no test data at {folder}; RINGKV_DATA names another folder")
     return folder
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from bench.clients import guidellm_checks, lm_eval_checks, openai_checks, schemathesis_checks
 from bench.clients.check import Check
 from bench.clients.surroundings import REQUIREMENTS, Server, serving
-from bench.perplexity import DATA
+from bench.data import DATA
 from bench.report import RESULTS, commit, machine, table
 from ringkv.base.version import VERSION
 from ringkv.residency.locate import locate
@@ -73,7 +73,16 @@ def with_table(page: str, kept: Mapping[str, Any]) -> str:
         for one in _checks(kept)
     ]
     shown = table(("client", "what it did", "", ""), rows).replace("---:", "---")  # words, not figures
-    return f"{before}{BEGIN}\n{shown}\n\n{kept['about']}\n{END}{after}"
+    said = " ".join(f"{', '.join(names)}: {about}." for about, names in _by_run(kept["about"]).items())
+    return f"{before}{BEGIN}\n{shown}\n\n{said}\n{END}{after}"
+
+
+def _by_run(about: Mapping[str, str]) -> Mapping[str, list[str]]:
+    """The clients that ran alike."""
+    found: dict[str, list[str]] = {}
+    for name, run in about.items():
+        found.setdefault(run, []).append(name)
+    return found
 
 
 def _result(check: Check) -> tuple[str, str]:
@@ -85,19 +94,23 @@ def _checks(kept: Mapping[str, Any]) -> list[Check]:
 
 
 def _keep(name: str, found: Sequence[Check], model: str) -> None:
-    checks = json.loads(KEPT.read_text())["checks"] if KEPT.is_file() else {}
-    checks[name] = [check._asdict() for check in found]
-    kept = {
-        "about": f"`ringkv serve --model {model} {' '.join(FLAGS)}`; {machine()}, ringkv {VERSION}, commit {commit()}.",
-        "checks": checks,
-    }
+    kept = json.loads(KEPT.read_text()) if KEPT.is_file() else {"about": {}, "checks": {}}
+    about = f"`ringkv serve --model {model} {' '.join(FLAGS)}`, {machine()}, ringkv {VERSION}, commit {commit()}"
+    kept["about"][name], kept["checks"][name] = about, [check._asdict() for check in found]
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(NAMES):
+        raise argparse.ArgumentTypeError(f"no client is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    return names
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=NAMES, help=", ".join(NAMES))
+    parser.add_argument("--only", type=_names, default=NAMES, help=", ".join(NAMES))
     parser.add_argument("--data", type=Path, default=DATA, help="folder with text/ and traces/")
     parser.add_argument("--page", action="store_true", help="only write the table")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""Bar: one thing that was promised, what was measured of it, and whether that is enough."""
+"""Bar: one target, what was measured of it, and whether that is enough."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NOT_MEASURED = "not measured"
 class Bar:
     """number: its group, of `GROUPS`. measured: a figure for each case, None where there is none.
 
-    target: None for what is shown and was not promised.
+    target: None for what is shown and has none.
     """
 
     number: str
@@ -77,7 +77,7 @@ def times(ratio: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{share:.0%}" if abs(share) >= 0.1 else f"{share:.1%}"
+    return f"{share:.1%}".replace(".0%", "%")
 
 
 def mebibytes(size: float) -> str:

@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 Compare = Callable[[Cell, Cell], float | None]
 
 
-def hardest(ours: Iterable[Cell], others: Iterable[Cell], compare: Compare) -> Pair | None:
+def closest(ours: Iterable[Cell], others: Iterable[Cell], compare: Compare) -> Pair | None:
     """The pair in which the best of ours is least ahead. Machines drift, so only cells of one run make a pair."""
     mine = list(ours)
     pairs = [pair for other in others if (pair := _best(mine, other, compare))]

@@ -67,7 +67,7 @@ def _growth(kept: Kept) -> Iterator[Bar]:
         slower[case] = max(o["step_s"] for o in ones) / min(o["step_s"] for o in ones) - 1 if ones else None
     yield Bar(
         "4",
-        "weights and live entries that a step reads, longest prompt less shortest",
+        "weights and live entries that a step reads, longest prompt minus shortest",
         read,
         0,
         lambda size: f"{size:,.0f}",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.page.kept import Figure, Kept
+from bench.page.kept import SIXTEEN, Figure, Kept
 from bench.page.models import MODELS, entry_bytes
 from bench.peers.cells import Cell
 from bench.peers.engines import ENGINES
@@ -58,11 +58,15 @@ def _ours(speed: Figure) -> Seen:
 def _implied(model: str, cells: Iterable[Cell]) -> Iterator[Seen]:
     for cell in cells:
         if cell.step_s:
-            need = step_need(model, cell)
-            yield Seen(cell.engine, need.bytes, Rates(need.bytes / cell.step_s, need.operations / cell.step_s))
+            yield _reached(cell, step_need(model, cell), cell.step_s)
         if cell.prefill_tps and cell.engine not in SPARSE:
-            need, taken = prefill_need(model, cell), cell.prompt / cell.prefill_tps
-            yield Seen(cell.engine, need.bytes, Rates(need.bytes / taken, need.operations / taken))
+            yield _reached(cell, prefill_need(model, cell), cell.prompt / cell.prefill_tps)
+
+
+def _reached(cell: Cell, need: Need, seconds: float) -> Seen:
+    """Engines may multiply integers where weights have fewer bits: that is no rate of bfloat16's."""
+    matrix = need.operations / seconds if cell.weights in SIXTEEN else 0.0
+    return Seen(cell.engine, need.bytes, Rates(need.bytes / seconds, matrix))
 
 
 def _best(probed: Sequence[Figure]) -> Ceiling | None:

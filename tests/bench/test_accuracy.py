@@ -1,7 +1,10 @@
+from itertools import product
+
 import pytest
 
 from bench import accuracy
-from bench.accuracy import PAGE, STUDIES, shown, ways_to_choose, with_studies
+from bench.page.studies import PAGE, TASKS_PAGE, brief, means, tasks, tasks_page, with_studies
+from bench.studies import STUDIES, ways_to_choose
 from ringkv.base.kv import KVChoice
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.tasks.catalogue import chosen
@@ -24,27 +27,41 @@ def test_each_way_to_choose_differs_from_the_usual_one_in_what_its_label_says():
     }
 
 
-def test_the_table_is_of_the_answers_that_are_kept(tmp_path):
-    journal = Journal(tmp_path, {"model": "m"})
+def answered(folder, *names, count=5):
+    """Tasks that the full cache solves, and a quarter of it does not."""
+    journal = Journal(folder, {"model": "m", "weights": "bf16"})
+    journal.begin({"machine": "a machine", "version": "1"})
     for cell, score in {"full": 1.0, "snapstream 4x": 0.0}.items():
-        for place in range(4):
+        for name, place in product(names, range(count)):
             facts = {"length": 4096}
-            journal.add(Record("vt", "inside", f"{place}", cell, score, facts=facts, prompt_tokens=100, kept=25))
-    assert "| vt, 4,096 | snapstream 4x | 4 | 0.0 | -100.0 [-100.0, -100.0] | 25% |" in shown(tmp_path)
+            journal.add(Record(name, "inside", f"{place}", cell, score, facts=facts, prompt_tokens=100, kept=25))
 
 
-def test_the_page_shows_the_studies_that_are_kept():
+def test_the_tables_are_of_the_answers_that_are_kept(tmp_path):
+    answered(tmp_path, "vt", "cwe")
+    assert "| vt, 4,096 | snapstream 4x | 5 | 0.0 | -100.0 [-100.0, -100.0] | 25% |" in tasks(tmp_path)
+    assert "| ruler, mean of 2 tasks, 4,096 | snapstream 4x | 10 | 0.0 | -100.0 [-100.0, -100.0] |" in means(tmp_path)
+    assert "| vt" not in means(tmp_path)
+    assert "| snapstream 4x | 25% | 0.0 |  |" in brief(tmp_path)
+
+
+def test_a_study_of_one_task_shows_that(tmp_path):
+    answered(tmp_path, "vt")
+    assert "| vt, 4,096 | full | 5 | 100.0 |" in means(tmp_path)
+
+
+def test_the_pages_show_the_studies_that_are_kept():
     text = PAGE.read_text()
     assert with_studies(text) == text
+    assert tasks_page() == TASKS_PAGE.read_text()
 
 
 def test_a_study_that_is_not_complete_says_so(tmp_path):
-    journal = Journal(tmp_path / "ruler-qwen", {"model": "m", "weights": "bf16"})
-    journal.begin({"machine": "a machine", "version": "1"})
-    journal.add(Record("vt", "inside", "4096/0", "full", 1.0, facts={"length": 4096}))
+    answered(tmp_path / "ruler-qwen", "vt", count=1)
     page = with_studies("before <!-- studies:begin --> old <!-- studies:end --> after", tmp_path)
     assert page.startswith("before ")
-    assert "10 prompts of each task and length were fixed beforehand, of which up to 1 are answered by now." in page
+    assert "10 prompts of each task and length were fixed beforehand, of which 1 are answered by now, and none" in page
+    assert "none under snapkv 2x, snapkv 4x" in page
     assert "a machine, ringkv 1" in page
     assert "old" not in page
 

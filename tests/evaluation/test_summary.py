@@ -42,8 +42,9 @@ def test_as_much_won_as_lost_is_noise():
     assert figures(records)[1].over_full.is_noise
 
 
-def test_a_single_prompt_says_nothing_for_sure():
-    over = figures(pairs("vt", {"full": [1], "x 4x": [0]}))[1].over_full
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_few_prompts_that_are_all_alike_say_nothing_for_sure(count: int):
+    over = figures(pairs("vt", {"full": [1] * count, "x 4x": [0] * count}))[1].over_full
     assert (over.mean, over.is_noise) == (-100, True)
 
 

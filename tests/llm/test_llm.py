@@ -131,3 +131,8 @@ def test_the_next_turn_of_a_conversation_reads_what_is_not_known(llm: LLM, turns
     assert first.usage.prompt_tokens - again <= second.usage.cached_tokens < second.usage.prompt_tokens
     if turns == "reread":
         assert second.text == llm.chat(messages, TEN).text
+
+
+def test_sampling_of_another_type_is_refused(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match="sampling is of type dict"):
+        llm.generate("a", {"max_tokens": 4})  # type: ignore[call-overload]

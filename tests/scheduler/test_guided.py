@@ -1,5 +1,6 @@
 """Grammars in the loop, on an engine whose tokens are worked out by hand."""
 
+import pytest
 from toy import ToyEngine, answer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
@@ -28,6 +29,8 @@ class Only:
         word = self.left[len(self.taken)]
         if word == "!":
             raise RequestFailed("the grammar is broken")
+        if word == "?":
+            raise MemoryError("a library's own")
         return (1 << int(word)).to_bytes(16, "little")
 
     def take(self, token: int) -> None:
@@ -76,12 +79,13 @@ def test_tokens_that_are_given_are_not_the_guides() -> None:
     assert made.guides[0].taken == [5]
 
 
-def test_a_guide_that_breaks_ends_its_request_alone() -> None:
-    told = run(Loop(ToyEngine(), guide=Made()), request("a", 3, "5 !"), request("b", 3))
+@pytest.mark.parametrize(("breaks", "said"), [("!", "the grammar is broken"), ("?", "MemoryError: a library's own")])
+def test_a_guide_that_breaks_ends_its_request_alone(breaks: str, said: str) -> None:
+    told = run(Loop(ToyEngine(), guide=Made()), request("a", 3, f"5 {breaks}"), request("b", 3))
     *drawn, last = told["a"]
     assert tokens(drawn) == [5]
     assert isinstance(last, Failed)
-    assert last.message == "the grammar is broken"
+    assert said in last.message
     assert tokens(told["b"]) == answer(PROMPT, 3)
     assert isinstance(told["b"][-1], Finished)
 

@@ -3,6 +3,7 @@ from typing import Any
 import openai
 import pytest
 
+from ringkv.server.errors import LARGEST_BODY
 from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import BREAKS, VOCAB, channel
 
@@ -59,6 +60,12 @@ def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]
         ("logit_bias", {"logit_bias": {"word": 1}}),
         ("stop", {"stop": ""}),
         ("stop", {"stop": 3}),
+        ("stop", {"stop": ["a"] * 65}),
+        ("stop", {"stop": "a" * 1025}),
+        ("stop", {"stop": "\ud800"}),
+        ("cache_salt", {"cache_salt": "\ud800"}),
+        ("guided_regex", {"guided_regex": "\ud800"}),
+        ("prompt", {"prompt": [[97]] * 9, "n": 128}),
         ("stop_token_ids", {"stop_token_ids": [VOCAB]}),
         ("min_tokens", {"min_tokens": 17}),
         ("seed", {"seed": 2**64}),
@@ -95,6 +102,11 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
         ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "none"}}}),
         ("response_format", {"response_format": {"type": "json_schema"}}),
         ("modalities", {"modalities": ["audio"]}),
+        ("echo", {"echo": True}),
+        *(
+            ("messages", {"messages": [*HELLO, {"role": "assistant", "tool_calls": calls}]})
+            for calls in ("x", [None], [1], {"a": 1}, [{"function": "f"}], [{"function": {"arguments": "{}"}}])
+        ),
         ("top_logprobs", {"top_logprobs": 2}),
         ("top_logprobs", {"top_logprobs": 21, "logprobs": True}),
         ("max_completion_tokens", {"max_completion_tokens": 1.5}),
@@ -115,6 +127,12 @@ def test_a_bad_chat_is_refused_by_name(served: Served, param: str, body: dict[st
 )
 def test_a_field_that_asks_for_nothing_is_accepted(served: Served, body: dict[str, Any]) -> None:
     assert served.post(CHAT, messages=HELLO, **body).status_code == 200
+
+
+def test_a_refusal_shows_the_value(served: Served) -> None:
+    assert error(served, "completions", 400, prompt="a", max_tokens="many")["message"].endswith(', not "many"')
+    long = error(served, "completions", 400, prompt="a", max_tokens="x" * 10**6)
+    assert len(long["message"]) < 200
 
 
 def test_an_over_long_prompt_has_openais_code_and_the_numbers(served: Served) -> None:
@@ -156,6 +174,18 @@ def test_broken_json_is_400(served: Served) -> None:
     got = served.http.post("/v1/completions", content='{"prompt": ', headers={"content-type": "application/json"})
     assert got.status_code == 400
     assert "JSON" in got.json()["error"]["message"]
+
+
+def test_a_body_that_is_too_large_is_413(served: Served) -> None:
+    got = served.http.post("/v1/completions", content=b" " * (LARGEST_BODY + 1))
+    assert got.status_code == 413
+    assert f"{LARGEST_BODY:,} bytes" in got.json()["error"]["message"]
+
+
+def test_a_whole_number_may_be_written_with_a_point(served: Served) -> None:
+    got = served.post("completions", prompt="abc", max_tokens=2.0, seed=42.0)
+    assert got.json()["usage"]["completion_tokens"] == 2
+    assert error(served, "completions", 400, prompt="abc", max_tokens=2.5)["param"] == "max_tokens"
 
 
 def test_a_body_that_is_no_json_is_told_the_content_type(served: Served) -> None:

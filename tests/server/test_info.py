@@ -1,5 +1,7 @@
 import ringkv
-from tests.server.conftest import NAMES, Served
+from ringkv.text.tokenizer import Tokenizer
+from tests.server.conftest import NAMES, Served, serving
+from tests.server.echo import channel
 
 
 def test_the_official_client_lists_every_served_name(served: Served) -> None:
@@ -11,7 +13,7 @@ def test_the_official_client_lists_every_served_name(served: Served) -> None:
 def test_a_model_is_described_by_a_name_with_a_slash(served: Served) -> None:
     model = served.client.models.retrieve(NAMES[1])
     assert model.id == NAMES[1]
-    assert served.http.get(f"/v1/models/{NAMES[0]}").json()["max_model_len"] == served.engine.limits.context
+    assert served.http.get(f"/v1/models/{NAMES[0]}").json()["max_model_len"] == served.engine.limits.longest_prompt + 1
 
 
 def test_an_unknown_model_is_not_described(served: Served) -> None:
@@ -21,6 +23,23 @@ def test_an_unknown_model_is_not_described(served: Served) -> None:
 def test_health_and_version_answer(served: Served) -> None:
     assert served.http.get("/health").json() == {"status": "ok"}
     assert served.http.get("/version").json() == {"version": ringkv.__version__}
+
+
+def test_probes_may_ask_for_the_head_alone(served: Served) -> None:
+    assert served.http.head("/health").status_code == 200
+
+
+def test_the_list_of_models_may_end_with_a_slash(served: Served) -> None:
+    assert served.http.get("/v1/models/").json() == served.http.get("/v1/models").json()
+
+
+def test_a_page_may_ask_where_its_site_is_allowed(tokenizer: Tokenizer, served: Served) -> None:
+    asks = {"origin": "http://here", "access-control-request-method": "POST"}
+    with serving(channel(), tokenizer, None, origins=["http://here"]) as open_:
+        got = open_.http.options("/v1/chat/completions", headers=asks)
+        assert (got.status_code, got.headers["access-control-allow-origin"]) == (200, "http://here")
+        assert open_.http.options("/v1/models", headers=asks | {"origin": "http://there"}).status_code == 400
+    assert served.http.options("/v1/chat/completions", headers=asks).status_code == 405
 
 
 def test_the_schema_is_served(served: Served) -> None:

@@ -1,5 +1,6 @@
 """/v1/responses, through OpenAI's own client."""
 
+import json
 from typing import Any
 
 import openai
@@ -39,6 +40,18 @@ def test_an_answer_that_is_cut_says_why(served: Served) -> None:
     assert got.status == "incomplete"
     assert got.incomplete_details is not None
     assert got.incomplete_details.reason == "max_output_tokens"
+    assert got.output[0].status == "incomplete"
+    *_, item, last = served.client.responses.create(model=NAMES[0], input="hello", max_output_tokens=3, stream=True)
+    assert (item.type, item.item.status) == ("response.output_item.done", "incomplete")
+    assert (last.type, last.response.status) == ("response.incomplete", "incomplete")
+
+
+def test_an_answer_says_what_was_asked_for(served: Served) -> None:
+    body = {"input": "hi", "metadata": {"a": "b"}, "text": {"format": {"type": "text"}}, "instructions": "Be brief"}
+    got = served.post("responses", **body).json()
+    assert {name: got[name] for name in ("metadata", "text", "instructions")} == {
+        name: body[name] for name in ("metadata", "text", "instructions")
+    }
 
 
 def test_a_stream_tells_each_token_and_ends_with_the_whole(served: Served) -> None:
@@ -76,6 +89,7 @@ def test_the_client_gathers_a_stream(served: Served) -> None:
         {"input": [{"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"}]},
         {"text": {"format": {"type": "json_schema", "name": "x"}}},
         {"temperature": -1},
+        {"extra_body": {"metadata": {"a": 1}}},
         {"max_output_tokens": 0},
     ],
 )
@@ -84,7 +98,18 @@ def test_what_is_not_served_is_refused(served: Served, more: Any) -> None:
         served.client.responses.create(**{"model": NAMES[0], "input": "hi"} | more)
 
 
+@pytest.mark.parametrize(
+    "more", [{"metadata": {"a": "\ud800"}}, {"text": {"format": {"type": "text", "name": "\ud800"}}}]
+)
+def test_half_of_a_surrogate_pair_is_refused(served: Served, more: Any) -> None:
+    got = served.post("responses", input="hi", **more)
+    assert (got.status_code, got.json()["error"]["param"]) == (400, next(iter(more)))
+
+
 def test_an_error_in_a_stream_is_an_event(served: Served) -> None:
     got = served.post("responses", input="a\x00", stream=True, max_output_tokens=20)
-    assert '"type":"error"' in got.text
-    assert "not finite" in got.text
+    last = json.loads(got.text.strip().rpartition("data: ")[2])
+    assert set(last) == {"type", "sequence_number", "code", "message", "param"}
+    assert last["type"] == "error"
+    assert "not finite" in last["message"]
+    assert last["sequence_number"] == got.text.count("data: ") - 1

@@ -102,6 +102,45 @@ def test_a_streamed_call_comes_whole_under_its_number(guided: Served) -> None:
     assert deltas[0]["role"] == "assistant"
 
 
+@pytest.mark.parametrize(("said", "calls"), [(CALL, 1), ('{"a": 1}', 0)])
+def test_beside_a_format_a_tool_may_still_be_called(guided: Served, said: str, calls: int) -> None:
+    message = chat(guided, said, tools=[TOOL], response_format={"type": "json_object"})["message"]
+    assert len(message.get("tool_calls", ())) == calls
+    assert message["content"] == (None if calls else said)
+
+
+def test_a_call_that_must_be_made_comes_before_a_format(guided: Served) -> None:
+    choice = chat(guided, "a", tools=[TOOL], tool_choice="required", response_format={"type": "json_object"})
+    assert len(choice["message"]["tool_calls"]) == 1
+
+
+def test_one_call_is_told_where_no_more_are_wanted(guided: Served) -> None:
+    body: Any = {"tools": [TOOL], "parallel_tool_calls": False, "max_tokens": 300}
+    assert len(chat(guided, f"{CALL}\n{CALL}<|im_end|>", **body)["message"]["tool_calls"]) == 1
+    chunks = guided.chunks(
+        "chat/completions", messages=[{"role": "user", "content": f"{CALL}\n{CALL}<|im_end|>"}], **body
+    )
+    calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    assert [call["index"] for call in calls] == [0]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"structured_outputs": {"regex": "(ab)+", "disable_any_whitespace": False, "json_object": False}},
+        {"guided_regex": "(ab)+", "guided_json_object": False},
+    ],
+)
+def test_false_asks_for_nothing(guided: Served, field: dict[str, Any]) -> None:
+    assert complete(guided, prompt="ab<|im_end|>", **field)["text"] == "ab"
+
+
+def test_an_object_may_bring_its_schema_and_true_is_any_document(guided: Served) -> None:
+    choice = complete(guided, prompt="{}", response_format={"type": "json_object", "schema": COLOURS})
+    assert json.loads(choice["text"])["colour"] in ("red", "blue")
+    assert complete(guided, prompt="[1]", structured_outputs={"json": True}, max_tokens=3)["text"] == "[1]"
+
+
 def test_tools_are_not_looked_for_where_none_may_be_called(guided: Served) -> None:
     choice = chat(guided, CALL, tools=[TOOL], tool_choice="none", max_tokens=len(CALL))
     assert choice["message"]["content"] == CALL
@@ -125,6 +164,10 @@ def test_thoughts_are_told_apart(guided: Served, tokenizer: Tokenizer) -> None:
     with serving(channel(), tokenizer, THINKS) as served:  # the prompt begins the thought: all is one until it ends
         choice = chat(served, "a</think>b<|im_end|>")
         assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("a", "b")
+    with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, THINKS) as served:
+        message = chat(served, "x", response_format={"type": "json_object"}, max_tokens=30)["message"]
+        assert json.loads(message["content"]) is not None
+        assert "reasoning_content" not in message
 
 
 @pytest.mark.parametrize("keyword", ["uniqueItems", "contains", "patternProperties"])

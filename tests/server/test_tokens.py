@@ -8,7 +8,7 @@ from tests.server.conftest import TEMPLATE, Served
 def test_a_text_is_tokens_and_back(served: Served) -> None:
     got = served.http.post("/tokenize", json={"prompt": "aé<|im_end|>", "return_token_strs": True}).json()
     assert got["tokens"] == [97, 0xC3, 0xA9, 257]
-    assert (got["count"], got["max_model_len"]) == (4, served.engine.limits.context)
+    assert (got["count"], got["max_model_len"]) == (4, served.engine.limits.longest_prompt + 1)
     assert got["token_strs"][0] == "a"
     back = served.http.post("/detokenize", json={"tokens": got["tokens"]}).json()
     assert back == {"prompt": "aé<|im_end|>"}
@@ -35,6 +35,7 @@ def test_the_tokenizer_says_what_harnesses_ask(served: Served) -> None:
     ("path", "body", "param"),
     [
         ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"messages": []}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "prompt"),
         ("/detokenize", {"tokens": [258]}, "tokens"),
         ("/detokenize", {"tokens": "a"}, "tokens"),

@@ -183,6 +183,11 @@ def test_a_malformed_message_is_refused_with_its_index(template_of: Callable[[An
         template_of(CHATML).render([TURNS[0], message])
 
 
+def test_no_messages_are_no_conversation(template_of: Callable[[Any], ChatTemplate]):
+    with pytest.raises(InvalidRequest, match="no messages"):
+        template_of(CHATML).render([])
+
+
 def test_an_image_part_is_refused_by_name(template_of: Callable[[Any], ChatTemplate]):
     with pytest.raises(Unsupported, match="image_url"):
         template_of(CHATML).render([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])

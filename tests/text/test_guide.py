@@ -5,11 +5,13 @@ import time
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.text.grammar import choice, json_object, json_schema, lark_or_gbnf, regex
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
+from ringkv.text.way_out import WayOut
 
 END, VOCAB = 257, 300  # more than the tokenizer has
 
@@ -122,6 +124,30 @@ def test_a_document_is_whole_when_its_tokens_run_out(guides: Guides, most: int, 
 def test_a_short_choice_is_left_to_the_model(guides: Guides) -> None:
     for likes in ("y", "n"):
         assert written(guides, choice(["yes", "no"]), 4, likes)[0] == likes
+
+
+def test_a_grammar_that_comes_again_is_not_read_again(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
+    grammar = json_schema({"type": "string", "minLength": 3, "maxLength": 7})
+    first = guides(grammar)
+    first.take(ord('"'))
+    monkeypatch.setattr("ringkv.text.guide.LLMatcher", None)  # reading would fail
+    assert allowed(guides(grammar).allowed(1000)) == {ord('"')}
+
+
+def test_a_way_out_is_looked_for_a_few_times_only(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    find = WayOut.find
+
+    def counted(way: WayOut, matcher: LLMatcher, most: int) -> list[int] | None:
+        looks.append(most)
+        return find(way, matcher, most)
+
+    monkeypatch.setattr(WayOut, "find", counted)
+    written(guides, regex("a{2000}"), 256, "a")
+    assert looks == [256, 128, 64, 32, 16, 8, 4, 2, 1]
+    looks.clear()
+    assert written(guides, json_schema({"type": "string"}), 256, "a").endswith('"')
+    assert len(looks) < 64
 
 
 def test_what_has_no_short_end_is_cut_as_ever(guides: Guides) -> None:

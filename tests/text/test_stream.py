@@ -20,6 +20,14 @@ def test_its_length_counts_what_is_held_back_too(byte_level: Tokenizer):
     assert stream.finish() == "neve"
 
 
+def test_no_stop_string_counts_in_the_first_tokens_that_are_wanted(byte_level: Tokenizer):
+    tokens = byte_level.encode("a.b.c.d")
+    for wanted, text in ((0, "a"), (1, "a"), (2, "a.b"), (3, "a.b"), (4, "a.b.c")):
+        stream = TextStream(byte_level.detokenizer(), ["."], wanted)
+        assert "".join(map(stream.push, tokens)) + stream.finish() == text
+        assert stream.stopped == "."
+
+
 @given(text=st.text(max_size=30), stop=st.text(min_size=1, max_size=3))
 def test_the_text_is_what_stands_before_the_first_stop_string(byte_level: Tokenizer, text: str, stop: str):
     stream = TextStream(byte_level.detokenizer(), [stop])

@@ -30,6 +30,11 @@ class Limits:
     entry_bytes: int  # bytes of one entry, keys and values, all layers and heads
     held_bytes: int  # all cache memory: slots, staging, and what is remembered for later prompts
 
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens that fit the workspace, and leave the context room for an answer's first."""
+        return min(self.prompt_tokens, self.context - 1)
+
 
 class Work(NamedTuple):
     """One chunk of a prompt to prefill: tokens[start:stop] of the request, in a staging lane."""

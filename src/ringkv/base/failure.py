@@ -1,10 +1,12 @@
 """Errors as plain data: they cross a process boundary by class name and are raised again as the same class."""
 
+import logging
 from typing import NamedTuple
 
 from ringkv.base import errors
 from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
 
+log = logging.getLogger(__name__)
 _CLASSES: dict[str, type[RingKVError]] = {
     kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RingKVError)
 }
@@ -21,6 +23,14 @@ class Failure(NamedTuple):
 def describe(error: RingKVError) -> Failure:
     kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _CLASSES)
     return Failure(kind, str(error), getattr(error, "param", None))
+
+
+def failure_of(request_id: str, error: Exception) -> Failure:
+    """Of one request: an error that is ours as it is, any other in short, and in the log."""
+    if isinstance(error, RingKVError):
+        return describe(error)
+    log.error("request %s failed", request_id, exc_info=error)
+    return Failure("RequestFailed", f"the engine could not serve the request ({in_short(error)}); see its log")
 
 
 def revive(failure: Failure) -> RingKVError:

@@ -27,7 +27,7 @@ class SamplingParams:
     repetition_penalty: divides positive and multiplies negative logits of tokens seen in prompt or output.
     presence_penalty, frequency_penalty: subtracted once, or per occurrence, for tokens in the output.
     logit_bias: token id -> amount added to its logit.
-    min_tokens: end-of-sequence and `stop_token_ids` are masked until so many tokens are out.
+    min_tokens: end-of-sequence and `stop_token_ids` are masked, and `stop` is not looked for, until so many are out.
     logprobs: how many likeliest tokens to report with each token; None reports nothing, 0 the drawn one only.
     prompt_logprobs: the same for each token of the prompt but its first, whatever the cache keeps of them.
     grammar: what the text must be, as `text.grammar` writes it; "" allows anything. Such a text ends where it is whole,

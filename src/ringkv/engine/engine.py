@@ -4,14 +4,13 @@ B slots, L layers, H key-value heads, C entries per slot, D head_dim, V vocabula
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Prefilled, Prefix, Sampled, Work
+from ringkv.base.engine import Limits, Prefilled, Prefix, Work
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout
@@ -23,38 +22,14 @@ from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.prefix import TensorPrefix, compress, copy_to
 from ringkv.engine.programs import Programs
-from ringkv.engine.sampling.draw import ARITY, scores
+from ringkv.engine.sampling.draw import ARITY
+from ringkv.engine.sampling.drawn import Draw
 from ringkv.engine.sampling.state import SamplingState
+from ringkv.engine.scoring import worths
 from ringkv.engine.staging import Staged, Staging, Start
 from ringkv.engine.turns import Turns
 from ringkv.graphs.capture import Capture
 from ringkv.models.decoder import Decoder
-
-SCORED = 128  # rows of a prompt whose logits are there at once
-
-
-@dataclass(frozen=True)
-class Draw:
-    """A sampling graph's outputs, still on the device."""
-
-    tokens: Tensor  # int64 [B]
-    wanted: Sequence[int | None]  # how many likeliest tokens each slot reports
-    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none after a greedy or plain draw
-
-    def read(self) -> Sequence[Sampled]:
-        """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
-        tokens = self.tokens.tolist()
-        scores = zip(*(t.tolist() for t in self.scores), strict=True) if self.scores else [None] * len(tokens)
-        return [_sampled(*one) for one in zip(tokens, self.wanted, scores, strict=True)]
-
-
-def _sampled(token: int, wanted: int | None, scores: tuple[float, list[int], list[float]] | None) -> Sampled:
-    if token < 0:
-        return Sampled(None, None)
-    if wanted is None or scores is None:
-        return Sampled(token, None)
-    logprob, ids, top = scores
-    return Sampled(token, TokenLogprob(logprob, tuple(zip(ids[:wanted], top[:wanted], strict=True))))
 
 
 class LocalEngine:
@@ -185,17 +160,9 @@ class LocalEngine:
         for hidden in pieces:
             read, last = read + len(hidden), hidden[-1:]
             if wanted is not None:
-                logprobs += self._scored(hidden, tokens[read - len(hidden) + 1 : read + 1], wanted)
+                following = tokens[read - len(hidden) + 1 : read + 1]
+                logprobs += worths(hidden, following, wanted, self._logits_after)
         return last, tuple(logprobs)
-
-    def _scored(self, hidden: Tensor, following: Sequence[int], wanted: int) -> Iterator[TokenLogprob]:
-        """What the tokens after each row [rows, hidden] were worth, and so many likeliest ones."""
-        hidden = hidden[: len(following)]  # nothing follows a prompt's last token
-        tokens = torch.tensor(following, device=hidden.device)
-        for rows, ids in zip(hidden.split(SCORED), tokens.split(SCORED), strict=True):
-            found = scores(self._decoder.logits(rows, self._weights.shared), ids)
-            for logprob, top, values in zip(*(one.tolist() for one in found), strict=True):
-                yield TokenLogprob(logprob, tuple(zip(top[:wanted], values[:wanted], strict=True)))
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
         """float32 [at most `rows`, V] after each token in turn, to score a text. It takes a lane as a prompt would."""
@@ -208,7 +175,7 @@ class LocalEngine:
                 hidden = self._prefill_piece(tokens[start : start + size], size, lane, span)[: len(tokens) - start]
             for some in hidden.split(rows):
                 with torch.inference_mode():
-                    logits = self._decoder.logits(some, self._weights.shared)
+                    logits = self._logits_after(some)
                 yield logits
 
     @torch.inference_mode()
@@ -304,6 +271,10 @@ class LocalEngine:
 
     def _check_staged(self, staged: Staged) -> None:
         assert staged.generation == self._generations[staged.lane], "the lane has taken another prompt since"
+
+    def _logits_after(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, V], from [rows, hidden]."""
+        return self._decoder.logits(hidden, self._weights.shared)
 
     @property
     def _head(self) -> list[Tensor]:

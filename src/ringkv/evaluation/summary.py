@@ -18,11 +18,13 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 
 DRAWS, SEED = 10_000, 0
 CONFIDENCE = 0.95
+FEWEST = 5  # prompts of a task that an interval is drawn from: fewer are often all alike
+FEWEST_EACH = 2  # where the mean is over several tasks
 
 
 @dataclass(frozen=True)
 class Difference:
-    """From the full cache: the mean over the same prompts, and its interval, which is endless for a single prompt."""
+    """From the full cache: the mean over the same prompts, and its interval, which is endless for too few."""
 
     mean: float
     low: float
@@ -96,7 +98,7 @@ def _figure(key: tuple[str, str, int | None, str], own: Sequence[Record], full: 
         count=len(right),
         failed=len(own) - len(right),
         mean=_shown([one.score for one in right if one.score is not None], is_loss) if right else None,
-        over_full=_difference([paired(right, full)], _ratio if is_loss else _points) if cell != FULL else None,
+        over_full=_difference([paired(right, full)], _ratio if is_loss else _points, FEWEST) if cell != FULL else None,
         **_held(right),
     )
 
@@ -117,7 +119,7 @@ def _group_figure(
         count=len(everything),
         failed=sum(map(len, own.values())) - len(everything),
         mean=100 * fmean(means) if means else None,
-        over_full=_difference(pairs, _points) if cell != FULL else None,
+        over_full=_difference(pairs, _points, FEWEST_EACH) if cell != FULL else None,
         **_held(everything),
     )
 
@@ -128,7 +130,9 @@ def paired(own: Sequence[Record], full: Sequence[Record]) -> list[float]:
     return [one.score - other for one in own if one.score is not None and (other := known.get(one.sample)) is not None]
 
 
-def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[np.ndarray], np.ndarray]) -> Difference | None:
+def _difference(
+    pairs: Sequence[Sequence[float]], shown: Callable[[np.ndarray], np.ndarray], fewest: int
+) -> Difference | None:
     """Of the mean over tasks of the mean over prompts; prompts are drawn again within each task."""
     if not pairs or not all(pairs):
         return None
@@ -137,7 +141,7 @@ def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[np.ndarray], 
     mean = np.mean([np.mean(one) for one in pairs])
     edge = 100 * (1 - CONFIDENCE) / 2
     low, high = shown(np.percentile(drawn, [edge, 100 - edge]))
-    if min(map(len, pairs)) < 2:
+    if min(map(len, pairs)) < fewest:
         return Difference(float(shown(mean)), -inf, inf)
     return Difference(float(shown(mean)), *sorted((float(low), float(high))))
 

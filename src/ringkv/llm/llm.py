@@ -146,9 +146,11 @@ class LLM:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
-        sampling = sampling or SamplingParams()
+        sampling = _sampling(sampling)
         request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
-        return Answer(request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop))
+        return Answer(
+            request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
+        )
 
     def _run(self, answers: Sequence[Answer], on_prefill: OnPrefill | None = None) -> Pieces:
         """Serve all to their end, giving pieces as they come; whatever is unfinished when we leave is cancelled."""
@@ -196,6 +198,14 @@ def _options(choices: Mapping[str, Any]) -> Options:
     if unknown := [name for name in choices if name not in known]:
         raise InvalidRequest(f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}", unknown[0])
     return replace(Options(slots=SLOTS), **choices)
+
+
+def _sampling(given: object) -> SamplingParams:
+    if given is None:
+        return SamplingParams()
+    if isinstance(given, SamplingParams):
+        return given
+    raise InvalidRequest(f"sampling is of type {type(given).__name__}; give SamplingParams(max_tokens=64)", "sampling")
 
 
 def _token_ids(prompt: object) -> list[int]:

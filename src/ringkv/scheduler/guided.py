@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ringkv.base.errors import RingKVError, Unsupported
+from ringkv.base.errors import Unsupported
 from ringkv.base.events import Event, Failed, Finished, Token
-from ringkv.base.failure import Failure, describe
+from ringkv.base.failure import Failure, failure_of
 from ringkv.base.guide import Guide, MakeGuide
 from ringkv.base.request import Request
 
@@ -39,8 +39,8 @@ class Guided:
                 continue
             try:
                 result.tokens[slot] = self._guides[owner].allowed(left(owner))
-            except RingKVError as error:
-                result.failures[owner] = describe(error)
+            except Exception as error:  # llguidance's own, whatever they are: they are this request's alone
+                result.failures[owner] = failure_of(owner, error)
         return result
 
     def take(self, events: Iterable[Event], given: Iterable[str | None]) -> None:

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringkv.base.engine import Engine, Work
-from ringkv.base.errors import RingKVError
 from ringkv.base.events import Event, Scored, Usage
-from ringkv.base.failure import Failure, describe, in_short
+from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
@@ -132,11 +131,11 @@ class Loop:
         return []
 
     def _fail(self, request: Request, error: Exception) -> list[Event]:
-        return self._settle(self._scheduler.failed(request.id, _failure(request, error)))
+        return self._settle(self._scheduler.failed(request.id, failure_of(request.id, error)))
 
     def _fail_all(self, request: Request, error: Exception) -> list[Event]:
         """All that wait for this one's prompt."""
-        failure, all_ = _failure(request, error), self._scheduler.sharing(request)
+        failure, all_ = failure_of(request.id, error), self._scheduler.sharing(request)
         return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
 
     def _settle(self, outcome: Outcome) -> list[Event]:
@@ -152,10 +151,3 @@ class Loop:
             self._engine.leave(slot, seen)
         except Exception as error:
             log.error("what a conversation left cannot be remembered", exc_info=error)
-
-
-def _failure(request: Request, error: Exception) -> Failure:
-    if isinstance(error, RingKVError):
-        return describe(error)
-    log.error("request %s failed", request.id, exc_info=error)
-    return Failure("RequestFailed", f"the engine could not serve the request ({in_short(error)}); see its log")

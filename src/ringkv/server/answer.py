@@ -1,4 +1,4 @@
-"""From pieces to an HTTP answer, whole or streamed; the two endpoints differ in their `Form` only."""
+"""From pieces to an HTTP answer, whole or streamed; chats and completions differ in their `Form` only."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -58,13 +58,15 @@ def start(
     """What the engine will say, numbered by choice. continues: it is read right after its prompt."""
 
     def telling(request: Request) -> Telling:
-        transcript = TextStream(serving.tokenizer.detokenizer(continues=continues), request.sampling.stop)
+        detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
+        transcript = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
         meter = serving.metrics.meter(http.scope[ARRIVED])
         return Telling(request, transcript, meter, serving.engine.limits.context)
 
+    serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in asked))
     streams = [generate(serving.engine, [telling(one) for one in group]) for group in asked]
     each = len(asked[0])
-    return merge(streams, each), Tally(sum(len(group[0].tokens) for group in asked), each)
+    return merge(streams, each), Tally(prompt_tokens, each)
 
 
 async def whole(pieces: Pieces, form: Form, tally: Tally, count: int, body: GenerationBody) -> JSON:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
 from ringkv.base.version import VERSION
 from ringkv.server.channel import EngineChannel
@@ -23,9 +24,16 @@ from ringkv.text.tokenizer import Tokenizer
 
 
 def make_app(
-    engine: EngineChannel, tokenizer: Tokenizer, template: ChatTemplate | None, names: Sequence[str]
+    engine: EngineChannel,
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    names: Sequence[str],
+    origins: Sequence[str] = (),
 ) -> FastAPI:
-    """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine."""
+    """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine.
+
+    origins: whose pages may ask from a browser, "*" for all.
+    """
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
     serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
@@ -34,4 +42,9 @@ def make_app(
     add_handlers(app)
     document(app)
     app.add_middleware(Observe, metrics=serving.metrics)
+    if origins:  # outside of what answers errors, which a page must be able to read
+        told = ["x-request-id"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=told
+        )
     return app

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from fastapi import APIRouter, Response
@@ -25,6 +24,7 @@ from ringkv.server.talk import Talk
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1024
+ALSO: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # asked for, they would change a completion
 
 
 def chat_router(serving: Serving) -> APIRouter:
@@ -33,11 +33,14 @@ def chat_router(serving: Serving) -> APIRouter:
     @router.post("/v1/chat/completions", responses=answers(ChatCompletion))
     async def chat(body: ChatBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
-        refuse_unsupported(body)
+        refuse_unsupported(body, ALSO)
         refuse_unsupported_turns(body.messages)
         talk = await asyncio.to_thread(Talk.of, serving, body)
-        grammar = await grammar_of(serving, body, talk.grammar)
-        form = ChatForm(f"chatcmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer, talk)
+        grammar = await grammar_of(serving, body, talk.calls)
+        several = body.parallel_tool_calls is not False
+        form = ChatForm(
+            f"chatcmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer, talk.held_to(grammar), several
+        )
         max_tokens = chat_max_tokens(body, len(talk.prompt), serving.engine.limits)
         requests = build_requests(serving, form.id, body, [talk.prompt], max_tokens, talk.system, grammar)
         return await answer(serving, http, body, requests, form)
@@ -57,22 +60,24 @@ def default_max_tokens(prompt: int, limits: Limits) -> int:
     return max(1, min(DEFAULT_MAX_TOKENS, limits.context - prompt))
 
 
-@dataclass(frozen=True)
 class ChatForm:
-    id: str
-    created: int
-    model: str
-    tokenizer: Tokenizer
-    talk: Talk
-    continues: ClassVar[bool] = False
-    _streamed: dict[int, Message] = field(default_factory=dict)
+    """several: an answer may hold more than one call."""
+
+    continues = False
+
+    def __init__(
+        self, id: str, created: int, model: str, tokenizer: Tokenizer, talk: Talk, several: bool = True
+    ) -> None:
+        self.id, self.created, self.model, self.tokenizer = id, created, model, tokenizer
+        self._talk, self._several = talk, several
+        self._streamed: dict[int, Message] = {}
 
     def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
         words = [self._whole(*one) for one in enumerate(choices)]
         return self._envelope("chat.completion", words) | {"usage": usage}
 
     def chunk(self, index: int, piece: Piece) -> JSON:
-        message = self._streamed.setdefault(index, Message(self.talk.reader()))
+        message = self._streamed.get(index) or self._streamed.setdefault(index, self._message())
         # The role comes with the first token: a delta of its own would be taken for that token.
         role = {"role": "assistant"} if piece.is_first else {}
         choice = self._choice(index, [piece], "delta", role | message.delta(piece), message)
@@ -82,8 +87,11 @@ class ChatForm:
         return self._envelope("chat.completion.chunk", []) | {"usage": usage}
 
     def _whole(self, index: int, pieces: Sequence[Piece]) -> JSON:
-        message = Message(self.talk.reader())
+        message = self._message()
         return self._choice(index, pieces, "message", message.whole(pieces), message)
+
+    def _message(self) -> Message:
+        return Message(self._talk.reader(), self._several)
 
     def _envelope(self, kind: str, choices: Sequence[JSON]) -> JSON:
         return {

@@ -36,11 +36,14 @@ def completions_router(serving: Serving) -> APIRouter:
         check_best_of(body)
         prompts = await asyncio.to_thread(encode_prompts, serving.tokenizer, body)
         grammar = await grammar_of(serving, body)
-        echoed = [Echo(prompt, serving.tokenizer) for prompt in prompts for _ in range(body.choices) if body.echo]
-        form = CompletionForm(f"cmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer, echoed)
+        answer_id = f"cmpl-{uuid4().hex}"
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
         scored = body.logprobs if body.echo else None
-        requests = build_requests(serving, form.id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=scored)
+        requests = build_requests(
+            serving, answer_id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=scored
+        )
+        echoed = await asyncio.to_thread(echoes, serving.tokenizer, prompts) if body.echo else ()
+        form = CompletionForm(answer_id, int(time.time()), model, serving.tokenizer, echoed, body.choices)
         return await answer(serving, http, body, requests, form)
 
     return router
@@ -49,6 +52,10 @@ def completions_router(serving: Serving) -> APIRouter:
 def encode_prompts(tokenizer: Tokenizer, body: CompletionBody) -> list[Sequence[int]]:
     special = body.add_special_tokens is not False
     return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in body.prompt]
+
+
+def echoes(tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> list[Echo]:
+    return [Echo(prompt, tokenizer) for prompt in prompts]
 
 
 def check_best_of(body: CompletionBody) -> None:
@@ -64,13 +71,14 @@ def check_best_of(body: CompletionBody) -> None:
 
 @dataclass(frozen=True)
 class CompletionForm:
-    """echoed: by choice, the prompt that stands before it; none where none is to."""
+    """echoed: the prompts that stand before their answers, `each` to one; none where none is to."""
 
     id: str
     created: int
     model: str
     tokenizer: Tokenizer
     echoed: Sequence[Echo] = ()
+    each: int = 1
     continues: ClassVar[bool] = True
 
     def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
@@ -94,7 +102,7 @@ class CompletionForm:
     def _choice(self, index: int, pieces: Sequence[Piece]) -> JSON:
         finish = pieces[-1].finish
         if self.echoed:
-            pieces = self.echoed[index].before(pieces)
+            pieces = self.echoed[index // self.each].before(pieces)
         return {
             "index": index,
             "text": "".join(piece.text for piece in pieces),

@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
 EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
-STATUSES = {400: "What was asked cannot be served", 404: "No such model or path", 500: "This request failed"}
-STATUSES |= {503: "The engine has ended"}
+STATUSES = {400: "What was asked cannot be served", 404: "No such model or path", 413: "The body is too large"}
+STATUSES |= {500: "This request failed", 503: "The engine has ended"}
 UNSENT = "422"  # FastAPI's own answer to a bad body; ours is 400
 DESCRIPTION = "Language models in a fixed amount of key-value memory per request. Errors have OpenAI's shape."
 

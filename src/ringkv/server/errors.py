@@ -1,5 +1,6 @@
 """Which HTTP status and JSON body an error becomes: `{"error": {message, type, param, code}}`, always."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ KINDS: tuple[tuple[type[Exception], Kind], ...] = (
     (errors.EngineDied, Kind(503, "server_error", "engine_died")),
     (RingKVError, Kind(500, "server_error")),
 )
+LARGEST_BODY = 64 << 20  # bytes; a prompt of a million tokens has a tenth of that
+WORDS = {413: f"the body has more than {LARGEST_BODY:,} bytes; send less at a time"}  # where the library's say less
 UNEXPECTED = Kind(500, "server_error", "internal_error")
 
 
@@ -81,7 +84,8 @@ async def _answer_invalid(_: Request, error: Exception) -> Response:
 async def _answer_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = Kind(error.status_code, "invalid_request_error" if error.status_code < 500 else "server_error")
-    return JSONResponse(body(str(error.detail), kind), error.status_code, headers=error.headers)
+    said = WORDS.get(error.status_code, str(error.detail))
+    return JSONResponse(body(said, kind), error.status_code, headers=error.headers)
 
 
 async def _answer_nobody(*_: object) -> Response:
@@ -97,4 +101,10 @@ def _first_fault(faults: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     message = fault["msg"].removeprefix("Value error, ")
     if not path:
         return InvalidRequest(f"the body must be a JSON object, sent as Content-Type: application/json ({message})")
-    return InvalidRequest(f"{'.'.join(path)}: {message}", path[0])
+    return InvalidRequest(f"{'.'.join(path)}: {message}{_sent(fault)}", path[0])
+
+
+def _sent(fault: Mapping[str, Any]) -> str:
+    """What was sent, where it is a plain value."""
+    value = fault.get("input")
+    return f", not {json.dumps(value, ensure_ascii=False):.80}" if isinstance(value, str | int | float) else ""

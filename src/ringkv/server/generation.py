@@ -51,7 +51,6 @@ class Telling:
         self._prompt: tuple[TokenLogprob, ...] = ()
         self._last: Piece | None = None  # a token that ends the answer waits for its Finished, to be sent with it
         self._count = 0
-        meter.submitted(len(request.tokens))
 
     @property
     def stopped(self) -> bool:

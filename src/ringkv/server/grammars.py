@@ -6,19 +6,26 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.server.schemas import GenerationBody
+from ringkv.server.schemas import GenerationBody, ResponseFormat
 from ringkv.server.serving import Serving
+from ringkv.server.talk import Calls
 from ringkv.text import grammar
 
 GUIDED = "guided_"  # what vLLM calls the same kinds outside `structured_outputs`
 
 
-async def grammar_of(serving: Serving, body: GenerationBody, called: str = "") -> str:
-    """The grammar of an answer, "" where it may be anything; `called`, one that the tools have asked for.
+async def grammar_of(serving: Serving, body: GenerationBody, calls: Calls | None = None) -> str:
+    """The grammar of an answer, "" where it may be anything; `calls`, of tools that it may or must hold.
 
-    Raises InvalidRequest for one that cannot be used: it is tried here, so that the engine never meets it.
+    A call that must be made is the whole answer, whatever its text should have been. Raises InvalidRequest for a
+    grammar that cannot be used: it is tried here, so that the engine never meets it.
     """
-    asked = [*_asked(body), *([("tool_choice", called)] if called else [])]
+    try:
+        asked = [*_of_calls(calls), *_of_format(body, calls), *_of_extensions(body)]
+    except RecursionError as error:
+        raise InvalidRequest(
+            "a schema is nested too deeply; flatten it", "tools" if calls else body.format_field
+        ) from error
     if len(asked) > 1:
         both = " and ".join(field for field, _ in asked)
         raise InvalidRequest(f"{both} both say what the answer must be; send one of them", asked[1][0])
@@ -30,26 +37,38 @@ async def grammar_of(serving: Serving, body: GenerationBody, called: str = "") -
     return asked[0][1] if asked else ""
 
 
-def _asked(body: GenerationBody) -> Iterator[tuple[str, str]]:
-    """Field and grammar of all that the body asks for."""
-    if body.response_format is not None and body.response_format.type != "text":
-        yield "response_format", _of_format(body)
+def _of_calls(calls: Calls | None) -> Iterator[tuple[str, str]]:
+    if calls and calls.must:
+        yield "tool_choice", calls.format.grammar(calls.schemas)
+
+
+def _of_format(body: GenerationBody, calls: Calls | None) -> Iterator[tuple[str, str]]:
+    """OpenAI's field; where tools may be called, a call may take the document's place."""
+    asked = body.response_format
+    if asked is None or asked.type == "text" or (calls and calls.must):
+        return
+    field = body.format_field
+    schema = _schema_of(asked, field)
+    yield field, calls.format.grammar(calls.schemas, schema) if calls else grammar.json_schema(schema, field)
+
+
+def _of_extensions(body: GenerationBody) -> Iterator[tuple[str, str]]:
+    """vLLM's fields, and the grammar that each asks for. False asks for nothing."""
     for kind, value in (body.structured_outputs or {}).items():
-        if value is not None:
+        if value is not None and value is not False:
             yield "structured_outputs", _written(kind, value, "structured_outputs")
     for kind in KINDS:
-        if (value := (body.model_extra or {}).get(GUIDED + kind)) is not None:
+        value = (body.model_extra or {}).get(GUIDED + kind)
+        if value is not None and value is not False:
             yield GUIDED + kind, _written(kind, value, GUIDED + kind)
 
 
-def _of_format(body: GenerationBody) -> str:
-    asked = body.response_format
-    assert asked is not None
+def _schema_of(asked: ResponseFormat, field: str) -> grammar.JSONSchema:
     if asked.type == "json_object":
-        return grammar.json_object()
+        return grammar.ANY_OBJECT if asked.document is None else asked.document
     if asked.json_schema is None:
-        raise InvalidRequest("response_format is json_schema without a json_schema; send one", "response_format")
-    return grammar.json_schema(asked.json_schema.document, "response_format")
+        raise InvalidRequest(f"{field} is json_schema without a json_schema; send one", field)
+    return asked.json_schema.document
 
 
 def _written(kind: str, value: Any, field: str) -> str:
@@ -58,7 +77,10 @@ def _written(kind: str, value: Any, field: str) -> str:
     type_, write = KINDS[kind]
     if not isinstance(value, type_):
         raise InvalidRequest(f"{field}: {kind} is a {type(value).__name__}, which it cannot be", field)
-    return write(value, field)
+    try:
+        return write(value, field)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{field} holds half of a surrogate pair, which is no text: {error}", field) from error
 
 
 def _schema(value: Any, field: str) -> str:

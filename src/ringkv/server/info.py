@@ -14,6 +14,7 @@ TEXT = {"text/plain": {"schema": {"type": "string"}}}
 def info_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", responses=errors(503))
     async def health() -> Health:
         if not serving.engine.alive:
@@ -30,6 +31,7 @@ def info_router(serving: Serving) -> APIRouter:
     async def metrics() -> Response:
         return Response(serving.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
 
+    @router.get("/v1/models/", include_in_schema=False)
     @router.get("/v1/models")
     async def models() -> Cards:
         return Cards(object="list", data=[_card(serving, name) for name in serving.names])
@@ -48,5 +50,5 @@ def _card(serving: Serving, name: str) -> Card:
         created=serving.created,
         owned_by="ringkv",
         root=serving.names[0],
-        max_model_len=serving.engine.limits.context,
+        max_model_len=serving.engine.limits.longest_prompt + 1,
     )

@@ -32,15 +32,18 @@ def run(
     on_progress: Progress | None = None,
     say: Callable[[str], None] = print,
     builder: str = BUILDER,
+    origins: Sequence[str] = (),
 ) -> None:
     """Serve until SIGINT or SIGTERM; port 0 takes a free one. `say` gets what the user should know once it is ready.
+
+    `origins`: whose pages may ask from a browser, "*" for all.
 
     Raises what starting the engine raises, `RingKVError` when the port is taken, and KeyboardInterrupt when a signal
     comes before it is ready.
     """
     with _bind(host, port) as listener:
         try:
-            asyncio.run(_serve(config, names, listener, on_progress, say, builder))
+            asyncio.run(_serve(config, names, listener, on_progress, say, builder, origins))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
@@ -52,6 +55,7 @@ async def _serve(
     on_progress: Progress | None,
     say: Callable[[str], None],
     builder: str,
+    origins: Sequence[str],
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
     starting = asyncio.current_task()
@@ -59,7 +63,7 @@ async def _serve(
     _on_signals(starting.cancel)
     engine = await EngineClient.start(config, on_progress, builder)
     try:
-        app = make_app(engine, tokenizer, template, names)
+        app = make_app(engine, tokenizer, template, names, origins)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
         server = _Server(_settings(app), text, say, engine.cancel_all)
         _on_signals(server.stop)

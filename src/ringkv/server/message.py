@@ -10,10 +10,10 @@ from ringkv.text.answers.reader import Reader
 
 
 class Message:
-    """Fed with the pieces of one answer, all at once or one by one."""
+    """Fed with the pieces of one answer, all at once or one by one. several: more than its first call is told."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, several: bool = True) -> None:
+        self._reader, self._several = reader, several
         self._calls = 0
 
     def whole(self, pieces: Sequence[Piece]) -> JSON:
@@ -46,6 +46,8 @@ class Message:
     def _told(self, parts: Iterable[Part]) -> tuple[str, str, list[JSON]]:
         parts = list(parts)
         calls = [_call(part) for part in parts if isinstance(part, Call)]
+        if not self._several:
+            calls = calls[: 1 - self._calls]
         self._calls += len(calls)
         content, reasoning = (
             "".join(part.text for part in parts if isinstance(part, kind)) for kind in (Content, Reasoning)

@@ -73,9 +73,6 @@ class Meter:
         self._started = started
         self._last: float | None = None
 
-    def submitted(self, prompt_tokens: int) -> None:
-        self._metrics.submitted(prompt_tokens)
-
     def token(self) -> None:
         now = perf_counter()
         if self._last is None:

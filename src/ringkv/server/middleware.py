@@ -3,9 +3,11 @@
 from time import perf_counter
 from uuid import uuid4
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringkv.server.errors import answer_of
+from ringkv.server.errors import LARGEST_BODY, answer_of
 from ringkv.server.metrics import Metrics
 
 ARRIVED = "ringkv.arrived"  # in the scope: when the request came, by `perf_counter`
@@ -17,6 +19,10 @@ ENDPOINTS = {
     "/v1/models",
     "/v1/completions",
     "/v1/chat/completions",
+    "/v1/responses",
+    "/tokenize",
+    "/detokenize",
+    "/tokenizer_info",
 }
 NOT_ANSWERED = 499  # the client went first
 
@@ -41,7 +47,7 @@ class Observe:
             await send(message)
 
         try:
-            await self._app(scope, receive, tagged)
+            await self._app(scope, bounded(receive, scope), tagged)
         except Exception as error:
             if status != NOT_ANSWERED:
                 raise  # it has begun to be answered, so all we can do is to cut it short
@@ -49,3 +55,21 @@ class Observe:
         finally:
             # Any other path is one label, or a scanner could fill our memory.
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)
+
+
+def bounded(receive: Receive, scope: Scope) -> Receive:
+    """Raises HTTPException 413 where a body has, or says that it has, more than `LARGEST_BODY` bytes."""
+    declared = Headers(scope=scope).get("content-length", "")
+    is_declared, read = declared.isdecimal() and int(declared) > LARGEST_BODY, 0
+
+    async def counted() -> Message:
+        nonlocal read
+        if is_declared:
+            raise HTTPException(413)
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > LARGEST_BODY:
+            raise HTTPException(413)
+        return message
+
+    return counted

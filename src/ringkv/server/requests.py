@@ -1,6 +1,7 @@
 """From a validated body to what the engine takes."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ from ringkv.server.schemas import GenerationBody
 from ringkv.server.serving import Serving
 
 SEEDS = 2**63
+MOST_ANSWERS = 1024  # of one request, all its prompts together
+MOST_STOPS, LONGEST_STOP = 64, 1024  # they are looked for in the text after each token
 
 # Named alike in the body and in SamplingParams.
 SAMPLING_FIELDS = (
@@ -46,6 +49,7 @@ def build_requests(
     The first `system` tokens, a chat's system message, are protected unless the body says what is.
     """
     limits = serving.engine.limits
+    _check_count(len(prompts), body)
     for prompt in prompts:
         check_prompt(prompt, limits, body.prompt_field)
     for field in ("logit_bias", "stop_token_ids"):
@@ -60,10 +64,10 @@ def build_requests(
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
     return [
         [
-            Request(f"{answer_id}-{index}-{draw}", tuple(prompt), sampling, kv, eos, salt=salt)
+            Request(f"{answer_id}-{index}-{draw}", prompt, sampling, kv, eos, salt=salt)
             for draw, sampling in enumerate(samplings)
         ]
-        for index, prompt in enumerate(prompts)
+        for index, prompt in enumerate(map(tuple, prompts))
     ]
 
 
@@ -86,9 +90,18 @@ def sampling_params(body: GenerationBody, max_tokens: int, draw: int = 0) -> Sam
     )
 
 
+def _check_count(prompts: int, body: GenerationBody) -> None:
+    if (count := prompts * body.answers) > MOST_ANSWERS:
+        raise InvalidRequest(
+            f"{prompts:,} prompts with {body.answers} answers each are {count:,} answers; one request may ask for "
+            f"{MOST_ANSWERS:,}, so send several",
+            body.prompt_field,
+        )
+
+
 def check_prompt(tokens: Sequence[int], limits: Limits, field: str = "prompt") -> None:
     """Raise what the engine would, before anything crosses to it."""
-    longest = min(limits.prompt_tokens, limits.context - 1)
+    longest = limits.longest_prompt
     if not tokens:
         raise EmptyPrompt("the prompt is empty; send at least one token", field)
     if len(tokens) > longest:
@@ -104,6 +117,18 @@ def check_tokens(tokens: Iterable[int], vocab: int, field: str) -> None:
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if "" in stops:
-        raise InvalidRequest("stop holds an empty string; leave it out", "stop")
+    for wrong, remedy in (
+        (len(stops) > MOST_STOPS, f"{len(stops):,} strings; at most {MOST_STOPS} are looked for"),
+        ("" in stops, "an empty string; leave it out"),
+        (any(len(one) > LONGEST_STOP for one in stops), f"a string of over {LONGEST_STOP:,} characters; shorten it"),
+        (not all(map(_is_text, stops)), "half of a surrogate pair, which no text has; leave it out"),
+    ):
+        if wrong:
+            raise InvalidRequest(f"stop holds {remedy}", "stop")
     return stops
+
+
+def _is_text(text: str) -> bool:
+    with suppress(UnicodeEncodeError):
+        return bool(text.encode())
+    return False

@@ -1,10 +1,11 @@
-"""What clients may send. Every field may be null; unknown fields are kept aside for `refusals` and then ignored."""
+"""What clients may send, each field strictly of its type, or null. What is unknown is kept aside, for `refusals`."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.sampling import SamplingParams
 
 Prompts = list[str] | list[list[int]]
 Turn = dict[str, Any]  # {"role": ..., "content": ...}; what else it may hold, the model's template decides
@@ -52,21 +53,29 @@ class JSONSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
+    """schema: of a json_object, as some servers take it."""
+
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchema | None = None
+    document: dict[str, Any] | bool | None = Field(default=None, alias="schema")
 
 
-Whole = Annotated[int, Field(ge=-INT64, le=INT64)]  # what a message to the engine can hold
+def _whole(value: Any) -> Any:
+    """100.0 is a whole number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Count = Annotated[int, Field(ge=1, le=128)]
+Whole = Annotated[int, Field(ge=-INT64, le=INT64), BeforeValidator(_whole)]  # what a message to the engine can hold
+Count = Annotated[int, Field(ge=1, le=128), BeforeValidator(_whole)]
+Likeliest = Annotated[int, Field(ge=0, le=SamplingParams.MAX_LOGPROBS), BeforeValidator(_whole)]
 
 
 class GenerationBody(BaseModel):
-    """The fields that completions and chat completions share."""
+    """The fields that all endpoints share. prompt_field, format_field: what clients call these where they differ."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     prompt_field: ClassVar[str]
+    format_field: ClassVar[str] = "response_format"
 
     model: str | None = None
     stream: bool | None = None
@@ -83,7 +92,7 @@ class GenerationBody(BaseModel):
     logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
     seed: Whole | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: Annotated[list[Whole], Field(max_length=1024)] | None = None
     min_tokens: Whole | None = None
     ignore_eos: bool | None = None
     kv_policy: str | None = None
@@ -93,7 +102,7 @@ class GenerationBody(BaseModel):
     kv_window: Whole | None = None
     kv_protect: list[Annotated[tuple[Whole, Whole], Field(strict=False)]] | None = None
     kv_turns: str | None = None
-    cache_salt: str | None = None
+    cache_salt: Annotated[str, Field(max_length=1024)] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: dict[str, Any] | None = None
 
@@ -122,7 +131,7 @@ class CompletionBody(GenerationBody):
     prompt: Annotated[Prompts, PlainValidator(as_prompts), WithJsonSchema(PROMPT)]
     best_of: Count | None = None
     echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logprobs: Likeliest | None = None
     add_special_tokens: bool | None = None
 
     @property
@@ -169,7 +178,7 @@ class ChatBody(GenerationBody):
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Whole | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_logprobs: Likeliest | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None

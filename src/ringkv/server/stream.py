@@ -14,9 +14,16 @@ from ringkv.server.errors import Disconnected, body_of
 DONE = b"data: [DONE]\n\n"
 
 
+# Line breaks that JSON may hold as they are, and that some clients split at.
+BREAKS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+
+
 def event(data: Mapping[str, Any]) -> bytes:
-    """One event; JSON has no raw line break, so it is one line."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    """One event, in one line however a client splits lines."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    if not text.isascii():
+        text = text.translate(BREAKS)
+    return b"data: " + text.encode() + b"\n\n"
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:

@@ -1,23 +1,31 @@
 """Talk: a chat's prompt, and how the answer to it is read."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.server.schemas import ChatBody, NamedTool, Tool, Turn
+from ringkv.server.schemas import ChatBody, NamedTool, Tool
 from ringkv.server.serving import Serving
+from ringkv.server.turns import check_shown, known_turns
 from ringkv.text.answers.reader import Reader
 from ringkv.text.answers.spans import THINK, Span, thinking
-from ringkv.text.answers.tools import Schemas, described, format_of, with_arguments_read
+from ringkv.text.answers.tools import CallFormat, Schemas, described, format_of
 from ringkv.text.chat_template import ChatTemplate
 
-NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates know the older
+
+@dataclass(frozen=True)
+class Calls:
+    """Of which tools an answer may call one, and how it is written. must: it has to."""
+
+    format: CallFormat
+    schemas: Schemas
+    must: bool
 
 
 @dataclass(frozen=True)
 class Talk:
-    """system: how many of the prompt's first tokens hold the system message. grammar: of an answer that must be a call.
+    """system: how many of the prompt's first tokens hold the system message. calls: None where none may be made.
 
     spans: what the answer may hold beside text; inside: the one that the prompt has begun.
     """
@@ -26,7 +34,7 @@ class Talk:
     system: int
     spans: Sequence[Span]
     inside: Span | None
-    grammar: str
+    calls: Calls | None
 
     @classmethod
     def of(cls, serving: Serving, body: ChatBody) -> "Talk":
@@ -34,52 +42,44 @@ class Talk:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
         template, tools = serving.template, _offered(body)
         words = [tool.model_dump(exclude_none=True) for tool in tools]
-        turns: Sequence[Mapping[str, Any]] = [as_template_knows(turn) for turn in body.messages]
+        known = turns = known_turns(body.messages)
         if not template.mentions("tools"):
             turns, words = described(turns, words), []
         told: dict[str, Any] = {"tools": words or None, "variables": body.chat_template_kwargs}
         text = template.render(turns, **told)
+        check_shown(known, text)
         prompt = serving.tokenizer.encode(text, add_special_tokens=False)
         system = template.system_tokens(turns, serving.tokenizer, **told)
-        format_ = format_of(template.source)
-        schemas = _schemas(tools)
-        calls = [format_.span(schemas)] if schemas else []
+        calls = _calls(body, tools, format_of(template.source))
         think = thinking() if _thinks(serving, template) else None
+        spans = [*([think] if think else []), *([calls.format.span(calls.schemas)] if calls else [])]
         inside = think if think and text.rstrip().endswith(THINK) else None
-        must = _must_call(body, schemas)
-        grammar = format_.grammar(must) if must else ""
-        return cls(prompt, system, [*([think] if think else []), *calls], None if grammar else inside, grammar)
+        return cls(prompt, system, spans, inside, calls)
+
+    def held_to(self, grammar: str) -> "Talk":
+        """The same where the answer must be something: it has no room for a thought."""
+        return (
+            replace(self, inside=None, spans=[span for span in self.spans if span.stream is None]) if grammar else self
+        )
 
     def reader(self) -> Reader:
         return Reader(self.spans, self.inside)
-
-
-def as_template_knows(turn: Turn) -> Mapping[str, Any]:
-    role = turn.get("role")
-    known = turn | {"role": "system" if role == NEWER_SYSTEM else role, "content": turn.get("content") or ""}
-    return with_arguments_read(known)
 
 
 def _offered(body: ChatBody) -> list[Tool]:
     return [] if body.tool_choice == "none" else body.tools or []
 
 
-def _schemas(tools: Sequence[Tool]) -> Schemas:
-    return {tool.function.name: tool.function.parameters or {} for tool in tools}
-
-
-def _must_call(body: ChatBody, schemas: Schemas) -> Schemas:
-    """Of which tools one has to be called; none where the model may choose to."""
-    if body.tool_choice == "required":
-        if not schemas:
-            raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
-        return schemas
+def _calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -> Calls | None:
+    schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
+    if body.tool_choice == "required" and not schemas:
+        raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
     if not isinstance(body.tool_choice, NamedTool):
-        return {}
+        return Calls(format_, schemas, must=body.tool_choice == "required") if schemas else None
     name = body.tool_choice.function.name
     if name not in schemas:
         raise InvalidRequest(f"tool_choice names {name!r}, which is none of the tools", "tool_choice")
-    return {name: schemas[name]}
+    return Calls(format_, {name: schemas[name]}, must=True)
 
 
 def _thinks(serving: Serving, template: ChatTemplate) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
@@ -9,8 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.documents import errors
 from ringkv.server.requests import check_tokens
-from ringkv.server.schemas import Turn
+from ringkv.server.schemas import ChatBody, Tool, Turn
 from ringkv.server.serving import Serving
+from ringkv.server.talk import Talk
 
 CLASS = "PreTrainedTokenizerFast"  # transformers' name for any tokenizer that is a tokenizer.json
 
@@ -22,6 +24,8 @@ class TokenizeBody(BaseModel):
 
     prompt: str | None = None
     messages: list[Turn] | None = None
+    tools: list[Tool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 
@@ -54,14 +58,14 @@ class TokenizerInfo(BaseModel):
 def tokens_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/tokenize", responses=errors(400))
+    @router.post("/tokenize", responses=errors(400, 413))
     async def tokenize(body: TokenizeBody) -> Tokenized:
         tokens = await asyncio.to_thread(encode, serving, body)
         texts = [serving.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
-        limit = serving.engine.limits.context
+        limit = serving.engine.limits.longest_prompt + 1
         return Tokenized(tokens=list(tokens), count=len(tokens), max_model_len=limit, token_strs=texts)
 
-    @router.post("/detokenize", responses=errors(400))
+    @router.post("/detokenize", responses=errors(400, 413))
     async def detokenize(body: DetokenizeBody) -> Detokenized:
         check_tokens(body.tokens, serving.engine.limits.vocab, "tokens")
         return Detokenized(prompt=serving.tokenizer.decode(body.tokens, skip_special_tokens=False))
@@ -85,10 +89,9 @@ def encode(serving: Serving, body: TokenizeBody) -> Sequence[int]:
     match body.prompt, body.messages:
         case str(text), None:
             return serving.tokenizer.encode(text, add_special_tokens=special)
-        case None, [*messages]:
-            if serving.template is None:
-                raise InvalidRequest(f"{serving.names[0]} has no chat template; send a prompt", "messages")
-            return serving.template.encode(messages, serving.tokenizer)
+        case None, [_, *_] as messages:
+            chat = ChatBody(messages=messages, tools=body.tools, chat_template_kwargs=body.chat_template_kwargs)
+            return Talk.of(serving, chat).prompt
     raise InvalidRequest("send either a prompt or messages", "prompt")
 
 

@@ -60,10 +60,12 @@ class ChatTemplate:
         """Return the prompt. `variables` reach the template by name, such as enable_thinking.
 
         A message's content is a string or a list of {"type": "text", "text": ...}, joined by line breaks.
-        Raises InvalidRequest when the template refuses the messages.
+        Raises InvalidRequest when there are none, or the template refuses them.
         """
+        if not messages:
+            raise InvalidRequest("there are no messages; send at least one", "messages")
         known = {**self._special, "documents": None, "add_generation_prompt": add_generation_prompt}
-        asked = {"messages": [_plain(message, n) for n, message in enumerate(messages)], "tools": tools}
+        asked = {"messages": [plain(message, n) for n, message in enumerate(messages)], "tools": tools}
         try:
             return self._for(tools).render(known | dict(variables or {}) | asked)
         except TemplateError as error:
@@ -81,7 +83,7 @@ class ChatTemplate:
 
     def system_tokens(self, messages: Sequence[Message], tokenizer: Tokenizer, **options: Any) -> int:
         """How many of the prompt's first tokens it takes to the end of its system message; 0 without one."""
-        first = _plain(messages[0], 0) if messages else {}
+        first = plain(messages[0], 0) if messages else {}
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
             return 0
@@ -116,7 +118,7 @@ def _compile(source: str, name: str) -> Template:
         raise BadWeights(f"line {error.lineno} of {name} does not parse ({error.message}); correct it") from error
 
 
-def _plain(message: Any, index: int) -> dict[str, Any]:
+def plain(message: Any, index: int) -> dict[str, Any]:
     """Return the message with string content. Raises InvalidRequest naming what does not fit."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise InvalidRequest(f"message {index} has no role; each is {{'role': ..., 'content': ...}}", "messages")

@@ -18,19 +18,28 @@ from ringkv.base.errors import InvalidRequest
 # Documents are written as `json.dumps` does. Free white space would let a model go on with it for ever.
 WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT = {"type": "object"}
+JSONSchema = Mapping[str, Any] | bool  # true is any document
 
 
-def json_schema(schema: Mapping[str, Any] | bool, field: str = "grammar") -> str:
+def json_schema(schema: JSONSchema, field: str = "grammar") -> str:
     """A JSON document that fits the schema. Raises InvalidRequest, naming `field`, for what is no schema."""
     try:
-        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=WRITTEN)  # type: ignore[arg-type]
-    except (ValueError, TypeError) as error:
+        asked = json.dumps({} if schema is True else schema)
+        return LLMatcher.grammar_from_json_schema(asked, overrides=WRITTEN)  # type: ignore[arg-type]
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRequest(f"the JSON schema cannot be used: {error}", field) from error
 
 
 def json_object() -> str:
     """Any JSON object."""
     return json_schema(ANY_OBJECT)
+
+
+def as_written(schema: JSONSchema) -> str:
+    """A schema for `%json` in Lark's notation, whose documents are written as those of `json_schema`."""
+    if schema is False:
+        raise InvalidRequest("the JSON schema is false, which no document fits; leave it out", "grammar")
+    return json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": WRITTEN})
 
 
 def regex(pattern: str) -> str:

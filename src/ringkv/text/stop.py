@@ -19,6 +19,10 @@ class StopStrings:
         self._stops = tuple(stops)
         self._held = ""
 
+    def skip(self, text: str) -> str:
+        """Return text in which none is looked for."""
+        return self.finish() + text
+
     def push(self, text: str) -> str:
         """Return text that no stop string can reach any more; nothing after a stop."""
         if self.stopped is not None:

@@ -11,7 +11,7 @@ def test_the_page_shows_what_the_clients_did() -> None:
 
 def test_a_failure_is_shown_as_one_under_its_clients_version() -> None:
     kept = {
-        "about": "a machine",
+        "about": {"lm-eval": "one machine", "openai": "another"},
         "checks": {
             "lm-eval": [Check("lm-eval", "counting", False, "3 | 4")._asdict()],
             "openai": [Check("openai", "talking", True, "hi")._asdict()],
@@ -25,6 +25,7 @@ def test_a_failure_is_shown_as_one_under_its_clients_version() -> None:
         ["| lm-eval 0.4.13", "counting", "**failed**"],
     ]
     assert "3 \\| 4" in lines[5]
+    assert "lm-eval: one machine. openai: another." in page
 
 
 def test_every_client_has_been_run() -> None:

@@ -11,10 +11,10 @@ def test_each_workload_names_the_peer_that_is_nearest() -> None:
         cell("llama.cpp", 512, 1, weights="f16", decode_tps=50.0, prefill_tps=500.0),
     ]
     text = fastest(made(cells))
-    assert "ringkv is fastest in 1 of 2 decode workloads" in text
+    assert "ringkv is ahead in 1 of 2 decode workloads; keeping everything, ahead in 0 of 1." in text
     assert "| SmolLM2-135M, 8 x 7,680 | ringkv | 300 | vllm | 150 | 2.00x | vLLM |" in text
     assert "| SmolLM2-135M, 1 x 512 | ringkv | 40 | llama.cpp | 50 | 0.80x | llama.cpp |" in text
-    assert "ringkv is fastest in 1 of 1 prefill workloads" in text
+    assert "ringkv is ahead in 1 of 1 prefill workloads." in text
 
 
 def test_by_turns_that_both_shared_and_not_by_medians() -> None:
@@ -22,7 +22,17 @@ def test_by_turns_that_both_shared_and_not_by_medians() -> None:
         cell("ringkv", 512, 1, kept=128, decode_tps=60.0, ringkv_decodes=1.0),
         cell("openvino", 512, 1, decode_tps=50.0, ringkv_decodes=0.9),
     ]
-    assert "fastest in 0 of 1 decode" in fastest(made(cells))
+    assert "ahead in 0 of 1 decode" in fastest(made(cells))
+
+
+def test_a_twentieth_is_no_lead() -> None:
+    cells = [
+        cell("ringkv-full", 512, 1, decode_tps=104.0),
+        cell("openvino", 512, 1, decode_tps=100.0),
+        cell("ringkv-full", 512, 4, decode_tps=110.0),
+        cell("openvino", 512, 4, decode_tps=100.0),
+    ]
+    assert "ahead in 1 and level (within 5%) in 1 of 2 decode" in fastest(made(cells))
 
 
 def test_engines_of_different_runs_are_not_held_against_each_other() -> None:
@@ -47,9 +57,9 @@ def test_fewer_bits_have_tables_of_their_own_with_those_that_keep_sixteen() -> N
         cell("vllm", 512, 1, decode_tps=45.0, prefill_tps=80.0, run="w8"),
     ]
     sixteen, eight = fastest(made(cells)).split("Weights of fewer bits")
-    assert "fastest in 0 of 1 decode workloads at 16-bit weights" in sixteen
+    assert "At 16-bit weights ringkv is ahead in 0 of 1 decode workloads" in sixteen
     assert "| SmolLM2-135M, 1 x 512 | ringkv | 40 | openvino | 50 | 0.80x | OpenVINO |" in sixteen
-    assert "fastest in 1 of 1 decode workloads at 8-bit weights" in eight
+    assert "At 8-bit weights ringkv is ahead in 1 of 1 decode workloads" in eight
     assert "| SmolLM2-135M, 1 x 512 | ringkv | 90 | vllm | 45 | 2.00x | llama.cpp, vLLM |" in eight
     assert "| SmolLM2-135M, 512 | ringkv | 100 | llama.cpp | 200 | 0.50x | llama.cpp, vLLM |" in eight
     assert "4-bit weights" not in eight

@@ -38,6 +38,17 @@ def read(reader: Reader, *pieces: str) -> list[Part]:
         ('<tool_call>{"name": "find", "arguments": "{}"}', [Call("find", "{}")]),  # its end was left out
         ('<tool_call>{"name": "other"}</tool_call>', [Content('<tool_call>{"name": "other"}</tool_call>')]),
         ("<tool_call>{broken</tool_call>!", [Content("<tool_call>{broken</tool_call>!")]),
+        ('<tool_call>{"name": "add", "arguments": null}</tool_call>', [Call("add", "{}")]),
+        *(
+            (f"<tool_call>{wrong}</tool_call>", [Content(f"<tool_call>{wrong}</tool_call>")])
+            for wrong in (
+                '{"name": {"first": "add"}}',
+                '{"name": "add", "arguments": 5}',
+                '{"name": "add", "arguments": "none"}',
+                '{"name": "add", "arguments": {"a": NaN}}',
+                "[" * 5000,
+            )
+        ),
         ("<think>\nhm, <b>\n</think>\n\nYes.", [Reasoning("hm, <b>\n"), Content("Yes.")]),
         ("<think>\n\n</think>\n\nYes.", [Content("Yes.")]),
         ("<think>for ever", [Reasoning("for ever")]),
@@ -48,6 +59,13 @@ def test_what_is_marked_is_found(text: str, parts: list[Part]) -> None:
     spans = [thinking(), tagged_calls(NAMES)]
     assert read(Reader(spans), text) == parts
     assert read(Reader(spans), *text) == parts
+
+
+def test_half_of_a_surrogate_pair_stays_an_escape() -> None:
+    (call,) = read(
+        Reader([tagged_calls(NAMES)]), r'<tool_call>{"name": "add", "arguments": {"a": "\ud83d"}}</tool_call>'
+    )
+    assert call == Call("add", r'{"a": "\ud83d"}')
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,17 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="URL",
+            help="A site whose pages may ask from a browser, such as http://localhost:3000; may be given several "
+            "times, and * is every one. None by default.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve a model over OpenAI's HTTP API, to as many clients at once as there are slots; others wait their turn.
 
@@ -56,7 +67,8 @@ def serve(
             tell.stop()
             typer.echo(text)
 
-        run(config, served_model_name or [_name(engine.model)], host, port, tell, ready)
+        names = served_model_name or [_name(engine.model)]
+        run(config, names, host, port, tell, ready, origins=allow_origin or ())
 
 
 def _name(model: str) -> str:

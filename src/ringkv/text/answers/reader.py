@@ -10,7 +10,8 @@ from ringkv.text.stop import pending
 class Reader:
     """Looks for spans in a text that arrives in pieces; without any it shows all at once.
 
-    inside: the span that the prompt has begun already. White space round a span is not shown.
+    inside: the span that the prompt has begun already. White space after a span, and at the start of one that is told
+    as it comes, is not shown.
     """
 
     def __init__(self, spans: Sequence[Span] = (), inside: Span | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,7 @@ def read_calls(text: str, names: Collection[str]) -> list[Part] | None:
     while rest:
         try:
             value, end = decoder.raw_decode(rest)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if (call := _call(value, names)) is None:
             return None
@@ -56,10 +57,29 @@ def read_calls(text: str, names: Collection[str]) -> list[Part] | None:
 
 
 def _call(value: Any, names: Collection[str]) -> Call | None:
-    if not isinstance(value, dict) or value.get("name") not in names:
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str) or name not in names:
         return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    return Call(value["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+    arguments = _object(value.get("arguments", value.get("parameters")))
+    return None if arguments is None else Call(name, arguments)
+
+
+def _object(value: Any) -> str | None:
+    """A JSON object as text, which it may be already; None for what is none."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(value or "{}") if isinstance(value, str) else {} if value is None else value
+        return written(found) if isinstance(found, dict) else None
+    return None
+
+
+def written(value: Any) -> str:
+    """As JSON that can be sent: half of a surrogate pair stays an escape. Raises ValueError for NaN and infinity."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 def shown(span: Span, text: str) -> Content:

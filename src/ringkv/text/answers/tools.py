@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringkv.text.answers.spans import Span, bare_calls, tagged_calls
-from ringkv.text.grammar import WRITTEN, lark
+from ringkv.text.grammar import JSONSchema, as_written, lark
 
 Message = Mapping[str, Any]
 Schemas = Mapping[str, Mapping[str, Any]]  # of the arguments, by the tool's name
@@ -21,14 +21,18 @@ class CallFormat:
     before: str
     after: str
 
-    def grammar(self, tools: Schemas) -> str:
-        """One call of one of these tools, whose arguments fit their schema."""
+    def grammar(self, tools: Schemas, document: JSONSchema | None = None) -> str:
+        """One call of one of these tools, whose arguments fit their schema; or a document that fits its own."""
         rules = [self._rule(number, name, schema) for number, (name, schema) in enumerate(tools.items())]
-        return lark("\n".join(["start: " + " | ".join(f"call{n}" for n in range(len(rules))), *rules]))
+        starts = [f"call{number}" for number in range(len(rules))]
+        if document is not None:
+            starts.append("document")
+            rules.append(f"document: %json {as_written(document)}")
+        return lark("\n".join([f"start: {' | '.join(starts)}", *rules]))
 
     def _rule(self, number: int, name: str, schema: Mapping[str, Any]) -> str:
         before = json.dumps(self.before.replace("NAME", json.dumps(name)))
-        arguments = json.dumps({"type": "object", **schema, "x-guidance": WRITTEN})
+        arguments = as_written({"type": "object", **schema})
         return (
             f"call{number}: {before} arguments{number} {json.dumps(self.after)}\narguments{number}: %json {arguments}"
         )
@@ -89,6 +93,6 @@ def _calls(message: Message) -> bool:
 def _read(call: Mapping[str, Any]) -> dict[str, Any]:
     """A call whose arguments are an object; what is none stays as it is."""
     function = dict(call.get("function") or {})
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, RecursionError):
         function["arguments"] = json.loads(function.get("arguments") or "{}")
     return {**call, "function": {"name": function.get("name"), "arguments": function.get("arguments")}}

@@ -1,0 +1,101 @@
+"""The studies' tables: each group's means in docs/accuracy.md and the README, each task's on a page of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.report import RESULTS, table
+from bench.studies import ABOUT, STUDIES
+from ringkv.evaluation import journal
+from ringkv.evaluation.journal import Record
+from ringkv.evaluation.report.page import row
+from ringkv.evaluation.summary import Figure, figures, group_figures
+
+FOLDER = RESULTS / "accuracy"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE, TASKS_PAGE = DOCS / "accuracy.md", DOCS / "accuracy-tasks.md"
+BEGIN, END = "<!-- studies:begin -->", "<!-- studies:end -->"
+NOTHING = "Not yet: no study has answers. What is known so far is the needles in [performance.md](performance.md)."
+PLACES = {"inside": "question in the prompt", "after": "question after it was compressed"}
+TASKS_HEAD = """\
+# Accuracy, task by task
+
+Made by `python -m bench.accuracy --page` from `bench/results/accuracy`; do not edit. Means, what they say, and how to
+read them are in [accuracy.md](accuracy.md). Fewer than five prompts of a task get no interval.
+"""
+
+
+def means(folder: Path) -> str:
+    """The means over a study's tasks; of one that has a single task, that task's."""
+    records = answers(folder)
+    return _shown(group_figures(records) or figures(records))
+
+
+def tasks(folder: Path) -> str:
+    return _shown(figures(answers(folder)))
+
+
+def brief(folder: Path) -> str:
+    """A mean for each cache, by where the question stood."""
+    found = group_figures(answers(folder))
+    by = {(one.cell, one.place): one for one in found}
+    cells = list(dict.fromkeys(one.cell for one in found))
+    rows = [(cell, _held(by, cell), *(_mean(by, cell, place) for place in PLACES)) for cell in cells]
+    return table(("cache", "held", *PLACES.values()), rows)
+
+
+def _held(by: dict[tuple[str, str], Figure], cell: str) -> str:
+    return next(f"{one.kept:.0%}" for (name, _), one in by.items() if name == cell)
+
+
+def _mean(by: dict[tuple[str, str], Figure], cell: str, place: str) -> str:
+    one = by.get((cell, place))
+    return "" if one is None or one.mean is None else f"{one.mean:.1f}"
+
+
+def _shown(found: Sequence[Figure]) -> str:
+    head = ("task", "cache", "prompts", "score", "from full", "held")
+    rows = [row(one) for one in found]
+    return table(head, [(one.task, one.cell, str(one.prompts), one.mean, one.difference, one.kept) for one in rows])
+
+
+def with_studies(page: str, folder: Path = FOLDER) -> str:
+    """The same page with the means of today between its markers."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    parts = [f"{_heading(name, folder / name)}\n\n{means(folder / name)}\n" for name in STUDIES if done(folder / name)]
+    return f"{before}{BEGIN}\n{NOTHING if not parts else chr(10).join(parts)}\n{END}{after}"
+
+
+def tasks_page(folder: Path = FOLDER) -> str:
+    parts = [f"{_heading(name, folder / name)}\n\n{tasks(folder / name)}\n" for name in STUDIES if done(folder / name)]
+    return "\n".join((TASKS_HEAD, *parts))
+
+
+def _heading(name: str, folder: Path) -> str:
+    """What a study is, on what it was answered and how much of it."""
+    about = journal.about(folder / journal.NAME)
+    made = "; ".join(f"{one['machine']}, ringkv {one['version']}" for one in about["sessions"])
+    words = f"`python -m bench.accuracy {name}`: {progress(name, folder)} {about['model']}, weights {about['weights']}"
+    return f"### {ABOUT[name]}\n\n{words}; {made}."
+
+
+def progress(name: str, folder: Path) -> str:
+    """How many prompts were asked for, and how many of them there are."""
+    study = STUDIES[name]
+    words = f"{study.count} prompts of each task and length were fixed beforehand"
+    asked = [one.count + one.failed for one in figures(answers(folder))]
+    missing = {cell.label for cell in study.cells} - {one.cell for one in answers(folder)}
+    if min(asked) >= study.count and not missing:
+        return f"{words}."
+    answered = f"{min(asked)} to {max(asked)}" if min(asked) < max(asked) else f"{max(asked)}"
+    without = f", and none under {', '.join(sorted(missing))}" if missing else ""
+    return f"{words}, of which {answered} are answered by now{without}."
+
+
+def answers(folder: Path) -> list[Record]:
+    return list(journal.read(folder / journal.NAME))
+
+
+def done(folder: Path) -> int:
+    """Answers of a study."""
+    return len(answers(folder)) if (folder / journal.NAME).is_file() else 0

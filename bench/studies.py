@@ -1,0 +1,66 @@
+"""Studies: what docs/accuracy.md reports. Their tasks, cells and numbers of prompts are fixed here, before they run."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.evaluation.cells import Cell, crossed
+from ringkv.evaluation.evaluate import Study
+
+QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
+POLICIES, BUDGETS = ("full", "streaming", "snapkv", "snapstream"), ("2x", "4x", "8x")
+FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
+
+
+def ways_to_choose(budget: str) -> list[Cell]:
+    """Each setting of the choice varied alone; full and the usual one first."""
+    usual = KVChoice()
+
+    def each() -> Iterator[KVChoice]:
+        yield usual
+        yield from (replace(usual, window=window) for window in (16, 32, 128))
+        yield from (replace(usual, kernel=kernel) for kernel in (1, 7, 15, 31))
+        yield from (replace(usual, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield replace(usual, domain="candidates")
+        yield from (replace(usual, sinks=sinks) for sinks in (0, 64))
+        yield from (replace(usual, recent=recent) for recent in (0.05, 0.5))
+        yield from (replace(usual, select=name) for name in SELECTORS if name != usual.select)
+
+    return [Cell(replace(usual, policy="full")), *(Cell(choice, budget) for choice in each())]
+
+
+def layouts() -> list[Cell]:
+    """Ours and the paper's, where a prompt fits whole and the answer is longer than what is left."""
+    both = KVChoice(), KVChoice(elastic=False)
+    return [
+        Cell(KVChoice(policy="full")),
+        *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in both),
+    ]
+
+
+def served_ways() -> list[Cell]:
+    """Each policy at each budget, and beside them the choice that looks at no query, which late questions favour."""
+    keydiff = KVChoice(select="keydiff")
+    return [*crossed(POLICIES, BUDGETS, KVChoice()), *(Cell(keydiff, budget) for budget in BUDGETS)]
+
+
+ABOUT: Mapping[str, str] = {
+    "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
+    "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
+    "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
+    "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
+    "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
+    "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
+    "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
+}
+STUDIES: Mapping[str, Study] = {
+    "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
+    "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
+    "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
+    "ruler-smollm2": Study(
+        SMOLLM2, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
+    ),
+    "ruler-qwen": Study(QWEN, ("ruler",), served_ways(), (4096,), ("inside", "after"), count=10),
+    "longbench-qwen": Study(QWEN, ("longbench",), served_ways(), (8192,), count=10),
+    "wikitext": Study(SMOLLM2, ("wikitext",), crossed(POLICIES, BUDGETS, KVChoice()), (2048, 4096, 7936), count=10),
+}

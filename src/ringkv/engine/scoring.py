@@ -1,0 +1,25 @@
+"""Scoring: what the tokens of a prompt were worth to the model."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from ringkv.base.events import TokenLogprob
+from ringkv.engine.sampling.draw import scores
+
+ROWS = 128  # tokens whose logits are there at once
+
+
+def worths(
+    hidden: Tensor, following: Sequence[int], wanted: int, logits: Callable[[Tensor], Tensor]
+) -> Iterator[TokenLogprob]:
+    """The log-probability of the token after each row of hidden states [rows, hidden], and so many likeliest ones.
+
+    `logits`: [rows, V] of such rows. Nothing follows a prompt's last token, so `following` may be one shorter.
+    """
+    hidden = hidden[: len(following)]
+    tokens = torch.tensor(following, device=hidden.device)
+    for rows, ids in zip(hidden.split(ROWS), tokens.split(ROWS), strict=True):
+        for logprob, top, values in zip(*(one.tolist() for one in scores(logits(rows), ids)), strict=True):
+            yield TokenLogprob(logprob, tuple(zip(top[:wanted], values[:wanted], strict=True)))
