@@ -99,11 +99,11 @@ def grown(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[st
 
 
 def schemas(count: int) -> list[dict[str, Any]]:
-    """The same each time; every eighth asks for something hard, each in its turn."""
+    """The same each time, no two alike; every eighth asks for something hard, each in its turn."""
     made: list[dict[str, Any]] = []
 
     @settings(
-        max_examples=count,
+        max_examples=4 * count,  # many are like one before
         derandomize=True,
         database=None,
         deadline=None,
@@ -113,7 +113,9 @@ def schemas(count: int) -> list[dict[str, Any]]:
     @given(st.recursive(leaves(), grown, max_leaves=8))
     def draw(schema: dict[str, Any]) -> None:
         hard = HARD[len(made) // 8 % len(HARD)] if len(made) % 8 == 7 else {}
-        made.append({**schema, **hard, "$defs": {"shared": {"enum": ["one", 2]}}})
+        one = {**schema, **hard, "$defs": {"shared": {"enum": ["one", 2]}}}
+        if one not in made:
+            made.append(one)
 
     draw()
     return made[:count]

@@ -121,9 +121,13 @@ def _row(name: str, cells: Sequence[Cell], place: tuple[int, int], bits: Bits, w
         return
     full = [cell for cell in ours if cell.engine == FULL]
     whole = [cell for cell in others if cell.engine in KEEP_ALL]
-    rates = [f"{speed(cell):,.0f}" for cell in (pair.ours, pair.other)]
+    rates = [_rate(speed(cell)) for cell in (pair.ours, pair.other)]
     shown = (pair.ours.engine, rates[0], pair.other.engine, rates[1], f"{pair.ratio:.2f}x", _families(others))
     yield Row(pair, closest(full, whole, work.compare), (name, *shown))
+
+
+def _rate(tokens: float) -> str:
+    return f"{tokens:,.0f}" if tokens >= 100 else f"{tokens:.1f}"
 
 
 def _families(others: Sequence[Cell]) -> str:

@@ -13,7 +13,7 @@ def test_each_workload_names_the_peer_that_is_nearest() -> None:
     text = fastest(made(cells))
     assert "ringkv is ahead in 1 of 2 decode workloads; keeping everything, ahead in 0 of 1." in text
     assert "| SmolLM2-135M, 8 x 7,680 | ringkv | 300 | vllm | 150 | 2.00x | vLLM |" in text
-    assert "| SmolLM2-135M, 1 x 512 | ringkv | 40 | llama.cpp | 50 | 0.80x | llama.cpp |" in text
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 40.0 | llama.cpp | 50.0 | 0.80x | llama.cpp |" in text
     assert "ringkv is ahead in 1 of 1 prefill workloads." in text
 
 
@@ -45,7 +45,7 @@ def test_engines_of_different_runs_are_not_held_against_each_other() -> None:
         cell("openvino", 512, 1, decode_tps=16.0, run="a slow hour"),
     ]
     text = fastest(made([*quick, *slow]))
-    assert "| SmolLM2-135M, 1 x 512 | ringkv | 20 | openvino | 16 | 1.25x | vLLM, OpenVINO |" in text
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 20.0 | openvino | 16.0 | 1.25x | vLLM, OpenVINO |" in text
 
 
 def test_fewer_bits_have_tables_of_their_own_with_those_that_keep_sixteen() -> None:
@@ -58,9 +58,9 @@ def test_fewer_bits_have_tables_of_their_own_with_those_that_keep_sixteen() -> N
     ]
     sixteen, eight = fastest(made(cells)).split("Weights of fewer bits")
     assert "At 16-bit weights ringkv is ahead in 0 of 1 decode workloads" in sixteen
-    assert "| SmolLM2-135M, 1 x 512 | ringkv | 40 | openvino | 50 | 0.80x | OpenVINO |" in sixteen
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 40.0 | openvino | 50.0 | 0.80x | OpenVINO |" in sixteen
     assert "At 8-bit weights ringkv is ahead in 1 of 1 decode workloads" in eight
-    assert "| SmolLM2-135M, 1 x 512 | ringkv | 90 | vllm | 45 | 2.00x | llama.cpp, vLLM |" in eight
+    assert "| SmolLM2-135M, 1 x 512 | ringkv | 90.0 | vllm | 45.0 | 2.00x | llama.cpp, vLLM |" in eight
     assert "| SmolLM2-135M, 512 | ringkv | 100 | llama.cpp | 200 | 0.50x | llama.cpp, vLLM |" in eight
     assert "4-bit weights" not in eight
 
