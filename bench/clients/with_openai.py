@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -133,8 +134,8 @@ def streamed_tools() -> str:
 @check("structured output: parse() of a pydantic model")
 def structured() -> str:
     for _ in range(5):
-        got = client.chat.completions.parse(model=MODEL, messages=HELLO, response_format=River, max_tokens=400)
-        if got.choices[0].finish_reason == "stop":
+        with suppress(openai.LengthFinishReasonError):  # a small model may go on with a number until its tokens end
+            got = client.chat.completions.parse(model=MODEL, messages=HELLO, response_format=River, max_tokens=400)
             assert isinstance(got.choices[0].message.parsed, River)
             return repr(got.choices[0].message.parsed)
     raise AssertionError("no answer ended within 400 tokens")
