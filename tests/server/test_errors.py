@@ -77,6 +77,7 @@ def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]
         ("kv_sinks", {"kv_sinks": -1}),
         ("kv_recent", {"kv_recent": 0}),
         ("kv_window", {"kv_window": 0}),
+        ("kv_buget", {"kv_buget": 8}),
     ],
     ids=str,
 )

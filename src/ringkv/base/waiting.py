@@ -4,25 +4,16 @@ A step crosses hundreds of barriers. GNU OpenMP spins at each for milliseconds, 
 ruinous on a busy one: a thread that is not running lets the others spin out their time, and steps take several times as
 long. A short spin costs a few percent when idle. `python -m bench.waiting` measures both.
 
-OpenMP counts pauses, which are shorter on AMD's processors than on Intel's. A spin must outlast what lies between two
-barriers of a step, a tenth of a millisecond, and on a virtual machine the waking of a thread too: else threads take
-turns at waking each other.
+OpenMP counts pauses. A spin must outlast what lies between two barriers of a step, a tenth of a millisecond: else
+threads take turns at waking each other.
 """
 
 import os
 
-from ringkv.base.processor import described
-
-SPINS = {"AuthenticAMD": "10000"}  # by the processor's maker
-USUAL = "2000"
+SPINS = "2000"
 
 
 def spin_briefly() -> None:
     """Set GOMP_SPINCOUNT, unless the user chose how to wait. Only has effect before torch is loaded."""
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", spins(described().get("vendor_id")))
-
-
-def spins(maker: str | None) -> str:
-    """The count for a maker's processors."""
-    return SPINS.get(maker or "", USUAL)
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

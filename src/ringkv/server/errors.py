@@ -34,7 +34,11 @@ KINDS: tuple[tuple[type[Exception], Kind], ...] = (
     (RingKVError, Kind(500, "server_error")),
 )
 LARGEST_BODY = 64 << 20  # bytes; a prompt of a million tokens has a tenth of that
-WORDS = {413: f"the body has more than {LARGEST_BODY:,} bytes; send less at a time"}  # where the library's say less
+WORDS = {  # where the library's say less
+    404: "there is no such path; the API is under /v1, and /docs lists it",
+    405: "this path does not take that method; /docs says which it takes",
+    413: f"the body has more than {LARGEST_BODY:,} bytes; send less at a time",
+}
 UNEXPECTED = Kind(500, "server_error", "internal_error")
 
 

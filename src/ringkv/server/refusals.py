@@ -35,6 +35,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "web_search_options": (),
 }
+OURS = "kv_"  # what no other server's fields begin with: one that is unknown is misspelt
 IN_A_TURN = ("audio", "function_call")
 
 
@@ -44,6 +45,9 @@ def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]]
     `more`: fields of one endpoint alone, with the values that ask for nothing.
     """
     sent = body.model_extra or {}
+    if (strange := next((name for name in sent if name.startswith(OURS)), None)) is not None:
+        known = ", ".join(name for name in type(body).model_fields if name.startswith(OURS))
+        raise Unsupported(f"{strange} is no field; those of the cache are {known}", strange)
     for field, harmless in {**HARMLESS, **more}.items():
         value = sent.get(field)
         if value is not None and value not in harmless:

@@ -143,7 +143,7 @@ def told(body: ResponsesBody) -> dict[str, Any]:
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
-        "temperature": body.temperature,
-        "top_p": body.top_p,
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "top_p": 1.0 if body.top_p is None else body.top_p,
         "text": {"format": asked.model_dump(by_alias=True, exclude_none=True) if asked else {"type": "text"}},
     }
