@@ -27,7 +27,7 @@ def show_host(host: str) -> str:
 
 
 def show_cache(limits: Limits) -> str:
-    slots = f"{limits.slots} slots of {limits.capacity:,} entries"
+    slots = f"{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
     return f"{show_bytes(limits.held_bytes)} held for {slots}, staging and prefix store"
 
 

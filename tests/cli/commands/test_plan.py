@@ -34,7 +34,9 @@ def test_a_bandwidth_gives_the_floor_of_a_step(cli: Cli) -> None:
 
 
 def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
-    assert "hold no slot" in cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
+    said = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
+    assert "hold no slot" in said
+    assert "ask for fewer --tokens, or more --memory" in said
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,11 @@ def _print(found: "Report") -> None:
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
     if found.memory is not None and not any(row.slots for row in found.rows):
         fixed = found.weight_bytes + found.staging_bytes
-        console().print(f"\n{show_bytes(found.memory)} hold no slot: weights and staging alone are {show_bytes(fixed)}")
+        console().print(
+            f"\n{show_bytes(found.memory)} hold no slot: weights and staging alone are {show_bytes(fixed)}; "
+            "ask for fewer --tokens, or more --memory (80GB; a bare number is bytes)",
+            soft_wrap=True,
+        )
 
 
 def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
