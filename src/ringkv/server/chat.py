@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from uuid import uuid4
 
 from fastapi import APIRouter, Response
@@ -16,7 +15,7 @@ from ringkv.server.generation import Piece
 from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import chat_logprobs
 from ringkv.server.message import Message
-from ringkv.server.refusals import refuse_unsupported, refuse_unsupported_turns
+from ringkv.server.refusals import OF_COMPLETIONS, refuse_unsupported, refuse_unsupported_turns
 from ringkv.server.requests import build_requests
 from ringkv.server.schemas import ChatBody
 from ringkv.server.serving import Serving
@@ -24,7 +23,6 @@ from ringkv.server.talk import Talk
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1024
-ALSO: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # asked for, they would change a completion
 
 
 def chat_router(serving: Serving) -> APIRouter:
@@ -33,7 +31,7 @@ def chat_router(serving: Serving) -> APIRouter:
     @router.post("/v1/chat/completions", responses=answers(ChatCompletion))
     async def chat(body: ChatBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
-        refuse_unsupported(body, ALSO)
+        refuse_unsupported(body, OF_COMPLETIONS)
         refuse_unsupported_turns(body.messages)
         talk = await asyncio.to_thread(Talk.of, serving, body)
         grammar = await grammar_of(serving, body, talk.calls)

@@ -35,6 +35,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "web_search_options": (),
 }
+OF_COMPLETIONS: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # which other endpoints have not
 OURS = "kv_"  # what no other server's fields begin with: one that is unknown is misspelt
 IN_A_TURN = ("audio", "function_call")
 

@@ -18,7 +18,7 @@ from ringkv.server.disconnect import until_disconnected
 from ringkv.server.documents import ModelResponse, answers
 from ringkv.server.grammars import grammar_of
 from ringkv.server.message import Message
-from ringkv.server.refusals import refuse_unsupported
+from ringkv.server.refusals import OF_COMPLETIONS, refuse_unsupported
 from ringkv.server.reply import Reply
 from ringkv.server.requests import build_requests
 from ringkv.server.schemas import ChatBody, GenerationBody, ResponseFormat, Turn, Whole
@@ -65,9 +65,8 @@ class ResponsesBody(GenerationBody):
 
 # What cannot be served here, beside values that ask for nothing.
 ALSO: Mapping[str, tuple[Any, ...]] = {
+    **OF_COMPLETIONS,
     "background": (False,),
-    "best_of": (1,),
-    "echo": (False,),
     "conversation": (),
     "include": ([],),
     "previous_response_id": (),
