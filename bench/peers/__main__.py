@@ -26,7 +26,7 @@ from ringkv.residency.locate import locate
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
-MEMORY_SHARE = 0.9  # of what is available now, for all engines together
+MEMORY_SHARE = 0.9  # of what is available now, for all engines together, unless --memory says
 WORKLOAD = ("model", "engines", "prompts", "weights", "gguf", "threads")  # that every run is told apart by
 STARTED = count()  # workers, each with a log of its own
 INTERRUPTED = 130  # the status that shells give Ctrl-C
@@ -94,7 +94,7 @@ def _bench(asked: Namespace, there: Mapping[str, Path], texts: Texts, pool: Pool
         pool=pool,
         journal=journal,
         turns=turns(asked),
-        memory=int(available_bytes() * MEMORY_SHARE),
+        memory=asked.memory or int(available_bytes() * MEMORY_SHARE),
         say=say,
     )
 

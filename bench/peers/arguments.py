@@ -55,6 +55,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--weights", type=int, choices=(16, 8, 4), default=16, help="bits; vllm and transformers stay at 16 (16)")
     add("--gguf", choices=("f16", "bf16"), default="f16", help="llama.cpp's 16 bits (f16)")
     add("--threads", type=int, default=default_threads(), help="of every engine (the CPUs of this process)")
+    add(
+        "--memory",
+        type=parse_bytes,
+        metavar="BYTES",
+        help="that engines side by side may take by our estimate, which is a high one (90%% of what is free)",
+    )
     add("--timeout", type=float, default=3600, help="seconds for one answer of an engine (3600)")
     add("--to", type=Path, default=results(), help="folder for the results (the processor's in bench/results)")
     add("--as", dest="name", metavar="NAME", help="keep the results as peers-MODEL-NAME, beside those of another run")
