@@ -19,9 +19,9 @@ from bench.data import DATA
 from bench.page.studies import FOLDER, PAGE, TASKS_PAGE, done, means, tasks_page, with_studies
 from bench.studies import STUDIES
 from ringkv.base.paths import cache_dir
-from ringkv.cli.progress import watching
 from ringkv.evaluation.evaluate import evaluate
 from ringkv.evaluation.report.page import write
+from ringkv.llm.watching import watching
 from ringkv.plan.options import Options
 
 

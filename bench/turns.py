@@ -25,9 +25,9 @@ from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.kv import TURNS, KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.cli.progress import watching
 from ringkv.engine.build import build
 from ringkv.evaluation.cells import Cell, crossed
+from ringkv.llm.watching import watching
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options

@@ -11,7 +11,7 @@ import sys
 from statistics import median
 
 SPINS = ("100", "500", "2000", "5000", "10000", "300000")
-NEIGHBOUR = "while True: pass"
+NEIGHBOUR = "import os\nmine = os.getppid()\nwhile os.getppid() == mine: pass"  # while its parent lives
 
 
 def main() -> None:

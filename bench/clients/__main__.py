@@ -12,13 +12,14 @@ failed.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.clients import guidellm_checks, lm_eval_checks, openai_checks, schemathesis_checks
 from bench.clients.check import Check
-from bench.clients.surroundings import REQUIREMENTS, Server, serving
+from bench.clients.surroundings import REQUIREMENTS, Server, serving, with_template
 from bench.data import DATA
 from bench.report import RESULTS, commit, machine, table
 from ringkv.base.version import VERSION
@@ -39,28 +40,51 @@ def main() -> None:
     sys.exit(any(not check.ok for check in _checks(kept)))
 
 
-def run(model: str, only: Sequence[str], data: Path) -> None:
-    """Each client in turn; what it did is kept as soon as it is done."""
-    with serving(model, locate(model), *FLAGS) as server:
-        for name, checks in clients(server, data).items():
-            if name in only:
-                found = []
-                for check in checks():
-                    print(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.said}", flush=True)
-                    found.append(check)
-                _keep(name, found, model)
+def run(model: str, only: Collection[str], data: Path) -> None:
+    """Each client in turn, those of one template at one server; what it did is kept as soon as it is done."""
+    asked = {name: CLIENTS[name] for name in CLIENTS if name in only}
+    for template in dict.fromkeys(client.template for client in asked.values()):
+        with _served(model, template) as server:
+            for name, client in asked.items():
+                if client.template == template:
+                    _keep(name, _all(name, client.checks(server, data)), _about(model, template))
 
 
-def clients(server: Server, data: Path) -> Mapping[str, Callable[[], Iterator[Check]]]:
-    return {
-        "openai": lambda: openai_checks.checks(server),
-        "lm-eval": lambda: lm_eval_checks.checks(server, data / "text" / "wikitext-2_test.txt"),
-        "guidellm": lambda: guidellm_checks.checks(server, data / "traces" / "azure2023_conv_first600s.jsonl"),
-        "schemathesis": lambda: schemathesis_checks.checks(server),
-    }
+def _served(model: str, template: str) -> AbstractContextManager[Server]:
+    return serving(model, locate(model), *FLAGS) if not template else _as(model, template)
 
 
-NAMES = ("openai", "lm-eval", "guidellm", "schemathesis")
+@contextmanager
+def _as(model: str, template: str) -> Iterator[Server]:
+    with with_template(locate(model), template) as folder, serving(str(folder), folder, *FLAGS) as server:
+        yield server._replace(model=template)
+
+
+def _all(name: str, checks: Iterator[Check]) -> list[Check]:
+    found = []
+    for check in checks:
+        print(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.said}", flush=True)
+        found.append(check)
+    return found
+
+
+class Client(NamedTuple):
+    """checks: what it does to a server, with a folder of real data; template: of ours, in place of the model's own."""
+
+    checks: Callable[[Server, Path], Iterator[Check]]
+    template: str = ""
+
+
+CLIENTS: Mapping[str, Client] = {
+    "openai": Client(lambda server, _: openai_checks.checks(server, "usual")),
+    "openai-llama-3": Client(lambda server, _: openai_checks.checks(server, "llama_3"), "llama_3"),
+    "openai-thinking": Client(lambda server, _: openai_checks.checks(server, "thinking"), "thinking"),
+    "lm-eval": Client(lambda server, data: lm_eval_checks.checks(server, data / "text" / "wikitext-2_test.txt")),
+    "guidellm": Client(
+        lambda server, data: guidellm_checks.checks(server, data / "traces" / "azure2023_conv_first600s.jsonl")
+    ),
+    "schemathesis": Client(lambda server, _: schemathesis_checks.checks(server)),
+}
 
 
 def with_table(page: str, kept: Mapping[str, Any]) -> str:
@@ -90,27 +114,32 @@ def _result(check: Check) -> tuple[str, str]:
 
 
 def _checks(kept: Mapping[str, Any]) -> list[Check]:
-    return [Check(**one) for name in NAMES for one in kept["checks"].get(name, ())]
+    return [Check(**one) for name in CLIENTS for one in kept["checks"].get(name, ())]
 
 
-def _keep(name: str, found: Sequence[Check], model: str) -> None:
+def _about(model: str, template: str) -> str:
+    told = f" under `bench/clients/templates/{template}.jinja`" if template else ""
+    command = f"`ringkv serve --model {model} {' '.join(FLAGS)}`"
+    return f"{command}{told}, {machine()}, ringkv {VERSION}, commit {commit()}"
+
+
+def _keep(name: str, found: Sequence[Check], about: str) -> None:
     kept = json.loads(KEPT.read_text()) if KEPT.is_file() else {"about": {}, "checks": {}}
-    about = f"`ringkv serve --model {model} {' '.join(FLAGS)}`, {machine()}, ringkv {VERSION}, commit {commit()}"
     kept["about"][name], kept["checks"][name] = about, [check._asdict() for check in found]
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - set(NAMES):
-        raise argparse.ArgumentTypeError(f"no client is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+def _names(text: str) -> set[str]:
+    names = set(text.split(","))
+    if unknown := names - CLIENTS.keys():
+        raise argparse.ArgumentTypeError(f"no client is called {', '.join(unknown)}; there are {', '.join(CLIENTS)}")
     return names
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--only", type=_names, default=NAMES, help=", ".join(NAMES))
+    parser.add_argument("--only", type=_names, default=set(CLIENTS), help=", ".join(CLIENTS))
     parser.add_argument("--data", type=Path, default=DATA, help="folder with text/ and traces/")
     parser.add_argument("--page", action="store_true", help="only write the table")
     return parser.parse_args()

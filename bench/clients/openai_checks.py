@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench.clients.check import Check
 from bench.clients.surroundings import Server, client
 
-SCRIPT = Path(__file__).parent / "with_openai.py"
 
-
-def checks(server: Server) -> Iterator[Check]:
-    ran = client([str(SCRIPT), server.url, server.model], seconds=600)
+def checks(server: Server, script: str) -> Iterator[Check]:
+    """What a script of `with_openai` found."""
+    ran = client(["python", "-m", f"bench.clients.with_openai.{script}", server.url, server.model], seconds=600)
     lines = [json.loads(line) for line in ran.output.splitlines() if line.startswith("{")]
     if not lines:
         yield Check("openai", "all", False, ran.last)

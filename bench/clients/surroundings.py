@@ -1,16 +1,19 @@
-"""What clients run in: their own environment, and a server."""
+"""What clients run in: their own environment, a server, and a model that speaks as another does."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.peers.install import python_of
 
+TEMPLATES = Path(__file__).parent / "templates"
 REQUIREMENTS = Path(__file__).parent / "requirements"
 NAME = "clients"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -34,8 +37,7 @@ class Ran(NamedTuple):
 
 def client(words: Sequence[str], seconds: float, environment: Mapping[str, str] = OFFLINE) -> Ran:
     """Run a program of the clients' environment: its exit status, 124 after so many seconds, and all it said."""
-    python = python_of(NAME, requirements=REQUIREMENTS)
-    command = [python, *words] if words[0].endswith(".py") else [python.parent / words[0], *words[1:]]
+    command = [python_of(NAME, requirements=REQUIREMENTS).parent / words[0], *words[1:]]
     try:
         done = subprocess.run(
             command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=seconds, check=False
@@ -58,3 +60,15 @@ def serving(model: str, folder: Path, *flags: str) -> Iterator[Server]:
             yield Server(url, model, folder)
         finally:
             process.terminate()
+
+
+@contextmanager
+def with_template(folder: Path, template: str) -> Iterator[Path]:
+    """A folder with the same model under one of our templates; gone afterwards, the model stays where it is."""
+    with TemporaryDirectory() as made:
+        spoken = Path(made) / template
+        spoken.mkdir()
+        for file in folder.iterdir():
+            (spoken / file.name).symlink_to(file)
+        shutil.copy(TEMPLATES / f"{template}.jinja", spoken / "chat_template.jinja")
+        yield spoken

@@ -45,6 +45,16 @@ def test_prompts_together_get_the_answers_they_get_alone(llm: LLM) -> None:
     assert together == [llm.generate([prompt], sampling)[0] for prompt in prompts]
 
 
+def test_what_takes_long_is_told_on_stderr_or_to_whoever_asks(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"kv_budget": 64, "kv_window": 8, "prompt_tokens": 448, "graphs": "off", "threads": 2}
+    LLM(llm.config.model_dir, **settings)
+    assert "loading weights" in capsys.readouterr().err
+    told: list[str] = []
+    LLM(llm.config.model_dir, on_progress=lambda done, total, what: told.append(what), **settings)
+    assert "loading weights" in told
+    assert capsys.readouterr().err == ""
+
+
 def test_pieces_add_up_to_the_result(llm: LLM) -> None:
     pieces = list(llm.stream(LONG, TEN))
     result = pieces[-1].result

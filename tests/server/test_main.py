@@ -79,7 +79,7 @@ def test_it_serves_until_a_signal_and_leaves_nothing_behind(
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
-    assert (out, err, process.returncode) == ("ended\n", "", 0)
+    assert (out, err, process.returncode) == ("stopped\nended\n", "", 0)
     assert children
     assert not any(child.is_running() and child.name() == "ringkv-engine" for child in children)
     assert not psutil.wait_procs(children, timeout=5)[1]

@@ -5,6 +5,7 @@ llm.generate("The capital of France is").text
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
@@ -18,11 +19,12 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event
 from ringkv.base.interrupts import uninterrupted
 from ringkv.base.kv import KVChoice, keeping_system
-from ringkv.base.progress import Progress, silent
+from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.llm.answer import Answer
 from ringkv.llm.result import Piece, Result
+from ringkv.llm.watching import watching
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
@@ -50,15 +52,18 @@ class LLM:
     model: a catalogue name (`ringkv models`), a directory in Hugging Face layout, a .gguf file, or a hub id.
     choices: the fields of `plan.options.Options`: kv_policy, kv_budget, kv_compression, slots, prompt_tokens, dtype,
     weights, graphs, threads and so on. Whatever is left open is chosen for this machine.
+    on_progress: told of downloads, weights and graphs as they come; without it they are shown on stderr, and
+    `base.progress.silent` shows nothing.
     Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for a choice that cannot be.
     """
 
-    def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress = silent, **choices: Any) -> None:
+    def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress | None = None, **choices: Any) -> None:
         options = _options(choices)
-        folder = locate(str(model), on_progress)
-        self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
-        self.tokenizer = Tokenizer.from_directory(folder)
-        self._engine = _build(self.config, on_progress)
+        with nullcontext(on_progress) if on_progress else watching() as tell:
+            folder = locate(str(model), tell)
+            self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
+            self.tokenizer = Tokenizer.from_directory(folder)
+            self._engine = _build(self.config, tell)
         self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))
         self._ids = count()
 

@@ -34,8 +34,9 @@ def run(
     builder: str = BUILDER,
     origins: Sequence[str] = (),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; port 0 takes a free one. `say` gets what the user should know once it is ready.
+    """Serve until SIGINT or SIGTERM; port 0 takes a free one.
 
+    `say` gets what the user should know once it is ready, and when it has ended.
     `origins`: whose pages may ask from a browser, "*" for all.
 
     Raises what starting the engine raises, `RingKVError` when the port is taken, and KeyboardInterrupt when a signal
@@ -46,6 +47,7 @@ def run(
             asyncio.run(_serve(config, names, listener, on_progress, say, builder, origins))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+        say("stopped")
 
 
 async def _serve(

@@ -11,7 +11,7 @@ from ringkv.base.interrupts import uninterrupted
 from ringkv.cli.bench_tables import print_comparison, print_profile
 from ringkv.cli.options import AsJson, EngineOptions
 from ringkv.cli.output import print_json
-from ringkv.cli.progress import watching
+from ringkv.llm.watching import watching
 
 if TYPE_CHECKING:
     from ringkv.base.progress import Progress

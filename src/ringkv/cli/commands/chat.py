@@ -14,8 +14,8 @@ from ringkv.cli.failures import complain
 from ringkv.cli.loading import load
 from ringkv.cli.options import Sampling, TalkOptions
 from ringkv.cli.output import in_pieces, say
-from ringkv.cli.progress import watching
 from ringkv.cli.prompts import system_message
+from ringkv.llm.watching import watching
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams

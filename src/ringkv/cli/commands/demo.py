@@ -13,8 +13,8 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.cli.loading import load
 from ringkv.cli.options import MODEL, EngineOptions
 from ringkv.cli.output import console
-from ringkv.cli.progress import watching
 from ringkv.cli.views import Watched, view
+from ringkv.llm.watching import watching
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:

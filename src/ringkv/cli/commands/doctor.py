@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ringkv.cli.options import AsJson
 from ringkv.cli.output import console, print_json, print_table
-from ringkv.cli.progress import watching
+from ringkv.llm.watching import watching
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
 from ringkv.cli.options import StudyOptions
 from ringkv.cli.output import console, print_table, say
-from ringkv.cli.progress import watching
+from ringkv.llm.watching import watching
 
 SLOTS = 8
 STUDY = "Study"

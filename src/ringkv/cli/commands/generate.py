@@ -9,8 +9,8 @@ from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.loading import load
 from ringkv.cli.options import AsJson, EngineOptions, Sampling
 from ringkv.cli.output import in_pieces, print_json, say
-from ringkv.cli.progress import watching
 from ringkv.cli.prompts import ask, read_prompt
+from ringkv.llm.watching import watching
 
 if TYPE_CHECKING:
     from ringkv.llm.result import Piece

@@ -7,7 +7,7 @@ import typer
 
 from ringkv.cli.options import AsJson
 from ringkv.cli.output import print_json
-from ringkv.cli.progress import watching
+from ringkv.llm.watching import watching
 from ringkv.plan.units import show_bytes
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ringkv.cli.options import TalkOptions
-from ringkv.cli.progress import watching
+from ringkv.llm.watching import watching
 
 SLOTS = 8
 SERVER = "Server"

@@ -1,46 +1,21 @@
-"""OpenAI's own client: `with_openai.py URL MODEL`, run by the clients' interpreter, prints JSON, a line a check."""
+"""The openai package and a server as anyone starts it."""
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import openai
 from pydantic import BaseModel
 
-URL, MODEL = sys.argv[1:]
-client = openai.OpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
-patient = openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
+from bench.clients.with_openai.harness import MODEL, WEATHER, check, client, main, patient
+
 HELLO: Any = [{"role": "user", "content": "Say hello to the sea."}]
-WEATHER: Any = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "The weather of a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "maxLength": 20}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-    },
-}
-CHECKS: list[tuple[str, Callable[[], str]]] = []
 
 
 class River(BaseModel):
     name: str
     length_km: int
-
-
-def check(what: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
-    def keep(function: Callable[[], str]) -> Callable[[], str]:
-        CHECKS.append((what, function))
-        return function
-
-    return keep
 
 
 @check("models.list, models.retrieve")
@@ -165,15 +140,6 @@ def errors() -> str:
         else:
             raise AssertionError(f"{change} was served")
     return f"{len(wrong)} of them"
-
-
-def main() -> None:
-    for what, function in CHECKS:
-        try:
-            said, ok = function(), True
-        except Exception as error:
-            said, ok = f"{type(error).__name__}: {error}"[:200], False
-        print(json.dumps({"what": what, "ok": ok, "said": said}), flush=True)
 
 
 if __name__ == "__main__":

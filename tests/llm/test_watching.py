@@ -4,8 +4,8 @@ import re
 import pytest
 from rich.console import Console
 
-from ringkv.cli import progress
-from ringkv.cli.progress import Bar, Lines, amount, watching
+from ringkv.llm import watching as module
+from ringkv.llm.watching import Bar, Lines, amount, watching
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_without_a_terminal_each_piece_of_work_is_a_line(capsys: pytest.CaptureF
 
 def test_long_work_is_told_of_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 5.0, 11.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     file = io.StringIO()
     tell = Lines(Console(file=file))
     for done in (0, 40, 80):
