@@ -38,6 +38,11 @@ def layouts() -> list[Cell]:
     ]
 
 
+def while_writing() -> list[Cell]:
+    """A short prompt whose long answer goes round the ring; what the prompt's end chose stays beside it, or nothing."""
+    return crossed(("full", "streaming", "snapstream"), ("256", "384"), KVChoice())
+
+
 def served_ways() -> list[Cell]:
     """Each policy at each budget, and beside them the choice that looks at no query, which late questions favour."""
     keydiff = KVChoice(select="keydiff")
@@ -51,6 +56,8 @@ ABOUT: Mapping[str, str] = {
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
+    "documents-qwen": "LongBench-v2's choices, LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
+    "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
     "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
@@ -62,5 +69,7 @@ STUDIES: Mapping[str, Study] = {
     ),
     "ruler-qwen": Study(QWEN, ("ruler",), served_ways(), (4096,), ("inside", "after"), count=10),
     "longbench-qwen": Study(QWEN, ("longbench",), served_ways(), (8192,), count=10),
+    "documents-qwen": Study(QWEN, ("documents",), crossed(POLICIES, BUDGETS, KVChoice()), (8192,), count=5),
+    "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),
     "wikitext": Study(SMOLLM2, ("wikitext",), crossed(POLICIES, BUDGETS, KVChoice()), (2048, 4096, 7936), count=10),
 }
