@@ -4,7 +4,7 @@
     python -m bench.clients --only openai,lm-eval
     python -m bench.clients --page              the table again, from what is kept
 
-The first run installs the clients in an environment of their own under ringkv's cache folder (about 2 GB). What each
+The first run installs the clients in environments of their own under ringkv's cache folder (about 4 GB). What each
 did is kept in bench/results/clients.json; one that is run alone replaces its own lines. Exit status 1 where anything
 failed.
 """
@@ -17,10 +17,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.clients import guidellm_checks, lm_eval_checks, openai_checks, schemathesis_checks
+from bench.clients import guidellm_checks, lm_eval_checks, openai_checks, schemathesis_checks, vllm_checks
 from bench.clients.check import Check
 from bench.clients.surroundings import REQUIREMENTS, Server, serving, with_template
 from bench.data import DATA
+from bench.peers.install import REQUIREMENTS as PEERS
 from bench.report import RESULTS, commit, machine, table
 from ringkv.base.version import VERSION
 from ringkv.residency.locate import locate
@@ -83,6 +84,7 @@ CLIENTS: Mapping[str, Client] = {
     "guidellm": Client(
         lambda server, data: guidellm_checks.checks(server, data / "traces" / "azure2023_conv_first600s.jsonl")
     ),
+    "vllm": Client(lambda server, _: vllm_checks.checks(server)),
     "schemathesis": Client(lambda server, _: schemathesis_checks.checks(server)),
 }
 
@@ -91,14 +93,18 @@ def with_table(page: str, kept: Mapping[str, Any]) -> str:
     """The same page with what the clients did between its markers."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    versions = dict(line.split("==") for line in (REQUIREMENTS / "clients.txt").read_text().split() if "==" in line)
-    rows = [
-        (f"{one.client} {versions.get(one.client, versions.get(f'{one.client}[api]', ''))}", one.what, *_result(one))
-        for one in _checks(kept)
-    ]
+    versions = _versions()
+    rows = [(f"{one.client} {versions.get(one.client, '')}", one.what, *_result(one)) for one in _checks(kept)]
     shown = table(("client", "what it did", "", ""), rows).replace("---:", "---")  # words, not figures
     said = " ".join(f"{', '.join(names)}: {about}." for about, names in _by_run(kept["about"]).items())
     return f"{before}{BEGIN}\n{shown}\n\n{said}\n{END}{after}"
+
+
+def _versions() -> Mapping[str, str]:
+    """Of the clients that are installed."""
+    files = (REQUIREMENTS / "clients.txt", PEERS / "vllm.txt")
+    pinned = (line.split("==") for file in files for line in file.read_text().split() if "==" in line)
+    return {package.partition("[")[0]: version for package, version in pinned}
 
 
 def _by_run(about: Mapping[str, str]) -> Mapping[str, list[str]]:

@@ -1,5 +1,9 @@
 """Grammars in the loop, on an engine whose tokens are worked out by hand."""
 
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
 import pytest
 from toy import ToyEngine, answer
 
@@ -59,6 +63,17 @@ def run(loop: Loop, *requests: Request) -> dict[str, list[Event]]:
     return {one.id: [event for event in events if event.request_id == one.id] for one in requests}
 
 
+def run_until(loop: Loop, is_over: Callable[[set[str]], bool], *requests: Request) -> dict[str, list[Event]]:
+    """What each request was told until those that ended are enough."""
+    told: dict[str, list[Event]] = defaultdict(list)
+    for one in requests:
+        loop.submit(one)
+    while not is_over({name for name, events in told.items() if isinstance(events[-1], Finished | Failed)}):
+        for event in loop.step():
+            told[event.request_id].append(event)
+    return told
+
+
 def tokens(events: list[Event]) -> list[int]:
     return [event.token for event in events if isinstance(event, Token)]
 
@@ -90,13 +105,55 @@ def test_a_guide_that_breaks_ends_its_request_alone(breaks: str, said: str) -> N
     assert isinstance(told["b"][-1], Finished)
 
 
-def test_a_grammar_that_cannot_be_used_is_refused_at_once() -> None:
-    (failed,) = Loop(ToyEngine(), guide=Made()).submit(request("a", 3, "x"))
+def test_a_grammar_that_cannot_be_used_ends_its_request_before_it_begins() -> None:
+    told = run(Loop(ToyEngine(), guide=Made()), request("a", 3, "x"), request("b", 3))
+    (failed,) = told["a"]
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.param) == ("InvalidRequest", "grammar")
+    assert tokens(told["b"]) == answer(PROMPT, 3)
     (failed,) = Loop(ToyEngine()).submit(request("a", 3, "5"))
     assert isinstance(failed, Failed)
     assert failed.kind == "Unsupported"
+
+
+class Gate(Made):
+    """Makes no guide before it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = threading.Event()
+
+    def __call__(self, grammar: str) -> Guide:
+        assert self.opened.wait(10)
+        return super().__call__(grammar)
+
+
+def test_while_a_grammar_is_read_the_others_go_on() -> None:
+    gate = Gate()
+    loop = Loop(ToyEngine(), guide=gate)
+    assert loop.submit(request("slow", 2, "5 6")) == []
+    told = run_until(loop, lambda done: "b" in done, request("b", 4))
+    assert tokens(told["b"]) == answer(PROMPT, 4)
+    assert told["slow"] == []
+    assert loop.stats().waiting == 1
+    gate.opened.set()
+    assert tokens(run_until(loop, lambda done: "slow" in done)["slow"]) == [5, 6]
+
+
+def test_a_request_whose_grammar_is_still_read_can_be_cancelled() -> None:
+    gate = Gate()
+    loop = Loop(ToyEngine(), guide=gate)
+    loop.submit(request("first", 2, "5 6"))
+    loop.submit(request("second", 2, "7 8"), request("third", 2, "9 9"))
+    (ended,) = loop.cancel("first")
+    assert isinstance(ended, Finished)
+    assert ended.reason == "abort"
+    loop.cancel("second")
+    gate.opened.set()
+    told = run_until(loop, lambda done: "third" in done)
+    assert tokens(told["third"]) == [9, 9]
+    assert told["first"] == told["second"] == []
+    assert loop.idle
 
 
 def test_an_id_may_come_again_without_its_grammar() -> None:
@@ -111,9 +168,10 @@ def test_a_text_that_was_cut_short_says_so() -> None:
     made = Made()
     loop = Loop(ToyEngine(), guide=made)
     asked = Request("a", PROMPT, SamplingParams(max_tokens=9, grammar="5 6"), eos=(6,))
-    loop.submit(asked)
+    events = loop.submit(asked)
+    while not made.guides:
+        events += loop.step()
     made.guides[0].is_cut = True
-    events = []
     while not loop.idle:
         events += loop.step()
     last = events[-1]

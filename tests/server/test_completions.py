@@ -111,7 +111,7 @@ def test_logprobs_0_tells_the_drawn_tokens_alone(served: Served) -> None:
 
 def test_explicit_nulls_and_unknown_fields_change_nothing(served: Served) -> None:
     nulls = ("stop", "n", "seed", "logprobs", "logit_bias", "stream", "stream_options", "echo", "suffix", "best_of")
-    body = dict.fromkeys(nulls) | {"user": "me", "unheard_of": [1]}
+    body = dict.fromkeys(nulls) | {"user": "me", "unheard_of": [1], "kv_unheard_of": None}
     assert served.post("completions", prompt="ab", max_tokens=3, **body).json()["choices"][0]["text"] == "aba"
 
 

@@ -1,3 +1,5 @@
+from ringkv.base.events import KVUsage, Usage
+from ringkv.server.metrics import Metrics
 from tests.server.conftest import Served
 
 
@@ -18,6 +20,15 @@ def test_what_the_caches_did_is_counted(fresh: Served) -> None:
     for name in ("kept", "evicted"):
         assert fresh.metric(f"ringkv_kv_{name}_tokens_total") == sum(one[name] for one in usage) > 0
     assert fresh.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
+
+
+def test_what_was_known_of_a_prompt_counts_once_for_all_its_answers(fresh: Served) -> None:
+    metrics = Metrics(fresh.engine)
+    usage = Usage(30, 4, KVUsage("full", 64, 34, 0, 0, 0), cached_tokens=20)
+    for is_first in (True, False, False):
+        metrics.meter(0.0, is_first).finished(usage)
+    assert b"ringkv_cached_tokens_total 20.0" in metrics.render()
+    assert b"ringkv_kv_kept_tokens_total 102.0" in metrics.render()
 
 
 def test_answers_are_counted_by_endpoint_and_status(fresh: Served) -> None:

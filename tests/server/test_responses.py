@@ -99,6 +99,30 @@ def test_what_is_not_served_is_refused(served: Served, more: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("max_tokens", 5, "max_output_tokens"),
+        ("max_completion_tokens", 5, "max_output_tokens"),
+        ("response_format", {"type": "json_object"}, "text.format"),
+        ("n", 3, "n is not supported"),
+        ("logprobs", True, "logprobs is not supported"),
+    ],
+)
+def test_fields_of_other_endpoints_are_refused_and_told_their_names_here(
+    served: Served, field: str, value: Any, says: str
+) -> None:
+    got = served.post("responses", input="hi", **{field: value})
+    assert (got.status_code, got.json()["error"]["param"]) == (400, field)
+    assert says in got.json()["error"]["message"]
+    assert served.post("responses", input="hi", **{field: None}).status_code == 200
+
+
+def test_what_is_wrong_with_a_message_is_wrong_with_the_input(served: Served) -> None:
+    got = served.post("responses", input=[{"content": "without a role"}])
+    assert (got.status_code, got.json()["error"]["param"]) == (400, "input")
+
+
+@pytest.mark.parametrize(
     "more", [{"metadata": {"a": "\ud800"}}, {"text": {"format": {"type": "text", "name": "\ud800"}}}]
 )
 def test_half_of_a_surrogate_pair_is_refused(served: Served, more: Any) -> None:

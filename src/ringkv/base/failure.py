@@ -25,7 +25,7 @@ def describe(error: RingKVError) -> Failure:
     return Failure(kind, str(error), getattr(error, "param", None))
 
 
-def failure_of(request_id: str, error: Exception) -> Failure:
+def failure_of(request_id: str, error: BaseException) -> Failure:
     """Of one request: an error that is ours as it is, any other in short, and in the log."""
     if isinstance(error, RingKVError):
         return describe(error)

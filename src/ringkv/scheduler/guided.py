@@ -1,6 +1,10 @@
-"""Guided: the guides of the requests that have a grammar, from their submission to their last event."""
+"""Guided: the guides of the requests that have a grammar, from their submission to their last event.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Reading a grammar may take a second, so a thread does it, while those that decode go on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,6 +13,8 @@ from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.failure import Failure, failure_of
 from ringkv.base.guide import Guide, MakeGuide
 from ringkv.base.request import Request
+
+PATIENCE = 0.005  # seconds to wait for a guide where there is nothing else to do
 
 
 class Allowed(NamedTuple):
@@ -22,14 +28,29 @@ class Guided:
     def __init__(self, make: MakeGuide | None) -> None:
         self._make = make
         self._guides: dict[str, Guide] = {}
+        self._making: dict[str, Future[Guide]] = {}
+        self._maker = ThreadPoolExecutor(1, "grammars")  # whose thread starts with the first of them
 
-    def begin(self, request: Request) -> None:
-        """Raises InvalidRequest for a grammar that cannot be used."""
+    def begin(self, request: Request) -> bool:
+        """Whether the request has to wait for its guide, of which `made` tells."""
         if not request.sampling.grammar:
-            return
+            return False
         if self._make is None:
             raise Unsupported("this engine runs without a tokenizer, so it knows no grammars; leave it out", "grammar")
-        self._guides[request.id] = self._make(request.sampling.grammar)
+        self._making[request.id] = self._maker.submit(self._make, request.sampling.grammar)
+        return True
+
+    def made(self) -> Iterator[tuple[str, BaseException | None]]:
+        """The requests whose guides are there now, or why they cannot be: InvalidRequest, or a library's own error."""
+        for name in [name for name, guide in self._making.items() if guide.done()]:
+            guide = self._making.pop(name)
+            if (error := guide.exception()) is None:
+                self._guides[name] = guide.result()
+            yield name, error
+
+    def wait(self) -> None:
+        """For the next guide, a moment."""
+        wait(self._making.values(), PATIENCE, FIRST_COMPLETED)
 
     def allowed(self, owners: Sequence[str | None], forced: Mapping[int, int], left: Callable[[str], int]) -> Allowed:
         """For each slot whose owner has a grammar and is not given its next token; `left`: how many one may draw."""
@@ -55,6 +76,8 @@ class Guided:
         return [self._ended(event) if isinstance(event, Finished | Failed) else event for event in events]
 
     def _ended(self, event: Finished | Failed) -> Event:
+        if making := self._making.pop(event.request_id, None):
+            making.cancel()
         guide = self._guides.pop(event.request_id, None)
         if guide is not None and guide.is_cut and isinstance(event, Finished) and event.reason == "stop":
             return replace(event, reason="length")

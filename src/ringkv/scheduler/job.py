@@ -25,6 +25,10 @@ class Prompt:
     cached: int | None = None  # tokens that were known when it got its lane; None before that
     prefilled: int = 0  # tokens, those included
 
+    @property
+    def is_held(self) -> bool:
+        return any(job.is_held for job in self.jobs)
+
     def begin(self, cached: int) -> None:
         self.cached = self.prefilled = cached
 
@@ -43,6 +47,7 @@ class Job:
     kv: KVChoice
     limits: Limits
     prompt: Prompt
+    is_held: bool = False
     slot: int | None = None
     layout: Layout | None = None
     output: list[int] = field(default_factory=list)  # tokens drawn, end-of-sequence included

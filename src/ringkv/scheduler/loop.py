@@ -18,7 +18,7 @@ from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
-from ringkv.scheduler.actions import Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.guided import Guided
 from ringkv.scheduler.scheduler import Scheduler
 
@@ -66,10 +66,13 @@ class Loop:
     def step(self) -> list[Event]:
         """Do one thing: a prompt's beginning, a prefill chunk, an insertion, a draw, or a forward pass.
 
-        An error in one request's prefill ends that request; one in a draw or a forward pass, which all share, is
-        raised, and the engine is not to be used again.
+        Where all there is waits for its guide, wait a moment. An error in one request's prefill ends that request; one
+        in a draw or a forward pass, which all share, is raised, and the engine is not to be used again.
         """
-        match self._scheduler.next():
+        return [*self._released(), *self._do(self._scheduler.next())]
+
+    def _do(self, action: Action) -> list[Event]:
+        match action:
             case Begin(request, lane):
                 return self._begin(request, lane)
             case Prefill(work, slot):
@@ -81,8 +84,18 @@ class Loop:
             case Forward():
                 self._engine.forward()
             case Idle():
-                pass
+                self._guided.wait()
         return []
+
+    def _released(self) -> list[Event]:
+        """Let those go on whose guides are there; those whose guides cannot be made end here."""
+        events: list[Event] = []
+        for name, error in self._guided.made():
+            if error is None:
+                self._scheduler.release(name)
+            else:
+                events += self._settle(self._scheduler.failed(name, failure_of(name, error)))
+        return events
 
     def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
         """Those whose guide has failed are drawn for as well, and nobody takes it."""
@@ -96,7 +109,8 @@ class Loop:
     def _admit(self, request: Request) -> list[Event]:
         try:
             self._engine.admit(request)
-            self._guided.begin(request)
+            if self._guided.begin(request):
+                self._scheduler.hold(request.id)
         except Exception as error:
             return self._fail(request, error)
         return []

@@ -2,7 +2,8 @@
 
     submit -> waiting -> prefilling (a slot and a staging lane are reserved) -> running (in its slot) -> last event
 
-- First come, first served: requests take slots and lanes in the order they were submitted.
+- First come, first served: requests take slots and lanes in the order they were submitted, those that are held (their
+  grammar is still being read) when they are released.
 - After a chunk comes a decode step if anybody runs, so a running request never waits for more than one chunk
   between two of its tokens. When nobody runs, chunks follow one another.
 - A prompt that got a lane begins with what the engine knows of it, and is read from there.
@@ -91,6 +92,13 @@ class Scheduler:
     def _kv(self, request: Request) -> KVChoice:
         return request.kv or self._default_kv
 
+    def hold(self, request_id: str) -> None:
+        """It was just submitted; its prompt takes no lane before `release`."""
+        self._jobs[request_id].is_held = True
+
+    def release(self, request_id: str) -> None:
+        self._jobs[request_id].is_held = False
+
     def cancel(self, request_id: str) -> Outcome:
         """End a request wherever it is; one that is unknown or over is left alone."""
         job = self._jobs.get(request_id)
@@ -154,10 +162,13 @@ class Scheduler:
         return outcome
 
     def _reserve(self) -> None:
-        while self._waiting and self._free_slots and self._free_lanes:
-            prompt = self._waiting.popleft()
+        while self._free_slots and self._free_lanes and (prompt := self._first_waiting()):
+            self._waiting.remove(prompt)
             prompt.jobs[0].slot, prompt.lane = heappop(self._free_slots), heappop(self._free_lanes)
             self._staged.append(prompt)
+
+    def _first_waiting(self) -> Prompt | None:
+        return next((prompt for prompt in self._waiting if not prompt.is_held), None)
 
     def _insert(self) -> Insert:
         prompt = self._shared[0]

@@ -13,7 +13,7 @@ from ringkv.server.best import best
 from ringkv.server.disconnect import until_disconnected
 from ringkv.server.generation import Piece, Pieces, Telling, generate, merge
 from ringkv.server.middleware import ARRIVED
-from ringkv.server.schemas import GenerationBody, StreamOptions
+from ringkv.server.schemas import ChoicesBody, StreamOptions
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream
 from ringkv.server.usage import Tally
@@ -42,7 +42,7 @@ class Form(Protocol):
 
 
 async def answer(
-    serving: Serving, http: HTTPRequest, body: GenerationBody, asked: Sequence[Sequence[Request]], form: Form
+    serving: Serving, http: HTTPRequest, body: ChoicesBody, asked: Sequence[Sequence[Request]], form: Form
 ) -> Response:
     """Run all requests together: for each prompt those that answer it, one choice each."""
     pieces, tally = start(serving, http, asked, form.continues)
@@ -57,19 +57,19 @@ def start(
 ) -> tuple[Pieces, Tally]:
     """What the engine will say, numbered by choice. continues: it is read right after its prompt."""
 
-    def telling(request: Request) -> Telling:
+    def telling(request: Request, is_first: bool) -> Telling:
         detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
         transcript = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
-        meter = serving.metrics.meter(http.scope[ARRIVED])
+        meter = serving.metrics.meter(http.scope[ARRIVED], is_first)
         return Telling(request, transcript, meter, serving.engine.limits.context)
 
     serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in asked))
-    streams = [generate(serving.engine, [telling(one) for one in group]) for group in asked]
+    streams = [generate(serving.engine, [telling(one, one is group[0]) for one in group]) for group in asked]
     each = len(asked[0])
     return merge(streams, each), Tally(prompt_tokens, each)
 
 
-async def whole(pieces: Pieces, form: Form, tally: Tally, count: int, body: GenerationBody) -> JSON:
+async def whole(pieces: Pieces, form: Form, tally: Tally, count: int, body: ChoicesBody) -> JSON:
     choices: list[list[Piece]] = [[] for _ in range(count)]
     async with aclosing(pieces):
         async for index, piece in pieces:

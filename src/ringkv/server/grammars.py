@@ -44,7 +44,7 @@ def _of_calls(calls: Calls | None) -> Iterator[tuple[str, str]]:
 
 def _of_format(body: GenerationBody, calls: Calls | None) -> Iterator[tuple[str, str]]:
     """OpenAI's field; where tools may be called, a call may take the document's place."""
-    asked = body.response_format
+    asked = body.format
     if asked is None or asked.type == "text" or (calls and calls.must):
         return
     field = body.format_field

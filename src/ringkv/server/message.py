@@ -10,11 +10,15 @@ from ringkv.text.answers.reader import Reader
 
 
 class Message:
-    """Fed with the pieces of one answer, all at once or one by one. several: more than its first call is told."""
+    """Fed with the pieces of one answer, all at once or one by one. several: more than its first call is told.
+
+    reasoned: tokens of what was thought by now, its marks included.
+    """
 
     def __init__(self, reader: Reader, several: bool = True) -> None:
         self._reader, self._several = reader, several
         self._calls = 0
+        self.reasoned = 0
 
     def whole(self, pieces: Sequence[Piece]) -> JSON:
         """The message; its content is null where it has calls and says nothing."""
@@ -39,7 +43,9 @@ class Message:
         return "tool_calls" if self._calls and reason == "stop" else reason
 
     def _parts(self, piece: Piece) -> Iterable[Part]:
+        was_thinking = self._reader.is_thinking
         yield from self._reader.push(piece.text)
+        self.reasoned += piece.token is not None and (was_thinking or self._reader.is_thinking)
         if piece.finish:
             yield from self._reader.finish()
 

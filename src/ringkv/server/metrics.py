@@ -41,8 +41,8 @@ class Metrics:
     def answered(self, endpoint: str, status: int) -> None:
         self._requests.labels(endpoint, str(status)).inc()
 
-    def meter(self, started: float) -> "Meter":
-        return Meter(self, started)
+    def meter(self, started: float, is_first: bool) -> "Meter":
+        return Meter(self, started, is_first)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
@@ -58,19 +58,24 @@ class Metrics:
         self._generated.inc()
         self._between.observe(seconds)
 
+    def known(self, prompt_tokens: int) -> None:
+        self._cached.inc(prompt_tokens)
+
     def finished(self, usage: Usage) -> None:
-        self._cached.inc(usage.cached_tokens)
         self._kept.inc(usage.kv.kept)
         self._evicted.inc(usage.kv.evicted)
         self._wraps.inc(usage.kv.ring_wraps)
 
 
 class Meter:
-    """The clock of one answer. started: what `perf_counter` said when its request arrived."""
+    """The clock of one answer. started: what `perf_counter` said when its request arrived.
 
-    def __init__(self, metrics: Metrics, started: float) -> None:
+    is_first: of the answers to its prompt, which is counted once for all of them.
+    """
+
+    def __init__(self, metrics: Metrics, started: float, is_first: bool) -> None:
         self._metrics = metrics
-        self._started = started
+        self._started, self._is_first = started, is_first
         self._last: float | None = None
 
     def token(self) -> None:
@@ -83,6 +88,8 @@ class Meter:
 
     def finished(self, usage: Usage) -> None:
         self._metrics.finished(usage)
+        if self._is_first:
+            self._metrics.known(usage.cached_tokens)
 
 
 class _EngineGauges(Collector):

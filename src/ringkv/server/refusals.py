@@ -20,14 +20,17 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "chat_template": (),
     "continue_final_message": (False,),
     "documents": ([],),
+    "ebnf": (),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "include_stop_str_in_output": (False,),
+    "json_schema": (),
     "length_penalty": (1,),
     "logits_processors": ([],),
     "modalities": (["text"],),
     "prompt_embeds": (),
     "prompt_logprobs": (),
+    "regex": (),
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
     "suffix": ("",),
@@ -36,7 +39,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 OF_COMPLETIONS: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # which other endpoints have not
-OURS = "kv_"  # what no other server's fields begin with: one that is unknown is misspelt
+OURS = "kv_"  # of the cache: one that is unknown is misspelt, or another server's
 IN_A_TURN = ("audio", "function_call")
 
 
@@ -46,7 +49,8 @@ def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]]
     `more`: fields of one endpoint alone, with the values that ask for nothing.
     """
     sent = body.model_extra or {}
-    if (strange := next((name for name in sent if name.startswith(OURS)), None)) is not None:
+    strange = next((name for name, value in sent.items() if name.startswith(OURS) and value is not None), None)
+    if strange is not None:
         known = ", ".join(name for name in type(body).model_fields if name.startswith(OURS))
         raise Unsupported(f"{strange} is no field; those of the cache are {known}", strange)
     for field, harmless in {**HARMLESS, **more}.items():

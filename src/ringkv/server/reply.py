@@ -92,7 +92,7 @@ class Reply:
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": details,
                 "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": self._message.reasoned},
                 "total_tokens": usage["total_tokens"],
                 "kv": usage.get("kv"),
             },

@@ -55,12 +55,8 @@ class ResponsesBody(GenerationBody):
     text: TextOptions | None = None
 
     @property
-    def choices(self) -> int:
-        return 1
-
-    @property
-    def logprob_count(self) -> int | None:
-        return None
+    def format(self) -> ResponseFormat | None:
+        return _format(self.text)
 
 
 # What cannot be served here, beside values that ask for nothing.
@@ -69,10 +65,20 @@ ALSO: Mapping[str, tuple[Any, ...]] = {
     "background": (False,),
     "conversation": (),
     "include": ([],),
+    "logprobs": (False,),
+    "n": (1,),
     "previous_response_id": (),
     "prompt": (),
     "tools": ([],),
+    "top_logprobs": (0,),
     "truncation": ("disabled",),
+}
+# What other endpoints call fields of this one.
+CALLED_HERE: Mapping[str, str] = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "messages": "input",
+    "response_format": "text.format",
 }
 
 
@@ -83,8 +89,8 @@ def responses_router(serving: Serving) -> APIRouter:
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
         refuse_unsupported(body, ALSO)
-        body = body.model_copy(update={"response_format": _format(body.text)})
-        talk = await asyncio.to_thread(Talk.of, serving, ChatBody(messages=turns_of(body)))
+        _refuse_other_names(body)
+        talk = await asyncio.to_thread(_talk, serving, body)
         grammar = await grammar_of(serving, body)
         reader = talk.held_to(grammar).reader()
         answer_id = f"resp_{uuid4().hex}"
@@ -98,6 +104,21 @@ def responses_router(serving: Serving) -> APIRouter:
         return JSONResponse(await until_disconnected(http.receive, form.whole(pieces, tally)))
 
     return router
+
+
+def _refuse_other_names(body: ResponsesBody) -> None:
+    for name, here in CALLED_HERE.items():
+        if (body.model_extra or {}).get(name) is not None:
+            raise Unsupported(f"{name} is no field of /v1/responses; {here} says it there", name)
+
+
+def _talk(serving: Serving, body: ResponsesBody) -> Talk:
+    """Raises InvalidRequest, naming our own field."""
+    try:
+        return Talk.of(serving, ChatBody(messages=turns_of(body)))
+    except InvalidRequest as error:
+        error.param = CALLED_HERE.get(error.param or "", error.param)
+        raise
 
 
 def turns_of(body: ResponsesBody) -> list[Turn]:

@@ -79,9 +79,6 @@ class GenerationBody(BaseModel):
 
     model: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: Count | None = None
-    max_tokens: Whole | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: Whole | None = None
@@ -103,13 +100,12 @@ class GenerationBody(BaseModel):
     kv_protect: list[Annotated[tuple[Whole, Whole], Field(strict=False)]] | None = None
     kv_turns: str | None = None
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None
-    response_format: ResponseFormat | None = None
     structured_outputs: dict[str, Any] | None = None
 
     @property
     def choices(self) -> int:
         """Answers that are given to each prompt."""
-        return self.n or 1
+        return 1
 
     @property
     def answers(self) -> int:
@@ -119,10 +115,32 @@ class GenerationBody(BaseModel):
     @property
     def logprob_count(self) -> int | None:
         """How many likeliest tokens to report with each of an answer's; None reports nothing."""
+        return None
+
+    @property
+    def format(self) -> ResponseFormat | None:
+        """What the text of an answer must be; None where that is not said."""
         raise NotImplementedError
 
 
-class CompletionBody(GenerationBody):
+class ChoicesBody(GenerationBody):
+    """The fields of chats and of completions, whose answers have choices."""
+
+    stream_options: StreamOptions | None = None
+    n: Count | None = None
+    max_tokens: Whole | None = None
+    response_format: ResponseFormat | None = None
+
+    @property
+    def choices(self) -> int:
+        return self.n or 1
+
+    @property
+    def format(self) -> ResponseFormat | None:
+        return self.response_format
+
+
+class CompletionBody(ChoicesBody):
     prompt_field = "prompt"
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"prompt": "The sea is", "max_tokens": 16, "temperature": 0}]}
@@ -163,7 +181,7 @@ class NamedTool(BaseModel):
     function: Named
 
 
-class ChatBody(GenerationBody):
+class ChatBody(ChoicesBody):
     prompt_field = "messages"
     model_config = ConfigDict(
         json_schema_extra={

@@ -76,9 +76,9 @@ def tokens_router(serving: Serving) -> APIRouter:
         return TokenizerInfo(
             tokenizer_class=CLASS,
             bos_token=_word(serving, tokenizer.bos_id),
-            eos_token=_word(serving, next(iter(tokenizer.eos_ids), None)),
-            pad_token=None,
-            chat_template=template.source if template else None,
+            eos_token=tokenizer.special.get("eos_token") or _word(serving, next(iter(tokenizer.eos_ids), None)),
+            pad_token=tokenizer.special.get("pad_token"),
+            chat_template=template.usual if template else None,
         )
 
     return router

@@ -21,11 +21,12 @@ SYSTEM = "system"  # the role of instructions
 class ChatTemplate:
     """A model's chat templates by name (most have "default" alone) and the special tokens they write.
 
-    source: the text of all of them.
+    source: the text of all of them. usual: of the one for a conversation without tools.
     """
 
     def __init__(self, sources: Mapping[str, str], special: Mapping[str, str], name: str = "the chat template") -> None:
         self.source = "\n".join(sources.values())
+        self.usual = sources.get(DEFAULT) or next(iter(sources.values()))
         self._templates = {key: _compile(source, name) for key, source in sources.items()}
         self._special = dict(special)
 

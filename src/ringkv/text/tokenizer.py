@@ -1,8 +1,9 @@
 """Tokenizer: text to token ids and back, from a directory in Hugging Face layout."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tokenizers
@@ -22,15 +23,24 @@ class Tokenizer:
     """A model's tokenizer.
 
     eos_ids: every id that ends a text. bos_id: the id that begins one, None where the model has none.
-    special_ids: ids that `decode` leaves out. pieces: the bytes of each token.
+    special_ids: ids that `decode` leaves out. pieces: the bytes of each token. special: the text of each token that
+    has a role, such as "pad_token".
     """
 
-    def __init__(self, inner: tokenizers.Tokenizer, name: str, bos_id: int | None, eos_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        name: str,
+        bos_id: int | None,
+        eos_ids: tuple[int, ...],
+        special: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         inner.no_truncation()  # a limit or a padding stored in the file is for training
         inner.no_padding()
         self._inner = inner
         self.bos_id = bos_id
         self.eos_ids = eos_ids
+        self.special = special
         self.pieces = Pieces.of(inner, name)
         self.special_ids = self.pieces.special_ids
 
@@ -47,9 +57,10 @@ class Tokenizer:
         """
         directory = Path(directory)
         inner = load_inner(directory)
-        bos = bos_id(directory, inner.token_to_id)
-        _follow_config(inner, read_json(directory / "tokenizer_config.json"), special_tokens(directory))
-        return cls(inner, str(directory / "tokenizer.json"), bos, eos_ids(directory, inner.token_to_id))
+        special = special_tokens(directory)
+        _follow_config(inner, read_json(directory / "tokenizer_config.json"), special)
+        ids = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
+        return cls(inner, str(directory / "tokenizer.json"), *ids, special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`; with `add_special_tokens` the model's own beginning (and end) go round it."""

@@ -52,6 +52,8 @@ def read(reader: Reader, *pieces: str) -> list[Part]:
         ("<think>\nhm, <b>\n</think>\n\nYes.", [Reasoning("hm, <b>\n"), Content("Yes.")]),
         ("<think>\n\n</think>\n\nYes.", [Content("Yes.")]),
         ("<think>for ever", [Reasoning("for ever")]),
+        ("The <think> tag", [Content("The <think> tag")]),
+        ("<think>so</think>The <think> tag", [Reasoning("so"), Content("The <think> tag")]),
         (f"<think>so</think>{CALL}", [Reasoning("so"), Call("add", '{"a": 1, "b": "ü"}')]),
     ],
 )

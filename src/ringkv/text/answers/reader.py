@@ -20,6 +20,11 @@ class Reader:
         self._is_first = inside is None  # nothing but white space was read yet
         self._strips = inside is not None  # white space at the start of what comes is dropped
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what comes next belongs to a span that is told as it comes."""
+        return self._inside is not None and self._inside.stream is not None
+
     def push(self, text: str) -> list[Part]:
         """Return the parts that can be told now."""
         self._held += text

@@ -27,8 +27,8 @@ class Span:
 
 
 def thinking() -> Span:
-    """As DeepSeek-R1 and Qwen3 do."""
-    return Span(THINK, END_OF_THINK, stream=Reasoning)
+    """As DeepSeek-R1 and Qwen3 do, before all else; an answer that speaks of the mark itself is left whole."""
+    return Span(THINK, END_OF_THINK, stream=Reasoning, leads=True)
 
 
 def tagged_calls(names: Collection[str]) -> Span:
