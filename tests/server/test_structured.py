@@ -162,12 +162,19 @@ def test_thoughts_are_told_apart(guided: Served, tokenizer: Tokenizer) -> None:
     assert choice["message"]["reasoning_content"] == "hm\n"
     assert choice["message"]["content"] == "Yes"
     with serving(channel(), tokenizer, THINKS) as served:  # the prompt begins the thought: all is one until it ends
+        message = {"role": "user", "content": "a</think>b<|im_end|>"}
+        usage = served.post("chat/completions", messages=[message], max_tokens=99).json()["usage"]
+        assert usage["completion_tokens_details"] == {"reasoning_tokens": len("a</think>")}  # tokens are bytes here
+        streamed = served.post(
+            "chat/completions", messages=[message], max_tokens=99, stream=True, stream_options={"include_usage": True}
+        )
+        assert f'"reasoning_tokens":{len("a</think>")}' in streamed.text.replace(" ", "")
         choice = chat(served, "a</think>b<|im_end|>")
         assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("a", "b")
         response = served.post("responses", input="a</think>b<|im_end|>").json()
         assert response["output"][0]["content"][0]["text"] == "b"
         thought = response["usage"]["output_tokens_details"]["reasoning_tokens"]
-        assert thought == len("a</think>")  # tokens are bytes here
+        assert thought == len("a</think>")
     with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, THINKS) as served:
         message = chat(served, "x", response_format={"type": "json_object"}, max_tokens=30)["message"]
         assert json.loads(message["content"]) is not None

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from fastapi import APIRouter, Response
@@ -71,8 +71,12 @@ class ChatForm:
         self._streamed: dict[int, Message] = {}
 
     def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
-        words = [self._whole(*one) for one in enumerate(choices)]
-        return self._envelope("chat.completion", words) | {"usage": usage}
+        messages = [self._message() for _ in choices]
+        words = [
+            self._choice(index, pieces, "message", message.whole(pieces), message)
+            for index, (pieces, message) in enumerate(zip(choices, messages, strict=True))
+        ]
+        return self._envelope("chat.completion", words) | {"usage": _with_thoughts(usage, messages)}
 
     def chunk(self, index: int, piece: Piece) -> JSON:
         message = self._streamed.get(index) or self._streamed.setdefault(index, self._message())
@@ -82,11 +86,7 @@ class ChatForm:
         return self._envelope("chat.completion.chunk", [choice])
 
     def last(self, usage: JSON) -> JSON:
-        return self._envelope("chat.completion.chunk", []) | {"usage": usage}
-
-    def _whole(self, index: int, pieces: Sequence[Piece]) -> JSON:
-        message = self._message()
-        return self._choice(index, pieces, "message", message.whole(pieces), message)
+        return self._envelope("chat.completion.chunk", []) | {"usage": _with_thoughts(usage, self._streamed.values())}
 
     def _message(self) -> Message:
         return Message(self._talk.reader(), self._several)
@@ -108,3 +108,9 @@ class ChatForm:
             "logprobs": chat_logprobs(self.tokenizer, pieces),
             "finish_reason": finish and message.finish_reason(finish.reason),
         }
+
+
+def _with_thoughts(usage: JSON, messages: Iterable[Message]) -> JSON:
+    """The usage, and how many tokens were thought, if any were."""
+    reasoned = sum(message.reasoned for message in messages)
+    return usage | {"completion_tokens_details": {"reasoning_tokens": reasoned}} if reasoned else usage

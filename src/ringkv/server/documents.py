@@ -42,11 +42,16 @@ class CachedTokens(Document):
     cached_tokens: int
 
 
+class ReasoningTokens(Document):
+    reasoning_tokens: int
+
+
 class Usage(Document):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens | None = None
     kv: KV
 
 
