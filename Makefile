@@ -4,7 +4,7 @@
 # make check   lint, format, types, import contracts
 # make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
 # make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
-# make clients OpenAI's client, lm-eval, GuideLLM, vLLM's benchmark and schemathesis against our server (half an hour;
+# make clients OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark, schemathesis against our server (half an hour;
 #              installs them; wants real texts, docs/accuracy.md says which)
 # make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.

@@ -17,7 +17,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.clients import guidellm_checks, lm_eval_checks, openai_checks, schemathesis_checks, vllm_checks
+from bench.clients import (
+    aiperf_checks,
+    guidellm_checks,
+    lm_eval_checks,
+    openai_checks,
+    schemathesis_checks,
+    vllm_checks,
+)
 from bench.clients.check import Check
 from bench.clients.surroundings import REQUIREMENTS, Server, serving, with_template
 from bench.data import DATA
@@ -84,6 +91,7 @@ CLIENTS: Mapping[str, Client] = {
     "guidellm": Client(
         lambda server, data: guidellm_checks.checks(server, data / "traces" / "azure2023_conv_first600s.jsonl")
     ),
+    "aiperf": Client(lambda server, _: aiperf_checks.checks(server)),
     "vllm": Client(lambda server, _: vllm_checks.checks(server)),
     "schemathesis": Client(lambda server, _: schemathesis_checks.checks(server)),
 }
@@ -102,7 +110,7 @@ def with_table(page: str, kept: Mapping[str, Any]) -> str:
 
 def _versions() -> Mapping[str, str]:
     """Of the clients that are installed."""
-    files = (REQUIREMENTS / "clients.txt", PEERS / "vllm.txt")
+    files = (*sorted(REQUIREMENTS.glob("*.txt")), PEERS / "vllm.txt")
     pinned = (line.split("==") for file in files for line in file.read_text().split() if "==" in line)
     return {package.partition("[")[0]: version for package, version in pinned}
 
