@@ -168,7 +168,7 @@ def test_a_token_comes_before_the_finish_it_causes_and_its_slot_is_freed():
     carry_out(it, following(it))
     outcome = it.sampled(following(it).owners, [Sampled(7, None), Sampled(0, None)])
     assert [type(event) for event in outcome.events] == [Token, Finished]
-    assert outcome.events[0] == Token("a", 7)
+    assert outcome.events[0] == Token("a", 7, is_last=True)
     assert outcome.freed == [Freed(0)]
     assert it.stats() == Stats(0, 0, 0, 2)
 

@@ -87,6 +87,8 @@ def test_the_full_cache_may_be_asked_for_and_ends_where_it_is_full(served: Serve
     assert got["usage"]["kv"]["capacity"] == served.engine.limits.capacity
     assert got["usage"]["completion_tokens"] == 64 - 60 + 1
     assert got["choices"][0]["finish_reason"] == "length"
+    chunks = served.chunks("completions", prompt="x" * 60, max_tokens=40, kv_policy="full")
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 4 + ["length"]
 
 
 def test_a_request_without_kv_fields_takes_the_servers_cache(served: Served) -> None:

@@ -44,9 +44,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class Token:
+    """is_last: its Finished is of the same step."""
+
     request_id: str
     token: int
     logprob: TokenLogprob | None = None
+    is_last: bool = False
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ class Scheduler:
         if sample.token is None:
             return self.failed(job.request.id, _NOT_FINITE)
         reason = job.draw(sample.token)
-        events: list[Event] = [Token(job.request.id, sample.token, sample.logprob)]
+        events: list[Event] = [Token(job.request.id, sample.token, sample.logprob, reason is not None)]
         if reason is None:
             return Outcome(events, [])
         events.append(Finished(job.request.id, reason, job.usage()))

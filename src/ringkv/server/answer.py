@@ -61,7 +61,7 @@ def start(
         detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
         transcript = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
         meter = serving.metrics.meter(http.scope[ARRIVED], is_first)
-        return Telling(request, transcript, meter, serving.engine.limits.context)
+        return Telling(request, transcript, meter)
 
     serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in asked))
     streams = [generate(serving.engine, [telling(one, one is group[0]) for one in group]) for group in asked]

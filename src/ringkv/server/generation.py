@@ -44,10 +44,9 @@ Pieces = AsyncGenerator[tuple[int, Piece], None]
 class Telling:
     """One request's events to pieces. stopped: a stop string was met, so that the request may be cancelled."""
 
-    def __init__(self, request: Request, transcript: TextStream, meter: Meter, context: int) -> None:
+    def __init__(self, request: Request, transcript: TextStream, meter: Meter) -> None:
         self.request = request
         self._transcript, self._meter = transcript, meter
-        self._most = min(request.sampling.max_tokens, context - len(request.tokens))
         self._prompt: tuple[TokenLogprob, ...] = ()
         self._last: Piece | None = None  # a token that ends the answer waits for its Finished, to be sent with it
         self._count = 0
@@ -73,11 +72,11 @@ class Telling:
     def _token(self, event: Token) -> Piece | None:
         self._meter.token()
         self._count += 1
-        offset, is_end = self._transcript.length, self.request.ends_at(event.token, self._count)
-        text = "" if is_end else self._transcript.push(event.token)
+        offset = self._transcript.length
+        text = "" if self.request.ends_at(event.token, self._count) else self._transcript.push(event.token)
         prompt = self._prompt if self._count == 1 else ()
         piece = Piece(event.token, text, offset, self._count == 1, event.logprob, prompt)
-        if not (self.stopped or is_end or self._count >= self._most):
+        if not (self.stopped or event.is_last):
             return piece
         self._last = piece
         return None
