@@ -145,6 +145,7 @@ def test_the_template_made_for_tools_is_used_when_there_are_tools(template_of: C
     named = [{"name": "tool_use", "template": "with tools"}, {"name": "default", "template": "plain"}]
     template = template_of(named)
     assert [template.render(TURNS, tools=tools) for tools in (None, [], [TOOL])] == ["plain", "plain", "with tools"]
+    assert template.usual == "plain"
 
 
 def test_a_directory_without_a_template_says_what_to_do(model_dir: Callable[..., Path]):

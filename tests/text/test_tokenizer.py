@@ -45,6 +45,15 @@ def test_bos_is_the_tokenizers_before_the_configs(model_dir: Callable[..., Path]
     assert tokenizer.bos_id == tokenizer.token_id(BEGIN)
 
 
+def test_tokens_with_a_role_are_told_by_their_texts(model_dir: Callable[..., Path]):
+    directory = model_dir(
+        config={"eos_token_id": 5}, tokenizer_config={"eos_token": END, "pad_token": {"content": BEGIN}}
+    )
+    tokenizer = Tokenizer.from_directory(directory)
+    assert (tokenizer.special["eos_token"], tokenizer.special["pad_token"]) == (END, BEGIN)
+    assert "bos_token" not in tokenizer.special
+
+
 def test_a_tokenizer_that_says_it_has_no_bos_is_believed(model_dir: Callable[..., Path]):
     said = model_dir(config={"bos_token_id": 5}, tokenizer_config={"bos_token": None})
     assert Tokenizer.from_directory(said).bos_id is None
