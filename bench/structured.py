@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from bench.report import keep, table
 from ringkv import LLM, SamplingParams
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import Failed, Finished
 from ringkv.base.request import Request
 from ringkv.engine.build import build
 from ringkv.scheduler.loop import Loop
@@ -150,10 +151,10 @@ def _checked(schema: Mapping[str, Any], text: str) -> tuple[str, str]:
 
 def step_seconds(loop: Loop, requests: Sequence[Request]) -> list[float]:
     """A step's times with all of these running; they are ended afterwards."""
-    for request in requests:
-        assert loop.submit(request) == [], "a request was refused"
+    events = [event for request in requests for event in loop.submit(request)]
     while loop.stats().running < len(requests):
-        loop.step()
+        events += loop.step()
+        assert not any(isinstance(event, Failed | Finished) for event in events), "a request ended before all ran"
     times = []
     for _ in range(STEPS):
         started = time.perf_counter()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bench.peers.install import python_of
 
 TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATE = "chat_template.jinja"  # a model's own, or what stands in its place
 REQUIREMENTS = Path(__file__).parent / "requirements"
 NAME = "clients"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -69,6 +70,7 @@ def with_template(folder: Path, template: str) -> Iterator[Path]:
         spoken = Path(made) / template
         spoken.mkdir()
         for file in folder.iterdir():
-            (spoken / file.name).symlink_to(file)
-        shutil.copy(TEMPLATES / f"{template}.jinja", spoken / "chat_template.jinja")
+            if file.name != TEMPLATE:
+                (spoken / file.name).symlink_to(file.resolve())
+        shutil.copy(TEMPLATES / f"{template}.jinja", spoken / TEMPLATE)
         yield spoken

@@ -156,6 +156,28 @@ def test_a_request_whose_grammar_is_still_read_can_be_cancelled() -> None:
     assert loop.idle
 
 
+def test_a_prompt_waits_for_the_grammars_of_all_that_share_it() -> None:
+    gate = Gate()
+    loop = Loop(ToyEngine(), guide=gate)
+    loop.submit(request("free", 2), request("slow", 2, "5 6"))
+    assert [loop.step() for _ in range(5)] == [[]] * 5
+    assert loop.stats().waiting == 2
+    gate.opened.set()
+    told = run_until(loop, lambda done: len(done) == 2)
+    assert tokens(told["free"]) == answer(PROMPT, 2)
+    assert tokens(told["slow"]) == [5, 6]
+
+
+def test_an_id_may_come_again_while_its_first_grammar_is_still_read() -> None:
+    gate = Gate()
+    loop = Loop(ToyEngine(), guide=gate)
+    loop.submit(request("a", 2, "5 6"))
+    loop.cancel("a")
+    loop.submit(request("a", 2, "7 8"))
+    gate.opened.set()
+    assert tokens(run_until(loop, lambda done: "a" in done)["a"]) == [7, 8]
+
+
 def test_an_id_may_come_again_without_its_grammar() -> None:
     loop = Loop(ToyEngine(), guide=Made())
     assert tokens(run(loop, request("a", 2, "5 6"))["a"]) == [5, 6]

@@ -76,6 +76,18 @@ def test_requests_take_slots_in_the_order_they_came():
     assert following(it).work.request.id == "b"
 
 
+def test_who_is_held_is_passed_over_and_keeps_its_place():
+    it = scheduler(slots=1)
+    for name in "abc":
+        it.submit(request(name))
+    it.hold("a")
+    assert names(it, 3) == ["Pb", "D", "F"]
+    it.release("a")
+    it.cancel("b")
+    assert names(it, 1) == ["Pa"]
+    assert it.stats().waiting == 1
+
+
 def test_a_slot_is_reserved_before_the_first_chunk():
     it = scheduler(slots=1, lanes=2, chunk=2)
     it.submit(request("a"))

@@ -1,5 +1,7 @@
-from ringkv.base.events import KVUsage, Usage
-from ringkv.server.metrics import Metrics
+from dataclasses import replace
+
+import pytest
+
 from tests.server.conftest import Served
 
 
@@ -22,13 +24,15 @@ def test_what_the_caches_did_is_counted(fresh: Served) -> None:
     assert fresh.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
 
 
-def test_what_was_known_of_a_prompt_counts_once_for_all_its_answers(fresh: Served) -> None:
-    metrics = Metrics(fresh.engine)
-    usage = Usage(30, 4, KVUsage("full", 64, 34, 0, 0, 0), cached_tokens=20)
-    for is_first in (True, False, False):
-        metrics.meter(0.0, is_first).finished(usage)
-    assert b"ringkv_cached_tokens_total 20.0" in metrics.render()
-    assert b"ringkv_kv_kept_tokens_total 102.0" in metrics.render()
+def test_what_was_known_of_a_prompt_counts_once_for_all_its_answers(
+    fresh: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = fresh.engine.engine.begin
+    monkeypatch.setattr(fresh.engine.engine, "begin", lambda asked, lane: begin(replace(asked, id="cached"), lane))
+    usage = fresh.post("completions", prompt=["abcdef", "ghijkl"], n=3, max_tokens=2).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 6  # the first three of each prompt
+    assert fresh.metric("ringkv_cached_tokens_total") == 6
+    assert fresh.metric("ringkv_kv_kept_tokens_total") == 6 * 6
 
 
 def test_answers_are_counted_by_endpoint_and_status(fresh: Served) -> None:

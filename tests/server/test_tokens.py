@@ -1,8 +1,12 @@
 from typing import Any
 
 import pytest
+import tokenizers
 
-from tests.server.conftest import TEMPLATE, Served
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+from tests.server.conftest import TEMPLATE, Served, serving
+from tests.server.echo import channel
 
 
 def test_a_text_is_tokens_and_back(served: Served) -> None:
@@ -29,6 +33,17 @@ def test_the_tokenizer_says_what_harnesses_ask(served: Served) -> None:
         "pad_token": None,
         "chat_template": TEMPLATE,
     }
+
+
+def test_the_tokens_with_a_role_and_the_template_without_tools_are_told(tokenizer: Tokenizer) -> None:
+    special = {"eos_token": "<|im_start|>", "pad_token": "<|im_end|>"}
+    inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    spoken = Tokenizer(inner, "roles", None, tokenizer.eos_ids, special)
+    template = ChatTemplate({"tool_use": "with tools", "default": "plain"}, {})
+    with serving(channel(), spoken, template) as served:
+        said = served.http.get("/tokenizer_info").json()
+    assert (said["eos_token"], said["pad_token"]) == ("<|im_start|>", "<|im_end|>")
+    assert said["chat_template"] == "plain"
 
 
 @pytest.mark.parametrize(

@@ -23,4 +23,7 @@ class Guide(Protocol):
 
 
 MakeGuide = Callable[[str], Guide]
-"""From `SamplingParams.grammar`. Raises InvalidRequest for one that does not parse or is too large."""
+"""From `SamplingParams.grammar`; called in a thread of its own, one grammar after another.
+
+Raises InvalidRequest for one that does not parse or is too large.
+"""

@@ -45,7 +45,7 @@ class Forward(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """Nothing to do until the next submit."""
+    """Nothing to do until the next submit, or until a held request is released."""
 
 
 Action = Begin | Prefill | Insert | Decode | Forward | Idle

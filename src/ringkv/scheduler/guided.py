@@ -32,7 +32,10 @@ class Guided:
         self._maker = ThreadPoolExecutor(1, "grammars")  # whose thread starts with the first of them
 
     def begin(self, request: Request) -> bool:
-        """Whether the request has to wait for its guide, of which `made` tells."""
+        """Whether the request has to wait for its guide, of which `take_made` tells.
+
+        Raises Unsupported where no grammars are known.
+        """
         if not request.sampling.grammar:
             return False
         if self._make is None:
@@ -40,12 +43,12 @@ class Guided:
         self._making[request.id] = self._maker.submit(self._make, request.sampling.grammar)
         return True
 
-    def made(self) -> Iterator[tuple[str, BaseException | None]]:
+    def take_made(self) -> Iterator[tuple[str, BaseException | None]]:
         """The requests whose guides are there now, or why they cannot be: InvalidRequest, or a library's own error."""
-        for name in [name for name, guide in self._making.items() if guide.done()]:
-            guide = self._making.pop(name)
-            if (error := guide.exception()) is None:
-                self._guides[name] = guide.result()
+        for name in [name for name, future in self._making.items() if future.done()]:
+            future = self._making.pop(name)
+            if (error := future.exception()) is None:
+                self._guides[name] = future.result()
             yield name, error
 
     def wait(self) -> None:
@@ -76,8 +79,8 @@ class Guided:
         return [self._ended(event) if isinstance(event, Finished | Failed) else event for event in events]
 
     def _ended(self, event: Finished | Failed) -> Event:
-        if making := self._making.pop(event.request_id, None):
-            making.cancel()
+        if future := self._making.pop(event.request_id, None):
+            future.cancel()
         guide = self._guides.pop(event.request_id, None)
         if guide is not None and guide.is_cut and isinstance(event, Finished) and event.reason == "stop":
             return replace(event, reason="length")

@@ -29,7 +29,7 @@ class Loop:
     """An engine and the scheduler of its requests; call it from one thread."""
 
     def __init__(self, engine: Engine, scheduler: Scheduler | None = None, guide: MakeGuide | None = None) -> None:
-        """`guide` makes the guides of requests that have a grammar."""
+        """`guide` makes the guides of requests that have a grammar, in a thread of its own."""
         self._engine = engine
         self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
@@ -52,9 +52,10 @@ class Loop:
         return self._scheduler.usage(request_id)
 
     def submit(self, request: Request, *others: Request) -> list[Event]:
-        """Queue a request, or say why it fails. `others` have the same prompt, which is prefilled once for all.
+        """Queue a request, or say why it fails; a grammar that cannot be used is told in a later step.
 
-        Raises `InvalidRequest` for an id in use: no event could name it.
+        `others` have the same prompt, which is prefilled once for all. Raises `InvalidRequest` for an id in use: no
+        event could name it.
         """
         self._scheduler.submit(request, *others)
         return [event for one in (request, *others) for event in self._admit(one)]
@@ -90,7 +91,7 @@ class Loop:
     def _released(self) -> list[Event]:
         """Let those go on whose guides are there; those whose guides cannot be made end here."""
         events: list[Event] = []
-        for name, error in self._guided.made():
+        for name, error in self._guided.take_made():
             if error is None:
                 self._scheduler.release(name)
             else:

@@ -2,8 +2,8 @@
 
     submit -> waiting -> prefilling (a slot and a staging lane are reserved) -> running (in its slot) -> last event
 
-- First come, first served: requests take slots and lanes in the order they were submitted, those that are held (their
-  grammar is still being read) when they are released.
+- First come, first served: requests take slots and lanes in the order they were submitted. One that is held, as its
+  grammar is still being read, is passed over and keeps its place.
 - After a chunk comes a decode step if anybody runs, so a running request never waits for more than one chunk
   between two of its tokens. When nobody runs, chunks follow one another.
 - A prompt that got a lane begins with what the engine knows of it, and is read from there.

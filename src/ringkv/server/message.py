@@ -12,7 +12,7 @@ from ringkv.text.answers.reader import Reader
 class Message:
     """Fed with the pieces of one answer, all at once or one by one. several: more than its first call is told.
 
-    reasoned: tokens of what was thought by now, its marks included.
+    reasoned: tokens of what was thought by now, and of its marks.
     """
 
     def __init__(self, reader: Reader, several: bool = True) -> None:

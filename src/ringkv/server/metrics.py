@@ -58,8 +58,8 @@ class Metrics:
         self._generated.inc()
         self._between.observe(seconds)
 
-    def known(self, prompt_tokens: int) -> None:
-        self._cached.inc(prompt_tokens)
+    def known(self, cached_tokens: int) -> None:
+        self._cached.inc(cached_tokens)
 
     def finished(self, usage: Usage) -> None:
         self._kept.inc(usage.kv.kept)
@@ -102,7 +102,11 @@ class _EngineGauges(Collector):
         stats, limits = self._engine.stats(), self._engine.limits
         for name, help_, value in (
             ("ringkv_engine_up", "1 while the engine lives", int(self._engine.alive)),
-            ("ringkv_requests_waiting", "Requests that wait for a slot", stats.waiting),
+            (
+                "ringkv_requests_waiting",
+                "Requests that wait for a slot or their grammar",
+                stats.waiting,
+            ),
             ("ringkv_requests_prefilling", "Requests whose prompt is being read", stats.prefilling),
             ("ringkv_requests_running", "Requests that decode", stats.running),
             ("ringkv_slots", "Requests that can decode together", limits.slots),

@@ -77,7 +77,6 @@ ALSO: Mapping[str, tuple[Any, ...]] = {
 CALLED_HERE: Mapping[str, str] = {
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
-    "messages": "input",
     "response_format": "text.format",
 }
 
@@ -113,11 +112,11 @@ def _refuse_other_names(body: ResponsesBody) -> None:
 
 
 def _talk(serving: Serving, body: ResponsesBody) -> Talk:
-    """Raises InvalidRequest, naming our own field."""
+    """Raises InvalidRequest, naming the field that a chat calls `messages` as we do."""
     try:
         return Talk.of(serving, ChatBody(messages=turns_of(body)))
     except InvalidRequest as error:
-        error.param = CALLED_HERE.get(error.param or "", error.param)
+        error.param = body.prompt_field if error.param == ChatBody.prompt_field else error.param
         raise
 
 

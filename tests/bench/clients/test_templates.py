@@ -25,12 +25,14 @@ def test_the_thinking_template_begins_a_thought() -> None:
 
 def test_a_model_under_another_template_is_the_same_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("its own")
     with with_template(tmp_path, "thinking") as folder:
         assert folder.name == "thinking"
         assert (folder / "config.json").samefile(tmp_path / "config.json")
         assert (folder / "chat_template.jinja").read_text() == (TEMPLATES / "thinking.jinja").read_text()
     assert not folder.exists()
-    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["chat_template.jinja", "config.json"]
+    assert (tmp_path / "chat_template.jinja").read_text() == "its own"
 
 
 def _template(name: str) -> ChatTemplate:
