@@ -72,6 +72,17 @@ def fastest(kept: Kept) -> str:
     return "\n\n".join((EXPLAINED, *tables))
 
 
+def brief(kept: Kept) -> str:
+    """Decode at 16 bits in short: all workloads counted, and each model's lightest and heaviest; "" without any."""
+    bits = PRECISIONS[0]
+    by_model = [list(_rows({model: kept.cells.get(model, ())}, bits, DECODE)) for model in SHOWN]
+    ends = [row for rows in by_model if rows for row in (rows[0], *rows[1:][-1:])]
+    if not ends:
+        return ""
+    said = _said([row for rows in by_model for row in rows], DECODE, bits)
+    return f"{said}\n\n{table((DECODE.heading, *HEAD), [row.shown for row in ends])}"
+
+
 def _tables(kept: Kept, bits: Bits) -> Iterator[str]:
     found = {work: list(_rows(kept.cells, bits, work)) for work in (DECODE, PREFILL)}
     if not any(found.values()):

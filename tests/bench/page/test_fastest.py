@@ -1,4 +1,4 @@
-from bench.page.fastest import fastest
+from bench.page.fastest import brief, fastest
 from tests.bench.page.made import cell, made
 
 
@@ -15,6 +15,21 @@ def test_each_workload_names_the_peer_that_is_nearest() -> None:
     assert "| SmolLM2-135M, 8 x 7,680 | ringkv | 300 | vllm | 150 | 2.00x | vLLM |" in text
     assert "| SmolLM2-135M, 1 x 512 | ringkv | 40.0 | llama.cpp | 50.0 | 0.80x | llama.cpp |" in text
     assert "ringkv is ahead in 1 of 1 prefill workloads." in text
+
+
+def test_in_short_each_model_has_its_lightest_and_heaviest_workload() -> None:
+    cells = [
+        cell(engine, prompt, requests, decode_tps=speed)
+        for prompt, requests in ((512, 1), (512, 8), (7680, 1), (7680, 8))
+        for engine, speed in (("ringkv-full", 120.0), ("vllm", 100.0))
+    ]
+    text = brief(made(cells))
+    assert "ahead in 4 of 4 decode workloads" in text
+    assert [line.split(" | ")[0] for line in text.splitlines()[4:]] == [
+        "| SmolLM2-135M, 1 x 512",
+        "| SmolLM2-135M, 8 x 7,680",
+    ]
+    assert brief(made([])) == ""
 
 
 def test_by_turns_that_both_shared_and_not_by_medians() -> None:
