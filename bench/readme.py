@@ -14,8 +14,8 @@ README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SPEED = "Eight requests with long prompts at once (`python -m bench.concurrent`):"
 BESIDE = (
-    "Beside other engines (`python -m bench.peers`), each model's lightest and heaviest workload. `ringkv` keeps a quarter\n"
-    "of each prompt, and OpenVINO's eviction as many tokens:"
+    "Beside other engines (`python -m bench.peers`), each model's lightest and heaviest workload. `ringkv` keeps a\n"
+    "quarter of each prompt, and OpenVINO's eviction as many tokens:"
 )
 STUDY = "ruler-qwen"
 ACCURACY = "RULER, 13 tasks of 4k tokens on Qwen2.5-Coder-1.5B, mean score (`python -m bench.accuracy ruler-qwen`):"
