@@ -1,7 +1,7 @@
 """NVIDIA's AIPerf: chats, completions and responses, streamed."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,6 +9,7 @@ from bench.clients.check import Check
 from bench.clients.surroundings import Server, client
 
 REQUESTS = 16
+ONLINE: Mapping[str, str] = {}  # where it is told to stay offline it takes no directory for a tokenizer
 SHAPE = ("--prompt-input-tokens-mean", "128", "--prompt-output-tokens-mean", "32", "--concurrency", "4")
 
 
@@ -23,7 +24,7 @@ def _run(server: Server, endpoint: str) -> Check:
         words = ["aiperf", "profile", "--url", server.url, "--model", server.model, "--endpoint-type", endpoint]
         words += ["--streaming", "--tokenizer", str(server.tokenizer), "--request-count", str(REQUESTS), *SHAPE]
         words += ["--ui", "none", "--output-artifact-dir", folder]
-        ran = client(words, seconds=300, name="aiperf")
+        ran = client(words, seconds=300, name="aiperf", environment=ONLINE)
         report = next(Path(folder).rglob("profile_export_aiperf.json"), None)
         if ran.code or report is None:
             return Check("aiperf", what, False, ran.last)

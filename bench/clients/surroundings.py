@@ -36,12 +36,18 @@ class Ran(NamedTuple):
         return (self.output.strip().splitlines() or ["nothing"])[-1][:200]
 
 
-def client(words: Sequence[str], seconds: float, name: str = NAME, requirements: Path = REQUIREMENTS) -> Ran:
-    """Run a program of an environment: its exit status, 124 after so many seconds, and all it said."""
+def client(
+    words: Sequence[str],
+    seconds: float,
+    name: str = NAME,
+    requirements: Path = REQUIREMENTS,
+    environment: Mapping[str, str] = OFFLINE,
+) -> Ran:
+    """Run a program of the environment `name`: its exit status, 124 after so many seconds, and all it said."""
     command = [python_of(name, requirements=requirements).parent / words[0], *words[1:]]
     try:
         done = subprocess.run(
-            command, env={**os.environ, **OFFLINE}, capture_output=True, text=True, timeout=seconds, check=False
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as over:
         return Ran(124, f"{over.output or ''}\nit took more than {seconds:.0f} s")

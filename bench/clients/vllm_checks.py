@@ -20,7 +20,17 @@ def checks(server: Server) -> Iterator[Check]:
 
 def _run(server: Server, what: str, backend: str, endpoint: str) -> Check:
     with TemporaryDirectory() as folder:
-        words = ["vllm", "bench", "serve", "--backend", backend, "--base-url", server.url, "--endpoint", endpoint]
+        words = [
+            "python",
+            "-m",
+            "bench.clients.with_vllm",
+            "--backend",
+            backend,
+            "--base-url",
+            server.url,
+            "--endpoint",
+            endpoint,
+        ]
         words += ["--model", server.model, "--tokenizer", str(server.tokenizer), "--num-prompts", str(PROMPTS)]
         words += ["--dataset-name", "random", *SHAPE, "--save-result", "--result-dir", folder]
         ran = client(words, seconds=300, name="vllm", requirements=REQUIREMENTS)
