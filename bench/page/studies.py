@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.page.asked import asked_table
+from bench.page.paper import paper_table
 from bench.report import RESULTS, table
 from bench.studies import ABOUT, STUDIES
 from ringkv.evaluation import journal
@@ -15,6 +17,14 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE, TASKS_PAGE = DOCS / "accuracy.md", DOCS / "accuracy-tasks.md"
 BEGIN, END = "<!-- studies:begin -->", "<!-- studies:end -->"
 NOTHING = "Not yet: no study has answers. What is known so far is the needles in [performance.md](performance.md)."
+ASKED = """\
+### What was asked beforehand
+
+On Qwen2.5-Coder-1.5B; the question ends the prompt unless said otherwise. Brackets hold 95% intervals over prompts."""
+PAPER = """\
+### StreamingLLM and SnapStream, task by task
+
+The paper's comparison, where its tasks can run here: the same entries with and without a choice."""
 PLACES = {"inside": "question in the prompt", "after": "question after it was compressed"}
 TASKS_HEAD = """\
 # Accuracy, task by task
@@ -59,11 +69,12 @@ def _shown(found: Sequence[Figure]) -> str:
 
 
 def with_studies(page: str, folder: Path = FOLDER) -> str:
-    """The same page with the means of today between its markers."""
+    """The same page with what was asked, found and compared by today between its markers."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     parts = [f"{_heading(name, folder / name)}\n\n{means(folder / name)}\n" for name in STUDIES if done(folder / name)]
-    return f"{before}{BEGIN}\n{NOTHING if not parts else chr(10).join(parts)}\n{END}{after}"
+    whole = "\n".join((f"{ASKED}\n\n{asked_table(folder)}\n", f"{PAPER}\n\n{paper_table(folder)}\n", *parts))
+    return f"{before}{BEGIN}\n{whole if parts else NOTHING}\n{END}{after}"
 
 
 def tasks_page(folder: Path = FOLDER) -> str:

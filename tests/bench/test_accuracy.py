@@ -58,12 +58,12 @@ def test_the_pages_show_the_studies_that_are_kept():
 
 def test_a_study_that_is_not_complete_says_so(tmp_path):
     answered(tmp_path / "ruler-qwen", "vt", count=1)
-    page = with_studies("before <!-- studies:begin --> old <!-- studies:end --> after", tmp_path)
+    page = with_studies("before <!-- studies:begin --> yesterday's <!-- studies:end --> after", tmp_path)
     assert page.startswith("before ")
     assert "10 prompts of each task and length were fixed beforehand, of which 1 are answered by now, and none" in page
     assert "none under snapkv 2x, snapkv 4x" in page
     assert "a machine, ringkv 1" in page
-    assert "old" not in page
+    assert "yesterday's" not in page
 
 
 def test_without_a_name_it_says_how_far_each_is(capsys, monkeypatch, tmp_path):

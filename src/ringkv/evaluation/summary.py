@@ -1,38 +1,19 @@
 """Summary: what the records say: a mean for each task and cell, and how much each cell loses against the full cache.
 
-A difference is between answers to the same prompts, so their hardness cancels. Its interval is a bootstrap over prompts
-(Efron and Tibshirani 1993, percentiles); one that holds zero is noise: the data do not tell the two apart.
+A difference is between answers to the same prompts, so their hardness cancels. An interval that holds zero is noise:
+the data do not tell the two apart.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, inf
+from math import exp, expm1
 from statistics import fmean
 
-import numpy as np
-
+from ringkv.evaluation.bootstrap import Interval, mean_of
 from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.tasks.catalogue import TASKS
-
-DRAWS, SEED = 10_000, 0
-CONFIDENCE = 0.95
-FEWEST = 5  # prompts of a task that an interval is drawn from: fewer are often all alike
-FEWEST_EACH = 2  # where the mean is over several tasks
-
-
-@dataclass(frozen=True)
-class Difference:
-    """From the full cache: the mean over the same prompts, and its interval, which is endless for too few."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def is_noise(self) -> bool:
-        return self.low <= 0 <= self.high
 
 
 @dataclass(frozen=True)
@@ -49,7 +30,7 @@ class Figure:
     count: int
     failed: int
     mean: float | None
-    over_full: Difference | None
+    over_full: Interval | None
     kept: float  # share of the prompt, on average
     output_tokens: float
     ring_wraps: float
@@ -98,7 +79,7 @@ def _figure(key: tuple[str, str, int | None, str], own: Sequence[Record], full: 
         count=len(right),
         failed=len(own) - len(right),
         mean=_shown([one.score for one in right if one.score is not None], is_loss) if right else None,
-        over_full=_difference([paired(right, full)], _ratio if is_loss else _points, FEWEST) if cell != FULL else None,
+        over_full=_difference([paired(right, full)], _ratio if is_loss else points) if cell != FULL else None,
         **_held(right),
     )
 
@@ -119,7 +100,7 @@ def _group_figure(
         count=len(everything),
         failed=sum(map(len, own.values())) - len(everything),
         mean=100 * fmean(means) if means else None,
-        over_full=_difference(pairs, _points, FEWEST_EACH) if cell != FULL else None,
+        over_full=_difference(pairs, points) if cell != FULL else None,
         **_held(everything),
     )
 
@@ -130,35 +111,19 @@ def paired(own: Sequence[Record], full: Sequence[Record]) -> list[float]:
     return [one.score - other for one in own if one.score is not None and (other := known.get(one.sample)) is not None]
 
 
-def _difference(
-    pairs: Sequence[Sequence[float]], shown: Callable[[np.ndarray], np.ndarray], fewest: int
-) -> Difference | None:
-    """Of the mean over tasks of the mean over prompts; prompts are drawn again within each task."""
-    if not pairs or not all(pairs):
-        return None
-    rng = np.random.default_rng(SEED)
-    drawn = np.mean([_resampled(rng, np.array(one)) for one in pairs], axis=0)
-    mean = np.mean([np.mean(one) for one in pairs])
-    edge = 100 * (1 - CONFIDENCE) / 2
-    low, high = shown(np.percentile(drawn, [edge, 100 - edge]))
-    if min(map(len, pairs)) < fewest:
-        return Difference(float(shown(mean)), -inf, inf)
-    return Difference(float(shown(mean)), *sorted((float(low), float(high))))
+def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[float], float]) -> Interval | None:
+    found = mean_of(pairs)
+    return None if found is None else found.through(shown)
 
 
-def _resampled(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
-    """float [DRAWS]: means of as many values, drawn with replacement."""
-    drawn = values[rng.integers(len(values), size=(DRAWS, len(values)))]
-    return np.asarray(drawn.mean(1))
+def points(difference: float) -> float:
+    """Percent points, of shares."""
+    return 100 * difference
 
 
-def _points(differences: np.ndarray) -> np.ndarray:
-    return 100 * differences
-
-
-def _ratio(differences: np.ndarray) -> np.ndarray:
-    """Of perplexities, from differences of mean log-probabilities."""
-    return np.asarray(100 * np.expm1(-differences))
+def _ratio(difference: float) -> float:
+    """Of perplexities less 1 in percent, from a difference of mean log-probabilities."""
+    return 100 * expm1(-difference)
 
 
 def _shown(scores: Sequence[float], is_loss: bool) -> float:

@@ -9,10 +9,11 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from ringkv.evaluation import journal, kept
+from ringkv.evaluation.bootstrap import Interval
 from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report import plots
-from ringkv.evaluation.summary import Difference, Figure, depths, figures, group_figures
+from ringkv.evaluation.summary import Figure, depths, figures, group_figures
 from ringkv.evaluation.tasks.catalogue import TASKS
 
 NAME = "report.html"
@@ -72,11 +73,12 @@ def name_of(figure: Figure) -> str:
     return f"{figure.task}{where}{length}"
 
 
-def difference(one: Difference | None, unit: str = "") -> str:
+def difference(one: Interval | None, unit: str = "") -> str:
     """The mean with its interval."""
     if one is None:
         return ""
-    return f"{one.mean:+.1f}{unit} [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else f"{one.mean:+.1f}{unit}"
+    mean = f"{one.mean:+.1f}{unit}"
+    return f"{mean} [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else mean
 
 
 def drawn(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[str]]]:
