@@ -2,38 +2,54 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 from ringkv.base.kv import SELECTORS, KVChoice
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
-POLICIES, BUDGETS = ("full", "streaming", "snapkv", "snapstream"), ("2x", "4x", "8x")
+BUDGETS = ("2x", "4x", "8x")
+PAPERS = KVChoice(window=64, kernel=5, pooling="avg")
+SNAPKV = replace(PAPERS, policy="snapkv")
+FULL = Cell(KVChoice(policy="full"))
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
+FOUND_HARDLY = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 
 
 def ways_to_choose(budget: str) -> list[Cell]:
-    """Each setting of the choice varied alone; full and the usual one first."""
-    usual = KVChoice()
+    """Each setting of the choice varied alone; full and the papers' settings first."""
 
     def each() -> Iterator[KVChoice]:
-        yield usual
-        yield from (replace(usual, window=window) for window in (16, 32, 128))
-        yield from (replace(usual, kernel=kernel) for kernel in (1, 7, 15, 31))
-        yield from (replace(usual, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
-        yield replace(usual, domain="candidates")
-        yield from (replace(usual, sinks=sinks) for sinks in (0, 64))
-        yield from (replace(usual, recent=recent) for recent in (0.05, 0.5))
-        yield from (replace(usual, select=name) for name in SELECTORS if name != usual.select)
+        yield PAPERS
+        yield from (replace(PAPERS, window=window) for window in (16, 32, 128))
+        yield from (replace(PAPERS, kernel=kernel) for kernel in (1, 7, 15, 31))
+        yield from (replace(PAPERS, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield replace(PAPERS, domain="candidates")
+        yield from (replace(PAPERS, sinks=sinks) for sinks in (0, 64))
+        yield from (replace(PAPERS, recent=recent) for recent in (0.05, 0.5))
+        yield from (KVChoice(select=name) for name in SELECTORS if name != PAPERS.select)
 
-    return [Cell(replace(usual, policy="full")), *(Cell(choice, budget) for choice in each())]
+    return [FULL, *(Cell(choice, budget) for choice in each())]
+
+
+def quick_ways_to_choose(budget: str) -> list[Cell]:
+    """Those that read the prompt once."""
+    return [cell for cell in ways_to_choose(budget) if cell.choice.select != "kvzip"]
+
+
+def wide_ways_to_choose(budget: str) -> list[Cell]:
+    """What is voted on whole passages: how wide, how neighbours count, and by how many of the last queries."""
+    every = product((31, 63), ("avg", "max"), (16, 32, 64))
+    wide = (KVChoice(kernel=kernel, pooling=pooling, window=window) for kernel, pooling, window in every)
+    return [FULL, *(Cell(choice, budget) for choice in wide)]
 
 
 def layouts() -> list[Cell]:
     """Ours and the paper's, where a prompt fits whole and the answer is longer than what is left."""
     both = KVChoice(), KVChoice(elastic=False)
     return [
-        Cell(KVChoice(policy="full")),
+        FULL,
         *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in both),
     ]
 
@@ -43,14 +59,21 @@ def while_writing() -> list[Cell]:
     return crossed(("full", "streaming", "snapstream"), ("256", "384"), KVChoice())
 
 
-def served_ways() -> list[Cell]:
-    """Each policy at each budget, and beside them the choice that looks at no query, which late questions favour."""
-    keydiff = KVChoice(select="keydiff")
-    return [*crossed(POLICIES, BUDGETS, KVChoice()), *(Cell(keydiff, budget) for budget in BUDGETS)]
+def policies() -> list[Cell]:
+    """Each at each budget: SnapKV as published, SnapStream with its paper's settings and with ours."""
+    choices = (KVChoice(policy="streaming"), SNAPKV, PAPERS, KVChoice())
+    return [FULL, *(Cell(choice, budget) for budget in BUDGETS for choice in choices)]
+
+
+def policies_and_keydiff() -> list[Cell]:
+    """Beside them the choice that looks at no query, which late questions favour."""
+    return [*policies(), *(Cell(KVChoice(select="keydiff"), budget) for budget in BUDGETS)]
 
 
 ABOUT: Mapping[str, str] = {
     "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
+    "choosing-hard-qwen": "What chooses best: the same, on needles that are hard to keep",
+    "choosing-wide-qwen": "What chooses best: wide pooling and windows together, at an eighth, on hard needles",
     "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
@@ -62,14 +85,14 @@ ABOUT: Mapping[str, str] = {
 }
 STUDIES: Mapping[str, Study] = {
     "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
+    "choosing-hard-qwen": Study(QWEN, FOUND_HARDLY, quick_ways_to_choose("4x"), (4096,), count=10),
+    "choosing-wide-qwen": Study(QWEN, FOUND_HARDLY, wide_ways_to_choose("8x"), (4096,), count=5),
     "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
-    "ruler-smollm2": Study(
-        SMOLLM2, ("ruler",), crossed(POLICIES, BUDGETS, KVChoice()), (4096,), ("inside", "after"), count=10
-    ),
-    "ruler-qwen": Study(QWEN, ("ruler",), served_ways(), (4096,), ("inside", "after"), count=10),
-    "longbench-qwen": Study(QWEN, ("longbench",), served_ways(), (8192,), count=10),
-    "documents-qwen": Study(QWEN, ("documents",), crossed(POLICIES, BUDGETS, KVChoice()), (8192,), count=5),
+    "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(), (4096,), ("inside", "after"), count=10),
+    "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
+    "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
+    "documents-qwen": Study(QWEN, ("documents",), policies(), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),
-    "wikitext": Study(SMOLLM2, ("wikitext",), crossed(POLICIES, BUDGETS, KVChoice()), (2048, 4096, 7936), count=10),
+    "wikitext": Study(SMOLLM2, ("wikitext",), policies(), (2048, 4096, 7936), count=10),
 }

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from bench.page.together import Together, differences, together
 from bench.report import table
-from bench.studies import layouts
+from bench.studies import FULL, PAPERS, SNAPKV, layouts
+from ringkv.base.kv import KVChoice
 from ringkv.evaluation.bootstrap import Interval, mean_of, share_of
+from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.report.page import difference
 from ringkv.evaluation.summary import points
 
@@ -31,15 +33,25 @@ def asked_table(folder: Path) -> str:
 
 
 def asked(folder: Path) -> Iterator[Asked]:
-    found = together(folder / "longbench-qwen", ("snapstream 4x", "full"))
+    longbench, ruler, gsm8k = (folder / name for name in ("longbench-qwen", "ruler-qwen", "layouts-qwen"))
+    usual, papers, streaming = (Cell(one, "4x") for one in (KVChoice(), PAPERS, KVChoice(policy="streaming")))
+    found = _scores(longbench, usual, FULL)
     yield _near("a quarter of each prompt: `snapstream` is within 3% of the full cache on LongBench's mean", found)
-    found = together(folder / "ruler-qwen", ("snapstream 4x", "streaming 4x"))
+    found = _scores(ruler, usual, streaming)
     yield _above("a quarter: it finds more than `streaming` on each of RULER's needle tasks", found)
-    found = together(folder / "ruler-qwen", ("snapstream 2x select=keydiff", "snapkv 2x", "full"), "after")
+    cells = Cell(KVChoice(select="keydiff"), "2x"), Cell(SNAPKV, "2x"), FULL
+    found = _scores(ruler, *cells, place="after")
     yield _recovered("half, the question later: KeyDiff wins back half of what SnapKV loses on RULER", found)
+    for name, study in (("RULER", ruler), ("LongBench", longbench)):
+        found = _scores(study, usual, papers)
+        yield _no_worse(f"a quarter: our settings score no less than the papers' on {name}", found)
     for budget in dict.fromkeys(cell.budget for cell in layouts() if cell.budget):
-        found = together(folder / "layouts-qwen", (f"snapstream {budget}", f"snapstream {budget} elastic=False"))
-        yield _layout(f"{budget} entries: the elastic layout solves no less of GSM8K than the paper's", found)
+        found = _scores(gsm8k, Cell(KVChoice(), budget), Cell(KVChoice(elastic=False), budget))
+        yield _no_worse(f"{budget} entries: the elastic layout solves no less of GSM8K than the paper's", found)
+
+
+def _scores(study: Path, *cells: Cell, place: str = "inside") -> Together:
+    return together(study, [cell.label for cell in cells], place)
 
 
 def _near(claim: str, found: Together) -> Asked:
@@ -64,7 +76,8 @@ def _recovered(claim: str, found: Together) -> Asked:
     return _said(claim, share, "%", lambda one: one.mean >= HALF)
 
 
-def _layout(claim: str, found: Together) -> Asked:
+def _no_worse(claim: str, found: Together) -> Asked:
+    """Missed where all of the interval is below zero."""
     won = mean_of([differences(task) for task in found.values()])
     return _said(claim, won, " points", lambda one: one.high >= 0)
 

@@ -4,8 +4,9 @@ import pytest
 
 from bench import accuracy
 from bench.page.studies import PAGE, TASKS_PAGE, brief, means, tasks, tasks_page, with_studies
-from bench.studies import STUDIES, ways_to_choose
+from bench.studies import STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
 from ringkv.base.kv import KVChoice
+from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.tasks.catalogue import chosen
 
@@ -18,13 +19,17 @@ def test_a_study_asks_for_tasks_that_are_there_and_has_full_to_compare_with(stud
     assert len(set(labels)) == len(labels)
 
 
-def test_each_way_to_choose_differs_from_the_usual_one_in_what_its_label_says():
-    full, usual, *others = ways_to_choose("4x")
-    assert (full.label, usual.label, usual.choice) == ("full", "snapstream 4x", KVChoice())
-    assert all(cell.label.startswith("snapstream 4x ") for cell in others)
-    assert {"snapstream 4x window=16", "snapstream 4x kernel=31 pooling=max", "snapstream 4x select=kvzip"} <= {
-        cell.label for cell in others
-    }
+def test_each_way_to_choose_changes_one_setting_of_the_papers():
+    full, papers, *others = ways_to_choose("4x")
+    assert (full.label, papers.label) == ("full", "snapstream 4x kernel=5 pooling=avg")
+    labels = {cell.label for cell in others}
+    assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x kernel=5", "snapstream 4x"} <= labels
+    assert "snapstream 4x select=kvzip" in labels
+    assert not any("kvzip" in cell.label for cell in quick_ways_to_choose("4x"))
+
+
+def test_the_wide_ways_hold_the_usual_one():
+    assert Cell(KVChoice(), "8x") in wide_ways_to_choose("8x")
 
 
 def answered(folder, *names, count=5):
@@ -61,7 +66,7 @@ def test_a_study_that_is_not_complete_says_so(tmp_path):
     page = with_studies("before <!-- studies:begin --> yesterday's <!-- studies:end --> after", tmp_path)
     assert page.startswith("before ")
     assert "10 prompts of each task and length were fixed beforehand, of which 1 are answered by now, and none" in page
-    assert "none under snapkv 2x, snapkv 4x" in page
+    assert "none under snapkv 2x kernel=5 pooling=avg, snapkv 4x" in page
     assert "a machine, ringkv 1" in page
     assert "yesterday's" not in page
 

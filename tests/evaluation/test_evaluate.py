@@ -152,7 +152,7 @@ def test_only_planning_says_how_long_and_writes_no_answer(study: Study, tmp_path
     (said,) = evaluate(study, OPTIONS, tmp_path, seconds=0)
     assert said.startswith("8 prompts of ")
     assert "56 answers: at most about" in said
-    assert records(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_when_the_time_is_over_it_says_what_is_left_and_the_next_run_does_that(study: Study, tmp_path: Path) -> None:
@@ -171,6 +171,18 @@ def test_a_group_does_without_what_is_not_there_and_a_named_task_does_not(study:
     assert left_out.startswith("wikitext was left out: it reads text/wikitext-2_test.txt")
     with pytest.raises(InvalidRequest, match="--data"):
         evaluate(replace(asked, tasks=("wikitext",)), OPTIONS, tmp_path)
+
+
+def test_a_group_that_is_all_left_out_is_refused_with_the_reasons(study: Study, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="no task can be asked: wikitext was left out: it reads text/"):
+        evaluate(replace(study, tasks=("text",)), OPTIONS, tmp_path)
+
+
+def test_answers_under_other_usual_settings_are_not_mixed(study: Study, done: Path, tmp_path: Path) -> None:
+    whole = (done / journal.NAME).read_text()
+    (tmp_path / journal.NAME).write_text(whole.replace("kernel=31", "kernel=5", 1))
+    with pytest.raises(InvalidRequest, match=r"kernel=5 .* there and .*kernel=31"):
+        evaluate(study, OPTIONS, tmp_path)
 
 
 def test_a_report_shows_every_picture_and_every_task(done: Path) -> None:

@@ -25,6 +25,7 @@ def test_what_was_added_is_there_for_the_next_run(tmp_path):
 @pytest.mark.parametrize("cut", [1, 20, 60])
 def test_a_line_that_was_cut_short_is_forgotten_and_nothing_else(tmp_path, cut):
     journal = Journal(tmp_path, ABOUT)
+    journal.begin({"machine": "a"})
     journal.add(ONE)
     journal.add(TWO)
     path = tmp_path / NAME
@@ -35,7 +36,12 @@ def test_a_line_that_was_cut_short_is_forgotten_and_nothing_else(tmp_path, cut):
     assert list(read(path)) == [ONE, TWO]
 
 
+def test_nothing_is_written_before_answers_begin(tmp_path):
+    Journal(tmp_path / "new", ABOUT)
+    assert not (tmp_path / "new").exists()
+
+
 def test_answers_of_another_run_are_not_mixed(tmp_path):
-    Journal(tmp_path, ABOUT)
+    Journal(tmp_path, ABOUT).begin({"machine": "a"})
     with pytest.raises(InvalidRequest, match="model m there and n here; choose another folder with --to"):
         Journal(tmp_path, {"model": "n", "seed": 0})

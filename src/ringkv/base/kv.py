@@ -22,7 +22,8 @@ class KVChoice:
     policy: one of `POLICIES`.
     budget: entries the request may hold (per layer and key-value head); None is the slot's whole capacity.
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
-    window: W, trailing prompt queries that vote. kernel: width of the pooling over their votes.
+    window: W, trailing prompt queries that vote. kernel, pooling: a token counts as the best ("max") or the mean
+    ("avg") of so many around it. The papers' are 5 and "avg"; ours keep passages whole (docs/accuracy.md measures it).
     domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
     select: who says what a selected token is worth, one of `SELECTORS`. window, kernel, pooling and domain are
     snapkv's; "expected" looks at the window too.
@@ -37,8 +38,8 @@ class KVChoice:
     sinks: int = 4
     recent: float = 0.25
     window: int = 64
-    kernel: int = 5
-    pooling: Literal["avg", "max"] = "avg"
+    kernel: int = 31
+    pooling: Literal["avg", "max"] = "max"
     domain: Literal["row", "candidates"] = "row"
     select: str = "snapkv"
     elastic: bool = True

@@ -74,11 +74,11 @@ class _Settings:
     ] = None
     kv_kernel: Annotated[
         int | None,
-        _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 5 by default."),
+        _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 31 by default."),
     ] = None
     kv_pooling: Annotated[
         str | None,
-        _cache("--kv-pooling", "NAME", "How votes are pooled: avg (the default) or max."),
+        _cache("--kv-pooling", "NAME", "How votes are pooled: max (the default) or avg."),
     ] = None
     kv_domain: Annotated[
         str | None,

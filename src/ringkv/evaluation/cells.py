@@ -8,6 +8,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.plan.units import parse_ratio
 
 FULL = "full"
+UNNAMED = ("policy", "budget", "protect", "turns")  # fields that are no setting of the choice
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,9 @@ class Cell:
     @property
     def label(self) -> str:
         """The policy, its budget, and each setting that is not the usual one."""
-        usual = KVChoice()
-        settings = [
-            f"{one.name}={getattr(self.choice, one.name)}"
-            for one in fields(KVChoice)
-            if one.name not in ("policy", "budget") and getattr(self.choice, one.name) != getattr(usual, one.name)
-        ]
-        return " ".join(filter(None, (self.choice.policy, self.budget, *settings)))
+        usual, own = settings_of(KVChoice()), settings_of(self.choice)
+        unusual = [f"{name}={value}" for name, value in own.items() if value != usual[name]]
+        return " ".join(filter(None, (self.choice.policy, self.budget, *unusual)))
 
     def entries(self, prompt: int, output: int) -> int:
         """What a prompt of so many tokens may hold; without a budget, it and all its output."""
@@ -37,6 +34,11 @@ class Cell:
     def of(self, prompt: int, output: int) -> KVChoice:
         """The choice for one prompt."""
         return replace(self.choice, budget=self.entries(prompt, output))
+
+
+def settings_of(choice: KVChoice) -> dict[str, object]:
+    """By name; labels tell those that are not the usual ones."""
+    return {one.name: getattr(choice, one.name) for one in fields(KVChoice) if one.name not in UNNAMED}
 
 
 def entries(budget: str, prompt: int) -> int:

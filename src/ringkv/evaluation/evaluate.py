@@ -9,14 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from ringkv.base import processor
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.evaluation import kept
-from ringkv.evaluation.cells import Cell
+from ringkv.evaluation.cells import Cell, settings_of
 from ringkv.evaluation.estimate import Pace, spoken
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.prompt import Prompts
@@ -71,11 +73,12 @@ def evaluate(
     folder = locate(study.model, tell)
     config = load_config(folder)
     _check(study, config.context)
-    journal = Journal(to, {"model": study.model, "weights": options.weights or "bf16", "seed": study.seed})
+    journal = Journal(to, _about(study, options))
     prompts = Prompts(folder, max(study.lengths), config.context)
     source = Source(study.lengths, study.count, study.seed, study.data, prompts.tokens)
     works, left_out = prepare(chosen(study.tasks), study, source, prompts, journal.done, tell)
     if not works:
+        _is_answered(journal, left_out)
         return left_out
     engine = _engine(folder, config, options, works, tell)
     pace = Pace.measured(engine, config)
@@ -90,6 +93,18 @@ def evaluate(
     if not (to / kept.NAME).is_file():
         kept.write(to, kept.measure(engine, _pictured(works)))
     return left_out
+
+
+def _is_answered(journal: Journal, left_out: Sequence[str]) -> None:
+    """Nothing is left to ask: right where there are answers, an error where no task could be made."""
+    if not journal.records:
+        raise InvalidRequest(f"no task can be asked: {'; '.join(left_out)}", "tasks")
+
+
+def _about(study: Study, options: Options) -> dict[str, Any]:
+    """What all answers of one folder share; labels of cells leave the usual settings out, so those too."""
+    usual = " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items())
+    return {"model": study.model, "weights": options.weights or "bf16", "seed": study.seed, "usual": usual}
 
 
 def _answer(journal: Journal, records: Iterable[Record], works: Sequence[Work], seconds: float) -> int:

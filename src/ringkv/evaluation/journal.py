@@ -43,20 +43,20 @@ class Journal:
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
-        self.path = folder / NAME
-        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self._about = folder / NAME, about
         self.records: list[Record] = []
-        if self.path.exists() and self.path.stat().st_size:
+        if self.path.exists():
             self._go_on(about)
-        else:
-            self._write({"about": about})
 
     def add(self, record: Record) -> None:
         self.records.append(record)
         self._write(asdict(record))
 
     def begin(self, session: Mapping[str, Any]) -> None:
-        """Note on what the answers that follow are made."""
+        """Note on what the answers that follow are made. Until then nothing is written."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not (self.path.exists() and self.path.stat().st_size):
+            self._write({"about": self._about})
         self._write({"session": session})
 
     @property
@@ -77,8 +77,6 @@ class Journal:
             )
         if len(kept) < len(whole):
             self.path.write_bytes(kept)
-        if not lines:
-            self._write({"about": about})
         self.records = list(read(self.path))
 
     def _write(self, line: Mapping[str, Any]) -> None:
