@@ -9,7 +9,7 @@ from bench.report import RESULTS, table
 from bench.studies import ABOUT, STUDIES
 from ringkv.evaluation import journal
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.report.page import row
+from ringkv.evaluation.report.page import HEAD, row
 from ringkv.evaluation.summary import Figure, figures, group_figures
 
 FOLDER = RESULTS / "accuracy"
@@ -63,9 +63,7 @@ def _mean(by: dict[tuple[str, str], Figure], cell: str, place: str) -> str:
 
 
 def _shown(found: Sequence[Figure]) -> str:
-    head = ("task", "cache", "prompts", "score", "from full", "held")
-    rows = [row(one) for one in found]
-    return table(head, [(one.task, one.cell, str(one.prompts), one.mean, one.difference, one.kept) for one in rows])
+    return table(HEAD, [row(one).cells for one in found])
 
 
 def with_studies(page: str, folder: Path = FOLDER) -> str:

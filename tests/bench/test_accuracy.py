@@ -38,13 +38,26 @@ def answered(folder, *names, count=5):
     journal.begin({"machine": "a machine", "version": "1"})
     for cell, score in {"full": 1.0, "snapstream 4x": 0.0}.items():
         for name, place in product(names, range(count)):
-            facts = {"length": 4096}
-            journal.add(Record(name, "inside", f"{place}", cell, score, facts=facts, prompt_tokens=100, kept=25))
+            facts, answer = {"length": 4096}, {"output_tokens": 12, "ring_wraps": place % 2}
+            journal.add(
+                Record(
+                    name,
+                    "inside",
+                    f"{place}",
+                    cell,
+                    score,
+                    facts=facts,
+                    prompt_tokens=100,
+                    kept=25,
+                    output_tokens=12,
+                    ring_wraps=place % 2,
+                )
+            )
 
 
 def test_the_tables_are_of_the_answers_that_are_kept(tmp_path):
     answered(tmp_path, "vt", "cwe")
-    assert "| vt, 4,096 | snapstream 4x | 5 | 0.0 | -100.0 [-100.0, -100.0] | 25% |" in tasks(tmp_path)
+    assert "| vt, 4,096 | snapstream 4x | 5 | 0.0 | -100.0 [-100.0, -100.0] | 25% | 12 | 0.4 |" in tasks(tmp_path)
     assert "| ruler, mean of 2 tasks, 4,096 | snapstream 4x | 10 | 0.0 | -100.0 [-100.0, -100.0] |" in means(tmp_path)
     assert "| vt" not in means(tmp_path)
     assert "| snapstream 4x | 25% | 0.0 |  |" in brief(tmp_path)

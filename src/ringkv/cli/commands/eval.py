@@ -108,18 +108,14 @@ def study(
 
 def _report(folder: Path) -> None:
     from ringkv.evaluation import journal
-    from ringkv.evaluation.report.page import row, write
+    from ringkv.evaluation.report.page import HEAD, row, write
     from ringkv.evaluation.summary import figures, group_figures
 
     records = list(journal.read(folder / journal.NAME))
     for title, found in (("means over tasks", group_figures(records)), ("every task", figures(records))):
         if found:
-            rows = [row(one) for one in found]
-            print_table(
-                ("task", "cache", "prompts ", "score ", "from full ", "held "),
-                [(one.task, one.cell, str(one.prompts), one.mean, one.difference, one.kept) for one in rows],
-                title,
-            )
+            headers = (*HEAD[:2], *(f"{name} " for name in HEAD[2:]))  # what is text, and what is numbers
+            print_table(headers, [row(one).cells for one in found], title)
     console().print(f"\n{write(folder)}")
 
 

@@ -17,6 +17,7 @@ from ringkv.evaluation.summary import Figure, depths, figures, group_figures
 from ringkv.evaluation.tasks.catalogue import TASKS
 
 NAME = "report.html"
+HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two on average
 SHARE = "%"
 AFTER = {"inside": "", "after": ", question after"}
 Item = TypeVar("Item")
@@ -33,6 +34,13 @@ class Row(NamedTuple):
     difference: str
     tone: str
     kept: str
+    answer: str
+    wraps: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In the order of `HEAD`."""
+        return self.task, self.cell, str(self.prompts), self.mean, self.difference, self.kept, self.answer, self.wraps
 
 
 def write(folder: Path, to: Path | None = None) -> Path:
@@ -44,6 +52,7 @@ def write(folder: Path, to: Path | None = None) -> Path:
         about=journal.about(path),
         groups=[row(one) for one in group_figures(records)],
         rows=[row(one) for one in figures(records)],
+        head=HEAD,
         failures=sorted({(one.cell, one.error) for one in records if one.error}),
         plots=list(drawn(records, folder)),
         answers=len(records),
@@ -63,6 +72,8 @@ def row(figure: Figure) -> Row:
         difference=difference(figure.over_full, SHARE if _is_loss(figure) else ""),
         tone=_tone(figure),
         kept=f"{100 * figure.kept:.0f}%",
+        answer=f"{figure.output_tokens:,.0f}",
+        wraps=f"{figure.ring_wraps:.1f}" if figure.ring_wraps else "",
     )
 
 
