@@ -38,21 +38,9 @@ def answered(folder, *names, count=5):
     journal.begin({"machine": "a machine", "version": "1"})
     for cell, score in {"full": 1.0, "snapstream 4x": 0.0}.items():
         for name, place in product(names, range(count)):
-            facts, answer = {"length": 4096}, {"output_tokens": 12, "ring_wraps": place % 2}
-            journal.add(
-                Record(
-                    name,
-                    "inside",
-                    f"{place}",
-                    cell,
-                    score,
-                    facts=facts,
-                    prompt_tokens=100,
-                    kept=25,
-                    output_tokens=12,
-                    ring_wraps=place % 2,
-                )
-            )
+            facts, held = {"length": 4096}, {"prompt_tokens": 100, "kept": 25}
+            answer = {"output_tokens": 12, "ring_wraps": place % 2}
+            journal.add(Record(name, "inside", f"{place}", cell, score, facts=facts, **held, **answer))
 
 
 def test_the_tables_are_of_the_answers_that_are_kept(tmp_path):
