@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -77,3 +78,12 @@ def test_without_a_name_it_says_how_far_each_is(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["accuracy"])
     accuracy.main()
     assert "ruler-qwen: 0 answers" in capsys.readouterr().out
+
+
+def test_a_part_of_a_study_is_asked_first():
+    study = STUDIES["ruler-qwen"]
+    words = ["ruler-qwen", "--tasks", "vt,cwe", "--places", "inside", "--count", "5"]
+    part = accuracy._part(study, accuracy._arguments(words))
+    assert part == replace(study, tasks=("vt", "cwe"), places=("inside",), count=5)
+    assert accuracy._part(study, accuracy._arguments(["ruler-qwen"])) == study
+    assert accuracy._part(study, accuracy._arguments(["ruler-qwen", "--count", "99"])) == study
