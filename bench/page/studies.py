@@ -89,7 +89,7 @@ def _heading(name: str, folder: Path) -> str:
 
 
 def progress(name: str, folder: Path) -> str:
-    """How many prompts were asked for, and how many of them there are."""
+    """How many prompts were asked for, and how many of them there are: data sets may hold fewer."""
     study = STUDIES[name]
     words = f"{study.count} prompts of each task and length were fixed beforehand"
     asked = [one.count + one.failed for one in figures(answers(folder))]
@@ -98,7 +98,7 @@ def progress(name: str, folder: Path) -> str:
         return f"{words}."
     answered = f"{min(asked)} to {max(asked)}" if min(asked) < max(asked) else f"{max(asked)}"
     without = f", and none under {', '.join(sorted(missing))}" if missing else ""
-    return f"{words}, of which {answered} are answered by now{without}."
+    return f"{words}, where the data has so many; {answered} are answered{without}."
 
 
 def answers(folder: Path) -> list[Record]:

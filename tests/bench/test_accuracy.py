@@ -67,7 +67,7 @@ def test_a_study_that_is_not_complete_says_so(tmp_path):
     answered(tmp_path / "ruler-qwen", "vt", count=1)
     page = with_studies("before <!-- studies:begin --> yesterday's <!-- studies:end --> after", tmp_path)
     assert page.startswith("before ")
-    assert "10 prompts of each task and length were fixed beforehand, of which 1 are answered by now, and none" in page
+    assert "were fixed beforehand, where the data has so many; 1 are answered, and none under snapkv 2x kernel" in page
     assert "none under snapkv 2x kernel=5 pooling=avg, snapkv 4x" in page
     assert "a machine, ringkv 1" in page
     assert "yesterday's" not in page
