@@ -1,5 +1,6 @@
 """The studies' tables: each group's means in docs/accuracy.md and the README, each task's on a page of its own."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,12 +46,22 @@ def tasks(folder: Path) -> str:
 
 
 def brief(folder: Path) -> str:
-    """A mean for each cache, by where the question stood."""
-    found = group_figures(answers(folder))
+    """A mean for each cache, by where the question stood, over the prompts that every cache answered there."""
+    found = group_figures(shared(answers(folder)))
     by = {(one.cell, one.place): one for one in found}
     cells = list(dict.fromkeys(one.cell for one in found))
     rows = [(cell, _held(by, cell), *(_mean(by, cell, place) for place in PLACES)) for cell in cells]
     return table(("cache", "held", *PLACES.values()), rows)
+
+
+def shared(records: Sequence[Record]) -> list[Record]:
+    """Those of prompts that have an answer under every cell that was asked at the same place."""
+    cells: dict[str, set[str]] = defaultdict(set)
+    answered: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for one in records:
+        cells[one.place].add(one.cell)
+        answered[one.task, one.place, one.sample].add(one.cell)
+    return [one for one in records if answered[one.task, one.place, one.sample] == cells[one.place]]
 
 
 def _held(by: dict[tuple[str, str], Figure], cell: str) -> str:

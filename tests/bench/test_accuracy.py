@@ -4,7 +4,7 @@ from itertools import product
 import pytest
 
 from bench import accuracy
-from bench.page.studies import PAGE, TASKS_PAGE, brief, means, tasks, tasks_page, with_studies
+from bench.page.studies import PAGE, TASKS_PAGE, brief, means, shared, tasks, tasks_page, with_studies
 from bench.studies import STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
 from ringkv.base.kv import KVChoice
 from ringkv.evaluation.cells import Cell
@@ -50,6 +50,15 @@ def test_the_tables_are_of_the_answers_that_are_kept(tmp_path):
     assert "| ruler, mean of 2 tasks, 4,096 | snapstream 4x | 10 | 0.0 | -100.0 [-100.0, -100.0] |" in means(tmp_path)
     assert "| vt" not in means(tmp_path)
     assert "| snapstream 4x | 25% | 0.0 |  |" in brief(tmp_path)
+
+
+def test_a_brief_table_is_over_the_prompts_that_every_cache_answered():
+    def record(sample, cell, place="inside"):
+        return Record("vt", place, sample, cell, 1.0)
+
+    whole = [record("0", "full"), record("0", "x 4x")]
+    after = [record("1", "full", "after")]
+    assert shared([*whole, record("1", "full"), *after]) == [*whole, *after]
 
 
 def test_a_study_of_one_task_shows_that(tmp_path):
