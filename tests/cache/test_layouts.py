@@ -30,6 +30,12 @@ def test_the_fixed_layout_keeps_every_middle_token_that_fits() -> None:
     assert plan == Layout(30, 22, 0, 8, protected=22, base=4, ring=8, wraps=True)
 
 
+@pytest.mark.parametrize("n", [33, 34, 100])
+def test_a_prompt_over_the_budget_is_laid_out_as_the_paper_does(n: int) -> None:
+    ours, papers = (layout(KVChoice(sinks=4, recent=8, elastic=elastic), n, 32) for elastic in (True, False))
+    assert ours == papers == Layout(n, 4, 20, 8, protected=24, base=4, ring=8, wraps=True)
+
+
 def test_a_share_of_the_budget_is_recent() -> None:
     assert layout(KVChoice(recent=0.25), 5000, 2048).ring == 512
 
