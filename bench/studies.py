@@ -25,6 +25,7 @@ def ways_to_choose(budget: str) -> list[Cell]:
         yield from (replace(PAPERS, window=window) for window in (16, 32, 128))
         yield from (replace(PAPERS, kernel=kernel) for kernel in (1, 7, 15, 31))
         yield from (replace(PAPERS, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield replace(PAPERS, groups="max")
         yield replace(PAPERS, domain="candidates")
         yield from (replace(PAPERS, sinks=sinks) for sinks in (0, 64))
         yield from (replace(PAPERS, recent=recent) for recent in (0.05, 0.5))
@@ -78,6 +79,7 @@ ABOUT: Mapping[str, str] = {
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
+    "long-qwen": "Needles and chains of names in prompts of 16k and 30k, Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
     "documents-qwen": "LongBench-v2's choices, LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
@@ -91,6 +93,7 @@ STUDIES: Mapping[str, Study] = {
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
     "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(), (4096,), ("inside", "after"), count=10),
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
+    "long-qwen": Study(QWEN, ("niah_multikey_2", "vt"), policies_and_keydiff(), (16_384, 30_000), count=2),
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
     "documents-qwen": Study(QWEN, ("documents",), policies(), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),

@@ -45,7 +45,8 @@ def test_every_option_reaches_the_engine() -> None:
         kv_recent="10%",
         kv_window=16,
         kv_kernel=7,
-        kv_pooling="max",
+        kv_pooling="avg",
+        kv_groups="max",
         kv_domain="candidates",
         kv_elastic=False,
         slots=3,
@@ -59,7 +60,7 @@ def test_every_option_reaches_the_engine() -> None:
     )
     kv = engine.kv
     assert (kv.policy, kv.budget, kv.sinks, kv.recent, kv.window, kv.kernel) == ("streaming", 640, 8, 0.1, 16, 7)
-    assert (kv.pooling, kv.domain, kv.elastic) == ("max", "candidates", False)
+    assert (kv.pooling, kv.groups, kv.domain, kv.elastic) == ("avg", "max", "candidates", False)
     assert (engine.slots, engine.prompt_tokens, engine.chunk, engine.lanes) == (3, 1024, 256, 2)
     assert (engine.dtype, engine.graphs, engine.threads) == ("float32", "off", 5)
 

@@ -24,9 +24,10 @@ class KVChoice:
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     window: W, trailing prompt queries that vote. kernel, pooling: a token counts as the best ("max") or the mean
     ("avg") of so many around it. The papers' are 5 and "avg"; ours keep passages whole (docs/accuracy.md measures it).
+    groups: of the query heads that share a key-value head, the "mean" of their votes or each token's "max".
     domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
-    select: who says what a selected token is worth, one of `SELECTORS`. window, kernel, pooling and domain are
-    snapkv's; "expected" looks at the window too.
+    select: who says what a selected token is worth, one of `SELECTORS`. window, kernel, pooling, groups and domain
+    are snapkv's; "expected" looks at the window too.
     protect: spans of prompt tokens that are never evicted, while the answer is written neither.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
     turns: what a conversation's next turn begins with: "reread" chooses anew from all its tokens; "continue" goes on
@@ -40,6 +41,7 @@ class KVChoice:
     window: int = 64
     kernel: int = 31
     pooling: Literal["avg", "max"] = "max"
+    groups: Literal["mean", "max"] = "mean"
     domain: Literal["row", "candidates"] = "row"
     select: str = "snapkv"
     elastic: bool = True

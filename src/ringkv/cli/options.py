@@ -80,6 +80,10 @@ class _Settings:
         str | None,
         _cache("--kv-pooling", "NAME", "How votes are pooled: max (the default) or avg."),
     ] = None
+    kv_groups: Annotated[
+        str | None,
+        _cache("--kv-groups", "NAME", "Votes of query heads that share a key-value head: mean (the default) or max."),
+    ] = None
     kv_domain: Annotated[
         str | None,
         _cache("--kv-domain", "NAME", "What votes are shares of: the causal row (the default) or the candidates."),

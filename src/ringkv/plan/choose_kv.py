@@ -34,6 +34,7 @@ def settings(options: Options) -> KVChoice:
         window=at_least(1, "kv_window", options.kv_window, usual.window),
         kernel=_odd("kv_kernel", at_least(1, "kv_kernel", options.kv_kernel, usual.kernel)),
         pooling=one_of(("avg", "max"), "kv_pooling", options.kv_pooling, usual.pooling),
+        groups=one_of(("mean", "max"), "kv_groups", options.kv_groups, usual.groups),
         domain=one_of(("row", "candidates"), "kv_domain", options.kv_domain, usual.domain),
         select=one_of(SELECTORS, "kv_select", options.kv_select, usual.select),
         elastic=usual.elastic if options.kv_elastic is None else options.kv_elastic,

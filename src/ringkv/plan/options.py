@@ -29,6 +29,7 @@ class Options:
     kv_window: int | None = None
     kv_kernel: int | None = None
     kv_pooling: Literal["avg", "max"] | None = None
+    kv_groups: Literal["mean", "max"] | None = None
     kv_domain: Literal["row", "candidates"] | None = None
     kv_select: str | None = None
     kv_elastic: bool | None = None

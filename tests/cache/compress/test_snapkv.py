@@ -24,14 +24,15 @@ def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KV
     n, window = keys.shape[1], q.shape[2]
     result = []
     for h in range(HEADS):
-        raw = [0.0] * n
+        each = [[0.0] * n for _ in range(GROUPS)]
         for g in range(GROUPS):
             for w in range(window):
                 visible = range(n - window + w + 1)
                 domain = [j for j in visible if choice.domain == "row" or low <= j < high]
                 scores = {j: math.exp(float(q[h, g, w] @ keys[h, j]) / math.sqrt(WIDTH)) for j in domain}
                 for j, score in scores.items():
-                    raw[j] += score / sum(scores.values()) / GROUPS
+                    each[g][j] += score / sum(scores.values())
+        raw = [max(votes) if choice.groups == "max" else sum(votes) / GROUPS for votes in zip(*each, strict=True)]
         half, pooled = choice.kernel // 2, []
         for j in range(low, high):
             near = raw[max(low, j - half) : min(high, j + half + 1)]
@@ -42,13 +43,15 @@ def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KV
 
 @pytest.mark.parametrize("domain", ["row", "candidates"])
 @pytest.mark.parametrize("pooling", ["avg", "max"])
+@pytest.mark.parametrize("groups", ["mean", "max"])
 @pytest.mark.parametrize(("window", "kernel", "recent"), [(4, 5, 8), (12, 3, 4), (1, 1, 1)])
 def test_the_kept_set_equals_a_brute_force_selection(
-    domain: str, pooling: str, window: int, kernel: int, recent: int
+    domain: str, groups: str, pooling: str, window: int, kernel: int, recent: int
 ) -> None:
     torch.manual_seed(window)
     n, capacity = 50, 24
-    choice = KVChoice(sinks=3, recent=recent, window=window, kernel=kernel, domain=domain, pooling=pooling)  # type: ignore[arg-type]
+    settings = {"kernel": kernel, "domain": domain, "pooling": pooling, "groups": groups}
+    choice = KVChoice(sinks=3, recent=recent, window=window, **settings)  # type: ignore[arg-type]
     q, keys = torch.randn(LAYERS, HEADS, GROUPS, window, WIDTH) * 2, torch.randn(LAYERS, HEADS, n, WIDTH) * 2
     plan = layout(choice, n, capacity)
     low, high = plan.head, n - plan.tail

@@ -14,18 +14,24 @@ from ringkv.kernels.window_votes import window_votes
 
 
 def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
-    """The pooled attention that each candidate got from the last queries, mean over the G query heads."""
+    """The pooled attention that each candidate got from the last queries, mean or maximum over the G query heads."""
     layers = zip(prompt.q, prompt.keys, strict=True)
     return _pool(torch.cat([_of_layer(*layer, low, high, choice) for layer in layers]), choice)
 
 
 def _of_layer(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
     """float32 [H, high - low]: the attention that each candidate got, before it is pooled."""
+    if choice.groups == "max":
+        each = (_got(q[:, [group]], keys, low, high, choice) for group in range(q.shape[1]))
+        return torch.stack(list(each)).amax(0)
+    return _got(q, keys, low, high, choice) / q.shape[1]
+
+
+def _got(q: Tensor, keys: Tensor, low: int, high: int, choice: KVChoice) -> Tensor:
+    """float32 [H, high - low]: attention to each candidate, summed over queries and query heads."""
     if choice.domain == "candidates":
-        got = window_votes(q, keys, low, high)
-    else:
-        got = window_votes(q, keys, 0, keys.shape[1])[:, low:high]
-    return got / q.shape[1]
+        return window_votes(q, keys, low, high)
+    return window_votes(q, keys, 0, keys.shape[1])[:, low:high]
 
 
 def _pool(scores: Tensor, choice: KVChoice) -> Tensor:
