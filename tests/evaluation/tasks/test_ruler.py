@@ -110,6 +110,13 @@ def test_questions_keep_their_own_passages_whatever_the_length(name, texts):
         assert all(passage in one.context for passage in asked.passages)
 
 
+@pytest.mark.parametrize("name", ["qa_1", "qa_2"])
+def test_questions_that_fit_are_looked_for_in_all_there_are(name, texts):
+    every = list(TASKS[name].samples(source(texts, lengths=(4500,), count=99)))
+    assert list(TASKS[name].samples(source(texts, lengths=(4500,), count=2))) == every[:2]
+    assert len(POOLS[name](source(texts))) > len(every) > 2
+
+
 def test_a_perfect_answer_scores_1_and_silence_0():
     for name in RETRIEVAL:
         for one in TASKS[name].samples(source()):

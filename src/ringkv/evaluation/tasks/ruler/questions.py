@@ -1,8 +1,8 @@
 """Questions: a question and the passages that answer it, among passages of other questions.
 
 Source: RULER (arXiv 2404.06654), section 3: paragraphs of SQuAD and HotpotQA among distracting ones. Here questions and
-passages are those of LongBench's files in the data folder: one document (multifieldqa_en), and several that must be
-joined (2wikimqa, musique). A sample's own passages are never left out, so the shortest prompts do not have all samples.
+passages are those of LongBench's files in the data folder: one document (multifieldqa_en, qasper), and several that
+must be joined (2wikimqa, musique). A sample's own passages are never left out, so short prompts have few samples.
 """
 
 import re
@@ -16,7 +16,8 @@ from ringkv.evaluation.tasks.source import Source
 PASSAGE = re.compile(r"^Passage \d+:\n", re.MULTILINE)
 QUESTION = re.compile(r"\nQuestion: (.*)\nAnswer:\s*$", re.DOTALL)
 RULES = "\n\nAnswer the question based on the given"  # what follows the passages
-DOCUMENT_RULES = "\n\nNow, answer the following question"
+# file of single documents -> what stands before the document, and after it
+DOCUMENTS = {"multifieldqa_en": ("\n\n", "\n\nNow, answer the following question"), "qasper": ("passages.\n", RULES)}
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class Question:
 def documents(source: Source) -> list[Question]:
     """Of one document each."""
     return [
-        Question(_asked(line["prompt"]), (_between(line["prompt"], "\n\n", DOCUMENT_RULES),), tuple(line["answers"]))
-        for line in source.lines("longbench", "multifieldqa_en.jsonl")
+        Question(_asked(line["prompt"]), (_between(line["prompt"], *marks),), tuple(line["answers"]))
+        for name, marks in DOCUMENTS.items()
+        for line in source.lines("longbench", f"{name}.jsonl")
     ]
 
 

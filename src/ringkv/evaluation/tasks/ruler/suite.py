@@ -4,9 +4,10 @@ Source: RULER (arXiv 2404.06654). Prompts follow its parts and settings; the sen
 are those at hand, so figures stand beside the paper's and do not repeat them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from ringkv.evaluation.tasks.draft import Draft, Fit, places
 from ringkv.evaluation.tasks.ruler import questions
 from ringkv.evaluation.tasks.ruler.counting import common_words, frequent_words
 from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
+from ringkv.evaluation.tasks.ruler.questions import Question
 from ringkv.evaluation.tasks.ruler.tracing import tracing
 from ringkv.evaluation.tasks.source import Source
 
@@ -41,13 +43,17 @@ def generated(name: str, source: Source) -> Iterator[Sample]:
 
 
 def asked(name: str, source: Source) -> Iterator[Sample]:
-    """The same of questions with passages; those whose own passages are too long for a length are left out."""
+    """The same of questions with passages: at each length the first `source.count` whose own passages fit."""
     pool = POOLS[name](source)
-    for length, place, _ in places(source):
-        if place < len(pool):
-            with suppress(CannotMake):
-                make = partial(questions.draft, pool, place, f"{source.seed}/{name}/{length}/{place}")
-                yield Fit(f"{length}/{place}", 32, length, source)(make)
+    for length in source.lengths:
+        yield from islice(_fitting(name, pool, length, source), source.count)
+
+
+def _fitting(name: str, pool: Sequence[Question], length: int, source: Source) -> Iterator[Sample]:
+    for place in range(len(pool)):
+        with suppress(CannotMake):
+            make = partial(questions.draft, pool, place, f"{source.seed}/{name}/{length}/{place}")
+            yield Fit(f"{length}/{place}", 32, length, source)(make)
 
 
 POOLS = {"qa_1": questions.documents, "qa_2": questions.several}
