@@ -17,8 +17,8 @@ def test_every_policy_meets_every_budget_and_full_stands_alone():
 
 
 def test_a_label_tells_every_setting_that_is_not_the_usual_one():
-    (cell,) = crossed(("snapstream",), ("4x",), KVChoice(window=16, pooling="max"))
-    assert cell.label == "snapstream 4x window=16 pooling=max"
+    (cell,) = crossed(("snapstream",), ("4x",), KVChoice(window=16, pooling="avg"))
+    assert cell.label == "snapstream 4x window=16 pooling=avg"
 
 
 def test_a_budget_is_a_share_of_the_prompt_or_a_number_and_full_holds_all():
