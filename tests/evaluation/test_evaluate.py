@@ -136,6 +136,18 @@ def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_
     assert not torch.allclose(torch.tensor(streaming.logprobs), wanted, atol=1e-2)
 
 
+def test_a_cache_that_is_full_before_all_was_fed_has_no_score(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "wikitext-2_test.txt").write_text("ring slot sink " * 1000)
+    cells = crossed(("snapkv",), ("200",), KVChoice(window=8))
+    evaluate(
+        replace(study, tasks=("wikitext",), lengths=(1024,), cells=cells, count=1, data=tmp_path), OPTIONS, tmp_path
+    )
+    (failed,) = records(tmp_path)
+    assert failed.score is None
+    assert "the cache was full after " in (failed.error or "")
+
+
 def test_what_was_kept_is_measured_for_each_cell(done: Path) -> None:
     by_cell = {one.cell: one for one in kept.read(done)}
     assert set(by_cell) == {cell.label for cell in CELLS}

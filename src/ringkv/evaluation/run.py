@@ -69,13 +69,22 @@ class Run:
                     if event.logprob is not None:
                         one.logprobs.append(event.logprob.logprob)
                 case Finished():
-                    yield self._record(self._open.pop(event.request_id), event)
+                    yield self._ended(self._open.pop(event.request_id), event)
                 case Failed():
-                    yield self._failure(self._open.pop(event.request_id), event)
+                    yield self._failure(self._open.pop(event.request_id), event.message)
 
-    def _failure(self, one: _Open, event: Failed) -> Record:
+    def _ended(self, one: _Open, event: Finished) -> Record:
+        """A cache that is full before all that follows the prompt was fed has no answer to be scored."""
+        fed, given = len(one.tokens), len(one.work.prompt.forced)
+        if fed < given:
+            return self._failure(
+                one, f"the cache was full after {fed:,} of the {given:,} tokens that follow the prompt"
+            )
+        return self._record(one, event)
+
+    def _failure(self, one: _Open, reason: str) -> Record:
         digest, facts = one.work.prompt.digest, one.work.sample.facts
-        return Record(*one.work.key(one.cell), score=None, prompt=digest, error=event.message, facts=facts)
+        return Record(*one.work.key(one.cell), score=None, prompt=digest, error=reason, facts=facts)
 
     def _record(self, one: _Open, event: Finished) -> Record:
         work, given = one.work, len(one.work.prompt.forced)
