@@ -10,7 +10,7 @@ from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
-PAPERS = KVChoice(window=64, kernel=5, pooling="avg")
+PAPERS = KVChoice(window=64, kernel=5, pooling="avg")  # as in NVIDIA's kvpress, which studies them
 SNAPKV = replace(PAPERS, policy="snapkv")
 FULL = Cell(KVChoice(policy="full"))
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
@@ -61,7 +61,7 @@ def while_writing() -> list[Cell]:
 
 
 def policies() -> list[Cell]:
-    """Each at each budget: SnapKV as published, SnapStream with its paper's settings and with ours."""
+    """Each at each budget: SnapKV and SnapStream with the settings of the literature, and SnapStream with ours."""
     choices = (KVChoice(policy="streaming"), SNAPKV, PAPERS, KVChoice())
     return [FULL, *(Cell(choice, budget) for budget in BUDGETS for choice in choices)]
 

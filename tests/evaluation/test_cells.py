@@ -31,3 +31,8 @@ def test_a_budget_is_a_share_of_the_prompt_or_a_number_and_full_holds_all():
 def test_a_budget_that_is_neither_is_refused(word):
     with pytest.raises(InvalidRequest):
         crossed(("snapstream",), (word,), KVChoice())
+
+
+def test_cells_that_protect_or_go_on_otherwise_have_names_of_their_own() -> None:
+    choices = (KVChoice(), KVChoice(protect=((0, 9),)), KVChoice(turns="continue"))
+    assert len({Cell(choice, "4x").label for choice in choices}) == len(choices)

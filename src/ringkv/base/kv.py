@@ -23,7 +23,7 @@ class KVChoice:
     budget: entries the request may hold (per layer and key-value head); None is the slot's whole capacity.
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     window: W, trailing prompt queries that vote. kernel, pooling: a token counts as the best ("max") or the mean
-    ("avg") of so many around it. The papers' are 5 and "avg"; ours keep passages whole (docs/accuracy.md measures it).
+    ("avg") of so many around it. 5 and "avg" are common; ours keep passages whole (docs/accuracy.md measures it).
     groups: of the query heads that share a key-value head, the "mean" of their votes or each token's "max".
     domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
     select: who says what a selected token is worth, one of `SELECTORS`. window, kernel, pooling, groups and domain

@@ -8,7 +8,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.plan.units import parse_ratio
 
 FULL = "full"
-UNNAMED = ("policy", "budget", "protect", "turns")  # fields that are no setting of the choice
+NAMED_APART = ("policy", "budget")  # a label begins with them
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Cell:
 
 def settings_of(choice: KVChoice) -> dict[str, object]:
     """By name; labels tell those that are not the usual ones."""
-    return {one.name: getattr(choice, one.name) for one in fields(KVChoice) if one.name not in UNNAMED}
+    return {one.name: getattr(choice, one.name) for one in fields(KVChoice) if one.name not in NAMED_APART}
 
 
 def entries(budget: str, prompt: int) -> int:
