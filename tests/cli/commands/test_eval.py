@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_an_estimate_answers_nothing(long_model: Path, tmp_path: Path, cli: Cli)
     assert said.status == 0
     assert "4 prompts of " in said.err
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("has_answers", [True, False])
+def test_an_interrupted_run_tells_where_its_answers_are_if_there_are_any(
+    has_answers: bool, long_model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Iterator[str]:
+        raise KeyboardInterrupt
+        yield ""
+
+    monkeypatch.setattr("ringkv.evaluation.evaluate.evaluate", interrupted)
+    to = tmp_path / "answers"
+    if has_answers:
+        to.mkdir()
+    said = ask(cli, long_model, to)
+    assert said.status == 130
+    assert (f"what was answered is in {to}" in said.err) is has_answers
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ringkv.evaluation import kept
+from ringkv.evaluation import journal, kept
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.kept import Kept
 from ringkv.evaluation.report import plots
-from ringkv.evaluation.report.page import write
+from ringkv.evaluation.report.page import row, write
+from ringkv.evaluation.summary import figures
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CELLS = {"full": 1.0, "streaming 4x": 0.1, "snapstream 4x": 0.8, "snapstream 2x": 0.9}
@@ -20,20 +21,20 @@ CELLS = {"full": 1.0, "streaming 4x": 0.1, "snapstream 4x": 0.8, "snapstream 2x"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     to = tmp_path_factory.mktemp("answers")
-    journal = Journal(to, {"model": "toy<script>", "weights": "bf16", "seed": 0})
-    journal.begin({"machine": "a machine", "version": "1"})
+    answers = Journal(to, {"model": "toy<script>", "weights": "bf16", "seed": 0})
+    answers.begin({"machine": "a machine", "version": "1"})
     for cell, score in CELLS.items():
         for place in range(20):
             right = float(place < 20 * score)
             facts = {"length": 4096, "depth": place / 19}
             held = {"prompt_tokens": 4000, "kept": 4000 if cell == "full" else 2000 if "2x" in cell else 1000}
-            journal.add(Record("niah_single_2", "inside", f"4096/{place}", cell, right, facts=facts, **held))
-            journal.add(Record("vt", "inside", f"4096/{place}", cell, 1.0, facts={"length": 4096}, **held))
+            answers.add(Record("niah_single_2", "inside", f"4096/{place}", cell, right, facts=facts, **held))
+            answers.add(Record("vt", "inside", f"4096/{place}", cell, 1.0, facts={"length": 4096}, **held))
             logprobs = tuple(np.linspace(-2, -3 + score, 32))
-            journal.add(
+            answers.add(
                 Record("wikitext", "after", f"{place}", cell, float(np.mean(logprobs)), logprobs=logprobs, **held)
             )
-    journal.add(Record("vt", "inside", "4096/0", "snapkv 99x", None, error="too small & refused"))
+    answers.add(Record("vt", "inside", "4096/0", "snapkv 99x", None, error="too small & refused"))
     kept.write(to, [Kept("snapstream 4x", np.tile(np.linspace(0, 1, 200), (12, 1)), 3)])
     return to
 
@@ -50,6 +51,11 @@ def test_what_was_said_is_text_and_not_markup(folder: Path) -> None:
     assert "toy&lt;script&gt;: what compression costs" in page
     assert "too small &amp; refused" in page
     assert "<script" not in page
+
+
+def test_what_failed_has_no_figures(folder: Path) -> None:
+    (failed,) = (row(one) for one in figures(list(journal.read(folder / journal.NAME))) if one.cell == "snapkv 99x")
+    assert failed.cells[2:] == ("0", "failed", "", "", "", "")
 
 
 def test_the_same_answers_make_the_same_report(folder: Path) -> None:

@@ -100,7 +100,8 @@ def study(
             for sentence in evaluate(asked, options, folder, tell, seconds):
                 say(sentence)
     except KeyboardInterrupt:
-        say(f"what was answered is in {folder}; the same command goes on")
+        if folder.exists():
+            say(f"what was answered is in {folder}; the same command goes on")
         raise
     if not estimate:
         _report(folder)

@@ -71,8 +71,8 @@ def row(figure: Figure) -> Row:
         mean="failed" if figure.mean is None else f"{figure.mean:.2f}" if _is_loss(figure) else f"{figure.mean:.1f}",
         difference=difference(figure.over_full, SHARE if _is_loss(figure) else ""),
         tone=_tone(figure),
-        kept=f"{100 * figure.kept:.0f}%",
-        answer=f"{figure.output_tokens:,.0f}",
+        kept=f"{100 * figure.kept:.0f}%" if figure.count else "",
+        answer=f"{figure.output_tokens:,.0f}" if figure.count else "",
         wraps=f"{figure.ring_wraps:.1f}" if figure.ring_wraps else "",
     )
 
