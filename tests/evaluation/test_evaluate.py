@@ -11,9 +11,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ringkv import LLM, SamplingParams
+from ringkv.base.engine import Prefilled, Work
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
 from ringkv.evaluation import evaluate as module
 from ringkv.evaluation import journal, kept
 from ringkv.evaluation.cells import crossed
@@ -105,6 +107,26 @@ def test_answers_to_other_prompts_of_the_same_name_are_not_mixed(study: Study, t
     evaluate(replace(asked, data=tmp_path / "ring"), OPTIONS, tmp_path)
     with pytest.raises(InvalidRequest, match="answers to another prompt 1024/0 of wikitext"):
         evaluate(replace(asked, data=tmp_path / "slot"), OPTIONS, tmp_path)
+
+
+def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lost_by_it(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[str] = Counter()
+
+    def counted(engine: LocalEngine, work: Work) -> Prefilled:
+        read[work.request.id.split("/")[0]] += work.stop - work.start
+        return prefill(engine, work)
+
+    prefill = LocalEngine.prefill
+    monkeypatch.setattr(LocalEngine, "prefill", counted)
+    asked, second = replace(study, tasks=("vt",), count=1), []
+    for store in (None, 0):
+        evaluate(asked, replace(OPTIONS, prefix_store=store), tmp_path / str(store))
+        second.append(read["1"])
+        read.clear()
+    assert second[0] < 0.3 * second[1]
+    assert sorted(map(repr, records(tmp_path / "None"))) == sorted(map(repr, records(tmp_path / "0")))
 
 
 def test_what_cannot_be_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ringkv.base.engine import Engine
+from ringkv.base.kv import BLOCK
 from ringkv.bench.floor import prefill
 from ringkv.bench.round import run_round
 from ringkv.evaluation.work import Work
@@ -25,15 +26,18 @@ class Pace:
     @classmethod
     def measured(cls, engine: Engine, config: ModelConfig) -> "Pace":
         tokens = min(PROBE, engine.limits.prompt_tokens)
-        run_round(engine, min(64, tokens), 2)  # the first run pays for what all others find ready
+        run_round(engine, min(BLOCK - 1, tokens), 2)  # pays for what all others find ready; no store remembers it
         timed = run_round(engine, tokens, 1 + STEPS)
         operations = prefill(config, tokens, engine.limits.entry_bytes).operations
         return cls(timed.prefill / operations, median(timed.steps), engine.limits.slots, config)
 
     def seconds(self, work: Work) -> float:
         """Of a prompt and all its answers, each as long as it may be, beside others that fill the slots."""
-        read = self.operation * prefill(self.config, len(work.prompt.tokens), 0).operations
+        read = self._read(len(work.prompt.tokens)) - self._read(work.begun)
         return read + self.step * work.output * len(work.cells) / self.slots
+
+    def _read(self, tokens: int) -> float:
+        return self.operation * prefill(self.config, tokens, 0).operations
 
     def total(self, works: Sequence[Work]) -> float:
         return sum(map(self.seconds, works))

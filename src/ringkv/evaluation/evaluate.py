@@ -29,7 +29,7 @@ from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.work import Work, prepare
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.memory import available_bytes
-from ringkv.plan.options import Options
+from ringkv.plan.options import AUTO, Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
@@ -131,13 +131,15 @@ def _watched(run: Run, works: Sequence[Work], pace: Pace, tell: Progress) -> Ite
 
 
 def _engine(folder: Path, config: ModelConfig, options: Options, works: Sequence[Work], tell: Progress) -> Engine:
-    """With slots for the largest cell and staging for the longest prompt."""
+    """With slots for the largest cell, staging for the longest prompt, and memory for what prompts have in common."""
     longest = max(len(work.prompt.tokens) for work in works)
     window = max((work.choice(cell).window for work in works for cell in work.cells), default=1)
     entries = max(work.capacity for work in works)
     if any(cell.choice.select == "kvzip" for work in works for cell in work.cells):
         longest = min(config.context, longest + AGAIN)
     options = replace(options, kv_budget=entries, kv_window=window, prompt_tokens=longest)
+    if options.prefix_store is None and any(work.begun for work in works):
+        options = replace(options, prefix_store=AUTO)
     engine = resolve(folder, config, options, available_bytes())
     tell(0, 0, "loading torch")
     from ringkv.engine.build import build  # here, so that all that can be refused without torch has been

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, takewhile, zip_longest
 from typing import Protocol
 
 from ringkv.base.errors import InvalidRequest
@@ -19,13 +19,17 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Work:
-    """One prompt, prefilled once, and compressed for each of its cells."""
+    """One prompt, prefilled once, and compressed for each of its cells.
+
+    begun: its first tokens that are those of the prompt before it, and need not be read twice.
+    """
 
     task: Task
     place: Place
     sample: Sample
     prompt: Prompt
     cells: tuple[Cell, ...]
+    begun: int = 0
 
     @property
     def output(self) -> int:
@@ -60,7 +64,7 @@ def prepare(
 ) -> tuple[list[Work], list[str]]:
     """All that is not done, the tasks taking turns, so that a run that is stopped early has something of each.
 
-    A sample's places follow one another.
+    A sample's places follow one another, so that its context is read once for both.
 
     Also why tasks were left out: those of a group that cannot be made. Raises CannotMake for one that was named.
     """
@@ -86,7 +90,12 @@ def _of_task(
             for place in places_of(task, study.places)
         ]
         if works := [left for work in whole if (left := _left(work, done)).cells]:
-            yield works
+            yield [works[0], *(replace(work, begun=_alike(one.prompt, work.prompt)) for one, work in pairwise(works))]
+
+
+def _alike(before: Prompt, prompt: Prompt) -> int:
+    """How many tokens both begin with."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(before.tokens, prompt.tokens, strict=False)))
 
 
 def _left(work: Work, done: Mapping[Key, str]) -> Work:
