@@ -81,7 +81,8 @@ ABOUT: Mapping[str, str] = {
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "long-qwen": "Needles and chains of names in prompts of 16k and 30k, Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
-    "documents-qwen": "LongBench-v2's choices, LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
+    "choices-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
+    "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
     "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
 }
@@ -95,7 +96,8 @@ STUDIES: Mapping[str, Study] = {
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
     "long-qwen": Study(QWEN, ("niah_multikey_2", "vt"), policies_and_keydiff(), (16_384, 30_000), count=2),
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
-    "documents-qwen": Study(QWEN, ("documents",), policies(), (8192,), count=5),
+    "choices-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=5),
+    "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(), (2048, 4096, 7936), count=10),
 }

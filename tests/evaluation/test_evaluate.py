@@ -1,5 +1,6 @@
 """A whole study on a tiny random model whose tokens are bytes: what is asked, what is kept, what a report shows."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -205,6 +206,18 @@ def test_a_group_does_without_what_is_not_there_and_a_named_task_does_not(study:
     assert left_out.startswith("wikitext was left out: it reads text/wikitext-2_test.txt")
     with pytest.raises(InvalidRequest, match="--data"):
         evaluate(replace(asked, tasks=("wikitext",)), OPTIONS, tmp_path)
+
+
+def test_a_task_without_a_prompt_that_fits_says_so(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "longbench_v2" / "prompts").mkdir(parents=True)
+    (tmp_path / "longbench_v2" / "prompts" / "0shot.txt").write_text("$DOC$\n$Q$ $C_A$ $C_B$ $C_C$ $C_D$")
+    line = {"_id": "1", "context": "ring " * 500, "question": "?", "answer": "A", "difficulty": "easy", "domain": "x"}
+    line |= {f"choice_{letter}": letter for letter in "ABCD"}
+    (tmp_path / "longbench_v2" / "short_le30k.jsonl").write_text(json.dumps(line))
+    asked = replace(study, tasks=("longbench_v2",), data=tmp_path)
+    with pytest.raises(InvalidRequest, match="it has no prompt of at most 640 tokens; ask for longer ones"):
+        evaluate(asked, OPTIONS, tmp_path / "answers")
+    assert evaluate(replace(asked, lengths=(3000,)), OPTIONS, tmp_path / "answers", seconds=0) != []
 
 
 def test_a_group_that_is_all_left_out_is_refused_with_the_reasons(study: Study, tmp_path: Path) -> None:

@@ -84,13 +84,22 @@ def _of_task(
     task: Task, study: Asked, source: Source, prompts: Prompts, done: Mapping[Key, str]
 ) -> Iterator[list[Work]]:
     """Those of each sample that is not done."""
-    for sample in task.samples(source):
+    for sample in _samples(task, source):
         whole = [
             Work(task, place, sample, prompts.make(sample, place), tuple(study.cells))
             for place in places_of(task, study.places)
         ]
         if works := [left for work in whole if (left := _left(work, done)).cells]:
             yield [works[0], *(replace(work, begun=_alike(one.prompt, work.prompt)) for one, work in pairwise(works))]
+
+
+def _samples(task: Task, source: Source) -> Iterator[Sample]:
+    samples = task.samples(source)
+    first = next(samples, None)
+    if first is None:
+        raise CannotMake(f"it has no prompt of at most {source.longest:,} tokens; ask for longer ones", "lengths")
+    yield first
+    yield from samples
 
 
 def _alike(before: Prompt, prompt: Prompt) -> int:
