@@ -10,26 +10,28 @@ from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
-PAPERS = KVChoice(window=64, kernel=5, pooling="avg")  # as in NVIDIA's kvpress, which studies them
-SNAPKV = replace(PAPERS, policy="snapkv")
+KVPRESS = KVChoice(window=64, kernel=5, pooling="avg")  # what NVIDIA's kvpress usually takes
+SNAPKVS = KVChoice(window=32, kernel=7, pooling="max")  # as SnapKV's own LongBench runner
+SNAPKV = replace(KVPRESS, policy="snapkv")
 FULL = Cell(KVChoice(policy="full"))
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
 FOUND_HARDLY = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 
 
 def ways_to_choose(budget: str) -> list[Cell]:
-    """Each setting of the choice varied alone; full and the papers' settings first."""
+    """Each setting of the choice varied alone; full and kvpress's settings first."""
 
     def each() -> Iterator[KVChoice]:
-        yield PAPERS
-        yield from (replace(PAPERS, window=window) for window in (16, 32, 128))
-        yield from (replace(PAPERS, kernel=kernel) for kernel in (1, 7, 15, 31))
-        yield from (replace(PAPERS, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
-        yield replace(PAPERS, groups="max")
-        yield replace(PAPERS, domain="candidates")
-        yield from (replace(PAPERS, sinks=sinks) for sinks in (0, 64))
-        yield from (replace(PAPERS, recent=recent) for recent in (0.05, 0.5))
-        yield from (KVChoice(select=name) for name in SELECTORS if name != PAPERS.select)
+        yield KVPRESS
+        yield from (replace(KVPRESS, window=window) for window in (16, 32, 128))
+        yield from (replace(KVPRESS, kernel=kernel) for kernel in (1, 7, 15, 31))
+        yield from (replace(KVPRESS, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield SNAPKVS
+        yield replace(KVPRESS, groups="max")
+        yield replace(KVPRESS, domain="candidates")
+        yield from (replace(KVPRESS, sinks=sinks) for sinks in (0, 64))
+        yield from (replace(KVPRESS, recent=recent) for recent in (0.05, 0.5))
+        yield from (KVChoice(select=name) for name in SELECTORS if name != KVPRESS.select)
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
@@ -61,8 +63,8 @@ def while_writing() -> list[Cell]:
 
 
 def policies() -> list[Cell]:
-    """Each at each budget: SnapKV and SnapStream with the settings of the literature, and SnapStream with ours."""
-    choices = (KVChoice(policy="streaming"), SNAPKV, PAPERS, KVChoice())
+    """Each at each budget: SnapKV and SnapStream with kvpress's settings, and SnapStream with ours."""
+    choices = (KVChoice(policy="streaming"), SNAPKV, KVPRESS, KVChoice())
     return [FULL, *(Cell(choice, budget) for budget in BUDGETS for choice in choices)]
 
 
@@ -81,7 +83,7 @@ ABOUT: Mapping[str, str] = {
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "long-qwen": "Needles and chains of names in prompts of 16k and 30k, Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
-    "choices-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
+    "longbench-v2-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
     "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
     "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
@@ -96,7 +98,7 @@ STUDIES: Mapping[str, Study] = {
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
     "long-qwen": Study(QWEN, ("niah_multikey_2", "vt"), policies_and_keydiff(), (16_384, 30_000), count=2),
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
-    "choices-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=5),
+    "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=5),
     "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(), (2048, 4096, 7936), count=10),

@@ -12,6 +12,8 @@ from ringkv.evaluation import journal
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report.page import HEAD, row
 from ringkv.evaluation.summary import Figure, figures, group_figures
+from ringkv.evaluation.tasks.catalogue import chosen
+from ringkv.evaluation.tasks.ruler import suite
 
 FOLDER = RESULTS / "accuracy"
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -19,13 +21,16 @@ PAGE, TASKS_PAGE = DOCS / "accuracy.md", DOCS / "accuracy-tasks.md"
 BEGIN, END = "<!-- studies:begin -->", "<!-- studies:end -->"
 NOTHING = "Not yet: no study has answers. What is known so far is the needles in [performance.md](performance.md)."
 ASKED = """\
-### What was asked beforehand
+### What was asked
 
-On Qwen2.5-Coder-1.5B; the question ends the prompt unless said otherwise. Brackets hold 95% intervals over prompts."""
+On Qwen2.5-Coder-1.5B; the question ends the prompt unless said otherwise. Brackets hold 95% intervals over prompts. The
+bars were set before the studies; first answers told which selector and which settings are held against them."""
 PAPER = """\
 ### StreamingLLM and SnapStream, task by task
 
-The paper's comparison, where its tasks can run here: the same entries with and without a choice."""
+The paper's comparison, where its tasks can run here: the same entries with and without a choice, which is made with our
+settings."""
+GENERATED = {*suite.GENERATED, "passkey"}  # their prompts are made, as many as are asked for
 PLACES = {"inside": "question in the prompt", "after": "question after it was compressed"}
 TASKS_HEAD = """\
 # Accuracy, task by task
@@ -100,16 +105,21 @@ def _heading(name: str, folder: Path) -> str:
 
 
 def progress(name: str, folder: Path) -> str:
-    """How many prompts were asked for, and how many of them there are: data sets may hold fewer."""
-    study = STUDIES[name]
+    """How many prompts were asked for, and how many there are: fewer in a data set, or not all are answered yet."""
+    study, records = STUDIES[name], answers(folder)
     words = f"{study.count} prompts of each task and length were fixed beforehand"
-    asked = [one.count + one.failed for one in figures(answers(folder))]
-    missing = {cell.label for cell in study.cells} - {one.cell for one in answers(folder)}
-    if min(asked) >= study.count and not missing:
+    found = figures(records)
+    counts = [one.count + one.failed for one in found]
+    missing = {cell.label for cell in study.cells} - {one.cell for one in records}
+    short = {one.task for one in found if one.count + one.failed < study.count}
+    short |= {task.name for task in chosen(study.tasks)} - {one.task for one in found}
+    if not short and not missing:
         return f"{words}."
-    answered = f"{min(asked)} to {max(asked)}" if min(asked) < max(asked) else f"{max(asked)}"
+    some = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
+    if not missing and not short & GENERATED and len(shared(records)) == len(records):
+        return f"{words}; of some tasks the data has fewer, and {some} are answered."
     without = f", and none under {', '.join(sorted(missing))}" if missing else ""
-    return f"{words}, where the data has so many; {answered} are answered{without}."
+    return f"{words}; **not whole yet:** {some} are answered{without}."
 
 
 def answers(folder: Path) -> list[Record]:

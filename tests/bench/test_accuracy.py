@@ -4,7 +4,7 @@ from itertools import product
 import pytest
 
 from bench import accuracy
-from bench.page.studies import PAGE, TASKS_PAGE, brief, means, shared, tasks, tasks_page, with_studies
+from bench.page.studies import PAGE, TASKS_PAGE, brief, means, progress, shared, tasks, tasks_page, with_studies
 from bench.studies import STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
 from ringkv.base.kv import KVChoice
 from ringkv.evaluation.cells import Cell
@@ -20,11 +20,12 @@ def test_a_study_asks_for_tasks_that_are_there_and_has_full_to_compare_with(stud
     assert len(set(labels)) == len(labels)
 
 
-def test_each_way_to_choose_changes_one_setting_of_the_papers():
-    full, papers, *others = ways_to_choose("4x")
-    assert (full.label, papers.label) == ("full", "snapstream 4x kernel=5 pooling=avg")
+def test_each_way_to_choose_changes_kvpress_settings():
+    full, kvpress, *others = ways_to_choose("4x")
+    assert (full.label, kvpress.label) == ("full", "snapstream 4x kernel=5 pooling=avg")
     labels = {cell.label for cell in others}
     assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x kernel=5", "snapstream 4x"} <= labels
+    assert "snapstream 4x window=32 kernel=7" in labels
     assert "snapstream 4x select=kvzip" in labels
     assert not any("kvzip" in cell.label for cell in quick_ways_to_choose("4x"))
 
@@ -76,10 +77,28 @@ def test_a_study_that_is_not_complete_says_so(tmp_path):
     answered(tmp_path / "ruler-qwen", "vt", count=1)
     page = with_studies("before <!-- studies:begin --> yesterday's <!-- studies:end --> after", tmp_path)
     assert page.startswith("before ")
-    assert "were fixed beforehand, where the data has so many; 1 are answered, and none under snapkv 2x kernel" in page
+    assert "were fixed beforehand; **not whole yet:** 1 are answered, and none under snapkv 2x kernel" in page
     assert "none under snapkv 2x kernel=5 pooling=avg, snapkv 4x" in page
     assert "a machine, ringkv 1" in page
     assert "yesterday's" not in page
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ({"longeval": 5, "passkey": 5}, "5 prompts of each task and length were fixed beforehand."),
+        ({"longeval": 3, "passkey": 5}, "of some tasks the data has fewer, and 3 to 5 are answered."),
+        ({"longeval": 5, "passkey": 3}, "**not whole yet:** 3 to 5 are answered."),
+        ({"longeval": 5}, "**not whole yet:** 5 are answered."),
+    ],
+)
+def test_what_the_data_lacks_is_told_from_what_was_not_asked_yet(counts, says, tmp_path):
+    journal = Journal(tmp_path, {"model": "m", "weights": "bf16"})
+    journal.begin({"machine": "a machine", "version": "1"})
+    for cell, (task, count) in product(STUDIES["documents-qwen"].cells, counts.items()):
+        for sample in range(count):
+            journal.add(Record(task, "inside", f"{sample}", cell.label, 1.0))
+    assert progress("documents-qwen", tmp_path).endswith(says)
 
 
 def test_without_a_name_it_says_how_far_each_is(capsys, monkeypatch, tmp_path):

@@ -232,6 +232,11 @@ def test_answers_under_other_usual_settings_are_not_mixed(study: Study, done: Pa
         evaluate(study, OPTIONS, tmp_path)
 
 
+def test_answers_of_other_numbers_are_not_mixed(study: Study, done: Path) -> None:
+    with pytest.raises(InvalidRequest, match="weights float32 there and bf16 here"):
+        evaluate(study, replace(OPTIONS, dtype="bfloat16"), done)
+
+
 def test_a_report_shows_every_picture_and_every_task(done: Path) -> None:
     page = write(done).read_text()
     for heading in (

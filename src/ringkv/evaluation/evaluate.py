@@ -104,7 +104,9 @@ def _is_answered(journal: Journal, left_out: Sequence[str]) -> None:
 def _about(study: Study, options: Options) -> dict[str, Any]:
     """What all answers of one folder share; labels of cells leave the usual settings out, so those too."""
     usual = " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items())
-    return {"model": study.model, "weights": options.weights or "bf16", "seed": study.seed, "usual": usual}
+    numbers, weights = options.dtype or "bfloat16", options.weights or "bf16"
+    stored = weights if numbers == "bfloat16" else numbers
+    return {"model": study.model, "weights": stored, "seed": study.seed, "usual": usual}
 
 
 def _answer(journal: Journal, records: Iterable[Record], works: Sequence[Work], seconds: float) -> int:

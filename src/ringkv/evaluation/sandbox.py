@@ -28,12 +28,17 @@ def refuse(event, arguments):
     if writes or event.startswith(FORBIDDEN):
         raise PermissionError(event + " is not allowed here")
 sys.addaudithook(refuse)
-exec(program, {"__name__": "__main__"})
+exec(program, {"__name__": "answer"})
+os.write(1, b"at its end")
 """
+END = b"at its end"
 
 
 def passes(program: str, seconds: float = SECONDS, memory: int = BYTES) -> bool:
-    """Whether a Python program runs to its end without an error, within so many seconds and bytes."""
+    """Whether a Python program runs to its end without an error, within so many seconds and bytes.
+
+    One that leaves before, with whatever status, does not; what stands under `__name__ == "__main__"` is not run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
@@ -47,4 +52,4 @@ def passes(program: str, seconds: float = SECONDS, memory: int = BYTES) -> bool:
             )
         except subprocess.TimeoutExpired:
             return False
-    return done.returncode == 0
+    return done.returncode == 0 and done.stdout.endswith(END)

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from bench.page.asked import NOT_YET, asked
+import pytest
+
+from bench.page.asked import NOISE, NOT_YET, asked
 from bench.page.paper import paper_table
 from bench.page.together import together
 from ringkv.evaluation.journal import Journal, Record
@@ -23,17 +25,13 @@ def answered(
             journal.add(Record(task, place, f"{sample}", cell, score))
 
 
-def verdicts(folder: Path) -> list[str]:
-    return [one.verdict for one in asked(folder)]
-
-
-def found(folder: Path) -> list[str]:
-    return [one.found for one in asked(folder)]
+def said(folder: Path, words: str) -> tuple[str, str]:
+    """What was found, and the verdict, where a claim has these words first."""
+    return next((one.found, one.verdict) for one in asked(folder) if words in one.claim)
 
 
 def test_what_no_study_answered_is_not_answered(tmp_path: Path) -> None:
-    assert set(found(tmp_path)) == {NOT_YET}
-    assert set(verdicts(tmp_path)) == {""}
+    assert {one[1:] for one in asked(tmp_path)} == {(NOT_YET, "")}
 
 
 def test_near_is_a_share_of_the_full_cache(tmp_path: Path) -> None:
@@ -50,35 +48,52 @@ def test_above_is_asked_of_each_needle_task_and_of_no_other(tmp_path: Path) -> N
     ruler = tmp_path / "ruler-qwen"
     answered(ruler, NEEDLES, {"streaming 4x": [0, 0, 0, 1, 0], "snapstream 4x": [1] * 5})
     answered(ruler, ("cwe",), {"streaming 4x": [1] * 5, "snapstream 4x": [0] * 5})
-    assert (found(tmp_path)[1], verdicts(tmp_path)[1]) == ("surely on 2 of 2", "met")
+    assert said(tmp_path, "needle") == ("surely on 2 of 2", "met")
     answered(ruler, ("niah_single_2",), {"streaming 4x": [0, 1, 0, 1, 0], "snapstream 4x": [1, 0, 0, 1, 0]})
-    assert found(tmp_path)[1].startswith("surely on 2 of 3; not on niah_single_2 +0.0 [")
-    assert verdicts(tmp_path)[1] == "**missed**"
+    words, verdict = said(tmp_path, "needle")
+    assert words.startswith("surely on 2 of 3; not on niah_single_2 +0.0 [")
+    assert verdict == "**missed**"
 
 
 def test_what_is_won_back_is_a_share_of_what_was_lost_where_questions_come_later(tmp_path: Path) -> None:
     scores = {"full": [1.0] * 5, "snapkv 2x kernel=5 pooling=avg": [0.2] * 5, "snapstream 2x select=keydiff": [0.8] * 5}
     answered(tmp_path / "ruler-qwen", NEEDLES, scores, ("after",))
     answered(tmp_path / "ruler-qwen", NEEDLES, {cell: [0.0] * 5 for cell in scores})
-    assert (found(tmp_path)[2], verdicts(tmp_path)[2]) == ("+75.0% [+75.0, +75.0]", "met")
+    assert said(tmp_path, "SnapKV with kvpress's") == ("+75.0% [+75.0, +75.0]", "met")
+    assert said(tmp_path, "what our default") == (NOT_YET, "")
 
 
-def test_our_settings_stand_beside_the_papers(tmp_path: Path) -> None:
-    scores = {"snapstream 4x": [1] * 5, "snapstream 4x kernel=5 pooling=avg": [0.5] * 5}
-    answered(tmp_path / "ruler-qwen", NEEDLES, scores)
-    assert (found(tmp_path)[3], verdicts(tmp_path)[3]) == ("+50.0 points [+50.0, +50.0]", "met")
+def test_our_settings_stand_beside_kvpress_with_and_without_the_tasks_that_chose_them(tmp_path: Path) -> None:
+    ours, kvpress = "snapstream 4x", "snapstream 4x kernel=5 pooling=avg"
+    answered(tmp_path / "ruler-qwen", ("niah_single_3", "niah_multikey_1"), {ours: [1] * 5, kvpress: [0] * 5})
+    answered(tmp_path / "ruler-qwen", ("vt", "cwe"), {ours: [1] * 5, kvpress: [0.5] * 5})
+    assert said(tmp_path, "kvpress's on RULER") == ("+75.0 points [+75.0, +75.0]", "met")
+    assert said(tmp_path, "not chosen") == ("+50.0 points [+50.0, +50.0]", "met")
 
 
-def test_a_layout_is_no_worse_unless_all_of_the_interval_says_so(tmp_path: Path) -> None:
-    ours, paper = "snapstream 192", "snapstream 192 elastic=False"
-    answered(tmp_path / "layouts-qwen", ("gsm8k",), {ours: [1, 0, 0, 1, 0], paper: [1, 1, 0, 0, 1]})
-    assert verdicts(tmp_path)[5:] == ["met", "", ""]
+@pytest.mark.parametrize(
+    ("ours", "papers", "verdict"),
+    [
+        ([1, 1, 0, 1, 0], [1, 0, 0, 1, 0], "met"),
+        ([1, 0, 0, 1, 0], [1, 1, 0, 0, 1], NOISE),
+        ([0] * 5, [1] * 5, "**missed**"),
+    ],
+)
+def test_a_layout_is_worse_only_where_all_of_the_interval_says_so(
+    ours: list[float], papers: list[float], verdict: str, tmp_path: Path
+) -> None:
+    scores = {"snapstream 192": ours, "snapstream 192 elastic=False": papers}
+    answered(tmp_path / "layouts-qwen", ("gsm8k",), scores)
+    assert said(tmp_path, "192 entries")[1] == verdict
+    assert said(tmp_path, "256 entries") == (NOT_YET, "")
 
 
-def test_a_layout_that_is_surely_worse_is_missed(tmp_path: Path) -> None:
-    ours, paper = "snapstream 192", "snapstream 192 elastic=False"
-    answered(tmp_path / "layouts-qwen", ("gsm8k",), {ours: [0] * 5, paper: [1] * 5})
-    assert verdicts(tmp_path)[5:] == ["**missed**", "", ""]
+def test_lcc_is_left_out_where_that_is_said(tmp_path: Path) -> None:
+    longbench = tmp_path / "longbench-qwen"
+    answered(longbench, ("qasper",), {"full": [0.5] * 5, "snapstream 4x": [0.4] * 5})
+    answered(longbench, ("lcc",), {"full": [0.5] * 5, "snapstream 4x": [0.6] * 5})
+    assert said(tmp_path, "LongBench's mean") == ("+0.0% [+0.0, +0.0]", "met")
+    assert said(tmp_path, "without `lcc`") == ("-20.0% [-20.0, -20.0]", "**missed**")
 
 
 def test_only_prompts_with_all_scores_are_compared(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
     assert len([one for one in answers if "task" in one]) == 2 * 2 * 4
 
 
-def test_an_estimate_answers_nothing(long_model: Path, tmp_path: Path, cli: Cli) -> None:
-    said = ask(cli, long_model, tmp_path, "--estimate")
+@pytest.mark.parametrize("only", [["--estimate"], ["--minutes", "0"]])
+def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path: Path, cli: Cli) -> None:
+    said = ask(cli, long_model, tmp_path, *only)
     assert said.status == 0
     assert "4 prompts of " in said.err
     assert not (tmp_path / "report.html").exists()

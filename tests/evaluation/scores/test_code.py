@@ -1,4 +1,5 @@
 import json
+from itertools import islice
 
 import pytest
 
@@ -15,13 +16,18 @@ TEST = "assert double(4) == 8"
         "    return 2 * x\n",
         "```python\ndef double(x: int) -> int:\n    return x + x\n```",
         "Here it is:\n```\ndef double(x):\n    return x * 2\n```\nIt doubles.",
+        "```python3\ndef double(x):\n    return x * 2\n```\nor\n```Python\ndef double(x):\n    return 2 * x\n```",
+        "```python\ndef double(x):\n    return pow(2 * x, 1, 99)\n```",
+        "```python\ndef double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(input())\n```",
     ],
 )
 def test_a_right_program_solves_however_it_is_written(answer):
     assert solves(answer, GIVEN, TEST) == 1
 
 
-@pytest.mark.parametrize("answer", ["", "    return x\n", "```python\ndef double(x:\n```"])
+@pytest.mark.parametrize(
+    "answer", ["", "    return x\n", "```python\ndef double(x:\n```", "    return x\nexit()", "import os\nos._exit(0)"]
+)
 def test_a_wrong_one_does_not(answer):
     assert solves(answer, GIVEN, TEST) == 0
 
@@ -52,7 +58,7 @@ def test_a_file_that_is_there_is_not_cut_short(tmp_path):
 
 def test_the_datasets_own_solutions_pass_and_empty_ones_do_not(texts):
     with (texts / "code" / "HumanEval.jsonl").open() as file:
-        problems = [json.loads(line) for line, _ in zip(file, range(8), strict=False)]
+        problems = [json.loads(line) for line in islice(file, 0, None, 4)]
     for one in problems:
         test = f"{one['test']}\ncheck({one['entry_point']})"
         assert solves(one["canonical_solution"], one["prompt"], test) == 1

@@ -86,8 +86,22 @@ def test_the_last_number_decides_but_a_box_comes_first(text, right):
 
 
 @pytest.mark.parametrize(
-    "text", ["The correct answer is (C)", "The correct answer is C.", "**(C)** because A is wrong", "C"]
+    "text",
+    [
+        "The correct answer is (C)",
+        "The correct answer is C.",
+        "**(C)** because A is wrong",
+        "C",
+        "C) four",
+        "C. Four",
+        "C\nas",
+    ],
 )
 def test_a_letter_is_found_however_it_is_said(text):
     assert letter_right(text, ["C"]) == 1
     assert letter_right(text, ["A"]) == 0
+
+
+@pytest.mark.parametrize("text", ["The correct answer is Both of them", "A careful reader says so", "Because of B", ""])
+def test_a_word_is_no_letter(text):
+    assert not any(letter_right(text, [letter]) for letter in "ABCD")

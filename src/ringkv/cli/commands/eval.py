@@ -103,7 +103,7 @@ def study(
         if folder.exists():
             say(f"what was answered is in {folder}; the same command goes on")
         raise
-    if not estimate:
+    if seconds:
         _report(folder)
 
 

@@ -7,11 +7,11 @@ import re
 
 from ringkv.evaluation.sandbox import passes
 
-BLOCK = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
+BLOCK = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 USUAL = (
     "from typing import *\nfrom collections import *\nfrom itertools import *\nfrom functools import *\n"
-    "from heapq import *\nfrom bisect import *\nfrom math import *\nimport collections, itertools, functools\n"
-    "import heapq, bisect, math, re, string, random\n"
+    "from heapq import *\nfrom bisect import *\nfrom math import *\nfrom builtins import pow\n"
+    "import collections, itertools, functools, heapq, bisect, math, re, string, random\n"
 )
 
 

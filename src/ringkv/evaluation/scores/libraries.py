@@ -8,7 +8,10 @@ from ringkv.evaluation.scores.text import first_code_line
 
 
 def rouge_l(text: str, references: Sequence[str]) -> float:
-    """Longest common subsequence of words, F1, with the nearest reference (Lin 2004; LongBench: summaries)."""
+    """Longest common subsequence of words, F1, with the nearest reference (Lin 2004; LongBench: summaries).
+
+    Google's rouge-score; LongBench takes the older package `rouge`, which splits words at blanks only.
+    """
     return max((_scorer().score(one, text)["rougeL"].fmeasure for one in references), default=0.0)
 
 

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
-LETTERS = (re.compile(r"correct answer is:? \(?([A-D])\)?"), re.compile(r"\(([A-D])\)"), re.compile(r"\b([A-D])\b"))
+LETTERS = (
+    re.compile(r"correct answer is:? \(?([A-D])\b"),
+    re.compile(r"\(([A-D])\)"),
+    re.compile(r"^\s*([A-D])\b(?! \w)"),
+)
 
 
 def last_number_right(text: str, references: Sequence[str]) -> float:

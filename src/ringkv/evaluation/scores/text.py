@@ -49,7 +49,7 @@ def paragraph_right(text: str, references: Sequence[str]) -> float:
 
 
 def first_code_line(text: str) -> str:
-    """The first line that is code; the text itself where there is none (LongBench: completion)."""
+    """The first line that is code, or nothing (LongBench: completion)."""
     lines = text.lstrip("\n").split("\n")
     return next((line for line in lines if not any(mark in line for mark in NO_CODE)), "")
 

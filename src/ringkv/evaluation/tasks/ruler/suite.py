@@ -1,7 +1,8 @@
 """RULER's 13 tasks, generated at any length: each a recipe for a draft, and the search for the length asked.
 
 Source: RULER (arXiv 2404.06654). Prompts follow its parts and settings; the sentences are ours, and prose and passages
-are those at hand, so figures stand beside the paper's and do not repeat them.
+are those at hand, so figures stand beside the paper's and do not repeat them. Chains of names are traced
+without a worked example.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
