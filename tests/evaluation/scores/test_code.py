@@ -17,6 +17,8 @@ TEST = "assert double(4) == 8"
         "```python\ndef double(x: int) -> int:\n    return x + x\n```",
         "Here it is:\n```\ndef double(x):\n    return x * 2\n```\nIt doubles.",
         "```python3\ndef double(x):\n    return x * 2\n```\nor\n```Python\ndef double(x):\n    return 2 * x\n```",
+        "```python\ndef double(x):\n    return 2 * x\n\nprint('four', double(2))\n```",
+        "```python\nimport sys\n\ndef double(x):\n    sys.stdout.write('x')\n    return 2 * x\n```",
         "```python\ndef double(x):\n    return pow(2 * x, 1, 99)\n```",
         "```python\ndef double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(input())\n```",
     ],
