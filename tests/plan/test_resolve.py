@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ringkv.base.config import EngineConfig
@@ -120,6 +120,7 @@ def test_the_prompt_limit_is_whole_chunks_inside_the_context(context: int, chunk
 
 @settings(deadline=None)
 @given(memory=st.integers(RESERVE, 4 * RESERVE), chunk=st.integers(1, 40_000), slots=st.integers(1, 64))
+@example(memory=1_543_714_304 * 2 + (2048 + 512) * 28_672 + QWEN_QUERIES + RESERVE, chunk=3, slots=1)
 def test_what_is_resolved_fits_or_is_refused(memory: int, chunk: int, slots: int) -> None:
     try:
         engine = resolved(QWEN, memory, chunk=chunk, slots=slots, kv_budget=512, graphs="off", dtype="bfloat16")

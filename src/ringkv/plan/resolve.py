@@ -68,6 +68,7 @@ def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> Eng
     if options.prompt_tokens is not None or engine.prompt_tokens <= SMALLEST_PROMPT:
         return None
     half = max(SMALLEST_PROMPT, engine.prompt_tokens // 2)
+    half = max(half - half % engine.chunk, engine.chunk)  # limits are whole chunks: no more is asked for than half
     found = _complete(engine.model_dir, config, replace(options, prompt_tokens=half))
     return found if found.prompt_tokens < engine.prompt_tokens else None
 
