@@ -48,6 +48,24 @@ def wide_ways_to_choose(budget: str) -> list[Cell]:
     return [FULL, *(Cell(choice, budget) for choice in wide)]
 
 
+def ways_beside_ours(budget: str) -> list[Cell]:
+    """Each of our settings varied alone, on documents by which they were not chosen."""
+
+    def each() -> Iterator[KVChoice]:
+        ours = KVChoice()
+        yield ours
+        yield from (replace(ours, window=window) for window in (16, 32, 128))
+        yield from (replace(ours, kernel=kernel) for kernel in (7, 15))
+        yield replace(ours, pooling="avg")
+        yield from (replace(ours, recent=recent) for recent in (0.05, 0.5))
+        yield replace(ours, groups="max")
+        yield replace(ours, domain="candidates")
+        yield SNAPKVS
+        yield from (KVChoice(select=name) for name in ("expected", "tova"))
+
+    return [FULL, *(Cell(choice, budget) for choice in each())]
+
+
 def layouts() -> list[Cell]:
     """Ours and the paper's, where a prompt fits whole and the answer is longer than what is left."""
     both = KVChoice(), KVChoice(elastic=False)
@@ -60,6 +78,11 @@ def layouts() -> list[Cell]:
 def while_writing() -> list[Cell]:
     """A short prompt whose long answer goes round the ring; what the prompt's end chose stays beside it, or nothing."""
     return crossed(("full", "streaming", "snapstream"), ("256", "384"), KVChoice())
+
+
+def while_thinking() -> list[Cell]:
+    """The same for answers many times as long as the ring."""
+    return crossed(("full", "streaming", "snapstream"), ("512",), KVChoice())
 
 
 def policies() -> list[Cell]:
@@ -77,6 +100,7 @@ ABOUT: Mapping[str, str] = {
     "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
     "choosing-hard-qwen": "What chooses best: the same, on needles that are hard to keep",
     "choosing-wide-qwen": "What chooses best: wide pooling and windows together, at an eighth, on hard needles",
+    "choosing-longbench-qwen": "What chooses best: each of our settings varied alone, at a quarter, on LongBench",
     "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
@@ -86,20 +110,23 @@ ABOUT: Mapping[str, str] = {
     "longbench-v2-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
     "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
+    "aime-qwen": "AIME24, whose answers are many times as long as the ring, Qwen2.5-Coder-1.5B",
     "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
     "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
     "choosing-hard-qwen": Study(QWEN, FOUND_HARDLY, quick_ways_to_choose("4x"), (4096,), count=10),
     "choosing-wide-qwen": Study(QWEN, FOUND_HARDLY, wide_ways_to_choose("8x"), (4096,), count=5),
+    "choosing-longbench-qwen": Study(QWEN, ("longbench",), ways_beside_ours("4x"), (8192,), count=10),
     "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
     "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(), (4096,), ("inside", "after"), count=10),
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
     "long-qwen": Study(QWEN, ("niah_multikey_2", "vt"), policies_and_keydiff(), (16_384, 30_000), count=2),
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
-    "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=5),
+    "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=20),
     "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),
+    "aime-qwen": Study(QWEN, ("aime24",), while_thinking(), (2048,), count=30),
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(), (2048, 4096, 7936), count=10),
 }
