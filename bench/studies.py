@@ -81,7 +81,7 @@ def while_writing() -> list[Cell]:
 
 
 def while_thinking() -> list[Cell]:
-    """The same for answers many times as long as the ring."""
+    """The same in a larger ring, for longer answers."""
     return crossed(("full", "streaming", "snapstream"), ("512",), KVChoice())
 
 
@@ -110,7 +110,7 @@ ABOUT: Mapping[str, str] = {
     "longbench-v2-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
     "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
-    "aime-qwen": "AIME24, whose answers are many times as long as the ring, Qwen2.5-Coder-1.5B",
+    "aime-qwen": "AIME24, whose answers go round the ring, Qwen2.5-Coder-1.5B",
     "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
