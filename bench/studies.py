@@ -66,6 +66,12 @@ def ways_beside_ours(budget: str) -> list[Cell]:
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
 
+def windows() -> list[Cell]:
+    """Our default, and a window of half as many queries."""
+    choices = (KVChoice(window=window) for window in (64, 32))
+    return [FULL, *(Cell(choice, budget) for choice in choices for budget in ("4x", "8x"))]
+
+
 def layouts() -> list[Cell]:
     """Ours and the paper's, where a prompt fits whole and the answer is longer than what is left."""
     both = KVChoice(), KVChoice(elastic=False)
@@ -101,6 +107,7 @@ ABOUT: Mapping[str, str] = {
     "choosing-hard-qwen": "What chooses best: the same, on needles that are hard to keep",
     "choosing-wide-qwen": "What chooses best: wide pooling and windows together, at an eighth, on hard needles",
     "choosing-longbench-qwen": "What chooses best: each of our settings varied alone, at a quarter, on LongBench",
+    "choosing-window-qwen": "What chooses best: a window of 64 or of 32, on RULER's prompts of another seed",
     "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
@@ -118,6 +125,7 @@ STUDIES: Mapping[str, Study] = {
     "choosing-hard-qwen": Study(QWEN, FOUND_HARDLY, quick_ways_to_choose("4x"), (4096,), count=10),
     "choosing-wide-qwen": Study(QWEN, FOUND_HARDLY, wide_ways_to_choose("8x"), (4096,), count=5),
     "choosing-longbench-qwen": Study(QWEN, ("longbench",), ways_beside_ours("4x"), (8192,), count=10),
+    "choosing-window-qwen": Study(QWEN, ("ruler",), windows(), (4096,), count=4, seed=1),
     "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
     "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(), (4096,), ("inside", "after"), count=10),

@@ -49,9 +49,21 @@ def asked(folder: Path) -> Iterator[Asked]:
     yield _no_worse("the same on those of its tasks by which they were not chosen", _without(found, CHOSE))
     found = _scores(longbench, usual, kvpress)
     yield _no_worse("a quarter: our settings score no less than kvpress's on LongBench", found)
+    yield from _windows(folder)
     for budget in dict.fromkeys(cell.budget for cell in layouts() if cell.budget):
         found = _scores(gsm8k, Cell(KVChoice(), budget), Cell(KVChoice(elastic=False), budget))
         yield _no_worse(f"{budget} entries: the elastic layout solves no less of GSM8K than the paper's", found)
+
+
+def _windows(folder: Path) -> Iterator[Asked]:
+    """A window of half as many queries, where it was asked beside our default."""
+    longbench, ruler = folder / "choosing-longbench-qwen", folder / "choosing-window-qwen"
+    half = KVChoice(window=32)
+    found = _scores(longbench, Cell(half, "4x"), FULL)
+    yield _near("a quarter: with `--kv-window 32` it is within 3% of the full cache on LongBench's mean", found)
+    for study, name, budget in ((longbench, "LongBench", "4x"), (ruler, "RULER", "4x"), (ruler, "RULER", "8x")):
+        found = _scores(study, Cell(half, budget), Cell(KVChoice(window=64), budget))
+        yield _no_worse(f"{budget}: a window of 32 scores no less than one of 64 on {name}", found)
 
 
 def _scores(study: Path, *cells: Cell, place: str = "inside") -> Together:
