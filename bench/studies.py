@@ -12,6 +12,8 @@ QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
 KVPRESS = KVChoice(window=64, kernel=5, pooling="avg")  # what NVIDIA's kvpress usually takes
 SNAPKVS = KVChoice(window=32, kernel=7, pooling="max")  # as SnapKV's own LongBench runner
+WIDE = KVChoice(window=64, kernel=31, pooling="max")  # our default while the studies ran
+HALF = replace(WIDE, window=32)  # what did better since
 SNAPKV = replace(KVPRESS, policy="snapkv")
 FULL = Cell(KVChoice(policy="full"))
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
@@ -49,27 +51,25 @@ def wide_ways_to_choose(budget: str) -> list[Cell]:
 
 
 def ways_beside_ours(budget: str) -> list[Cell]:
-    """Each of our settings varied alone, on documents by which they were not chosen."""
+    """Each setting of `WIDE` varied alone, on documents by which it was not chosen."""
 
     def each() -> Iterator[KVChoice]:
-        ours = KVChoice()
-        yield ours
-        yield from (replace(ours, window=window) for window in (16, 32, 128))
-        yield from (replace(ours, kernel=kernel) for kernel in (7, 15))
-        yield replace(ours, pooling="avg")
-        yield from (replace(ours, recent=recent) for recent in (0.05, 0.5))
-        yield replace(ours, groups="max")
-        yield replace(ours, domain="candidates")
+        yield WIDE
+        yield from (replace(WIDE, window=window) for window in (16, 32, 128))
+        yield from (replace(WIDE, kernel=kernel) for kernel in (7, 15))
+        yield replace(WIDE, pooling="avg")
+        yield from (replace(WIDE, recent=recent) for recent in (0.05, 0.5))
+        yield replace(WIDE, groups="max")
+        yield replace(WIDE, domain="candidates")
         yield SNAPKVS
-        yield from (KVChoice(select=name) for name in ("expected", "tova"))
+        yield from (replace(WIDE, select=name) for name in ("expected", "tova"))
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
 
 def windows() -> list[Cell]:
-    """Our default, and a window of half as many queries."""
-    choices = (KVChoice(window=window) for window in (64, 32))
-    return [FULL, *(Cell(choice, budget) for choice in choices for budget in ("4x", "8x"))]
+    """`WIDE`, and half as many queries that vote."""
+    return [FULL, *(Cell(choice, budget) for choice in (WIDE, HALF) for budget in ("4x", "8x"))]
 
 
 def layouts() -> list[Cell]:
@@ -81,14 +81,9 @@ def layouts() -> list[Cell]:
     ]
 
 
-def while_writing() -> list[Cell]:
+def while_writing(*budgets: str) -> list[Cell]:
     """A short prompt whose long answer goes round the ring; what the prompt's end chose stays beside it, or nothing."""
-    return crossed(("full", "streaming", "snapstream"), ("256", "384"), KVChoice())
-
-
-def while_thinking() -> list[Cell]:
-    """The same in a larger ring, for longer answers."""
-    return crossed(("full", "streaming", "snapstream"), ("512",), KVChoice())
+    return crossed(("full", "streaming", "snapstream"), budgets, KVChoice())
 
 
 def policies() -> list[Cell]:
@@ -134,7 +129,7 @@ STUDIES: Mapping[str, Study] = {
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
     "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=20),
     "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(), (8192,), count=5),
-    "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing(), (2048,), count=20),
-    "aime-qwen": Study(QWEN, ("aime24",), while_thinking(), (2048,), count=30),
+    "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing("256", "384"), (2048,), count=20),
+    "aime-qwen": Study(QWEN, ("aime24",), while_writing("512"), (2048,), count=30),
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(), (2048, 4096, 7936), count=10),
 }
