@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bench.page.together import Together, differences, together
 from bench.report import table
-from bench.studies import FOUND_EASILY, FOUND_HARDLY, FULL, HALF, KVPRESS, SNAPKV, WIDE, layouts
+from bench.studies import FOUND_EASILY, FOUND_HARDLY, FULL, KVPRESS, NARROW, SNAPKV, WIDE, layouts
 from ringkv.base.kv import KVChoice
 from ringkv.evaluation.bootstrap import Interval, mean_of, share_of
 from ringkv.evaluation.cells import Cell
@@ -58,14 +58,14 @@ def asked(folder: Path) -> Iterator[Asked]:
 def _windows(folder: Path) -> Iterator[Asked]:
     """Half as many queries that vote, where that was asked beside our default."""
     longbench, ruler = folder / "choosing-longbench-qwen", folder / "choosing-window-qwen"
-    found = _scores(longbench, Cell(HALF, "4x"), FULL)
+    found = _scores(longbench, Cell(NARROW, "4x"), FULL)
     yield _near("a quarter: with `--kv-window 32` it is within 3% of the full cache on LongBench's mean", found)
     for study, budget, claim in (
         (longbench, "4x", "a quarter: a window of 32 scores no less than one of 64 on LongBench"),
         (ruler, "4x", "the same on RULER's prompts of another seed"),
         (ruler, "8x", "the same at an eighth"),
     ):
-        yield _no_worse(claim, _scores(study, Cell(HALF, budget), Cell(WIDE, budget)))
+        yield _no_worse(claim, _scores(study, Cell(NARROW, budget), Cell(WIDE, budget)))
 
 
 def _scores(study: Path, *cells: Cell, place: str = "inside") -> Together:
