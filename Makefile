@@ -1,6 +1,7 @@
 # make demo    set up, then answer a question about a long document in a small cache
 # make test    set up, check, test
 # make amx     the CPU kernels' tests for AMX, its tiles in software, for a processor without them
+# make avx2    the same as for a processor with AVX2 and nothing newer
 # make check   lint, format, types, import contracts
 # make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
 # make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
@@ -13,7 +14,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test amx check bench peers clients device dev clean
+.PHONY: help demo test amx avx2 check bench peers clients device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -26,8 +27,8 @@ test: check
 	@echo "tests"
 	@$(BIN)/python -m pytest
 
-amx: dev
-	@CXX=tests/kernels/amx-g++ RINGKV_CACHE=$(abspath .venv/amx) $(BIN)/python -m pytest tests/kernels
+amx avx2: dev
+	@CXX=tests/kernels/$@-g++ RINGKV_CACHE=$(abspath .venv/$@) $(BIN)/python -m pytest tests/kernels
 
 check: dev
 	@echo "ruff: lint and format"

@@ -51,6 +51,9 @@ def _dtype(instructions: Sequence[str]) -> Choice:
     native = [name for name in ("amx_bf16", "avx512_bf16", "bf16") if name in instructions]
     if native:
         return Choice("dtype", "bfloat16", f"half of float32's bytes, and the CPU multiplies it natively ({native[0]})")
+    if "avx2" in instructions:
+        why = "half of float32's bytes; the CPU has no bf16 instructions, so numbers are widened as they are multiplied"
+        return Choice("dtype", "bfloat16", why)
     why = "half of float32's bytes; the CPU has no bf16 instructions, so each product converts: float32 may be faster"
     return Choice("dtype", "bfloat16", why)
 

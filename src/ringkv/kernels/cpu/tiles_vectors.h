@@ -37,6 +37,78 @@ inline void multiply_rows(const Half16* x, int64_t row, int64_t block, const Hal
     for (int s = 0; s < 2; ++s) _mm512_storeu_ps(c + m * c_row + s * beside, sums[m][s]);
 }
 
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int kTogether = 4;
+
+// A bfloat16 is the upper half of a float: a pair's first number is there by a shift, its second one by masking.
+struct First {
+  __m256 operator()(__m256i pairs) const { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+};
+struct Second {
+  __m256 operator()(__m256i pairs) const {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000))));
+  }
+};
+
+// M rows' sums of S strips; half i of them holds 8 outputs of strip i / 2
+template <int M, int S>
+struct RowSums {
+  static constexpr int kHalves = 2 * S;
+  __m256 of[M][kHalves];
+
+  // Calls run(sum, m, i) for each.
+  template <typename Run>
+  void each(const Run& run) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+      for (int i = 0; i < kHalves; ++i) run(of[m][i], m, i);
+  }
+
+  // += one number of each pair of x, at m * row, times that number of the strips' pairs, at `from`
+  template <typename Which>
+  void add(const Half16* x, int64_t row, const Half16* const* strips, int64_t from, const Which& which) {
+    __m256 weight[kHalves];
+#pragma GCC unroll 16
+    for (int i = 0; i < kHalves; ++i)
+      weight[i] = which(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(strips[i / 2] + from + i % 2 * kWide)));
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      int32_t two;
+      std::memcpy(&two, x + m * row, sizeof two);
+      const __m256 number = which(_mm256_set1_epi32(two));
+#pragma GCC unroll 16
+      for (int i = 0; i < kHalves; ++i) of[m][i] = _mm256_fmadd_ps(number, weight[i], of[m][i]);
+    }
+  }
+};
+
+// M rows' sums (+)= x . S strips, over `blocks` blocks
+template <int M, int S>
+void multiply_strips(const Half16* x, int64_t row, int64_t block, const Half16* const* strips, int64_t blocks,
+                     float* c, int64_t c_row, int64_t beside, bool add) {
+  const auto place = [&](int m, int i) { return c + m * c_row + i / 2 * beside + i % 2 * 8; };
+  RowSums<M, S> sums;
+  sums.each([&](__m256& sum, int m, int i) { sum = add ? _mm256_loadu_ps(place(m, i)) : _mm256_setzero_ps(); });
+  for (int64_t b = 0; b < blocks; ++b, x += block)
+    for (int64_t k = 0; k < kDeep; k += 2) {
+      sums.add(x + k, row, strips, b * kBlockSize + k * kWide, First());
+      sums.add(x + k, row, strips, b * kBlockSize + k * kWide, Second());
+    }
+  sums.each([&](const __m256& sum, int m, int i) { _mm256_storeu_ps(place(m, i), sum); });
+}
+
+// The sixteen registers have room for four rows' sums with one strip. One or two rows take both strips at once: a sum
+// waits for the one before it, and there are others meanwhile.
+template <int M>
+void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
+                   int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
+  const Half16* strips[] = {first, second};
+  if constexpr (M <= 2) return multiply_strips<M, 2>(x, row, block, strips, blocks, c, c_row, beside, add);
+  multiply_strips<M, 1>(x, row, block, strips, blocks, c, c_row, beside, add);
+  multiply_strips<M, 1>(x, row, block, strips + 1, blocks, c + beside, c_row, beside, add);
+}
+
 #else
 constexpr int kTogether = 4;
 
