@@ -30,3 +30,10 @@ def test_each_key_gets_the_softmax_shares_of_all_queries_that_see_it(dtype: torc
                     want[h, : stop - first] += score.softmax(0)
     got = window_votes.window_votes(q, keys, first, last)
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=2e-3 if dtype == torch.float32 else 1e-2)
+
+
+def test_the_reference_rounds_no_score_to_bfloat16() -> None:
+    torch.manual_seed(0)
+    q, keys = 9 * torch.randn(2, 3, 32, 64).bfloat16(), torch.randn(2, 500, 64).bfloat16()
+    exact = window_votes.reference(q.float(), keys.float(), 0, 500)
+    assert torch.equal(window_votes.reference(q, keys, 0, 500), exact)

@@ -23,13 +23,13 @@ def window_votes(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
 
 
 def reference(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
-    """The same in plain torch; heads go one after the other, so that the weights of one are all there is at a time."""
+    """The same in plain torch, in float32; one head after the other, so that the weights of one are all there is."""
     return torch.stack([_of_head(q[h], keys[h], first, last) for h in range(len(keys))])
 
 
 def _of_head(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
     window, n = q.shape[1], len(keys)
-    scores = torch.matmul(q, keys[first:last].transpose(-1, -2)).float()
+    scores = torch.matmul(q.float(), keys[first:last].float().transpose(-1, -2))
     position = torch.arange(first, last, device=q.device)
     future = position > torch.arange(n - window, n, device=q.device)[:, None]
     weights = scores.mul_(q.shape[-1] ** -0.5).masked_fill_(future, float("-inf")).softmax(-1)
