@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
-from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.kv import KVChoice
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
 
@@ -12,10 +12,11 @@ QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
 KVPRESS = KVChoice(window=64, kernel=5, pooling="avg")  # what NVIDIA's kvpress usually takes
 SNAPKVS = KVChoice(window=32, kernel=7, pooling="max")  # as SnapKV's own LongBench runner
-WIDE = KVChoice(window=64, kernel=31, pooling="max")  # our default while the studies ran
-NARROW = replace(WIDE, window=32)  # what did better since
+WIDE = KVChoice(window=64, kernel=31, pooling="max")  # our default while most of the studies ran
+OURS = replace(WIDE, window=32)  # our default, which did better since
 SNAPKV = replace(KVPRESS, policy="snapkv")
 FULL = Cell(KVChoice(policy="full"))
+LOOK_AT_NO_WINDOW = ("tova", "keydiff", "kvzip")
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
 FOUND_HARDLY = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 
@@ -33,7 +34,8 @@ def ways_to_choose(budget: str) -> list[Cell]:
         yield replace(KVPRESS, domain="candidates")
         yield from (replace(KVPRESS, sinks=sinks) for sinks in (0, 64))
         yield from (replace(KVPRESS, recent=recent) for recent in (0.05, 0.5))
-        yield from (KVChoice(select=name) for name in SELECTORS if name != KVPRESS.select)
+        yield from (KVChoice(select=name) for name in LOOK_AT_NO_WINDOW)
+        yield replace(WIDE, select="expected")
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
@@ -62,14 +64,15 @@ def ways_beside_ours(budget: str) -> list[Cell]:
         yield replace(WIDE, groups="max")
         yield replace(WIDE, domain="candidates")
         yield SNAPKVS
-        yield from (replace(WIDE, select=name) for name in ("expected", "tova"))
+        yield replace(WIDE, select="expected")
+        yield KVChoice(select="tova")
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
 
 def windows() -> list[Cell]:
     """`WIDE`, and half as many queries that vote."""
-    return [FULL, *(Cell(choice, budget) for choice in (WIDE, NARROW) for budget in ("4x", "8x"))]
+    return [FULL, *(Cell(choice, budget) for choice in (WIDE, OURS) for budget in ("4x", "8x"))]
 
 
 def layouts() -> list[Cell]:
@@ -87,8 +90,8 @@ def while_writing(*budgets: str) -> list[Cell]:
 
 
 def policies() -> list[Cell]:
-    """Each at each budget: SnapKV and SnapStream with kvpress's settings, and SnapStream with ours."""
-    choices = (KVChoice(policy="streaming"), SNAPKV, KVPRESS, KVChoice())
+    """Each at each budget: SnapKV and SnapStream with kvpress's settings, and SnapStream with ours of then and now."""
+    choices = (KVChoice(policy="streaming"), SNAPKV, KVPRESS, WIDE, OURS)
     return [FULL, *(Cell(choice, budget) for budget in BUDGETS for choice in choices)]
 
 

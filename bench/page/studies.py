@@ -29,7 +29,7 @@ PAPER = """\
 ### StreamingLLM and SnapStream, task by task
 
 The paper's comparison, where its tasks can run here: the same entries with and without a choice, which is made with our
-settings."""
+settings; with a window of 64 but for programs."""
 GENERATED = {*suite.GENERATED, "passkey"}  # their prompts are made, as many as are asked for
 PLACES = {"inside": "question in the prompt", "after": "question after it was compressed"}
 TASKS_HEAD = """\

@@ -5,8 +5,8 @@ import pytest
 
 from bench import accuracy
 from bench.page.studies import PAGE, TASKS_PAGE, brief, means, progress, shared, tasks, tasks_page, with_studies
-from bench.studies import STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
-from ringkv.base.kv import KVChoice
+from bench.studies import OURS, STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
+from ringkv.base.kv import SELECTORS, KVChoice
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.tasks.catalogue import chosen
@@ -22,15 +22,17 @@ def test_a_study_asks_for_tasks_that_are_there_and_has_full_to_compare_with(stud
 
 def test_each_way_to_choose_changes_kvpress_settings():
     full, kvpress, *others = ways_to_choose("4x")
-    assert (full.label, kvpress.label) == ("full", "snapstream 4x kernel=5 pooling=avg")
+    assert (full.label, kvpress.label) == ("full", "snapstream 4x window=64 kernel=5 pooling=avg")
     labels = {cell.label for cell in others}
-    assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x kernel=5", "snapstream 4x"} <= labels
-    assert "snapstream 4x window=32 kernel=7" in labels
-    assert "snapstream 4x select=kvzip" in labels
+    assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x window=64 kernel=5"} <= labels
+    assert {"snapstream 4x kernel=7", "snapstream 4x window=64"} <= labels
+    chosen_by = {cell.choice.select for cell in ways_to_choose("4x")}
+    assert chosen_by == set(SELECTORS)
     assert not any("kvzip" in cell.label for cell in quick_ways_to_choose("4x"))
 
 
-def test_the_wide_ways_hold_the_usual_one():
+def test_ours_is_the_usual_one():
+    assert OURS == KVChoice()
     assert Cell(KVChoice(), "8x") in wide_ways_to_choose("8x")
 
 
@@ -77,8 +79,8 @@ def test_a_study_that_is_not_complete_says_so(tmp_path):
     answered(tmp_path / "ruler-qwen", "vt", count=1)
     page = with_studies("before <!-- studies:begin --> yesterday's <!-- studies:end --> after", tmp_path)
     assert page.startswith("before ")
-    assert "were fixed beforehand; **not whole yet:** 1 are answered, and none under snapkv 2x kernel" in page
-    assert "none under snapkv 2x kernel=5 pooling=avg, snapkv 4x" in page
+    assert "were fixed beforehand; **not whole yet:** 1 are answered, and none under snapkv 2x window=64 kernel" in page
+    assert "none under snapkv 2x window=64 kernel=5 pooling=avg, snapkv 4x" in page
     assert "a machine, ringkv 1" in page
     assert "yesterday's" not in page
 

@@ -15,8 +15,8 @@ from ringkv.plan.resolve import RESERVE, footprint, resolve
 from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
 
 PLENTY = 10**14
-SMOLLM2_QUERIES = 30 * 9 * 64 * 64 * 2  # bytes of a lane's last 64 queries
-QWEN_QUERIES = 28 * 12 * 64 * 128 * 2
+SMOLLM2_QUERIES = 30 * 9 * 32 * 64 * 2  # bytes of a lane's last 32 queries
+QWEN_QUERIES = 28 * 12 * 32 * 128 * 2
 DIRECTORY = Path("models/some-model")
 
 
@@ -198,7 +198,7 @@ def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> Non
     [
         ({"kv_budget": 20, "kv_sinks": 4, "kv_recent": 16}, "kv_budget 20 .*4 sinks and 16 recent.*above 20"),
         ({"kv_budget": 4, "kv_policy": "streaming"}, "kv_budget 4 .*4 sinks.*above 4"),
-        ({"kv_budget": 80, "kv_policy": "snapkv"}, "kv_budget 80 .*64 of its window and 20 for the output"),
+        ({"kv_budget": 40, "kv_policy": "snapkv"}, "kv_budget 40 .*32 of its window and 10 for the output"),
     ],
 )
 def test_a_budget_that_leaves_nothing_to_choose_is_refused(options: dict[str, Any], numbers: str) -> None:

@@ -38,7 +38,7 @@ class KVChoice:
     budget: int | None = None
     sinks: int = 4
     recent: float = 0.25
-    window: int = 64
+    window: int = 32
     kernel: int = 31
     pooling: Literal["avg", "max"] = "max"
     groups: Literal["mean", "max"] = "mean"

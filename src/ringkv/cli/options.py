@@ -70,7 +70,7 @@ class _Settings:
     ] = None
     kv_window: Annotated[
         int | None,
-        _cache("--kv-window", "TOKENS", "Trailing prompt tokens that vote on what is kept; 64 by default."),
+        _cache("--kv-window", "TOKENS", "Trailing prompt tokens that vote on what is kept; 32 by default."),
     ] = None
     kv_kernel: Annotated[
         int | None,

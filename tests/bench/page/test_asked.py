@@ -11,6 +11,7 @@ from bench.page.paper import paper_table
 from bench.page.together import together
 from ringkv.evaluation.journal import Journal, Record
 
+LONGBENCH = "choosing-longbench-qwen"
 NEEDLES = ("niah_single_1", "niah_multikey_1")
 
 
@@ -35,12 +36,12 @@ def test_what_no_study_answered_is_not_answered(tmp_path: Path) -> None:
 
 
 def test_near_is_a_share_of_the_full_cache(tmp_path: Path) -> None:
-    answered(tmp_path / "longbench-qwen", ("qasper", "lcc"), {"full": [0.5] * 5, "snapstream 4x": [0.49] * 5})
+    answered(tmp_path / LONGBENCH, ("qasper", "lcc"), {"full": [0.5] * 5, "snapstream 4x": [0.49] * 5})
     assert next(asked(tmp_path))[1:] == ("-2.0% [-2.0, -2.0]", "met")
 
 
 def test_far_is_missed(tmp_path: Path) -> None:
-    answered(tmp_path / "longbench-qwen", ("qasper", "lcc"), {"full": [0.5] * 5, "snapstream 4x": [0.48] * 5})
+    answered(tmp_path / LONGBENCH, ("qasper", "lcc"), {"full": [0.5] * 5, "snapstream 4x": [0.48] * 5})
     assert next(asked(tmp_path))[1:] == ("-4.0% [-4.0, -4.0]", "**missed**")
 
 
@@ -56,7 +57,8 @@ def test_above_is_asked_of_each_needle_task_and_of_no_other(tmp_path: Path) -> N
 
 
 def test_what_is_won_back_is_a_share_of_what_was_lost_where_questions_come_later(tmp_path: Path) -> None:
-    scores = {"full": [1.0] * 5, "snapkv 2x kernel=5 pooling=avg": [0.2] * 5, "snapstream 2x select=keydiff": [0.8] * 5}
+    snapkv, keydiff = "snapkv 2x window=64 kernel=5 pooling=avg", "snapstream 2x select=keydiff"
+    scores = {"full": [1.0] * 5, snapkv: [0.2] * 5, keydiff: [0.8] * 5}
     answered(tmp_path / "ruler-qwen", NEEDLES, scores, ("after",))
     answered(tmp_path / "ruler-qwen", NEEDLES, {cell: [0.0] * 5 for cell in scores})
     assert said(tmp_path, "SnapKV with kvpress's") == ("+75.0% [+75.0, +75.0]", "met")
@@ -64,7 +66,7 @@ def test_what_is_won_back_is_a_share_of_what_was_lost_where_questions_come_later
 
 
 def test_our_settings_stand_beside_kvpress_with_and_without_the_tasks_that_chose_them(tmp_path: Path) -> None:
-    ours, kvpress = "snapstream 4x", "snapstream 4x kernel=5 pooling=avg"
+    ours, kvpress = "snapstream 4x", "snapstream 4x window=64 kernel=5 pooling=avg"
     answered(tmp_path / "ruler-qwen", ("niah_single_3", "niah_multikey_1"), {ours: [1] * 5, kvpress: [0] * 5})
     answered(tmp_path / "ruler-qwen", ("vt", "cwe"), {ours: [1] * 5, kvpress: [0.5] * 5})
     assert said(tmp_path, "kvpress's on RULER") == ("+75.0 points [+75.0, +75.0]", "met")
@@ -89,7 +91,7 @@ def test_a_layout_is_worse_only_where_all_of_the_interval_says_so(
 
 
 def test_lcc_is_left_out_where_that_is_said(tmp_path: Path) -> None:
-    longbench = tmp_path / "longbench-qwen"
+    longbench = tmp_path / LONGBENCH
     answered(longbench, ("qasper",), {"full": [0.5] * 5, "snapstream 4x": [0.4] * 5})
     answered(longbench, ("lcc",), {"full": [0.5] * 5, "snapstream 4x": [0.6] * 5})
     assert said(tmp_path, "LongBench's mean") == ("+0.0% [+0.0, +0.0]", "met")
@@ -102,6 +104,6 @@ def test_only_prompts_with_all_scores_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_papers_comparison_is_over_the_same_prompts(tmp_path: Path) -> None:
-    scores = {"full": [1, 1, 1], "streaming 4x": [0, 0, 0], "snapstream 4x": [1, 0]}
+    scores = {"full": [1, 1, 1], "streaming 4x": [0, 0, 0], "snapstream 4x window=64": [1, 0]}
     answered(tmp_path / "documents-qwen", ("passkey",), scores)
     assert "| passkey | 4x | 2 | 100.0 | 0.0 | 50.0 | +50.0 |" in paper_table(tmp_path)
