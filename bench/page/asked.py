@@ -1,6 +1,7 @@
 """What the studies are to tell, and what their answers say by now."""
 
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ NEAR = -3.0  # percent of the full cache's mean
 HALF = 50.0  # percent of what is lost
 RETRIEVAL = "niah"
 CHOSE = (*FOUND_EASILY, *FOUND_HARDLY)  # the tasks by which our settings were chosen
-BEFORE = "with a window of 64, the default before"
-NOT_YET, NOISE = "not answered yet", "not told apart"
+BEFORE = "with a window of 64"
+NOT_YET, TOO_FEW, NOISE = "not answered yet", "too few prompts yet", "not told apart"
 
 
 class Asked(NamedTuple):
@@ -101,6 +102,8 @@ def _above(claim: str, found: Together) -> Asked:
     won = {task: one.through(points) for task, scores in tasks.items() if (one := mean_of([differences(scores)]))}
     if not won:
         return Asked(claim, NOT_YET, "")
+    if few := [task for task, one in won.items() if not isfinite(one.low)]:
+        return Asked(claim, f"no interval on {len(few)} of {len(won)} tasks", TOO_FEW)
     sure = [task for task, one in won.items() if one.low > 0]
     unsure = "; ".join(f"{task} {difference(one)}" for task, one in won.items() if task not in sure)
     words = f"surely on {len(sure)} of {len(won)}" + f"; not on {unsure}" * bool(unsure)
@@ -123,7 +126,7 @@ def _said(claim: str, found: Interval | None, unit: str, verdict: Callable[[Inte
     if found is None:
         return Asked(claim, NOT_YET, "")
     shown = found.through(points)
-    return Asked(claim, difference(shown, unit), verdict(shown))
+    return Asked(claim, difference(shown, unit), verdict(shown) if isfinite(shown.low) else TOO_FEW)
 
 
 def _verdict(is_met: bool) -> str:

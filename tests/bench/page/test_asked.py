@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.page.asked import NOISE, NOT_YET, asked
+from bench.page.asked import NOISE, NOT_YET, TOO_FEW, asked
 from bench.page.paper import paper_table
 from bench.page.together import together
 from ringkv.evaluation.journal import Journal, Record
@@ -54,6 +54,14 @@ def test_above_is_asked_of_each_needle_task_and_of_no_other(tmp_path: Path) -> N
     words, verdict = said(tmp_path, "needle")
     assert words.startswith("surely on 2 of 3; not on niah_single_2 +0.0 [")
     assert verdict == "**missed**"
+
+
+def test_nothing_is_judged_by_so_few_prompts_that_there_is_no_interval(tmp_path: Path) -> None:
+    answered(tmp_path / "ruler-qwen", NEEDLES, {"streaming 4x": [0] * 5, "snapstream 4x": [1] * 5})
+    answered(tmp_path / "ruler-qwen", ("niah_single_2",), {"streaming 4x": [0] * 4, "snapstream 4x": [1] * 4})
+    assert said(tmp_path, "needle") == ("no interval on 1 of 3 tasks", TOO_FEW)
+    answered(tmp_path / LONGBENCH, ("qasper",), {"full": [0.5] * 4, "snapstream 4x": [0.1] * 4})
+    assert next(asked(tmp_path))[1:] == ("-80.0%", TOO_FEW)
 
 
 def test_what_is_won_back_is_a_share_of_what_was_lost_where_questions_come_later(tmp_path: Path) -> None:
