@@ -73,6 +73,55 @@ inline void Four::widen(const uint8_t* block, Half16* tile) {
   }
 }
 
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+// The upper halves of 16 numbers, in their order
+inline void store_upper(Half16* to, __m256i first, __m256i second) {
+  const __m256i both = _mm256_packus_epi32(_mm256_srli_epi32(first, 16), _mm256_srli_epi32(second, 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(both, 0xd8));
+}
+
+inline void Eight::widen(const uint8_t* block, Half16* tile) {
+  const auto numbers = [](const uint8_t* at) {
+    const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
+    return _mm256_castps_si256(_mm256_cvtepi32_ps(whole));
+  };
+  for (int64_t i = 0; i < kBlockSize; i += 16) store_upper(tile + i, numbers(block + i), numbers(block + i + 8));
+}
+
+inline void Four::widen(const uint8_t* block, Half16* tile) {
+  struct Twice {  // eight outputs' numbers, each for the two neighbours of a row that belong to it
+    __m256 low, high;
+    explicit Twice(const uint8_t* at) {
+      const __m256 eight = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+      const __m256 even = _mm256_unpacklo_ps(eight, eight), odd = _mm256_unpackhi_ps(eight, eight);
+      low = _mm256_permute2f128_ps(even, odd, 0x20);
+      high = _mm256_permute2f128_ps(even, odd, 0x31);
+    }
+  };
+  constexpr int64_t kHalf = kWide / 2 * sizeof(c10::Half);
+  const Twice scale[2] = {Twice(block), Twice(block + kHalf)};
+  const Twice least[2] = {Twice(block + 2 * kHalf), Twice(block + 3 * kHalf)};
+  const auto nearest = [](__m256 numbers) {  // the upper half is then what it rounds to, of two as near the even one
+    const __m256i bits = _mm256_castps_si256(numbers);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  };
+  const auto numbers = [&](__m256i words, int i, __m256 by, __m256 plus) {
+    const __m256i q = _mm256_and_si256(_mm256_srli_epi32(words, 4 * i), _mm256_set1_epi32(15));
+    return nearest(_mm256_fmadd_ps(_mm256_cvtepi32_ps(q), by, plus));
+  };
+  const uint8_t* lines = block + 4 * kHalf;
+  for (int64_t line = 0; line < kLines; ++line, lines += kLine) {
+    const auto* words = reinterpret_cast<const __m256i*>(lines);
+    const __m256i low = _mm256_loadu_si256(words), high = _mm256_loadu_si256(words + 1);
+#pragma GCC unroll 8
+    for (int i = 0; i < kHalves; ++i)
+      store_upper(tile + (line * kHalves + i) * kWide, numbers(low, i, scale[i % 2].low, least[i % 2].low),
+                  numbers(high, i, scale[i % 2].high, least[i % 2].high));
+  }
+}
+
 #else
 
 inline void Eight::widen(const uint8_t* block, Half16* tile) {
