@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace ringkv {
 
@@ -37,6 +38,14 @@ struct Squares {
   float* at;
   int64_t row, beside, below;
 };
+
+// Calls run with the number of rows, at most MOST, as a constant.
+template <int MOST, typename Run, int M = 1>
+void at_most(int64_t rows, const Run& run) {
+  if constexpr (M < MOST)
+    if (rows > M) return at_most<MOST, Run, M + 1>(rows, run);
+  run(std::integral_constant<int, M>());
+}
 
 }  // namespace ringkv
 

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <utility>
-
 #include "tiles.h"
 
 namespace ringkv {
@@ -162,18 +160,11 @@ class Tiles {
         multiply_rows<decltype(count)::value>(at, x.row, x.block, first, second, blocks, c + m * kPair, kPair, kWide,
                                               add);
       };
-      of_so_many(rows_ - m, run, std::make_integer_sequence<int, kTogether>());
+      at_most<kTogether>(rows_ - m, run);
     }
   }
 
  private:
-  // Calls run with the number of rows, at most kTogether, as a constant.
-  template <typename Run, int... I>
-  static void of_so_many(int64_t rows, const Run& run, std::integer_sequence<int, I...>) {
-    const int64_t count = std::min<int64_t>(rows, kTogether);
-    ((count == I + 1 ? run(std::integral_constant<int, I + 1>()) : void()), ...);
-  }
-
   int64_t rows_;
 };
 

@@ -89,19 +89,27 @@ inline void Eight::widen(const uint8_t* block, Half16* tile) {
   for (int64_t i = 0; i < kBlockSize; i += 16) store_upper(tile + i, numbers(block + i), numbers(block + i + 8));
 }
 
+// Eight outputs' scales or least values, each for the two neighbours of a row that belong to it
+struct Twice {
+  __m256 low, high;
+  explicit Twice(const uint8_t* at) {
+    const __m256 eight = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+    const __m256 even = _mm256_unpacklo_ps(eight, eight), odd = _mm256_unpackhi_ps(eight, eight);
+    low = _mm256_permute2f128_ps(even, odd, 0x20);
+    high = _mm256_permute2f128_ps(even, odd, 0x31);
+  }
+};
+
+// A block's, for its first eight outputs and its last
+struct Scales {
+  static constexpr int64_t kHalf = kWide / 2 * sizeof(c10::Half), kSize = 4 * kHalf;
+  Twice scale[2], least[2];
+  explicit Scales(const uint8_t* block)
+      : scale{Twice(block), Twice(block + kHalf)}, least{Twice(block + 2 * kHalf), Twice(block + 3 * kHalf)} {}
+};
+
 inline void Four::widen(const uint8_t* block, Half16* tile) {
-  struct Twice {  // eight outputs' numbers, each for the two neighbours of a row that belong to it
-    __m256 low, high;
-    explicit Twice(const uint8_t* at) {
-      const __m256 eight = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-      const __m256 even = _mm256_unpacklo_ps(eight, eight), odd = _mm256_unpackhi_ps(eight, eight);
-      low = _mm256_permute2f128_ps(even, odd, 0x20);
-      high = _mm256_permute2f128_ps(even, odd, 0x31);
-    }
-  };
-  constexpr int64_t kHalf = kWide / 2 * sizeof(c10::Half);
-  const Twice scale[2] = {Twice(block), Twice(block + kHalf)};
-  const Twice least[2] = {Twice(block + 2 * kHalf), Twice(block + 3 * kHalf)};
+  const auto [scale, least] = Scales(block);
   const auto nearest = [](__m256 numbers) {  // the upper half is then what it rounds to, of two as near the even one
     const __m256i bits = _mm256_castps_si256(numbers);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -111,7 +119,7 @@ inline void Four::widen(const uint8_t* block, Half16* tile) {
     const __m256i q = _mm256_and_si256(_mm256_srli_epi32(words, 4 * i), _mm256_set1_epi32(15));
     return nearest(_mm256_fmadd_ps(_mm256_cvtepi32_ps(q), by, plus));
   };
-  const uint8_t* lines = block + 4 * kHalf;
+  const uint8_t* lines = block + Scales::kSize;
   for (int64_t line = 0; line < kLines; ++line, lines += kLine) {
     const auto* words = reinterpret_cast<const __m256i*>(lines);
     const __m256i low = _mm256_loadu_si256(words), high = _mm256_loadu_si256(words + 1);
