@@ -1,5 +1,5 @@
-// Nibbles with products of bfloat16. 128 + q is a bfloat16 whose last four bits are q's, so a word's numbers become operands
-// by one and-or. For a block
+// Nibbles in products of bfloat16. 128 + q is a bfloat16 whose last four bits are q's, so a word's numbers become
+// operands by one and-or. For a block
 //
 //     sum x (scale q + least) = scale (sum x (128 + q) - 128 sum x) + least sum x
 
