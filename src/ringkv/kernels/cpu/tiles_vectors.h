@@ -7,7 +7,8 @@
 namespace ringkv {
 
 #if defined(__AVX512BF16__)
-constexpr int kTogether = 8;  // rows whose sums stay in registers
+constexpr int kTogether = 8;        // rows whose sums stay in registers
+constexpr int64_t kChunk = 1 << 20;  // blocks that all rows are multiplied with before the next are read
 
 // M rows' sums (+)= x . (first, second), over `blocks` blocks
 template <int M>
@@ -36,13 +37,32 @@ inline void multiply_rows(const Half16* x, int64_t row, int64_t block, const Hal
 }
 
 #elif defined(__AVX2__) && defined(__FMA__)
-constexpr int kTogether = 4;
+constexpr int kTogether = 6;
+constexpr int64_t kChunk = 8;  // blocks of two strips that stay in the first cache for all rows
+
+// M rows' numbers of up to kChunk blocks as floats
+template <int M>
+struct Floats {
+  alignas(32) float of[M][kChunk * kDeep];
+
+  void take(const Half16* x, int64_t row, int64_t block, int64_t blocks) {
+    for (int m = 0; m < M; ++m)
+      for (int64_t b = 0; b < blocks; ++b)
+        for (int64_t k = 0; k < kDeep; k += 8) {
+          const auto words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + m * row + b * block + k));
+          const auto wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16);
+          _mm256_store_ps(of[m] + b * kDeep + k, _mm256_castsi256_ps(wide));
+        }
+  }
+};
 
 // A bfloat16 is the upper half of a float: a pair's first number is there by a shift, its second one by masking.
 struct First {
+  static constexpr int kPlace = 0;
   __m256 operator()(__m256i pairs) const { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
 };
 struct Second {
+  static constexpr int kPlace = 1;
   __m256 operator()(__m256i pairs) const {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000))));
   }
@@ -63,18 +83,16 @@ struct RowSums {
       for (int i = 0; i < kHalves; ++i) run(of[m][i], m, i);
   }
 
-  // += one number of each pair of x, at m * row, times that number of the strips' pairs, at `from`
+  // += one number of the pair at k of each row, times that number of the strips' pairs there
   template <typename Which>
-  void add(const Half16* x, int64_t row, const Half16* const* strips, int64_t from, const Which& which) {
+  void add(const Floats<M>& x, const Half16* const* strips, int64_t k, const Which& which) {
     __m256 weight[kHalves];
 #pragma GCC unroll 16
     for (int i = 0; i < kHalves; ++i)
-      weight[i] = which(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(strips[i / 2] + from + i % 2 * kWide)));
+      weight[i] = which(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(strips[i / 2] + k * kWide + i % 2 * kWide)));
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
-      int32_t two;
-      std::memcpy(&two, x + m * row, sizeof two);
-      const __m256 number = which(_mm256_set1_epi32(two));
+      const __m256 number = _mm256_broadcast_ss(x.of[m] + k + Which::kPlace);
 #pragma GCC unroll 16
       for (int i = 0; i < kHalves; ++i) of[m][i] = _mm256_fmadd_ps(number, weight[i], of[m][i]);
     }
@@ -83,32 +101,34 @@ struct RowSums {
 
 // M rows' sums (+)= x . S strips, over `blocks` blocks
 template <int M, int S>
-void multiply_strips(const Half16* x, int64_t row, int64_t block, const Half16* const* strips, int64_t blocks,
-                     float* c, int64_t c_row, int64_t beside, bool add) {
+void multiply_strips(const Floats<M>& x, const Half16* const* strips, int64_t blocks, float* c, int64_t c_row,
+                     int64_t beside, bool add) {
   const auto place = [&](int m, int i) { return c + m * c_row + i / 2 * beside + i % 2 * 8; };
   RowSums<M, S> sums;
   sums.each([&](__m256& sum, int m, int i) { sum = add ? _mm256_loadu_ps(place(m, i)) : _mm256_setzero_ps(); });
-  for (int64_t b = 0; b < blocks; ++b, x += block)
-    for (int64_t k = 0; k < kDeep; k += 2) {
-      sums.add(x + k, row, strips, b * kBlockSize + k * kWide, First());
-      sums.add(x + k, row, strips, b * kBlockSize + k * kWide, Second());
-    }
+  for (int64_t k = 0; k < blocks * kDeep; k += 2) {
+    sums.add(x, strips, k, First());
+    sums.add(x, strips, k, Second());
+  }
   sums.each([&](const __m256& sum, int m, int i) { _mm256_storeu_ps(place(m, i), sum); });
 }
 
-// The sixteen registers have room for four rows' sums with one strip. One or two rows take both strips at once: a sum
+// The sixteen registers have room for six rows' sums with one strip. One or two rows take both strips at once: a sum
 // waits for the one before it, and there are others meanwhile.
 template <int M>
 void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
                    int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
+  Floats<M> floats;
+  floats.take(x, row, block, blocks);
   const Half16* strips[] = {first, second};
-  if constexpr (M <= 2) return multiply_strips<M, 2>(x, row, block, strips, blocks, c, c_row, beside, add);
-  multiply_strips<M, 1>(x, row, block, strips, blocks, c, c_row, beside, add);
-  multiply_strips<M, 1>(x, row, block, strips + 1, blocks, c + beside, c_row, beside, add);
+  if constexpr (M <= 2) return multiply_strips<M, 2>(floats, strips, blocks, c, c_row, beside, add);
+  multiply_strips<M, 1>(floats, strips, blocks, c, c_row, beside, add);
+  multiply_strips<M, 1>(floats, strips + 1, blocks, c + beside, c_row, beside, add);
 }
 
 #else
 constexpr int kTogether = 4;
+constexpr int64_t kChunk = 1 << 20;
 
 template <int M>
 void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
@@ -136,14 +156,28 @@ void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* fi
 }
 #endif
 
-// Tiles of 32 rows, times two strips: squares (+)= x . (first, second), over `blocks` blocks
+// Up to kPiece rows, times two strips: c (+)= x . (first, second), over `blocks` blocks
+inline void multiply_tiles(const Left& x, int64_t rows, const Half16* first, const Half16* second, int64_t blocks,
+                           const Squares& c, bool add) {
+  const auto multiply = [&](const Half16* at, float* to, int64_t k, int64_t count) {
+    const int64_t deep = std::min(kChunk, blocks - k);
+    at_most<kTogether>(count, [&](auto together) {
+      multiply_rows<decltype(together)::value>(at + k * x.block, x.row, x.block, first + k * kBlockSize,
+                                               second + k * kBlockSize, deep, to, c.row, c.beside, add || k > 0);
+    });
+  };
+  for (int64_t k = 0; k < blocks; k += kChunk)
+    for (int64_t tile = 0; tile * kTall < rows; ++tile) {
+      const int64_t count = std::min(kTall, rows - tile * kTall);
+      for (int64_t m = 0; m < count; m += kTogether)
+        multiply((tile ? x.lower : x.upper) + m * x.row, c.at + tile * c.below + m * c.row, k, count - m);
+    }
+}
+
+// Tiles of 32 rows
 inline void multiply_four(const Left& x, const Half16* first, const Half16* second, int64_t blocks, const Squares& c,
                           bool add) {
-  for (int64_t m = 0; m < kPiece; m += kTogether) {
-    const int64_t tile = m / kTall, in_tile = m % kTall;
-    multiply_rows<kTogether>((tile ? x.lower : x.upper) + in_tile * x.row, x.row, x.block, first, second, blocks,
-                             c.at + tile * c.below + in_tile * c.row, c.row, c.beside, add);
-  }
+  multiply_tiles(x, kPiece, first, second, blocks, c, add);
 }
 
 class Tiles {
@@ -154,14 +188,7 @@ class Tiles {
   // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row
   void multiply(const Left& x, const Half16* first, const Half16* second, int64_t blocks, float* c,
                 bool add) const {
-    for (int64_t m = 0; m < rows_; m += kTogether) {
-      const Half16* at = (m < kTall ? x.upper : x.lower) + m % kTall * x.row;
-      const auto run = [&](auto count) {
-        multiply_rows<decltype(count)::value>(at, x.row, x.block, first, second, blocks, c + m * kPair, kPair, kWide,
-                                              add);
-      };
-      at_most<kTogether>(rows_ - m, run);
-    }
+    multiply_tiles(x, rows_, first, second, blocks, {c, kPair, kWide, kTall * kPair}, add);
   }
 
  private:
