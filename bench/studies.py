@@ -15,10 +15,12 @@ SNAPKVS = KVChoice(window=32, kernel=7, pooling="max")  # as SnapKV's own LongBe
 WIDE = KVChoice(window=64, kernel=31, pooling="max")  # our default while most of the studies ran
 OURS = replace(WIDE, window=32)  # our default, which did better since
 SNAPKV = replace(KVPRESS, policy="snapkv")
+KEYDIFF = KVChoice(select="keydiff")
 FULL = Cell(KVChoice(policy="full"))
 LOOK_AT_NO_WINDOW = ("tova", "keydiff", "kvzip")
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
 FOUND_HARDLY = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
+NEEDLES = (*FOUND_EASILY, *FOUND_HARDLY, "niah_single_1", "niah_multikey_3", "niah_multiquery")
 
 
 def ways_to_choose(budget: str) -> list[Cell]:
@@ -89,15 +91,23 @@ def while_writing(*budgets: str) -> list[Cell]:
     return crossed(("full", "streaming", "snapstream"), budgets, KVChoice())
 
 
-def policies() -> list[Cell]:
-    """Each at each budget: SnapKV and SnapStream with kvpress's settings, and SnapStream with ours of then and now."""
-    choices = (KVChoice(policy="streaming"), SNAPKV, KVPRESS, WIDE, OURS)
-    return [FULL, *(Cell(choice, budget) for budget in BUDGETS for choice in choices)]
+def policies(*ours: KVChoice) -> list[Cell]:
+    """Each at each budget: streaming, SnapKV and SnapStream with kvpress's settings, and SnapStream with ours."""
+    return [FULL, *_at_each_budget(KVChoice(policy="streaming"), SNAPKV, KVPRESS, *ours)]
 
 
 def policies_and_keydiff() -> list[Cell]:
     """Beside them the choice that looks at no query, which late questions favour."""
-    return [*policies(), *(Cell(KVChoice(select="keydiff"), budget) for budget in BUDGETS)]
+    return [*policies(WIDE), *_at_each_budget(KEYDIFF)]
+
+
+def default_and_others() -> list[Cell]:
+    """Our default, and what else could be taken."""
+    return [FULL, *_at_each_budget(KVChoice(policy="streaming"), KVPRESS, OURS, KEYDIFF)]
+
+
+def _at_each_budget(*choices: KVChoice) -> list[Cell]:
+    return [Cell(choice, budget) for budget in BUDGETS for choice in choices]
 
 
 ABOUT: Mapping[str, str] = {
@@ -108,6 +118,7 @@ ABOUT: Mapping[str, str] = {
     "choosing-window-qwen": "What chooses best: a window of 64 or of 32, on RULER's prompts of another seed",
     "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
+    "default-qwen": "Our default on RULER's needles, in prompts by which nothing was chosen, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "long-qwen": "Needles and chains of names in prompts of 16k and 30k, Qwen2.5-Coder-1.5B",
@@ -126,13 +137,14 @@ STUDIES: Mapping[str, Study] = {
     "choosing-window-qwen": Study(QWEN, ("ruler",), windows(), (4096,), count=4, seed=1),
     "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
-    "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(), (4096,), ("inside", "after"), count=10),
+    "default-qwen": Study(QWEN, NEEDLES, default_and_others(), (4096,), count=5, seed=2),
+    "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(WIDE, OURS), (4096,), ("inside", "after"), count=10),
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
     "long-qwen": Study(QWEN, ("niah_multikey_2", "vt"), policies_and_keydiff(), (16_384, 30_000), count=2),
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
-    "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(), (16_384,), count=20),
-    "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(), (8192,), count=5),
+    "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(WIDE), (16_384,), count=20),
+    "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(WIDE), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), while_writing("512"), (2048,), count=30),
-    "wikitext": Study(SMOLLM2, ("wikitext",), policies(), (2048, 4096, 7936), count=10),
+    "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }

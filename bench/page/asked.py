@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bench.page.together import Together, differences, together
 from bench.report import table
-from bench.studies import FOUND_EASILY, FOUND_HARDLY, FULL, KVPRESS, OURS, SNAPKV, WIDE, layouts
+from bench.studies import FOUND_EASILY, FOUND_HARDLY, FULL, KEYDIFF, KVPRESS, OURS, SNAPKV, WIDE, layouts
 from ringkv.base.kv import KVChoice
 from ringkv.evaluation.bootstrap import Interval, mean_of, share_of
 from ringkv.evaluation.cells import Cell
@@ -37,7 +37,7 @@ def asked_table(folder: Path) -> str:
 
 def asked(folder: Path) -> Iterator[Asked]:
     yield from _longbench(folder)
-    yield from _ruler(folder / "ruler-qwen")
+    yield from _ruler(folder)
     yield from _windows(folder)
     for budget in dict.fromkeys(cell.budget for cell in layouts() if cell.budget):
         found = _scores(folder / "layouts-qwen", Cell(KVChoice(), budget), Cell(KVChoice(elastic=False), budget))
@@ -57,18 +57,22 @@ def _longbench(folder: Path) -> Iterator[Asked]:
     yield _no_worse(f"a quarter: our settings {BEFORE} score no less than kvpress's on LongBench", found)
 
 
-def _ruler(study: Path) -> Iterator[Asked]:
-    streaming, keydiff = Cell(KVChoice(policy="streaming"), "4x"), Cell(KVChoice(select="keydiff"), "2x")
-    for words, choice in (("", OURS), (f" {BEFORE}", WIDE)):
-        found = _scores(study, Cell(choice, "4x"), streaming)
-        yield _above(f"a quarter: it finds more than `streaming` on each of RULER's needle tasks{words}", found)
-    for name, choice in (("SnapKV with kvpress's settings", SNAPKV), ("our default", OURS), (f"ours {BEFORE}", WIDE)):
-        found = _scores(study, keydiff, Cell(choice, "2x"), FULL, place="after")
+def _ruler(folder: Path) -> Iterator[Asked]:
+    """Our default on prompts by which nothing was chosen; else what was the default when RULER was asked."""
+    first, later = folder / "ruler-qwen", folder / "default-qwen"
+    ours, wide, kvpress = (Cell(choice, "4x") for choice in (OURS, WIDE, KVPRESS))
+    streaming, keydiff = Cell(KVChoice(policy="streaming"), "4x"), Cell(KEYDIFF, "2x")
+    more = "a quarter: it finds more than `streaming` on each of RULER's needle tasks"
+    yield _above(more, _scores(later, ours, streaming))
+    yield _no_worse("of those tasks it finds no less than kvpress's settings", _scores(later, ours, kvpress))
+    yield _no_worse("and no less than the full cache", _scores(later, ours, FULL))
+    yield _above(f"{more} {BEFORE}", _scores(first, wide, streaming))
+    for name, choice in (("SnapKV with kvpress's settings", SNAPKV), (f"ours {BEFORE}", WIDE)):
+        found = _scores(first, keydiff, Cell(choice, "2x"), FULL, place="after")
         yield _recovered(f"half, the question later: KeyDiff wins back half of what {name} loses on RULER", found)
-    for words, choice in (("", OURS), (f" {BEFORE}", WIDE)):
-        found = _scores(study, Cell(choice, "4x"), Cell(KVPRESS, "4x"))
-        yield _no_worse(f"a quarter: our settings{words} score no less than kvpress's on RULER", found)
-        yield _no_worse("the same on those of its tasks by which they were not chosen", _without(found, CHOSE))
+    found = _scores(first, wide, kvpress)
+    yield _no_worse(f"a quarter: our settings {BEFORE} score no less than kvpress's on RULER", found)
+    yield _no_worse("the same on those of its tasks by which they were not chosen", _without(found, CHOSE))
 
 
 def _windows(folder: Path) -> Iterator[Asked]:

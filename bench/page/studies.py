@@ -1,6 +1,6 @@
 """The studies' tables: each group's means in docs/accuracy.md and the README, each task's on a page of its own."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,11 +53,8 @@ def tasks(folder: Path) -> str:
 
 
 def brief(folder: Path) -> str:
-    """A mean for each cache, by where the question stood, over the prompts that every cache answered there.
-
-    Caches that were asked about few of the prompts yet are left out.
-    """
-    found = group_figures(shared(_well_known(answers(folder))))
+    """A mean for each cache, by where the question stood, over the prompts that every cache answered there."""
+    found = group_figures(shared(answers(folder)))
     by = {(one.cell, one.place): one for one in found}
     cells = list(dict.fromkeys(one.cell for one in found))
     rows = [(cell, _held(by, cell), *(_mean(by, cell, place) for place in PLACES)) for cell in cells]
@@ -72,12 +69,6 @@ def shared(records: Sequence[Record]) -> list[Record]:
         cells[one.place].add(one.cell)
         answered[one.task, one.place, one.sample].add(one.cell)
     return [one for one in records if answered[one.task, one.place, one.sample] == cells[one.place]]
-
-
-def _well_known(records: Sequence[Record]) -> list[Record]:
-    """Those of cells that have at least half as many answers as the cell that has most."""
-    counts = Counter(one.cell for one in records)
-    return [one for one in records if 2 * counts[one.cell] >= max(counts.values())]
 
 
 def _held(by: dict[tuple[str, str], Figure], cell: str) -> str:
@@ -116,12 +107,17 @@ def _heading(name: str, folder: Path) -> str:
 
 
 def progress(name: str, folder: Path) -> str:
-    """How many prompts were asked for, and how many there are: fewer in a data set, or not all are answered yet."""
-    study, records = STUDIES[name], answers(folder)
+    """How many prompts were asked for, and how many there are: fewer in a data set, or not all are answered yet.
+
+    Cells that the study asks no more stay in its tables and do not count.
+    """
+    study = STUDIES[name]
+    cells = {cell.label for cell in study.cells}
+    records = [one for one in answers(folder) if one.cell in cells]
     words = f"{study.count} prompts of each task and length were fixed beforehand"
     found = figures(records)
     counts = [one.count + one.failed for one in found]
-    missing = {cell.label for cell in study.cells} - {one.cell for one in records}
+    missing = cells - {one.cell for one in records}
     short = {one.task for one in found if one.count + one.failed < study.count}
     short |= {task.name for task in chosen(study.tasks)} - {one.task for one in found}
     if not short and not missing:
