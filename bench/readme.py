@@ -20,8 +20,8 @@ BESIDE = (
 STUDY = "ruler-qwen"
 ACCURACY = (
     "RULER, 13 tasks of 4k tokens on Qwen2.5-Coder-1.5B, mean score (`python -m bench.accuracy ruler-qwen`).\n"
-    "`held` is what part of the prompt stayed; `window=64` was our default until it became 32, and with\n"
-    "`kernel=5 pooling=avg` it is what NVIDIA's kvpress usually takes:"
+    "`held` is what part of the prompt stayed; `window=64` was our default until it became 32, which does no worse\n"
+    "([docs/accuracy.md](docs/accuracy.md)), and with `kernel=5 pooling=avg` it is what NVIDIA's kvpress usually takes:"
 )
 
 
