@@ -7,8 +7,8 @@
 namespace ringkv {
 
 #if defined(__AVX512BF16__)
-constexpr int kTogether = 8;        // rows whose sums stay in registers
-constexpr int64_t kChunk = 1 << 20;  // blocks that all rows are multiplied with before the next are read
+constexpr int kTogether = 8;         // rows whose sums stay in registers
+constexpr int64_t kChunk = 1 << 20;  // blocks that all rows are multiplied with before the next are read: all
 
 // M rows' sums (+)= x . (first, second), over `blocks` blocks
 template <int M>
@@ -38,7 +38,7 @@ inline void multiply_rows(const Half16* x, int64_t row, int64_t block, const Hal
 
 #elif defined(__AVX2__) && defined(__FMA__)
 constexpr int kTogether = 6;
-constexpr int64_t kChunk = 8;  // blocks of two strips that stay in the first cache for all rows
+constexpr int64_t kChunk = 8;  // so many of two strips stay in the first cache
 
 // M rows' numbers of up to kChunk blocks as floats
 template <int M>
@@ -174,7 +174,7 @@ inline void multiply_tiles(const Left& x, int64_t rows, const Half16* first, con
     }
 }
 
-// Tiles of 32 rows
+// Two whole tiles of rows
 inline void multiply_four(const Left& x, const Half16* first, const Half16* second, int64_t blocks, const Squares& c,
                           bool add) {
   multiply_tiles(x, kPiece, first, second, blocks, c, add);
