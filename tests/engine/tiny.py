@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
@@ -59,6 +60,17 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
         "cache_dir": cache_dir(),
     }
     return EngineConfig(**{**usual, **changes})
+
+
+def choice(policy: str, **changes: Any) -> KVChoice:
+    """A choice for 64 entries, of which the paper's fixed layout leaves room to decode."""
+    return KVChoice(policy, **{"budget": 64, "sinks": 4, "recent": 16, "window": 8, **changes})
+
+
+def kept(engine: LocalEngine, asked: Request) -> np.ndarray:
+    """int64 [L, H, live]: the prompt token that each entry of the slot holds once the prompt is compressed."""
+    prefix = engine.compress(stage(engine, asked), asked.kv or engine.default_kv)
+    return prefix.source.expand(engine._planes[0].shape[0], engine._planes[0].shape[2], -1).numpy()
 
 
 def request(tokens: list[int], name: str = "r", kv: KVChoice | None = None, **sampling: Any) -> Request:
