@@ -12,13 +12,12 @@ from bench.device.clock import seconds_of, settle
 from bench.device.journal import Journal
 from bench.device.made import engine_config, fill, make_engine
 from bench.device.scale import Scale
-from ringkv.base.engine import chunks
+from ringkv.base.engine import prefill as prefill_prompt
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.bench import floor
 from ringkv.bench.probe import reading
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.staging import Staged
 from ringkv.kernels import decode_attend
 from ringkv.plan.report import Question, Row, report
 from ringkv.plan.shapes import Shape
@@ -121,7 +120,7 @@ def _step(engine: LocalEngine) -> float:
     started = time.perf_counter()
     engine.sample().read()
     engine.forward()
-    settle(engine._logits.device)
+    settle(engine.batch.device)
     return time.perf_counter() - started
 
 
@@ -141,10 +140,10 @@ def prefill(scale: Scale, journal: Journal, name: str) -> None:
             part = Request("w", ids[: 2 * chunk], SamplingParams(max_tokens=1)) if warm else request
             settle(scale.torch_device)
             started = time.perf_counter()
-            staged = _stage(engine, part, chunk)
+            prefill_prompt(engine, part)
             settle(scale.torch_device)
             prefilled = time.perf_counter()
-            engine.insert(engine.compress(staged, engine.default_kv), 0, part)
+            engine.insert(0, 0, part)
             settle(scale.torch_device)
             done = time.perf_counter()
         need = floor.prefill(model, tokens, engine.limits.entry_bytes, scale.dtype)
@@ -158,16 +157,9 @@ def prefill(scale: Scale, journal: Journal, name: str) -> None:
             operations=need.operations,
             peak_bytes=_peak(scale.torch_device),
         )
-        del engine, staged
+        del engine
         if scale.torch_device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _stage(engine: LocalEngine, request: Request, chunk: int) -> Staged:
-    for work in chunks(request, 0, engine.begin(request, 0), chunk):
-        staged = engine.prefill(work).staged
-    assert staged is not None
-    return staged
 
 
 def caches(scale: Scale) -> list[tuple[str, int]]:

@@ -85,5 +85,6 @@ class LayerGroup(NamedTuple):
 
 
 def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:
-    """Of each layer, its group and its row in that group's planes."""
-    return {layer: (at, row) for at, group in enumerate(groups) for row, layer in enumerate(group.layers)}
+    """Of each layer, in order, its group and its row in that group's planes."""
+    found = {layer: (at, row) for at, group in enumerate(groups) for row, layer in enumerate(group.layers)}
+    return dict(sorted(found.items()))

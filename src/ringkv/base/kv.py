@@ -126,3 +126,7 @@ class Layout(NamedTuple):
     def room(self) -> int | None:
         """Tokens that still fit after the prompt; None when the ring wraps and there is no end."""
         return None if self.wraps else self.capacity - self.live(self.prompt)
+
+
+Layouts = tuple[Layout, ...]
+"""One a group of layers. The first is the one that a policy compresses, unless every layer has a sliding window."""

@@ -3,12 +3,26 @@
 n prompt tokens, S sinks, K selected, R recent, C budget, W window. No torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import POLICIES, SELECTORS, KVChoice, Layout, Span
+from ringkv.base.kv import POLICIES, SELECTORS, KVChoice, Layout, Layouts, Span
 from ringkv.cache.protect import end, protected, tokens
+
+
+def layouts(choice: KVChoice, n: int, capacity: int, groups: Sequence[LayerGroup]) -> Layouts:
+    """Of each group of layers: what `choice` gives it, or a ring of exactly its sliding window.
+
+    Raises what `layout` raises.
+    """
+    return tuple(layout(choice, n, capacity) if group.window is None else sliding(group.window, n) for group in groups)
+
+
+def sliding(window: int, n: int) -> Layout:
+    """A ring that loses nothing: it holds what a layer with such a sliding window sees."""
+    return Layout(n, head=0, picked=0, tail=min(n, window), protected=0, base=0, ring=window, wraps=True)
 
 
 class Rule(Protocol):

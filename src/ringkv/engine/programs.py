@@ -4,13 +4,14 @@ B slots, V vocabulary. Which graphs there are: one decoder layer for each prefil
 (replayed L times; weights and caches are arguments), the head, and the ways to sample.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ringkv.base.sampling import Effort
+from ringkv.cache.body import Body
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.sampling import draw
@@ -53,26 +54,25 @@ def make(
     decoder: Decoder,
     weights: ModelWeights,
     staging: Staging,
-    planes: tuple[Tensor, Tensor],
-    slots: int,
+    bodies: Sequence[Body],
     chunk: int,
 ) -> Programs:
     """Build all graphs; the example arguments are the real weights and caches, which are not run and not copied."""
     first, names = weights.layers[0], tuple(weights.layers[0])
     shared = list(weights.shared.values())
-    device = planes[0].device
+    slots, device = bodies[0].rows, staging.queries[0].device
 
     def rows(n: int) -> list[Tensor]:
         x = torch.zeros(n, decoder.config.hidden_size, dtype=decoder.dtype, device=device)
         return [x, *decoder.rotation(torch.zeros(n, dtype=torch.int64, device=device))]
 
     def prefill(size: int) -> Graph:
-        lane = [plane[0, 0] for plane in (staging.keys, staging.values, staging.window)]
+        lane = [plane[0] for plane in (*staging.bodies[0].layer(0), staging.queries[0][0])]
         example = [*rows(size), torch.zeros(2, dtype=torch.int64), *lane, *first.values()]
         return backend.make(f"prefill-{size}", functions.prefill_layer(decoder, names), example)
 
     numbers = [torch.zeros(slots, dtype=torch.int32, device=device) for _ in range(2)]
-    step = [*rows(slots), *numbers, planes[0][0], planes[1][0], *first.values()]
+    step = [*rows(slots), *numbers, *bodies[0].layer(0), *first.values()]
     head = functions.head(decoder, tuple(weights.shared))
     drawing = _drawing(slots, decoder.config.vocab_size, device)
     return Programs(

@@ -1,45 +1,39 @@
-"""Compression: which tokens of a staged prompt go into a slot, and their way there.
+"""Selection: which staged entries a slot will hold, for each group of layers.
 
-L layers, H key-value heads, C entries per slot, D head_dim.
+L layers of a group, H key-value heads.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layout, Layouts
+from ringkv.cache.body import Row
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.compress.select import SELECT
-from ringkv.cache.layouts import layout
 from ringkv.cache.protect import protected, tokens
-from ringkv.engine.staging import Staged, Staging
-from ringkv.kernels.take_rows import take_rows
 
 
-@dataclass(frozen=True)
-class TensorPrefix:
-    """A compressed prompt: what is kept is chosen, and stays in its lane until it is copied into a slot.
+class Selection(NamedTuple):
+    """A compressed prompt: what is kept is chosen, and stays in its lane until it is copied into a slot."""
 
-    `source` int64 [L, H, live] tells which of the lane's entries each live entry of the slot holds.
-    """
+    layouts: Layouts
+    sources: tuple[
+        Tensor, ...
+    ]  # one a group: int64 [L, H, live], the lane's entry that each live entry of a slot holds
 
-    layout: Layout
-    source: Tensor
-    staged: Staged
-
-
-def compress(prompt: Prompt, staged: Staged, choice: KVChoice, capacity: int) -> TensorPrefix:
-    """Choose per layer and key-value head. Leaves the staged prompt as it is; `prompt` is how selectors see it."""
-    plan = layout(choice, staged.length, capacity)
-    return TensorPrefix(plan.moved(staged.start.gap), choose(prompt, choice, plan), staged)
+    def fill(self, slot: Row, lane: Row) -> None:
+        """Copy what is kept from a lane to a slot."""
+        for ours, theirs, source in zip(slot.bodies, lane.bodies, self.sources, strict=True):
+            ours.take(slot.at, theirs, lane.at, source)
 
 
-def copy_to(slot: tuple[Tensor, Tensor], prefix: TensorPrefix, staging: Staging) -> None:
-    """Fill a slot's keys and values [L, H, C, D] straight from the lane: what is kept is moved once."""
-    for staged, plane in zip((staging.keys, staging.values), slot, strict=True):
-        take_rows(staged, prefix.staged.lane, prefix.source, plane)
+def select(prompts: Sequence[Prompt], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
+    """The sources of a `Selection`, from each group's view of the staged prompt and its layout."""
+    return tuple(choose(prompt, choice, plan) for prompt, plan in zip(prompts, plans, strict=True))
 
 
 def choose(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
