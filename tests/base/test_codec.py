@@ -13,6 +13,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import SnapKV
 
 SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), logprobs=2)
 REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
@@ -25,7 +26,10 @@ MESSAGES = [
     Cancel("r-1"),
     Shutdown(),
     Progress(2, 7, "compiling decode"),
-    Ready(Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 10**12), KVChoice(budget=1792, domain="candidates")),
+    Ready(
+        Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 10**12),
+        KVChoice(budget=1792, select=SnapKV(domain="candidates")),
+    ),
     Events(tokens=(Token("r-1", 5, LOGPROB), Token("r-2", 9))),
     Events(finished=(Finished("r-1", "length", USAGE),), failed=(Failed("r-3", "BadToken", "no", "prompt"),)),
     Events(scored=(Scored("r-1", (LOGPROB, LOGPROB)),)),

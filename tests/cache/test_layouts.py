@@ -4,6 +4,7 @@ import pytest
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.selectors import SnapKV
 from ringkv.cache.layouts import layout
 
 
@@ -22,7 +23,7 @@ from ringkv.cache.layouts import layout
     ],
 )
 def test_a_policy_lays_out_a_prompt_as_specified(policy: str, n: int, want: Layout) -> None:
-    assert layout(KVChoice(policy, sinks=4, recent=8, window=6), n, 32) == want
+    assert layout(KVChoice(policy, sinks=4, recent=8, select=SnapKV(window=6)), n, 32) == want
 
 
 def test_the_fixed_layout_keeps_every_middle_token_that_fits() -> None:
@@ -45,10 +46,13 @@ def test_a_share_of_the_budget_is_recent() -> None:
     [
         (KVChoice(budget=10, sinks=8, recent=4), BudgetTooSmall, "10 is less than 8 sinks and 4 recent"),
         (KVChoice("streaming", budget=4, sinks=4), BudgetTooSmall, "raise it to 5"),
-        (KVChoice("snapkv", budget=32, window=64), BudgetTooSmall, "window of 64"),
+        (
+            KVChoice("snapkv", budget=32, select=SnapKV(window=64)),
+            BudgetTooSmall,
+            "64 in its window and 8 for the output and 1 sel.* to 86,",
+        ),
         (KVChoice("full"), PromptTooLong, "holds 64 tokens and the prompt has 100"),
         (KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
-        (KVChoice("magic"), InvalidRequest, "full, streaming, snapkv, snapstream"),
     ],
 )
 def test_a_budget_that_cannot_work_is_refused_with_the_number(

@@ -12,6 +12,7 @@ from torch import Tensor
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.staging import Staged
@@ -19,7 +20,7 @@ from tests.engine import tiny
 from tests.engine.test_engine import prompt
 
 STORE = 8 * 2**20
-GOES_ON = KVChoice(budget=64, sinks=4, recent=16, window=8, turns="continue")
+GOES_ON = KVChoice(budget=64, sinks=4, recent=16, select=SnapKV(window=8), turns="continue")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.evaluation.cells import Cell, crossed
 
 
@@ -17,7 +18,7 @@ def test_every_policy_meets_every_budget_and_full_stands_alone():
 
 
 def test_a_label_tells_every_setting_that_is_not_the_usual_one():
-    (cell,) = crossed(("snapstream",), ("4x",), KVChoice(window=16, pooling="avg"))
+    (cell,) = crossed(("snapstream",), ("4x",), KVChoice(select=SnapKV(window=16, pooling="avg")))
     assert cell.label == "snapstream 4x window=16 pooling=avg"
 
 

@@ -5,10 +5,11 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.server.kv_choice import kv_choice
 from ringkv.server.schemas import GenerationBody
 
-DEFAULT = KVChoice("snapstream", budget=512, sinks=7, recent=0.5, window=32)
+DEFAULT = KVChoice("snapstream", budget=512, sinks=7, recent=0.5, select=SnapKV(window=32))
 CAPACITY = 1024
 
 
@@ -35,7 +36,9 @@ def test_every_field_reaches_the_choice() -> None:
         kv_protect=[[0, 9]],
         kv_turns="continue",
     )
-    assert asked == KVChoice("snapkv", budget=100, sinks=0, recent=25, window=16, protect=((0, 9),), turns="continue")
+    assert asked == KVChoice(
+        "snapkv", budget=100, sinks=0, recent=25, select=SnapKV(window=16), protect=((0, 9),), turns="continue"
+    )
 
 
 def test_the_full_cache_is_the_whole_slot_unless_a_budget_is_named() -> None:

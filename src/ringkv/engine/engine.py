@@ -115,10 +115,10 @@ class LocalEngine:
             if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
                 raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plan = layout(choice, n, limits.capacity)
-        if plan.picked and choice.window > self._config.kv.window:
+        if plan.picked and choice.select.queries > self._config.kv.window:
             raise InvalidRequest(
-                f"kv_window {choice.window} is over the {self._config.kv.window} queries kept; "
-                "ask for less, or start with a larger --kv-window",
+                f"kv_window {choice.select.queries} is over the {self._config.kv.window} queries kept; "
+                "ask for less, or start with a larger kv_window",
                 "kv_window",
             )
 
@@ -181,7 +181,7 @@ class LocalEngine:
     @torch.inference_mode()
     def compress(self, staged: Staged, choice: KVChoice) -> TensorPrefix:
         self._check_staged(staged)
-        return compress(self._seen(staged, choice.window), staged, choice, self._config.capacity)
+        return compress(self._seen(staged, choice.select.queries), staged, choice, self._config.capacity)
 
     def room(self, staged: Staged) -> int:
         """How many tokens `read_again` may read at once: its pieces must end where the lane ends."""
@@ -251,11 +251,12 @@ class LocalEngine:
         self._asked[slot] = None
         self._logits[slot].zero_()
 
-    def _seen(self, staged: Staged, window: int) -> Prompt:
-        """A staged prompt as selectors see it."""
+    def _seen(self, staged: Staged, queries: int) -> Prompt:
+        """A staged prompt as selectors see it, with its last `queries`."""
         staging, lane, n = self._staging, staged.lane, staged.length
+        first = staging.window.shape[4] - min(queries, staged.read)
         return Prompt(
-            q=staging.window[:, lane, :, :, -min(window, staged.read) :],
+            q=staging.window[:, lane, :, :, first:],
             keys=staging.keys[:, lane, :, :n],
             values=staging.values[:, lane, :, :n],
             seen=len(staged.tokens),

@@ -11,7 +11,7 @@ from torch import Tensor
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.prompt import Prompt
-from ringkv.cache.compress.select import SELECT
+from ringkv.cache.compress.select import VOTES
 from ringkv.cache.layouts import layout
 from ringkv.cache.protect import protected, tokens
 from ringkv.engine.staging import Staged, Staging
@@ -58,7 +58,7 @@ def _votes(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
         layers, heads = prompt.keys.shape[:2]
         votes = prompt.keys.new_zeros(layers * heads, high - low, dtype=torch.float32)
     else:
-        votes = SELECT[choice.select](prompt, low, high, choice)
+        votes = VOTES[type(choice.select)](prompt, low, high, choice.select)
     for start, stop in spans:
         votes[:, start - low : stop - low] = float("inf")
     return votes
