@@ -12,7 +12,7 @@ from torch import Tensor
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
-from ringkv.base.selectors import SnapKV
+from ringkv.base.selectors import KVzip, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.staging import Staged
@@ -174,7 +174,7 @@ def test_an_answer_that_is_told_otherwise_is_read_from_where_it_differs(engine: 
     assert read(engine, tiny.request(told, kv=GOES_ON))[0] == 157
 
 
-@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"select": "kvzip"}, {"turns": "reread"}])
+@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"select": KVzip()}, {"turns": "reread"}])
 def test_where_it_cannot_go_on_it_reads_again_from_what_is_known_of_the_prompt(
     engine: LocalEngine, change: dict[str, Any]
 ) -> None:
