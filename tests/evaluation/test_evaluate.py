@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from ringkv.evaluation.prompt import Prompts
 from ringkv.evaluation.report.page import write
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.source import Source
+from ringkv.plan.choose_kv import settings
 from ringkv.plan.options import Options
 from tests import chat_model
 from tests.engine import tiny
@@ -129,6 +131,17 @@ def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lo
         read.clear()
     assert second[0] < 0.3 * second[1]
     assert sorted(map(repr, records(tmp_path / "None"))) == sorted(map(repr, records(tmp_path / "0")))
+
+
+@pytest.mark.parametrize("options", [{"kv_select": "keydiff"}, {"kv_select": "expected", "kv_window": 8}])
+def test_a_study_of_another_selector_keeps_queries_for_all_its_cells(
+    study: Study, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    chosen = replace(OPTIONS, **options)
+    cells = [*crossed(("snapstream",), ("4x",), settings(chosen)), *crossed(("snapkv",), ("4x",), KVChoice())]
+    evaluate(replace(study, tasks=("vt",), cells=cells, count=1, places=("inside",)), chosen, tmp_path)
+    found = {one.cell: one.error for one in records(tmp_path)}
+    assert found == {cell.label: None for cell in cells}
 
 
 def test_what_cannot_be_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:
