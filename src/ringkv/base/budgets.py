@@ -8,15 +8,12 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import parameters
 
 
-def least_budget(choice: KVChoice, more: int = 0) -> int:
-    """The smallest budget that leaves a policy `more` entries beside those that it cannot do without.
-
-    Counted for a share of recent tokens too, which grows with the budget.
-    """
+def least_budget(choice: KVChoice) -> int:
+    """The smallest budget that its policy can work with, also if recent is a share, which grows with the budget."""
     high = 1
-    while _spare(choice, high) < more:
+    while _spare(choice, high) < 0:
         high *= 2
-    return 1 + bisect_left(range(1, high + 1), more, key=lambda budget: _spare(choice, budget))
+    return 1 + bisect_left(range(1, high + 1), 0, key=lambda budget: _spare(choice, budget))
 
 
 def check_budget(choice: KVChoice, budget: int) -> None:

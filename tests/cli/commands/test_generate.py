@@ -104,6 +104,11 @@ def test_a_system_message_goes_in_front(ask: Any, llm: LLM, model_dir: Path) -> 
         (("x" * 600,), 2, "the prompt has 608 tokens and the model's context is 512"),
         (("Why?", "--kv-budget", "4"), 2, "--kv-budget 4 is less than 4 sinks and 1 recent; raise it to 5"),
         (("Why?", "--kv-policy", "magic"), 2, "--kv-policy is 'magic'; it must be one of full, streaming, snapkv"),
+        (
+            ("Why?", "--kv-select", "keydiff", "--kv-kernel", "5"),
+            2,
+            "--kv-kernel is a parameter of --kv-select snapkv; --kv-select keydiff takes none",
+        ),
         (("Why?", "--kv-compression", "4x"), 2, "--kv-budget 64 and --kv-compression 4x say the same thing twice"),
         (("Why?", "--graphs", "never"), 2, "--graphs is 'never'; it must be one of auto, compiled, off"),
         (("Why?", "--dtype", "float16"), 2, "--dtype float16 is not served on the CPU"),
