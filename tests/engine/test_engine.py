@@ -12,8 +12,9 @@ import torch
 
 from ringkv.base.engine import chunks
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
-from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.kv import KVChoice
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -29,7 +30,7 @@ def test_a_budget_that_holds_everything_gives_the_full_caches_logits_bit_for_bit
 ) -> None:
     tokens = prompt(20)
     results = []
-    for kv in (KVChoice("full"), KVChoice(policy, sinks=4, recent=16, window=8)):
+    for kv in (KVChoice("full"), KVChoice(policy, sinks=4, recent=16, select=SnapKV(window=8))):
         tiny.enter(engine, tiny.request(tokens, kv=kv), slot=1)
         results.append(tiny.decode(engine, 30, slot=1)[1])
     assert torch.equal(*results)
@@ -39,7 +40,7 @@ def test_an_evicting_budget_changes_the_logits(engine: LocalEngine) -> None:
     """So that the test above can fail."""
     tokens = prompt(60)
     results = []
-    for kv in (KVChoice("full"), KVChoice(budget=24, sinks=4, recent=8, window=8)):
+    for kv in (KVChoice("full"), KVChoice(budget=24, sinks=4, recent=8, select=SnapKV(window=8))):
         tiny.enter(engine, tiny.request(tokens, kv=kv), slot=1)
         results.append(tiny.decode(engine, 4, slot=1)[1])
     assert torch.equal(results[0][0], results[1][0])  # the prompt's own logits see no cache policy
@@ -102,7 +103,8 @@ def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine)
 
 
 def test_a_staged_prompt_can_be_inserted_twice_and_compressed_again(engine: LocalEngine) -> None:
-    wide, narrow = KVChoice(sinks=4, recent=16, window=8), KVChoice(budget=32, sinks=4, recent=8, window=8)
+    select = SnapKV(window=8)
+    wide, narrow = KVChoice(sinks=4, recent=16, select=select), KVChoice(budget=32, sinks=4, recent=8, select=select)
     asked = tiny.request(prompt(120), kv=wide)
     tiny.stage(engine, asked)
     (layout,), (other,) = engine.compress(0, wide), engine.compress(0, narrow)
@@ -164,8 +166,10 @@ def test_a_prompt_read_again_has_the_keys_and_queries_of_the_doubled_prompt(engi
         torch.testing.assert_close(q, queries[:, 0, :, :, -q.shape[3] :], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("select", SELECTORS)
-def test_every_selector_keeps_as_many_and_leaves_the_staged_prompt_as_it_is(engine: LocalEngine, select: str) -> None:
+@pytest.mark.parametrize("select", [SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip()])
+def test_every_selector_keeps_as_many_and_leaves_the_staged_prompt_as_it_is(
+    engine: LocalEngine, select: Selector
+) -> None:
     tiny.stage(engine, tiny.request(prompt(150)))
     staging = [
         plane.clone() for plane in (*engine.lanes.staging.bodies[0].read(0, slice(150)), *engine.lanes.staging.queries)
@@ -229,9 +233,9 @@ def test_memory_held_equals_the_formula_and_never_grows(engine: LocalEngine) -> 
         ([5, 199], None, BadToken, "token id 199 is outside the vocabulary of 199"),
         ([5, -1], None, BadToken, "token id -1"),
         ([5], KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
-        ([5], KVChoice(budget=8, recent=16, window=8), BudgetTooSmall, "raise it to 20"),
-        ([5] * 99, KVChoice(window=9, recent=4), InvalidRequest, "kv_window 9 is over the 8"),
-        ([5] * 100, KVChoice("full", window=8), PromptTooLong, "100"),
+        ([5], KVChoice(budget=8, recent=16, select=SnapKV(window=8)), BudgetTooSmall, "raise it to 20"),
+        ([5] * 99, KVChoice(select=SnapKV(window=9), recent=4), InvalidRequest, "kv_window 9 is over the 8"),
+        ([5] * 100, KVChoice("full", select=SnapKV(window=8)), PromptTooLong, "100"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused_before_any_work(

@@ -8,11 +8,12 @@ import torch
 
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
 
-FULL = KVChoice("full", budget=128, window=8)
+FULL = KVChoice("full", budget=128, select=SnapKV(window=8))
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ringkv.base.config import Weights
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.formats import unpack
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def engine(folder: Path, weights: Weights) -> LocalEngine:
     """Nothing is evicted: which tokens are kept would differ, too."""
-    kv = KVChoice("full", budget=256, window=8)
+    kv = KVChoice("full", budget=256, select=SnapKV(window=8))
     return build(tiny.config(folder, weights=weights, dtype="bfloat16", kv=kv, capacity=256))
 
 

@@ -18,6 +18,7 @@ import torch
 
 from ringkv.base.kv import KVChoice
 from ringkv.base.processor import identity
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.engine.build import build
 from tests.engine import tiny
 
@@ -28,12 +29,12 @@ CHOICES = {
     "streaming": tiny.choice("streaming"),
     "snapkv": tiny.choice("snapkv"),
     "snapstream": tiny.choice("snapstream"),
-    "paper": tiny.choice("snapstream", kernel=5, pooling="avg", groups="max", domain="candidates"),
+    "paper": tiny.choice("snapstream", SnapKV(window=8, kernel=5, pooling="avg", groups="max", domain="candidates")),
     "fixed": tiny.choice("snapstream", elastic=False, protect=((20, 30),)),
-    "tova": tiny.choice("snapstream", select="tova"),
-    "keydiff": tiny.choice("snapstream", select="keydiff"),
-    "expected": tiny.choice("snapstream", select="expected"),
-    "kvzip": tiny.choice("snapstream", select="kvzip"),
+    "tova": tiny.choice("snapstream", TOVA()),
+    "keydiff": tiny.choice("snapstream", KeyDiff()),
+    "expected": tiny.choice("snapstream", ExpectedAttention(window=8)),
+    "kvzip": tiny.choice("snapstream", KVzip()),
 }
 LOGITS = ("full", "snapstream")  # of these every number is kept, of the others the kept sets and the tokens
 STEPS = 24

@@ -13,6 +13,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.paths import cache_dir
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import Selector, SnapKV
 from ringkv.engine.engine import LocalEngine
 
 SIZES = {
@@ -45,7 +46,7 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
     """A small engine's configuration: three slots of 64 entries, chunks of 16, float32, eager."""
     usual: dict[str, Any] = {
         "model_dir": folder,
-        "kv": KVChoice("snapstream", budget=64, sinks=4, recent=16, window=8),
+        "kv": KVChoice("snapstream", budget=64, sinks=4, recent=16, select=SnapKV(window=8)),
         "slots": 3,
         "capacity": 64,
         "prompt_tokens": 256,
@@ -61,9 +62,9 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
     return EngineConfig(**{**usual, **changes})
 
 
-def choice(policy: str, **changes: Any) -> KVChoice:
+def choice(policy: str, select: Selector = SnapKV(window=8), **changes: Any) -> KVChoice:  # noqa: B008 - frozen
     """A choice for 64 entries, of which the paper's fixed layout leaves room to decode."""
-    return KVChoice(policy, **{"budget": 64, "sinks": 4, "recent": 16, "window": 8, **changes})
+    return KVChoice(policy, **{"budget": 64, "sinks": 4, "recent": 16, "select": select, **changes})
 
 
 def kept(engine: LocalEngine, asked: Request) -> np.ndarray:

@@ -114,7 +114,7 @@ class Lanes:
         if choice not in prompt.selections:
             groups = self._decoder.groups
             plans = layouts(choice, prompt.entries, self._capacity, groups)
-            views = [self.view(lane, group, choice.window) for group in range(len(groups))]
+            views = [self.view(lane, group, choice.select.queries) for group in range(len(groups))]
             moved = tuple(plan.moved(prompt.start.gap) for plan in plans)
             prompt.selections[choice] = Selection(moved, select(views, choice, plans))
         return prompt.selections[choice]
@@ -157,11 +157,12 @@ class Lanes:
                     logits = self._logits_after(some)
                 yield logits
 
-    def view(self, lane: int, group: int, window: int) -> Prompt:
-        """A staged prompt as selectors see it, in one group of layers."""
+    def view(self, lane: int, group: int, queries: int) -> Prompt:
+        """A staged prompt as selectors see it, in one group of layers, with its last `queries`."""
         prompt, planes = self._lanes[lane], self.staging.bodies[group].read(lane, slice(self._lanes[lane].entries))
+        first = self.staging.window - min(queries, prompt.read)
         return Prompt(
-            q=self.staging.queries[group][:, lane, :, :, -min(window, prompt.read) :],
+            q=self.staging.queries[group][:, lane, :, :, first:],
             keys=planes[0],
             values=planes[-1],
             seen=len(prompt.tokens),

@@ -72,4 +72,4 @@ class Turns:
 def _continues(choice: KVChoice) -> bool:
     """Protected tokens must stand first in every head, and a selector that reads the prompt again needs all of it."""
     leading = choice.protect == () or (len(choice.protect) == 1 and choice.protect[0][0] == 0)
-    return choice.turns == "continue" and leading and choice.select != "kvzip"
+    return choice.turns == "continue" and leading and not choice.select.reads_again

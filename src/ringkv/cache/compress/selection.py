@@ -13,7 +13,7 @@ from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.body import Row
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.prompt import Prompt
-from ringkv.cache.compress.select import SELECT
+from ringkv.cache.compress.select import VOTES
 from ringkv.cache.protect import protected, tokens
 
 
@@ -21,9 +21,7 @@ class Selection(NamedTuple):
     """A compressed prompt: what is kept is chosen, and stays in its lane until it is copied into a slot."""
 
     layouts: Layouts
-    sources: tuple[
-        Tensor, ...
-    ]  # one a group: int64 [L, H, live], the lane's entry that each live entry of a slot holds
+    sources: tuple[Tensor, ...]  # of each group int64 [L, H, live]: the lane's entry that each entry of a slot takes
 
     def fill(self, slot: Row, lane: Row) -> None:
         """Copy what is kept from a lane to a slot."""
@@ -52,7 +50,7 @@ def _votes(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
         layers, heads = prompt.keys.shape[:2]
         votes = prompt.keys.new_zeros(layers * heads, high - low, dtype=torch.float32)
     else:
-        votes = SELECT[choice.select](prompt, low, high, choice)
+        votes = VOTES[type(choice.select)](prompt, low, high, choice.select)
     for start, stop in spans:
         votes[:, start - low : stop - low] = float("inf")
     return votes
