@@ -67,7 +67,7 @@ def faults(step: Callable[[], None]) -> list[str]:
 
 
 def test_a_decode_step_never_waits_for_the_device(engine: LocalEngine) -> None:
-    assert faults(engine.batch._forward) == []
+    assert faults(partial(engine.batch._forward, 3)) == []
 
 
 @pytest.mark.parametrize("effort", list(Effort))
@@ -79,7 +79,7 @@ def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:
     """So that the tests above can fail."""
 
     def step() -> None:
-        engine.batch._forward()
+        engine.batch._forward(3)
         engine.batch._tokens.copy_(torch.zeros(3, dtype=torch.int64))
 
     assert len(faults(step)) > 0

@@ -5,6 +5,7 @@ B slots, R rows of one step, L layers of a group, C entries per slot, V vocabula
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -48,7 +49,8 @@ class Batch:
             [*bodies[group].layer(row), *layer.values()]
             for layer, (group, row) in zip(weights.layers, where, strict=True)
         ]
-        self._run_forward = capture(self._forward)
+        self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # which slots a step takes
+        self._run_forward = {size: capture(partial(self._forward, size)) for size in programs.decode}
         self._run_draw = {effort: capture(partial(self._draw, effort)) for effort in Effort}
         for slot in range(count):  # of what warming up a captured graph wrote nothing is left behind
             self.release(slot)
@@ -130,7 +132,12 @@ class Batch:
 
     def forward(self) -> None:
         """Feed the tokens just sampled; leaves each slot's next logits."""
-        self._run_forward()
+        running = [slot for slot, owner in enumerate(self._owners) if owner]
+        size = self._programs.rows(len(running))
+        if size < len(self._owners):
+            free = (slot for slot, owner in enumerate(self._owners) if not owner)
+            self._rows[size].copy_(torch.tensor([*running, *islice(free, size - len(running))]))
+        self._run_forward[size]()
 
     def release(self, slot: int) -> None:
         """Empty a slot: nothing of it is read any more."""
@@ -139,14 +146,16 @@ class Batch:
         self._owners[slot], self._layouts[slot] = None, ()
         self.logits[slot].zero_()
 
-    def _forward(self) -> None:
-        """One decode step on static buffers: reads `_tokens`, leaves `_logits`, counts the tokens as seen."""
-        at = [(slots.next_entry(), slots.live_after_next()) for slots in self._slots]
-        rotation = self.decoder.rotation(self._slots[0].length)
-        x = self.decoder.embed(self._tokens.clamp(min=0), self.weights.shared)
+    def _forward(self, size: int) -> None:
+        """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
+        rows, decode = self._rows[size], self._programs.decode[size]
+        slot = rows.int()
+        at = [(slot, slots.next_entry()[rows], slots.live_after_next()[rows]) for slots in self._slots]
+        rotation = self.decoder.rotation(self._slots[0].length[rows])
+        x = self.decoder.embed(self._tokens[rows].clamp(min=0), self.weights.shared)
         for group, layer in zip(self._groups, self.layers, strict=True):
-            (x,) = self._programs.decode([x, *rotation, *at[group], *layer])
-        self.logits.copy_(self._programs.head([x, *self.weights.shared.values()])[0])
+            (x,) = decode([x, *rotation, *at[group], *layer])
+        self.logits.index_copy_(0, rows, self._programs.head[size]([x, *self.weights.shared.values()])[0])
         for slots in self._slots:
             slots.advance()
 

@@ -39,7 +39,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     model = load_config(config.model_dir)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    return assemble(config, model, weights, _backend(config, tell))
+    return assemble(config, model, weights, _backend(config, tell, programs.count(config.chunk, config.slots, weights)))
 
 
 @torch.inference_mode()
@@ -79,14 +79,14 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _backend(config: EngineConfig, tell: Progress) -> Backend:
+def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
     if config.graphs == "off":
         return Eager()
     compiler = find_compiler()
     if compiler is None:
         log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
-    total, done = programs.count(config.chunk), iter(range(99))
+    done = iter(range(total))
 
     def on_build(name: str) -> None:
         tell(next(done), total, f"compiling {name} (once; kept on disk)")
