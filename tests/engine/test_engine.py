@@ -115,6 +115,16 @@ def test_a_prefix_can_be_inserted_twice_and_a_staged_prompt_compressed_again(eng
     assert tokens[0] == tokens[2]
 
 
+def test_answers_that_share_a_prompt_and_a_compression_are_those_given_alone(engine: LocalEngine) -> None:
+    choices = [None, KVChoice(budget=32, recent=8, window=8), KVChoice("full"), None]
+    asked = [
+        tiny.request(prompt(50), f"{n}", kv, temperature=0.9, seed=n, max_tokens=12) for n, kv in enumerate(choices)
+    ]
+    together = tiny.serve(engine, *asked)
+    assert together == {one.id: tiny.serve(engine, one)[one.id] for one in asked}
+    assert len(set(map(tuple, together.values()))) == len(asked)
+
+
 def test_what_was_staged_is_not_used_once_its_lane_took_another_prompt(engine: LocalEngine) -> None:
     asked = tiny.request(prompt(120))
     staged = tiny.stage(engine, asked)

@@ -10,7 +10,6 @@ Events of a step come back before the next step feeds its tokens: nobody waits f
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ringkv.base.engine import Engine, Work
 from ringkv.base.events import Event, Scored, Usage
@@ -19,6 +18,7 @@ from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.compressed import Compressed
 from ringkv.scheduler.guided import Guided
 from ringkv.scheduler.scheduler import Scheduler
 
@@ -33,7 +33,7 @@ class Loop:
         self._engine = engine
         self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
-        self._staged: dict[int, Any] = {}  # the prompt that each lane holds, or held last
+        self._compressed = Compressed(engine)
 
     @property
     def idle(self) -> bool:
@@ -70,7 +70,9 @@ class Loop:
         Where all there is waits for its guide, wait a moment. An error in one request's prefill ends that request; one
         in a draw or a forward pass, which all share, is raised, and the engine is not to be used again.
         """
-        return [*self._released(), *self._do(self._scheduler.next())]
+        events = [*self._released(), *self._do(self._scheduler.next())]
+        self._compressed.keep(self._scheduler.shared_lanes)
+        return events
 
     def _do(self, action: Action) -> list[Event]:
         match action:
@@ -132,13 +134,13 @@ class Loop:
         scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]
         if not work.is_last:
             return scored
-        self._staged[work.lane] = staged
+        self._compressed.stage(work.lane, staged)
         self._scheduler.prefilled_whole(work)
         return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
         try:
-            prefix = self._engine.compress(self._staged[lane], request.kv or self._engine.default_kv)
+            prefix = self._compressed.prefix(lane, request.kv or self._engine.default_kv)
             self._engine.insert(prefix, slot, request)
         except Exception as error:
             return self._fail(request, error)
