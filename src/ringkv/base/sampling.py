@@ -15,7 +15,7 @@ class Effort(IntEnum):
     PLAIN = 1  # temperature
     GUIDED = 2  # a grammar says which tokens may come
     ADJUSTED = 3  # penalties, bias, minimum length, logprobs
-    CUT = 4  # top_k, top_p or min_p: the vocabulary is sorted
+    CUT = 4  # top_k, top_p or min_p: masked sums over the vocabulary
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The sampling graphs, after the forward graph: one for each `Effort`, so that nobody pays for random numbers or a sort
-not asked for.
+"""The sampling graphs, after the forward graph: one for each `Effort`, so that nobody pays for random numbers or
+sums over the vocabulary without need.
 
 B slots, V vocabulary. With neutral knobs all draw the same token from the same logits, so a request's tokens do not
 change when a neighbour asks for more.
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ringkv.base.sampling import Effort, SamplingParams
 from ringkv.engine.sampling.noise import gumbel
+from ringkv.engine.sampling.truncate import truncate
 from ringkv.graphs.graph import Function
 
 TOP = SamplingParams.MAX_LOGPROBS
@@ -75,9 +76,10 @@ def cut(
     in_output: Tensor,
     ends: Tensor,
 ) -> tuple[Tensor, ...]:
-    """The same, then top_k, top_p and min_p, which sort the vocabulary."""
+    """The same, then top_k, top_p and min_p."""
     wanted = _adjust(_allow(logits, allowed), knobs, bias, in_prompt, in_output, ends)
-    tokens = _checked(_draw(_cut(wanted, temperature, knobs), seed, position, temperature), logits, forced)
+    kept = truncate(wanted, temperature, *knobs[:, :3, None].unbind(1))
+    tokens = _checked(_draw(kept, seed, position, temperature), logits, forced)
     return tokens, *scores(logits, tokens)
 
 
@@ -128,18 +130,6 @@ def _checked(tokens: Tensor, logits: Tensor, forced: Tensor) -> Tensor:
     """The forced token where there is one; BAD where the logits hold a NaN, or nothing finite."""
     tokens = torch.where(forced >= 0, forced, tokens)
     return torch.where(logits.amax(-1).isfinite(), tokens, BAD)
-
-
-def _cut(logits: Tensor, temperature: Tensor, knobs: Tensor) -> Tensor:
-    """Mask all but the top k, the nucleus of top_p (arXiv 1904.09751), and what min_p keeps (arXiv 2407.01082)."""
-    top_k, top_p, min_p = (knobs[:, i, None] for i in range(3))
-    ranked, order = logits.sort(descending=True, stable=True)
-    ranked = ranked / torch.where(temperature > 0, temperature, 1.0)[:, None]
-    rank = torch.arange(logits.shape[1], device=logits.device)
-    keep = (top_k == 0) | (rank < top_k)
-    probs = ranked.masked_fill(~keep, _NONE).softmax(-1)
-    keep = keep & ((top_p == 1) | (probs.cumsum(-1) - probs < top_p)) & (probs >= min_p * probs[:, :1])
-    return logits.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), _NONE)
 
 
 GRAPHS: dict[Effort, Function] = {
