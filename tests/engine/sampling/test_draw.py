@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import Effort, SamplingParams
@@ -27,6 +28,16 @@ def draw_full(  # type: ignore[no-untyped-def]
     graph = graph or GRAPHS[max(params.effort, Effort.ADJUSTED)]
     out = graph(logits[None], forced, state.seed, torch.tensor([position]), state.temperature, *state.more)
     return [t[0].tolist() for t in out]
+
+
+class Operations(TorchDispatchMode):
+    """Counts torch's operations."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 def reachable(logits: torch.Tensor, params: SamplingParams, draws: int = 400, **about) -> set[int]:  # type: ignore[no-untyped-def]
@@ -97,10 +108,35 @@ def test_greedy_draws_what_the_plain_graph_draws_without_a_temperature() -> None
         (SamplingParams(temperature=0.5), Effort.PLAIN),
         (SamplingParams(logprobs=0), Effort.ADJUSTED),
         (SamplingParams(temperature=0.5, top_p=0.9), Effort.CUT),
+        (SamplingParams(temperature=0.0, top_p=0.9, top_k=5, min_p=0.1), Effort.GREEDY),
     ],
 )
 def test_a_request_asks_for_the_cheapest_graph_that_serves_it(params: SamplingParams, effort: Effort) -> None:
     assert params.effort == effort
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-38, 9e-6])
+@pytest.mark.parametrize("about", [{}, {"logprobs": 1}, {"top_p": 0.5}], ids=str)
+def test_a_temperature_next_to_nothing_is_greedy(temperature: float, about: dict[str, float]) -> None:
+    torch.manual_seed(4)
+    logits = torch.randn(VOCAB) * 20
+    params = SamplingParams(temperature=temperature, **about)  # type: ignore[arg-type]
+    assert params.effort == SamplingParams(**about, temperature=0.0).effort  # type: ignore[arg-type]
+    for graph in (adjusted, cut):
+        assert reachable(logits, params, draws=5, graph=graph) == {int(logits.argmax())}
+
+
+@pytest.mark.parametrize("top_k", [VOCAB, 10**9, 10**400])
+def test_a_top_k_over_the_vocabulary_keeps_all_of_it(top_k: int) -> None:
+    assert len(reachable(torch.zeros(4), SamplingParams(temperature=1.0, top_k=top_k))) == 4
+
+
+@pytest.mark.parametrize("temperature", [SamplingParams.GREEDY_BELOW, SamplingParams.MAX_TEMPERATURE])
+def test_the_temperatures_at_the_bounds_sample_as_any_other(temperature: float) -> None:
+    logits = torch.randn(VOCAB) * 20
+    (tokens,) = plain(logits[None], *(torch.tensor([one]) for one in (-1, 3, 5)), torch.tensor([temperature]))
+    noise = gumbel(torch.tensor([3]), torch.tensor([5]), VOCAB)[0].double()
+    assert tokens.tolist() == [int((logits.double() / temperature + noise).argmax())]
 
 
 def test_top_k_reaches_the_k_likeliest_only() -> None:
@@ -139,6 +175,18 @@ def test_a_repetition_penalty_multiplies_negative_logits() -> None:
 def test_logit_bias_adds_to_one_token() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0])
     assert draw_full(logits, SamplingParams(temperature=0.0, logit_bias={2: 3.0}))[0] == 2
+
+
+def test_a_bias_on_many_tokens_is_written_as_quickly_as_on_two() -> None:
+    """In as many operations; the amounts are those of the mapping."""
+    written = []
+    for bias in ({3: 1.5, 4: -2.0}, {token: token / 2 - 7 for token in range(VOCAB)}):
+        state = SamplingState.neutral(2, VOCAB, torch.device("cpu"))
+        with Operations() as operations:
+            state.enter(1, Request("r", (0,), SamplingParams(logit_bias=bias)))
+        written.append(operations.count)
+        assert state.bias.tolist() == [[0.0] * VOCAB, [bias.get(token, 0.0) for token in range(VOCAB)]]
+    assert written[0] == written[1]
 
 
 def test_min_tokens_masks_ends_until_enough_are_out() -> None:

@@ -17,6 +17,7 @@ from ringkv.graphs.graph import Function
 
 TOP = SamplingParams.MAX_LOGPROBS
 BAD = -1  # the token of a slot whose logits were not finite
+MANY = 2**24  # as many as float32 counts, and more than a vocabulary has
 _NONE = float("-inf")
 
 
@@ -87,7 +88,7 @@ def knobs_of(params: SamplingParams) -> tuple[float, ...]:
     """One slot's row of `knobs`."""
     p = params
     return (
-        float(max(p.top_k, 0)),
+        float(min(max(p.top_k, 0), MANY)),
         p.top_p,
         p.min_p,
         p.repetition_penalty,

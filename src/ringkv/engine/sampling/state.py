@@ -3,6 +3,7 @@
 B slots, V vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import randbits
 
@@ -53,16 +54,16 @@ class SamplingState:
         """Take over a request's parameters; in place. Without a seed it gets one of its own."""
         params, device = request.sampling, self.seed.device
         self.seed[slot] = _wrapped(randbits(64) if params.seed is None else params.seed)
-        self.temperature[slot] = params.temperature
+        self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
         self.allowed[slot] = ALL
         self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
         for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
             plane[slot].zero_()
-        for token, amount in params.logit_bias.items():
-            self.bias[slot, token] = amount
-        self.in_prompt[slot, torch.tensor(request.tokens, device=device)] = True
+        biased, amounts = list(params.logit_bias), list(params.logit_bias.values())
+        self.bias[slot, _ids(biased, device)] = torch.tensor(amounts, dtype=torch.float32, device=device)
+        self.in_prompt[slot, _ids(request.tokens, device)] = True
         ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
-        self.ends[slot, torch.tensor(ends, dtype=torch.int64, device=device)] = True
+        self.ends[slot, _ids(ends, device)] = True
 
     def allow(self, slot: int, tokens: bytes) -> None:
         """Only these may be drawn next, a bit each; in place."""
@@ -72,6 +73,10 @@ class SamplingState:
         """Remember what was drawn, int64 [B]; a bad token counts nothing. In place."""
         ones = (tokens >= 0).int()[:, None]
         self.in_output.scatter_add_(1, tokens.clamp(min=0)[:, None], ones)
+
+
+def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(tokens, dtype=torch.int64, device=device)
 
 
 def _wrapped(seed: int) -> int:
