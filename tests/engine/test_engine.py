@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.codec import decode, encode
 from ringkv.base.engine import chunks
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.messages import Submit
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -78,6 +80,18 @@ def test_without_a_seed_equal_requests_draw_different_tokens(engine: LocalEngine
         tiny.enter(engine, tiny.request(prompt(9), temperature=1.5), slot)
     first, second, third = _decode_all(engine, 30)
     assert first != second != third != first
+
+
+def test_a_request_without_a_seed_gives_the_same_tokens_again_on_another_engine(llama_dir: Path) -> None:
+    """In another slot and as it comes out of a message to an engine process, too."""
+    one = tiny.request(prompt(20), temperature=1.0)
+    (received,) = decode(encode(Submit((one,)))).requests  # type: ignore[union-attr]
+    tokens = []
+    for slot, asked in enumerate((one, received)):
+        engine = build(tiny.config(llama_dir))
+        tiny.enter(engine, asked, slot)
+        tokens.append(tiny.decode(engine, 30, slot)[0])
+    assert tokens[0] == tokens[1]
 
 
 def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine) -> None:

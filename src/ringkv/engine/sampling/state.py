@@ -5,7 +5,6 @@ B slots, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from secrets import randbits
 
 import torch
 from torch import Tensor
@@ -51,9 +50,9 @@ class SamplingState:
         return self.allowed, self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
 
     def enter(self, slot: int, request: Request) -> None:
-        """Take over a request's parameters; in place. Without a seed it gets one of its own."""
+        """Take over a request's parameters; in place."""
         params, device = request.sampling, self.seed.device
-        self.seed[slot] = _wrapped(randbits(64) if params.seed is None else params.seed)
+        self.seed[slot] = _wrapped(request.seed)
         self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
         self.allowed[slot] = ALL
         self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
