@@ -1,4 +1,4 @@
-"""SamplingParams: how one request's tokens are drawn."""
+"""SamplingParams: how one request's tokens are sampled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,27 +7,27 @@ from enum import IntEnum
 from ringkv.base.errors import InvalidRequest
 
 
-class Effort(IntEnum):
-    """How much work a draw is; a batch takes the most that one of its requests asks for."""
+class SamplerTier(IntEnum):
+    """What a sampling graph can do, each all that the ones below it can; a batch takes the highest that it needs."""
 
-    GREEDY = 0  # the likeliest token: no random numbers
-    PLAIN = 1  # temperature
-    GUIDED = 2  # a grammar says which tokens may come
+    GREEDY = 0  # the top token: no random numbers
+    TEMPERATURE = 1
+    GRAMMAR = 2  # a grammar says which tokens may come
     ADJUSTED = 3  # penalties, bias, minimum length, logprobs
-    CUT = 4  # top_k, top_p or min_p: masked sums over the vocabulary
+    TRUNCATED = 4  # top_k, top_p or min_p: masked sums over the vocabulary
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are drawn, and when to stop. Names and meanings follow OpenAI's API and vLLM's extensions.
+    """How tokens are sampled, and when to stop. Names and meanings follow OpenAI's API and vLLM's extensions.
 
     temperature: below GREEDY_BELOW is greedy; the same `seed` gives the same tokens whatever else is in the batch.
-    top_k: 0 keeps all; top_p: 1 keeps all; min_p: share of the likeliest token's probability.
+    top_k: 0 keeps all; top_p: 1 keeps all; min_p: share of the top token's probability.
     repetition_penalty: divides positive and multiplies negative logits of tokens seen in prompt or output.
     presence_penalty, frequency_penalty: subtracted once, or per occurrence, for tokens in the output.
     logit_bias: token id -> amount added to its logit.
     min_tokens: end-of-sequence and `stop_token_ids` are masked, and `stop` is not looked for, until so many are out.
-    logprobs: how many likeliest tokens to report with each token; None reports nothing, 0 the drawn one only.
+    logprobs: how many top tokens to report with each token; None reports nothing, 0 the sampled one only.
     prompt_logprobs: the same for each token of the prompt but its first, whatever the cache keeps of them.
     grammar: what the text must be, as `text.grammar` writes it; "" allows anything. Such a text ends where it is whole,
     so neither ignore_eos nor min_tokens goes with it.
@@ -79,15 +79,15 @@ class SamplingParams:
                 raise InvalidRequest(f"{name} is {getattr(self, name)!r}; it must be {rule}", name)
 
     @property
-    def effort(self) -> Effort:
+    def tier(self) -> SamplerTier:
         """The cheapest sampling graph that serves it. Truncation never removes the top token, which greedy takes."""
         if not self.is_greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0):
-            return Effort.CUT
+            return SamplerTier.TRUNCATED
         if self._is_adjusted:
-            return Effort.ADJUSTED
+            return SamplerTier.ADJUSTED
         if self.grammar:
-            return Effort.GUIDED
-        return Effort.GREEDY if self.is_greedy else Effort.PLAIN
+            return SamplerTier.GRAMMAR
+        return SamplerTier.GREEDY if self.is_greedy else SamplerTier.TEMPERATURE
 
     @property
     def is_greedy(self) -> bool:

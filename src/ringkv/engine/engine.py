@@ -15,17 +15,16 @@ from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooL
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.request import Request
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.layouts import layout
 from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.prefix import TensorPrefix, compress, copy_to
 from ringkv.engine.programs import Programs
-from ringkv.engine.sampling.draw import ARITY
-from ringkv.engine.sampling.drawn import Draw
+from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.sampling.state import SamplingState
-from ringkv.engine.scoring import worths
+from ringkv.engine.scoring import token_logprobs
 from ringkv.engine.staging import Staged, Staging, Start
 from ringkv.engine.turns import Turns
 from ringkv.graphs.capture import Capture
@@ -58,12 +57,12 @@ class LocalEngine:
         self._logits = torch.zeros(config.slots, vocab, device=device)
         self._tokens = torch.zeros(config.slots, dtype=torch.int64, device=device)
         self._forced = torch.full_like(self._tokens, -1)
-        self._scores: dict[Effort, tuple[Tensor, ...]] = {}
+        self._scores: dict[SamplerTier, tuple[Tensor, ...]] = {}
         self._layers = [
             [keys, values, *layer.values()] for keys, values, layer in zip(*planes, weights.layers, strict=True)
         ]
         self._run_forward = capture(self._forward)
-        self._run_draw = {effort: capture(partial(self._draw, effort)) for effort in Effort}
+        self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
         self._reset()
 
     @property
@@ -153,7 +152,7 @@ class LocalEngine:
             yield self._prefill_piece(piece, size, lane, span, gap)[: len(piece)]
 
     def _followed(self, work: Work, pieces: Iterator[Tensor]) -> tuple[Tensor, tuple[TokenLogprob, ...]]:
-        """The last of a chunk's hidden states [1, hidden]; what the tokens after each were worth, where it is asked."""
+        """The last hidden state [1, hidden] of a chunk; if requested, the log-probability of the token after each."""
         tokens, wanted = work.request.tokens, work.request.sampling.prompt_logprobs
         logprobs: list[TokenLogprob] = []
         read, last = work.start, self._logits
@@ -161,7 +160,7 @@ class LocalEngine:
             read, last = read + len(hidden), hidden[-1:]
             if wanted is not None:
                 following = tokens[read - len(hidden) + 1 : read + 1]
-                logprobs += worths(hidden, following, wanted, self._logits_after)
+                logprobs += token_logprobs(hidden, following, wanted, self._logits_after)
         return last, tuple(logprobs)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
@@ -220,18 +219,20 @@ class LocalEngine:
         self._asked[slot] = request
 
     @torch.inference_mode()
-    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Draw:
+    def sample(
+        self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None
+    ) -> SampledStep:
         self._forced.fill_(-1)
         for slot, token in (forced or {}).items():
             self._forced[slot] = token
         for slot, tokens in (allowed or {}).items():
             self._sampling.allow(slot, tokens)
         params = [request.sampling if request else None for request in self._asked]
-        effort = max((p.effort for p in params if p), default=Effort.GREEDY)
-        self._run_draw[effort]()
+        tier = max((p.tier for p in params if p), default=SamplerTier.GREEDY)
+        self._run_sampler[tier]()
         wanted = [p.logprobs if p else None for p in params]
-        # Copies: a captured step may reuse the scores' memory, and the next draw overwrites the tokens.
-        return Draw(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[effort]))
+        # Copies: a captured step may reuse the scores' memory, and the next step overwrites the tokens.
+        return SampledStep(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[tier]))
 
     @torch.inference_mode()
     def forward(self) -> None:
@@ -313,15 +314,13 @@ class LocalEngine:
         self._logits.copy_(self._programs.head([x, *self._head])[0])
         self._slots.advance()
 
-    def _draw(self, effort: Effort) -> None:
-        """Fill `_tokens` from `_logits` and count them, and the effort's scores if its graph gives any."""
-        state = self._sampling
-        inputs = [self._logits, self._forced, state.seed, self._slots.length.long(), state.temperature]
-        inputs += state.more
-        tokens, *scores = self._programs.sampling[effort](inputs[: ARITY[effort]])
+    def _sample(self, tier: SamplerTier) -> None:
+        """Fill `_tokens` from `_logits` and count them, and the tier's scores if its graph gives any."""
+        inputs = self._sampling.inputs(self._logits, self._forced, self._slots.length.long())
+        tokens, *scores = self._programs.sampling[tier](list(inputs))
         self._tokens.copy_(tokens)
-        state.count(self._tokens)
-        self._scores[effort] = tuple(scores)
+        self._sampling.count(self._tokens)
+        self._scores[tier] = tuple(scores)
 
     def _reset(self) -> None:
         """Leave nothing behind of what warming up a captured graph wrote."""

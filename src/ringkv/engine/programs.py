@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.sampling import draw
+from ringkv.engine.sampling import sample
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph
@@ -29,7 +29,7 @@ class Programs:
     decode: Graph
     head: Graph  # all slots
     head_of_one: Graph  # a prompt's last token; eager, as it runs once a request
-    sampling: Mapping[Effort, Graph]
+    sampling: Mapping[SamplerTier, Graph]
 
     def pieces(self, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
         """Cover entries start .. stop-1 with (start, size) pieces: large ones, and small ones for a short rest.
@@ -74,7 +74,7 @@ def make(
     numbers = [torch.zeros(slots, dtype=torch.int32, device=device) for _ in range(2)]
     step = [*rows(slots), *numbers, planes[0][0], planes[1][0], *first.values()]
     head = functions.head(decoder, tuple(weights.shared))
-    drawing = _drawing(slots, decoder.config.vocab_size, device)
+    inputs = list(_sampler_inputs(slots, decoder.config.vocab_size, device))
     return Programs(
         backend=backend,
         prefill={size: prefill(size) for size in sizes(chunk)},
@@ -82,19 +82,17 @@ def make(
         head=backend.make(f"head-{slots}", head, [step[0], *shared]),
         head_of_one=Eager().make("head-1", head, []),
         sampling={
-            effort: backend.make(f"sample-{effort.name.lower()}", function, drawing[: draw.ARITY[effort]])
-            for effort, function in draw.GRAPHS.items()
+            tier: backend.make(f"sample-{tier.name.lower()}", sample.graph(tier), inputs) for tier in SamplerTier
         },
     )
 
 
-def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
-    state = SamplingState.neutral(slots, vocab, device)
+def _sampler_inputs(slots: int, vocab: int, device: torch.device) -> sample.Inputs:
     position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
     logits = torch.zeros(slots, vocab, device=device)
-    return [logits, forced, state.seed, position, state.temperature, *state.more]
+    return SamplingState.neutral(slots, vocab, device).inputs(logits, forced, position)
 
 
 def count(chunk: int) -> int:
     """How many graphs `make` asks its backend for."""
-    return len(sizes(chunk)) + len(draw.GRAPHS) + 2
+    return len(sizes(chunk)) + len(SamplerTier) + 2

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.engine.sampling.draw import knobs_of
+from ringkv.engine.sampling.sample import Inputs, params_of
 
 WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
 
@@ -21,7 +21,7 @@ class SamplingState:
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
     allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
-    knobs: Tensor  # float32 [B, 7]
+    params: Tensor  # float32 [B, 7]
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
     in_output: Tensor  # int32 [B, V]
@@ -32,22 +32,32 @@ class SamplingState:
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        knobs = torch.tensor([knobs_of(SamplingParams())], device=device).repeat(slots, 1)
         return cls(
             seed=zeros(slots, dtype=torch.int64),
             temperature=zeros(slots, dtype=torch.float32),
             allowed=zeros(slots, -(-vocab // WORD), dtype=torch.int32) + ALL,
-            knobs=knobs,
+            params=torch.tensor([params_of(SamplingParams())], device=device).repeat(slots, 1),
             bias=zeros(slots, vocab, dtype=torch.float32),
             in_prompt=zeros(slots, vocab, dtype=torch.bool),
             in_output=zeros(slots, vocab, dtype=torch.int32),
             ends=zeros(slots, vocab, dtype=torch.bool),
         )
 
-    @property
-    def more(self) -> tuple[Tensor, ...]:
-        """What a plain draw does not read, in the order that the others take it."""
-        return self.allowed, self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
+    def inputs(self, logits: Tensor, forced: Tensor, position: Tensor) -> Inputs:
+        """What a sampling graph takes: the tensors of this state, and those of a step."""
+        return Inputs(
+            logits=logits,
+            forced=forced,
+            position=position,
+            seed=self.seed,
+            temperature=self.temperature,
+            allowed=self.allowed,
+            params=self.params,
+            bias=self.bias,
+            in_prompt=self.in_prompt,
+            in_output=self.in_output,
+            ends=self.ends,
+        )
 
     def enter(self, slot: int, request: Request) -> None:
         """Take over a request's parameters; in place."""
@@ -55,7 +65,7 @@ class SamplingState:
         self.seed[slot] = _wrapped(request.seed)
         self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
         self.allowed[slot] = ALL
-        self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
+        self.params[slot] = torch.tensor(params_of(params), device=device)
         for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
             plane[slot].zero_()
         biased, amounts = list(params.logit_bias), list(params.logit_bias.values())
@@ -65,11 +75,11 @@ class SamplingState:
         self.ends[slot, _ids(ends, device)] = True
 
     def allow(self, slot: int, tokens: bytes) -> None:
-        """Only these may be drawn next, a bit each; in place."""
+        """Only these may be sampled next, a bit each; in place."""
         self.allowed[slot] = torch.frombuffer(bytearray(tokens), dtype=torch.int32)
 
     def count(self, tokens: Tensor) -> None:
-        """Remember what was drawn, int64 [B]; a bad token counts nothing. In place."""
+        """Count what was sampled, int64 [B]; a bad token counts nothing. In place."""
         ones = (tokens >= 0).int()[:, None]
         self.in_output.scatter_add_(1, tokens.clamp(min=0)[:, None], ones)
 
