@@ -73,7 +73,7 @@ class Answers:
         """The reader leaves. The garbage collector may close a generator in the middle of a verb: that ends first."""
         self._abandoned += [name for answer in answers if self._open.pop(name := answer.request.id, None)]
         if not self._is_busy:
-            self._run(list)
+            self._run(lambda: [])
 
     def _report(self, answer: Answer, on_prefill: OnPrefill | None) -> None:
         """Report the prompt's progress, until its first token is there."""
