@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
@@ -70,9 +70,9 @@ def test_a_decode_step_never_waits_for_the_device(engine: LocalEngine) -> None:
     assert faults(partial(engine.batch._forward, 3)) == []
 
 
-@pytest.mark.parametrize("effort", list(Effort))
-def test_a_draw_never_waits_for_the_device(engine: LocalEngine, effort: Effort) -> None:
-    assert faults(partial(engine.batch._draw, effort)) == []
+@pytest.mark.parametrize("tier", list(SamplerTier))
+def test_sampling_never_waits_for_the_device(engine: LocalEngine, tier: SamplerTier) -> None:
+    assert faults(partial(engine.batch._sample, tier)) == []
 
 
 def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:

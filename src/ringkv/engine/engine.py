@@ -17,7 +17,7 @@ from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.lanes import Lanes
-from ringkv.engine.sampling.drawn import Draw
+from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns
 from ringkv.models.config import ModelConfig
 
@@ -118,7 +118,9 @@ class LocalEngine:
             raise InvalidRequest(f"{error}; take an engine with the same model, dtype and slots") from error
 
     @torch.inference_mode()
-    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Draw:
+    def sample(
+        self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None
+    ) -> SampledStep:
         return self.batch.sample(forced or {}, allowed or {})
 
     @torch.inference_mode()

@@ -21,7 +21,7 @@ from ringkv.cache.compress.selection import Selection, select
 from ringkv.cache.layouts import layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
-from ringkv.engine.scoring import worths
+from ringkv.engine.scoring import token_logprobs
 from ringkv.engine.staging import Staging, Start
 from ringkv.engine.turns import Turns
 from ringkv.models.decoder import Decoder
@@ -36,7 +36,7 @@ class _Lane:
     tokens: tuple[int, ...] = ()
     start: Start = _NOTHING
     logits: Tensor | None = None  # float32 [V] of its last token, once it is prefilled whole
-    selections: dict[KVChoice, Selection] = field(default_factory=dict)
+    selections: dict[KVChoice, Selection] = field(default_factory=dict)  # of the requests that share the prompt
 
     @property
     def entries(self) -> int:
@@ -200,7 +200,7 @@ class Lanes:
             read, last = read + len(hidden), hidden[-1:]
             if wanted is not None:
                 following = tokens[read - len(hidden) + 1 : read + 1]
-                logprobs += worths(hidden, following, wanted, self._logits_after)
+                logprobs += token_logprobs(hidden, following, wanted, self._logits_after)
         return last, tuple(logprobs)
 
     def _logits_after(self, hidden: Tensor) -> Tensor:

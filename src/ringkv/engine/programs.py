@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.sampling import draw
+from ringkv.engine.sampling import sample
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph
@@ -33,7 +33,7 @@ class Programs:
     decode: Mapping[int, Graph]  # by rows of a step
     head: Mapping[int, Graph]
     head_of_one: Graph  # a prompt's last token; eager, as it runs once a request
-    sampling: Mapping[Effort, Graph]
+    sampling: Mapping[SamplerTier, Graph]
 
     def pieces(self, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
         """Cover entries start .. stop-1 with (start, size) pieces: large ones, and small ones for a short rest.
@@ -99,7 +99,7 @@ def make(
 
     decoding = decode_sizes(slots, weights)
     head = functions.head(decoder, tuple(weights.shared))
-    drawing = _drawing(slots, decoder.config.vocab_size, device)
+    inputs = list(_sampler_inputs(slots, decoder.config.vocab_size, device))
     return Programs(
         backend=backend,
         prefill={size: prefill(size) for size in sizes(chunk)},
@@ -107,19 +107,17 @@ def make(
         head={size: backend.make(f"head-{size}", head, [rows(size)[0], *shared]) for size in decoding},
         head_of_one=Eager().make("head-1", head, []),
         sampling={
-            effort: backend.make(f"sample-{effort.name.lower()}", function, drawing[: draw.ARITY[effort]])
-            for effort, function in draw.GRAPHS.items()
+            tier: backend.make(f"sample-{tier.name.lower()}", sample.graph(tier), inputs) for tier in SamplerTier
         },
     )
 
 
-def _drawing(slots: int, vocab: int, device: torch.device) -> list[Tensor]:
-    state = SamplingState.neutral(slots, vocab, device)
+def _sampler_inputs(slots: int, vocab: int, device: torch.device) -> sample.Inputs:
     position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
     logits = torch.zeros(slots, vocab, device=device)
-    return [logits, forced, state.seed, position, state.temperature, *state.more]
+    return SamplingState.neutral(slots, vocab, device).inputs(logits, forced, position)
 
 
 def count(chunk: int, slots: int, weights: ModelWeights) -> int:
     """How many graphs `make` asks its backend for."""
-    return len(sizes(chunk)) + len(draw.GRAPHS) + 2 * len(decode_sizes(slots, weights))
+    return len(sizes(chunk)) + len(SamplerTier) + 2 * len(decode_sizes(slots, weights))

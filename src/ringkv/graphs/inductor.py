@@ -17,7 +17,7 @@ _LIMITS = {"recompile_limit": 1024, "accumulated_recompile_limit": 4096}
 
 
 class Inductor:
-    """Compiles at once, by running each function on its example: a free slot, an empty prompt, neutral knobs."""
+    """Compiles at once, by running each function on its example: a free slot, an empty prompt, neutral parameters."""
 
     def __init__(self, folder: Path, on_build: Callable[[str], None]) -> None:
         self.on_build = on_build

@@ -1,6 +1,6 @@
-"""Draw: what a step drew for all slots, still on the device.
+"""SampledStep: what a step sampled for all slots, still on the device.
 
-B slots, TOP likeliest tokens.
+B slots, TOP top tokens.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from ringkv.base.events import TokenLogprob
 
 
 @dataclass(frozen=True)
-class Draw:
+class SampledStep:
     """A sampling graph's outputs, still on the device."""
 
     tokens: Tensor  # int64 [B]
-    wanted: Sequence[int | None]  # how many likeliest tokens each slot reports
-    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none after a greedy or plain draw
+    wanted: Sequence[int | None]  # how many top tokens each slot reports
+    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none below the tier ADJUSTED
 
     def read(self) -> Sequence[Sampled]:
         """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
