@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.report import table
+from bench.results import table
 from ringkv.bench.floor import Need
 
 

@@ -5,8 +5,9 @@ import pytest
 import toy
 
 from bench import limits as module
-from bench.limits import _compression, _growth, _speed
+from bench.limits import _compression, _growth, _probes, _speed
 from bench.limits_tables import growth_table, need, speed_table
+from bench.results import figures, rows
 from ringkv.bench.floor import Need
 from ringkv.bench.probe import Ceiling
 from ringkv.bench.round import make_request
@@ -50,3 +51,14 @@ def test_compression_is_a_share_of_prefill_and_a_time_for_each_thousand_kept() -
     found = _compression(bench(engine), prompts, 2.0)
     assert (found.kept, found.of_prefill) == (64, pytest.approx(0.005))
     assert found.per_1k_s == pytest.approx(0.125)
+
+
+def test_every_way_that_was_probed_is_a_row_with_its_rate() -> None:
+    found = list(_probes(Ceiling({64: {"sum": 2.5, "copy": 2.0}}, {"product": 3.5})))
+    about = {"machine": "m", "run": "1", "processor": "p", "versions": "v", "commit": "c"}
+    back = figures(rows("limits", {}, found, about), "limits", kind="probe")
+    assert [(one["what"], one.get("amount"), one["way"], one["rate"]) for one in back] == [
+        ("read", 64, "sum", 2.5),
+        ("read", 64, "copy", 2.0),
+        ("product", None, "product", 3.5),
+    ]
