@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.answers import pack, records, unpack
 from bench.data import DATA
 from bench.results import table
-from bench.studies import STUDIES
+from bench.studies import ABOUT, STUDIES
 from ringkv.base.paths import cache_dir
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
@@ -32,7 +32,7 @@ from ringkv.plan.options import Options
 def main() -> None:
     asked = _arguments()
     if asked.study is None:
-        print("\n".join(f"{name}: {len(records(name)):,} answers" for name in STUDIES))
+        print("\n".join(f"{name}: {len(records(name)):,} answers. {ABOUT[name]}" for name in STUDIES))
         return
     study = replace(_part(STUDIES[asked.study], asked), data=asked.data if asked.data.is_dir() else None)
     folder = cache_dir() / "accuracy" / asked.study

@@ -26,6 +26,21 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def slug(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+    broken = []
+    for name, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        target = (page.parent / name) if name else page
+        headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
+        broken += [anchor] * (anchor not in map(slug, headings))
+    assert broken == []
+
+
 def test_the_documents_stay_short() -> None:
     """A reader has an hour: all pages together, and two minutes: the README."""
     words = {page.name: len(page.read_text().split()) for page in PAGES}
