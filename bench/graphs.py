@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv.base.compiler import find_compiler
 from ringkv.engine import functions
 from ringkv.engine.build import build
