@@ -77,7 +77,7 @@ class LocalEngine:
             if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
                 raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plans = layouts(choice, n, limits.capacity, self.lanes.groups)
-        if any(plan.picked for plan in plans) and choice.select.queries > self.lanes.window:
+        if any(plan.selected for plan in plans) and choice.select.queries > self.lanes.window:
             raise InvalidRequest(
                 f"kv_window {choice.select.queries} is over the {self.lanes.window} queries kept; "
                 "ask for less, or start with a larger kv_window",
