@@ -14,7 +14,7 @@ EMPTY = -1
 def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
     """int64 [H, live]: the prompt token of each live entry.
 
-    votes float32 [H, candidates] are those of tokens sinks .. n-recent-1; None if none has to be chosen. Selected tokens
+    votes float32 [H, candidates] are those of tokens sinks .. n-recent-1; None if none has to be chosen. Selected ones
     stand in the order of the prompt; between equal votes the earlier token wins.
     """
     n, sinks, selected, newest = layout.prompt, layout.sinks, layout.selected, layout.recent
