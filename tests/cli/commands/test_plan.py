@@ -13,7 +13,8 @@ def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> 
     assert said.status == 0
     assert rows["a"][1] == "131,072"
     assert rows["full"][:4] == ["131,072", "17.2", "GB", "2"]
-    assert rows["compressed"][:4] == ["2,048", "268", "MB", "174"]
+    assert rows["compressed"][:4] == ["2,048", "268", "MB", "169"]
+    assert rows["sampler,"][2:] == ["6,941,856", "6.94", "MB"]
 
 
 def test_json_has_the_same_in_bytes(cli: Cli) -> None:

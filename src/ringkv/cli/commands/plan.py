@@ -125,6 +125,7 @@ def _print(found: "Report") -> None:
             ("a token", f"{found.token_bytes:,}", show_bytes(found.token_bytes)),
             ("weights", f"{found.weight_bytes:,}", show_bytes(found.weight_bytes)),
             (f"staging ({found.lanes} lane)", f"{found.staging_bytes:,}", show_bytes(found.staging_bytes)),
+            ("sampler, per slot", f"{found.sampler_bytes:,}", show_bytes(found.sampler_bytes)),
         ],
     )
     console().print()

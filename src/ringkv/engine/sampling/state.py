@@ -46,6 +46,10 @@ class SamplingState:
         )
 
     @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in vars(self).values())
+
+    @property
     def more(self) -> tuple[Tensor, ...]:
         """What a plain draw does not read, in the order that the others take it."""
         return self.allowed, self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
