@@ -40,6 +40,23 @@ def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
     assert "ask for fewer --tokens, or more --memory" in said
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("tokens", "memory", "status"),
+    [("128k", "10GB", 1), ("128k", "32GB", 1), ("128k", "34GB", 0), ("128k", "80GB", 0)],
+)
+def test_a_plan_under_which_nothing_fits_fails(
+    form: tuple[str, ...], tokens: str, memory: str, status: int, cli: Cli
+) -> None:
+    said = cli("plan", "--model", "llama-3.1-8b", "--tokens", tokens, "--memory", memory, *form)
+    assert said.status == status
+    assert said.out
+
+
+def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
+    assert cli("plan", "--model", "llama-3.1-70b").status == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
