@@ -35,6 +35,13 @@ class Limits:
     entry_bytes: int  # bytes of one entry, all layers and heads
     slot_bytes: int  # bytes that one slot sets aside
     held_bytes: int  # all cache memory: slots, staging, and what is remembered for later prompts
+    staging_bytes: int = 0  # of these
+    sampler_bytes: int = 0  # beside these: logits and sampling state of all slots
+
+    @property
+    def store_bytes(self) -> int:
+        """Of `held_bytes`, what is remembered for later prompts."""
+        return self.held_bytes - self.staging_bytes - self.slots * self.slot_bytes
 
     @property
     def longest_prompt(self) -> int:

@@ -15,7 +15,7 @@ class KVUsage:
     kept: int  # prompt tokens kept at the end of prefill
     evicted: int  # tokens seen, prompt and output, that are no longer held
     ring_wraps: int  # how often decoding went round the ring
-    bytes_held: int  # bytes of the request's entries, all layers
+    bytes_held: int  # that its slot sets aside, all layers, whether the request fills them or not
 
 
 @dataclass(frozen=True)

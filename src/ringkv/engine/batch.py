@@ -64,6 +64,11 @@ class Batch:
         return sum(body.row_bytes for body in self.bodies)
 
     @property
+    def sampler_bytes(self) -> int:
+        """Bytes of the logits and the sampling state of all slots."""
+        return self.logits.nbytes + self._sampling.nbytes
+
+    @property
     def entry_bytes(self) -> int:
         """Bytes of one entry, all layers."""
         return sum(body.row_bytes // body.entries for body in self.bodies)

@@ -46,6 +46,8 @@ class LocalEngine:
             entry_bytes=self.batch.entry_bytes,
             slot_bytes=self.batch.slot_bytes,
             held_bytes=self.batch.held_bytes + self.lanes.bytes + self._turns.bytes,
+            staging_bytes=self.lanes.bytes,
+            sampler_bytes=self.batch.sampler_bytes,
         )
 
     @property

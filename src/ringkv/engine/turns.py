@@ -26,6 +26,8 @@ class Turns:
 
     def begin(self, request: Request, choice: KVChoice, lane: Row) -> Start:
         """Fill a lane's first entries with what is known of a prompt, so that the least is to be read."""
+        if not self.bytes:
+            return Start()
         room = lane.entries
         blocks = max(0, len(request.tokens) - self._window) // BLOCK
         known = list(self._prefixes.known(prefixes.names(request.tokens, request.salt)[:blocks]))

@@ -57,6 +57,7 @@ class Shape:
     parameters: int
     active: int  # parameters that one token's step reads, the vocabulary projection among them
     vocabulary: int  # parameters of that projection, and of the embedding
+    vocab: int  # tokens
     tied: bool  # they are one
     context: int  # longest prompt plus output
     native: str  # dtype that its weights are published in
@@ -73,6 +74,7 @@ class Shape:
             parameters=count,
             active=count - looked_up,
             vocabulary=config.vocab_size * config.hidden_size,
+            vocab=config.vocab_size,
             tied=config.tied_embeddings,
             context=config.context,
             native="bfloat16",

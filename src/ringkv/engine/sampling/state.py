@@ -43,6 +43,10 @@ class SamplingState:
             ends=zeros(slots, vocab, dtype=torch.bool),
         )
 
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in vars(self).values())
+
     def inputs(self, logits: Tensor, forced: Tensor, position: Tensor) -> Inputs:
         """What a sampling graph takes: the tensors of this state, and those of a step."""
         return Inputs(
