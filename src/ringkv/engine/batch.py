@@ -142,10 +142,10 @@ class Batch:
     def _forward(self) -> None:
         """One decode step on static buffers: reads `_tokens`, leaves `_logits`, counts the tokens as seen."""
         at = [(slots.next_entry(), slots.live_after_next()) for slots in self._slots]
-        rotation = self.decoder.rotation(self._slots[0].length)
+        rotations = self.decoder.rotations(self._slots[0].length)
         x = self.decoder.embed(self._tokens.clamp(min=0), self.weights.shared)
-        for group, layer in zip(self._groups, self.layers, strict=True):
-            (x,) = self._programs.decode([x, *rotation, *at[group], *layer])
+        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
+            (x,) = self._programs.decode[kind]([x, *rotations[kind], *at[group], *layer])
         self.logits.copy_(self._programs.head([x, *self.weights.shared.values()])[0])
         for slots in self._slots:
             slots.advance()

@@ -16,6 +16,7 @@ from ringkv.engine.batch import Batch
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.load import ModelWeights, load
+from ringkv.engine.source import digest
 from ringkv.engine.turns import Turns
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.capture import CudaGraphs, as_it_is
@@ -39,7 +40,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     model = load_config(config.model_dir)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    return assemble(config, model, weights, _backend(config, tell))
+    return assemble(config, model, weights, _backend(config, model, tell))
 
 
 @torch.inference_mode()
@@ -53,7 +54,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
         Body.allocate(group, config.slots, _entries(group, config), like.new_zeros) for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk)
-    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, min(made.prefill))
+    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, made.smallest)
     lanes = Lanes(decoder, weights, staged, made, turns, config.lanes, config.capacity)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
     batch = Batch(decoder, weights, slots, made, capture)
@@ -79,21 +80,21 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _backend(config: EngineConfig, tell: Progress) -> Backend:
+def _backend(config: EngineConfig, model: ModelConfig, tell: Progress) -> Backend:
     if config.graphs == "off":
         return Eager()
     compiler = find_compiler()
     if compiler is None:
         log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
-    total, done = programs.count(config.chunk), iter(range(99))
+    total, done = programs.count(config.chunk, len(set(model.kinds))), iter(range(99))
 
     def on_build(name: str) -> None:
         tell(next(done), total, f"compiling {name} (once; kept on disk)")
 
     if torch.device(config.device).type == "cuda":
         return Inductor(config.cache_dir / "inductor", on_build)
-    return AheadOfTime(config.cache_dir / "graphs", compiler.path, on_build)
+    return AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build)
 
 
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:
