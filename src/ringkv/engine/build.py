@@ -17,7 +17,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.source import digest
-from ringkv.engine.turns import Turns
+from ringkv.engine.turns import Turns, check_turns
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.capture import CudaGraphs, as_it_is
 from ringkv.graphs.graph import Backend, Eager
@@ -33,11 +33,12 @@ log = logging.getLogger(__name__)
 def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     """Load weights, allocate slots and staging, make graphs. `tell` hears of each step; the first build takes longest.
 
-    Raises UnsupportedModel or BadWeights for a model directory that cannot be run.
+    Raises UnsupportedModel or BadWeights for a model directory that cannot be run, InvalidRequest for a configuration.
     """
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir)
+    check_turns(config.kv, model.groups)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
     return assemble(config, model, weights, _backend(config, model, tell))

@@ -46,10 +46,7 @@ REFUSALS = (
     Refusal("is_encoder_decoder", _is_empty, "decoders"),
 )
 SILU = Refusal("hidden_act", lambda v: v in (None, "silu"), "silu")
-FULL = (
-    Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "full attention in every layer"),
-    Refusal("sliding_window", _is_empty, "full attention in every layer (choose a model with sliding_window null)"),
-)
+FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "full attention in every layer")
 
 
 def refuse(raw: Raw, *refusals: Refusal) -> None:
@@ -117,6 +114,15 @@ def window(raw: Raw) -> int | None:
         return None
     found = count(raw, "sliding_window", WINDOW)
     return found if found < count(raw, "max_position_embeddings") else None
+
+
+def refuse_window(raw: Raw) -> None:
+    """Raise UnsupportedModel for a sliding window that some layer would use."""
+    if raw.get("sliding_window") is not None and not raw.get("layer_types") and window(raw) is not None:
+        raise UnsupportedModel(
+            f"sliding_window {raw['sliding_window']} is not implemented for this architecture; ringkv supports "
+            "full attention in every layer (choose a model with sliding_window null)"
+        )
 
 
 def rope(raw: Raw, theta: float = 10000.0) -> RopeConfig:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ringkv.models.base import ModelConfig
 from ringkv.models.layer import Attention, FeedForward, Layer
-from ringkv.models.reading import FULL, SILU, Raw, common, refuse, rope
+from ringkv.models.reading import FULL, SILU, Raw, common, refuse, refuse_window, rope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,8 @@ class Llama(ModelConfig):
 
     @classmethod
     def read(cls, raw: Raw, generation: Raw) -> "Llama":
-        refuse(raw, SILU, *FULL)
+        refuse(raw, SILU, FULL)
+        refuse_window(raw)
         return cls(
             **common(raw, generation, "LlamaForCausalLM"),
             rope=rope(raw),
