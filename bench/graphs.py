@@ -64,7 +64,8 @@ def _inputs(engine: LocalEngine) -> list[Tensor]:
     x = decoder.embed(torch.arange(slots), engine.batch.weights.shared)
     live = torch.full((slots,), capacity, dtype=torch.int32)
     slot = torch.arange(slots, dtype=torch.int32)
-    return [x, *decoder.rotation(torch.full((slots,), capacity)), slot, live - 1, live]
+    rotation = decoder.rotation(decoder.kinds[0], torch.full((slots,), capacity))
+    return [x, *rotation, slot, live - 1, live]
 
 
 def _by_layer(backend: Backend, engine: LocalEngine) -> Step:

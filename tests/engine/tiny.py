@@ -35,7 +35,8 @@ SIZES = {
 def save(folder: Path, kind: str, **changes: Any) -> torch.nn.Module:
     """Save a random model of `kind` ("Llama", "Qwen2" ...) to `folder` and return transformers' own instance."""
     torch.manual_seed(7)
-    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
+    config_class = getattr(transformers, f"{kind}ForCausalLM").config_class
+    config = config_class(**{**SIZES, **changes})
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases start out trivial, which would hide mistakes

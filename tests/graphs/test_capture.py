@@ -20,7 +20,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
 from ringkv.graphs.graph import Eager
 from ringkv.models.config import load_config
-from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
+from ringkv.models.weights import Declared
 from tests.engine import tiny
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal", "item")
@@ -48,14 +48,11 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> LocalEngine:
     tiny.save(tmp_path, request.param)
     model = load_config(tmp_path)
 
-    def made(parts: Parts) -> dict[str, torch.Tensor]:
-        return {
-            name: torch.empty(sum(part.shape[0] for part in stacked), *stacked[0].shape[1:], device="meta")
-            for name, stacked in parts.items()
-        }
+    def made(declared: Declared) -> dict[str, torch.Tensor]:
+        return {name: torch.empty(weight.shape, device="meta") for name, weight in declared.items()}
 
-    layers = [made(layer_tensors(model, i)) for i in range(model.num_layers)]
-    weights = ModelWeights(made(shared_tensors(model)), layers)
+    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
+    weights = ModelWeights(made(model.shared_weights()), layers)
     return assemble(tiny.config(tmp_path, device="meta"), model, weights, Eager())
 
 

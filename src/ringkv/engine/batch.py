@@ -155,10 +155,10 @@ class Batch:
         rows, decode = self._rows[size], self._programs.decode[size]
         slot = rows.int()
         at = [(slot, slots.next_entry()[rows], slots.live_after_next()[rows]) for slots in self._slots]
-        rotation = self.decoder.rotation(self._slots[0].length[rows])
+        rotations = self.decoder.rotations(self._slots[0].length[rows])
         x = self.decoder.embed(self._tokens[rows].clamp(min=0), self.weights.shared)
-        for group, layer in zip(self._groups, self.layers, strict=True):
-            (x,) = decode([x, *rotation, *at[group], *layer])
+        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
+            (x,) = decode[kind]([x, *rotations[kind], *at[group], *layer])
         self.logits.index_copy_(0, rows, self._programs.head[size]([x, *self.weights.shared.values()])[0])
         for slots in self._slots:
             slots.advance()

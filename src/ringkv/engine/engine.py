@@ -18,7 +18,7 @@ from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.sampling.sampled import SampledStep
-from ringkv.engine.turns import Turns
+from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
 
 
@@ -62,6 +62,7 @@ class LocalEngine:
     def admit(self, request: Request) -> None:
         """Refuse what could never be served, before any work."""
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
+        check_turns(choice, self.lanes.groups)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ringkv.graphs.graph import Function, Graph
+from ringkv.graphs.graph import Graph, StaticFunction
 
 _LIMITS = {"recompile_limit": 1024, "accumulated_recompile_limit": 4096}
 """Every graph of a kind comes from one code object, which torch takes for recompilations of one function."""
@@ -24,12 +24,12 @@ class Inductor:
         self.builds = 0
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
 
-    def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # Arguments that are written must not share memory with others: torch would then work on a copy of the cache.
         assert len({t.untyped_storage().data_ptr() for t in example}) == len(example), f"{name}: arguments overlap"
         self.on_build(name)
         self.builds += 1
-        compiled = torch.compile(function, fullgraph=True, dynamic=False, options={"triton.cudagraphs": False})
+        compiled = torch.compile(function.body, fullgraph=True, dynamic=False, options={"triton.cudagraphs": False})
         with torch._dynamo.config.patch(_LIMITS):
             compiled(*example)
         return lambda arguments: compiled(*arguments)

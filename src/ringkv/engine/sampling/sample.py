@@ -14,7 +14,7 @@ from torch import Tensor
 from ringkv.base.sampling import SamplerTier, SamplingParams
 from ringkv.engine.sampling.noise import gumbel
 from ringkv.engine.sampling.truncate import truncate
-from ringkv.graphs.graph import Function
+from ringkv.graphs.graph import StaticFunction
 
 TOP = SamplingParams.MAX_LOGPROBS
 BAD = -1  # the token of a slot whose logits were not finite
@@ -87,15 +87,14 @@ SAMPLERS: dict[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]] = {
 }
 
 
-def graph(tier: SamplerTier) -> Function:
+def graph(tier: SamplerTier) -> StaticFunction:
     """A tier as a static function of the tensors of `Inputs`."""
     sampler = SAMPLERS[tier]
 
-    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
         return sampler(Inputs(*tensors))
 
-    function.key = f"sample {tier.name}"  # type: ignore[attr-defined]
-    return function
+    return StaticFunction(body, f"sample {tier.name}")
 
 
 def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

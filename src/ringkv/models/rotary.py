@@ -1,6 +1,6 @@
 """Rotary position embedding (RoFormer, arXiv 2104.09864): queries and keys turned by their absolute position.
 
-N tokens, D head_dim. Frequencies come from `models`, which know each checkpoint's scaling.
+N tokens, D head_dim. Frequencies come from `rope`, which knows each checkpoint's scaling.
 """
 
 from typing import NamedTuple
