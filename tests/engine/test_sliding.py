@@ -126,6 +126,23 @@ def test_a_window_conversation_that_goes_on_from_its_slot_answers_as_if_read_aga
     torch.testing.assert_close(tiny.decode(engine, 40)[1], tiny.decode(fresh, 40)[1], atol=1e-5, rtol=1e-5)
 
 
+def test_the_text_part_of_a_gemma3_that_takes_images_matches_transformers(tmp_path: Path) -> None:
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Gemma3Config(
+        text_config={**tiny.SIZES, **GEMMA3},
+        vision_config={**vision, "image_size": 28, "patch_size": 14},
+        mm_tokens_per_image=4,
+    )
+    torch.manual_seed(7)
+    theirs = transformers.Gemma3ForConditionalGeneration(config).eval().float()
+    theirs.save_pretrained(tmp_path)
+    tokens = prompt(60)
+    with torch.inference_mode():
+        want = theirs(torch.tensor([tokens])).logits[0]
+    engine = build(tiny.config(tmp_path))
+    torch.testing.assert_close(torch.cat(list(engine.prompt_logits(tokens))), want, atol=1e-4, rtol=1e-4)
+
+
 def test_going_on_from_slots_whose_groups_hold_different_tokens_is_refused_by_name(gemma: Path) -> None:
     choice = replace(tiny.choice("snapstream"), turns="continue")
     engine = build(tiny.config(gemma, store_bytes=STORE))

@@ -6,6 +6,7 @@ no shape that depends on a value.
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ringkv.graphs.graph import Eager
 from ringkv.models.config import load_config
 from ringkv.models.weights import Declared
 from tests.engine import tiny
+from tests.engine.test_golden import GEMMA3
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal", "item")
 
@@ -43,9 +45,10 @@ class Watch(TorchDispatchMode):
         return out
 
 
-@pytest.fixture(params=["Llama", "Qwen2", "Qwen3"])
+@pytest.fixture(params=[("Llama", {}), ("Qwen2", {}), ("Qwen3", {}), ("Gemma3", GEMMA3)], ids=itemgetter(0))
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> LocalEngine:
-    tiny.save(tmp_path, request.param)
+    kind, changes = request.param
+    tiny.save(tmp_path, kind, **changes)
     model = load_config(tmp_path)
 
     def made(declared: Declared) -> dict[str, torch.Tensor]:

@@ -1,6 +1,7 @@
 """config.json, as transformers writes it and as older files spell it, against transformers' own reading."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,26 @@ def test_gemma3_reads_alike_in_both_spellings(tmp_path: Path) -> None:
     far, near = (older.layer(kind) for kind in ("global", "local"))
     assert (far.rope, near.rope) == (RopeConfig(1e6, "linear", 8.0, 4096), RopeConfig(2e4))
     assert far.attention.scale == 24**-0.5
+
+
+def test_a_gemma3_that_takes_images_is_read_as_its_text_model() -> None:
+    """As gemma-3-4b-it's config.json is: end tokens outside, most sizes left out."""
+    text = {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106], "model_type": "gemma3"}
+    ours = parse_config({**outer, "text_config": text})
+    alone = parse_config({**text, "eos_token_id": [1, 106]})
+    named = {"architecture": ours.architecture, "prefix": ours.prefix, "unread": ours.unread}
+    assert replace(alone, **named) == ours  # type: ignore[arg-type]
+    assert ours.shared_weights()["embed"].parts[0].name == "language_model.model.embed_tokens.weight"
+    with pytest.raises(BadWeights, match="text_config None"):
+        parse_config(outer)
 
 
 def test_what_a_short_gemma3_configuration_leaves_out_is_what_transformers_assumes() -> None:

@@ -31,7 +31,6 @@ STORED: Mapping[Weights, Stored] = {
     "int8": Stored("int8", "int8"),
     "int4": Stored("int4", "int8"),
 }
-IGNORED = ("rotary_emb.inv_freq",)  # derived buffers that old checkpoints carry
 
 
 class ModelWeights:
@@ -68,10 +67,7 @@ def load(
     """Read a model directory. Raises BadWeights, naming the tensors, when the checkpoint does not match its config."""
     checkpoint = open_checkpoint(folder)
     groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
-    extra = [name for name in checkpoint.shapes() if name.endswith(IGNORED)]
-    if config.tied_embeddings:
-        extra.append("lm_head.weight")  # some checkpoints store the tied matrix twice
-    checkpoint.check({part.name: part.shape for part in _parts(groups)}, extra)
+    checkpoint.check({part.name: part.shape for part in _parts(groups)}, config.ignored)
     read = []
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")

@@ -38,6 +38,8 @@ class ModelConfig(ABC):
     eos_ids: tuple[int, ...]
     bos_id: int | None
     sliding: Sliding | None = None
+    prefix: str = ""  # before every name in the checkpoint
+    unread: tuple[str, ...] = ()  # patterns of names in the checkpoint that this model has no use for
 
     @abstractmethod
     def layer(self, kind: str) -> Layer:
@@ -67,13 +69,22 @@ class ModelConfig(ABC):
     def shared_weights(self) -> Declared:
         """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
         weights = {
-            "embed": self._table("model.embed_tokens.weight"),
-            "final_norm": vector("model.norm.weight", self.hidden_size),
+            "embed": self._table(f"{self.prefix}model.embed_tokens.weight"),
+            "final_norm": vector(f"{self.prefix}model.norm.weight", self.hidden_size),
         }
-        return weights if self.tied_embeddings else weights | {"head": self._table("lm_head.weight")}
+        return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
 
     def layer_weights(self, index: int) -> Declared:
-        return self.layer(self.kinds[index]).weights(f"model.layers.{index}")
+        return self.layer(self.kinds[index]).weights(f"{self.prefix}model.layers.{index}")
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Patterns of names that a checkpoint may hold and that are not read.
+
+        Old checkpoints carry derived buffers; some store a tied matrix twice.
+        """
+        tied = (f"{self.prefix}lm_head.weight",) if self.tied_embeddings else ()
+        return ("*rotary_emb.inv_freq", *tied, *self.unread)
 
     def _table(self, name: str) -> Weight:
         return Weight((Part(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
@@ -83,7 +94,7 @@ class ModelConfig(ABC):
         attention = layer.attention
         return LayerGroup(
             layers=tuple(index for index, its in enumerate(self.kinds) if its == kind),
-            spec=CacheSpec.grouped(attention.kv_heads, attention.head_dim),
+            spec=CacheSpec.grouped(attention.kv_heads, attention.head_dim),  # queries bear another scale, if any
             queries=attention.heads // attention.kv_heads,
             window=layer.window,
         )

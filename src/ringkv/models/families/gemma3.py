@@ -4,9 +4,10 @@ Local layers have a sliding window and a rotary base of their own. Norms multipl
 sqrt(hidden_size).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ringkv.base.errors import BadWeights
 from ringkv.models.base import LOCAL, ModelConfig
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm, RopeConfig
 from ringkv.models.reading import WINDOW, Raw, Refusal, common, count, refuse, rope_of, sliding
@@ -15,6 +16,7 @@ GELU = tuple(
     Refusal(name, lambda v: v in (None, "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
     for name in ("hidden_act", "hidden_activation")
 )
+OUTER = ("eos_token_id", "bos_token_id", "quantization_config")  # beside text_config, these hold for the text
 PATTERN = 6  # sliding_window_pattern if config.json leaves it out: every sixth layer is global
 # What transformers' Gemma3TextConfig has if config.json leaves it out; published files do leave some out.
 DEFAULTS: dict[str, Any] = {
@@ -70,6 +72,23 @@ class Gemma3(ModelConfig):
             self.local_rope if is_local else self.rope,
             arrangement="sandwich",
             window=self.sliding.window if self.sliding and is_local else None,
+        )
+
+
+class Gemma3WithImages:
+    """The models that take images, too: their text part, whose configuration and weights lie one level deeper."""
+
+    @staticmethod
+    def read(raw: Raw, generation: Raw) -> Gemma3:
+        text = raw.get("text_config")
+        if not isinstance(text, dict):
+            raise BadWeights(f"config.json has text_config {text!r}, an object is needed; fetch config.json again")
+        outer = {name: raw[name] for name in OUTER if raw.get(name) is not None}
+        return replace(
+            Gemma3.read(text | outer, generation),
+            architecture="Gemma3ForConditionalGeneration",
+            prefix="language_model.",
+            unread=("vision_tower.*", "multi_modal_projector.*"),
         )
 
 
