@@ -69,12 +69,10 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
     yield "operator", operator
     if scale.torch_device.type != "cuda":
         return
-    from ringkv.kernels.gpu.decode_attend import launch
-    from ringkv.kernels.gpu.tiling import chip, tiling
+    from ringkv.kernels.gpu.decode_attend import launch, usual_tiling
 
     q, k, v, keys, values, entry, live = inputs
-    slots, heads, capacity, width = keys.shape
-    usual = tiling(slots * heads, capacity, width * keys.element_size(), chip(keys.device))
+    capacity, usual = keys.shape[2], usual_tiling(q, keys)
     cuts = [usual]
     cuts += [replace(usual, splits=n) for n in (4, 8, 16, 32, 64, 128) if n * usual.block <= capacity]
     cuts += [replace(usual, block=usual.block * 2, stages=s) for s in (2, 3)]

@@ -6,7 +6,6 @@ The interpreter cannot multiply bfloat16; there the kernels multiply float32 cop
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
@@ -121,37 +120,3 @@ def test_a_slots_result_does_not_depend_on_its_neighbours_bit_for_bit(pool: Proc
         results.append(pool.submit(attend, *inputs, (3, 32)).result()[0][1])
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
-
-
-@pytest.mark.parametrize("width", [64, 128, 256])
-def test_it_compiles_for_an_h100_with_tensor_cores_and_asynchronous_loads(
-    width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Triton brings its own assembler, so that no device is needed for this."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.compiler import compile as build
-
-    from ringkv.kernels.gpu.attend_split import attend_split
-    from ringkv.kernels.gpu.tiling import H100, SHARED_BYTES, tiling
-
-    cut = tiling(80, 32768, 2 * width, H100)
-    constants = {
-        "HEADS": 8, "GROUPS": 4, "ROWS": 16, "WIDTH": width, "COLUMNS": width, "SPLITS": cut.splits, "BLOCK": cut.block,
-        "WIDE": False,
-    }  # fmt: skip
-    pointers = {"entry_at": "*i32", "live_at": "*i32", "part_at": "*fp32", "lse_at": "*fp32", "scale": "fp32"}
-    names = attend_split.arg_names
-    kinds = {
-        name: pointers.get(name, "constexpr" if name in constants else "*bf16" if name.endswith("_at") else "i32")
-        for name in names
-    }
-    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if kinds[name][0] in "*i"}
-    source = ASTSource(attend_split, kinds, {(names.index(key),): value for key, value in constants.items()}, aligned)
-    made = build(source, GPUTarget("cuda", 90, 32), {"num_warps": cut.warps, "num_stages": cut.stages})
-    ptx = made.asm["ptx"]
-    assert "mma.sync" in ptx
-    assert "cp.async" in ptx
-    assert ".local" not in ptx  # nothing spills
-    assert made.metadata.shared <= SHARED_BYTES

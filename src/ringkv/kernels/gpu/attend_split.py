@@ -11,13 +11,12 @@ import triton.language as tl
 
 
 @triton.jit
-def bounds(live, split, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
-    """A split's first entry, and the one after its last: whole blocks of the live length, in equal shares."""
-    width = tl.cdiv(tl.cdiv(live, SPLITS), BLOCK) * BLOCK
-    return split * width, tl.minimum((split + 1) * width, live)
+def share(live, splits, BLOCK: tl.constexpr):
+    """Entries of each split, whole blocks; the last split that has any may have fewer."""
+    return tl.cdiv(tl.cdiv(live, splits), BLOCK) * BLOCK
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "groups", "splits"])
 def attend_split(
     q_at,
     k_at,
@@ -38,24 +37,25 @@ def attend_split(
     plane_slot,
     plane_head,
     scale,  # log2(e) / sqrt(D)
-    HEADS: tl.constexpr,
-    GROUPS: tl.constexpr,
-    ROWS: tl.constexpr,  # GROUPS, padded
+    heads,
+    groups,
+    splits,
+    ROWS: tl.constexpr,  # at least `groups`
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
-    SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,  # products of float32 copies: Triton's interpreter cannot multiply bfloat16
 ):
     split, head, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     live = tl.load(live_at + slot)
-    first, stop = bounds(live, split, SPLITS, BLOCK)
+    entries = share(live, splits, BLOCK)
+    first, stop = split * entries, tl.minimum((split + 1) * entries, live)
     if first >= stop:
         return
     entry = tl.load(entry_at + slot)
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     real = column < WIDTH
-    real_q = (row < GROUPS)[:, None] & real[None, :]
+    real_q = (row < groups)[:, None] & real[None, :]
     q = tl.load(q_at + slot * q_slot + head * q_head + row[:, None] * q_group + column[None, :], mask=real_q, other=0.0)
     if WIDE:
         q = q.to(tl.float32)
@@ -92,8 +92,8 @@ def attend_split(
         top = highest
 
     nothing = total == 0.0
-    place = (slot * HEADS + head) * SPLITS + split
+    place = ((slot.to(tl.int64) * heads + head) * splits + split) * groups  # beyond 2**31 numbers with many slots
     part = acc / tl.where(nothing, 1.0, total)[:, None]
-    tl.store(part_at + (place * GROUPS + row)[:, None] * WIDTH + column[None, :], part, mask=real_q)
+    tl.store(part_at + (place + row)[:, None] * WIDTH + column[None, :], part, mask=real_q)
     lse = tl.where(nothing, float("-inf"), top + tl.log2(tl.where(nothing, 1.0, total)))
-    tl.store(lse_at + place * GROUPS + row, lse, mask=row < GROUPS)
+    tl.store(lse_at + place + row, lse, mask=row < groups)

@@ -12,26 +12,28 @@ from torch import Tensor
 
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
-from ringkv.kernels.gpu.tiling import Tiling, chip, tiling
+from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, tiling
 
 LOG2_E = log2(2.718281828459045)
-LEAST_ROWS = 16  # of a tensor-core tile
-STEP = 16
+LEAST = 16  # rows and columns of a tensor-core tile
+STEP = 16  # splits
 
 
 def decode_attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor) -> Tensor:
     """See `kernels.decode_attend`, whose reference is the contract."""
-    slots, heads, capacity, width = keys.shape
-    return launch(
-        q,
-        k,
-        v,
-        keys,
-        values,
-        entry,
-        live,
-        tiling(slots * heads, capacity, _padded(width) * keys.element_size(), chip(keys.device)),
-    )
+    return launch(q, k, v, keys, values, entry, live, usual_tiling(q, keys))
+
+
+def usual_tiling(q: Tensor, keys: Tensor) -> Tiling:
+    """What `decode_attend` takes for q [B, H, G, D] and keys [B, H, C, D]."""
+    slots, heads, capacity, _ = keys.shape
+    return tiling(slots * heads, capacity, tile(q), chip(keys.device))
+
+
+def tile(q: Tensor) -> Tile:
+    """Queries [B, H, G, D] of one key-value head, padded to powers of two: at least 16, as tensor cores take them."""
+    rows, columns = (max(LEAST, int(triton.next_power_of_2(n))) for n in q.shape[2:])
+    return Tile(rows, columns, q.element_size())
 
 
 def launch(
@@ -39,6 +41,7 @@ def launch(
 ) -> Tensor:
     """The same, cut up as told; keys and values [B, H, C, D] may be parts of a larger tensor, but rows lie dense."""
     slots, heads, groups, width = q.shape
+    padded = tile(q)
     assert keys.stride() == values.stride()
     assert keys.stride()[2:] == (width, 1)
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
@@ -60,12 +63,12 @@ def launch(
         *v.stride()[:2],
         *keys.stride()[:2],
         LOG2_E / sqrt(width),
-        HEADS=heads,
-        GROUPS=groups,
-        ROWS=max(LEAST_ROWS, triton.next_power_of_2(groups)),
+        heads,
+        groups,
+        cut.splits,
+        ROWS=padded.rows,
         WIDTH=width,
-        COLUMNS=_padded(width),
-        SPLITS=cut.splits,
+        COLUMNS=padded.columns,
         BLOCK=cut.block,
         WIDE=not keys.is_cuda,
         num_warps=cut.warps,
@@ -76,19 +79,13 @@ def launch(
         lse,
         live,
         out,
-        HEADS=heads,
-        GROUPS=groups,
+        heads,
+        groups,
+        cut.splits,
         WIDTH=width,
-        COLUMNS=_padded(width),
-        SPLITS=cut.splits,
-        ALL=triton.next_power_of_2(cut.splits),
+        COLUMNS=padded.columns,
         BLOCK=cut.block,
         STEP=STEP,
         num_warps=2,
     )
     return out
-
-
-def _padded(width: int) -> int:
-    """A tensor-core tile's inner size: a power of two, at least 16."""
-    return max(16, int(triton.next_power_of_2(width)))

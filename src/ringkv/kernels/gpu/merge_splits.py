@@ -7,46 +7,47 @@ Shapes as in `attend_split`. Splits beyond the live length were never written, a
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.attend_split import bounds
+from ringkv.kernels.gpu.attend_split import share
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "groups", "splits"])
 def merge_splits(
     part_at,
     lse_at,
     live_at,
     out_at,  # [B, H, G, D]
-    HEADS: tl.constexpr,
-    GROUPS: tl.constexpr,
+    heads,
+    groups,
+    splits,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    ALL: tl.constexpr,  # SPLITS, padded to a power of two
     BLOCK: tl.constexpr,
     STEP: tl.constexpr,  # splits read at a time
 ):
     group, head, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     live = tl.load(live_at + slot)
+    used = tl.cdiv(live, tl.maximum(share(live, splits, BLOCK), 1))
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
-    place = (slot * HEADS + head) * SPLITS
-    every = tl.arange(0, ALL)
-    first, stop = bounds(live, every, SPLITS, BLOCK)
-    used = (every < SPLITS) & (first < stop)
-    top = tl.max(tl.load(lse_at + (place + every) * GROUPS + group, mask=used, other=float("-inf")), 0)
+    place = (slot.to(tl.int64) * heads + head) * splits
 
+    # The first split holds the new token, so that `top` is finite after the first step.
+    top = tl.full((1,), float("-inf"), tl.float32)
     total = tl.zeros((1,), tl.float32)
     acc = tl.zeros((COLUMNS,), tl.float32)
-    for start in range(0, SPLITS, STEP):
+    for start in range(0, used, STEP):
         split = start + tl.arange(0, STEP)
-        first, stop = bounds(live, split, SPLITS, BLOCK)
-        used = (split < SPLITS) & (first < stop)
-        at = (place + split) * GROUPS + group
-        lse = tl.load(lse_at + at, mask=used, other=float("-inf"))
-        weight = tl.where(used, tl.exp2(lse - top), 0.0)
-        part = tl.load(part_at + at[:, None] * WIDTH + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
-        total += tl.sum(weight, 0)
-        acc += tl.sum(weight[:, None] * part, 0)
+        is_used = split < used
+        mask = is_used[:, None] & real[None, :]
+        at = (place + split) * groups + group
+        lse = tl.load(lse_at + at, mask=is_used, other=float("-inf"))
+        part = tl.load(part_at + at[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+        highest = tl.maximum(top, tl.max(lse, 0))
+        shrink = tl.exp2(top - highest)
+        weight = tl.exp2(lse - highest)
+        total = total * shrink + tl.sum(weight, 0)
+        acc = acc * shrink + tl.sum(weight[:, None] * part, 0)
+        top = highest
     out = tl.where(live > 0, acc / total, 0.0)
-    at = ((slot * HEADS + head) * GROUPS + group) * WIDTH + column
+    at = ((slot * heads + head) * groups + group) * WIDTH + column
     tl.store(out_at + at, out.to(out_at.dtype.element_ty), mask=real)
