@@ -1,7 +1,4 @@
-"""A CUDA device that is not there: Triton compiles for it, as it does at a real launch, and launches nothing.
-
-Tensors are torch's fake ones: shapes, dtypes and strides on "cuda" without memory.
-"""
+"""A CUDA device that is not there: Triton compiles for it, as it does at a real launch, and launches nothing."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +7,14 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.tiling import H100
+from tests.fake_cuda import fake_cuda
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # that one program may take, by compute capability
 KERNELS = (attend_split, merge_splits)
@@ -64,7 +62,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
     driver.set_active(absent)
     try:
         with (
-            FakeTensorMode(),
+            fake_cuda(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton looks at its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
         ):

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY
 
@@ -50,6 +51,6 @@ def _shape(q: Tensor, *_: Tensor) -> Tensor:
 
 
 LIBRARY.impl("decode_attend", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("decode_attend", _shape, "Meta")
+register_fake("ringkv::decode_attend", _shape, lib=LIBRARY)
 if find_spec("triton"):
     LIBRARY.impl("decode_attend", _cuda, "CUDA")

@@ -7,6 +7,7 @@ memory, barriers or calls. So the normalisation before, and the bias, gate or re
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.kernels.library import LIBRARY
@@ -85,6 +86,6 @@ def _gated_shape(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, e
 
 
 LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("linear", _shape, "Meta")
+register_fake("ringkv::linear", _shape, lib=LIBRARY)
 LIBRARY.impl("gated", gated_reference, "CompositeExplicitAutograd")
-LIBRARY.impl("gated", _gated_shape, "Meta")
+register_fake("ringkv::gated", _gated_shape, lib=LIBRARY)

@@ -6,6 +6,7 @@ T tokens of the chunk, H key-value heads, G query heads per key-value head, S st
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
@@ -96,5 +97,5 @@ def _shape(q: Tensor, *_: Tensor) -> Tensor:
 
 LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
-LIBRARY.impl("prefill_attend", _shape, "Meta")
-LIBRARY.impl("prefill_attend_tiles", _shape, "Meta")
+register_fake("ringkv::prefill_attend", _shape, lib=LIBRARY)
+register_fake("ringkv::prefill_attend_tiles", _shape, lib=LIBRARY)
