@@ -19,9 +19,9 @@ import transformers
 
 from bench.peers.workload import prompts as real_text
 from bench.report import keep, table
+from ringkv.base.engine import prefill
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.bench.round import prefill
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
@@ -92,7 +92,8 @@ def _enter(engine: LocalEngine, slot: int, tokens: list[int]) -> float:
     request = Request(f"{slot}", tuple(tokens), SamplingParams(max_tokens=10**6, ignore_eos=True))
     engine.admit(request)
     started = time.perf_counter()
-    engine.insert(engine.compress(prefill(engine, request), engine.default_kv), slot, request)
+    prefill(engine, request)
+    engine.insert(0, slot, request)
     return time.perf_counter() - started
 
 

@@ -60,22 +60,25 @@ def main() -> None:
 def _inputs(engine: LocalEngine) -> list[Tensor]:
     """x, cosine, sine, entry, live: every slot full, its next token over its last entry."""
     slots, capacity = engine.limits.slots, engine.limits.capacity
-    decoder = engine._decoder
-    x = decoder.embed(torch.arange(slots), engine._weights.shared)
+    decoder = engine.batch.decoder
+    x = decoder.embed(torch.arange(slots), engine.batch.weights.shared)
     live = torch.full((slots,), capacity, dtype=torch.int32)
-    return [x, *decoder.rotation(torch.full((slots,), capacity)), live - 1, live]
+    slot = torch.arange(slots, dtype=torch.int32)
+    return [x, *decoder.rotation(torch.full((slots,), capacity)), slot, live - 1, live]
 
 
 def _by_layer(backend: Backend, engine: LocalEngine) -> Step:
     x, *same = _inputs(engine)
-    names = tuple(engine._weights.layers[0])
-    layer = backend.make("layer", functions.decode_layer(engine._decoder, names), [x, *same, *engine._layers[0]])
-    shared = engine._weights.shared
-    head = backend.make("head", functions.head(engine._decoder, tuple(shared)), [x, *shared.values()])
+    names = tuple(engine.batch.weights.layers[0])
+    layer = backend.make(
+        "layer", functions.decode_layer(engine.batch.decoder, names), [x, *same, *engine.batch.layers[0]]
+    )
+    shared = engine.batch.weights.shared
+    head = backend.make("head", functions.head(engine.batch.decoder, tuple(shared)), [x, *shared.values()])
 
     def step() -> Tensor:
         y = x
-        for tensors in engine._layers:
+        for tensors in engine.batch.layers:
             (y,) = layer([y, *same, *tensors])
         return head([y, *shared.values()])[0]
 
@@ -83,24 +86,24 @@ def _by_layer(backend: Backend, engine: LocalEngine) -> Step:
 
 
 def _whole(backend: Backend, engine: LocalEngine) -> Step:
-    shared = engine._weights.shared
-    function = _all_layers(engine, tuple(engine._weights.layers[0]), tuple(shared))
-    tensors = [tensor for layer in engine._layers for tensor in layer]
+    shared = engine.batch.weights.shared
+    function = _all_layers(engine, tuple(engine.batch.weights.layers[0]), tuple(shared))
+    tensors = [tensor for layer in engine.batch.layers for tensor in layer]
     arguments = [*_inputs(engine), *shared.values(), *tensors]
     graph = backend.make("whole", function, arguments)
     return lambda: graph(arguments)[0]
 
 
 def _all_layers(engine: LocalEngine, names: tuple[str, ...], shared: tuple[str, ...]) -> Function:
-    layer = functions.decode_layer(engine._decoder, names)
-    head = functions.head(engine._decoder, shared)
+    layer = functions.decode_layer(engine.batch.decoder, names)
+    head = functions.head(engine.batch.decoder, shared)
     each = 2 + len(names)
 
-    def function(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, live: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        tensors = rest[len(shared) :]
+    def function(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        same, shared_tensors, tensors = rest[:5], rest[5 : 5 + len(shared)], rest[5 + len(shared) :]
         for start in range(0, len(tensors), each):
-            (x,) = layer(x, cos, sin, entry, live, *tensors[start : start + each])
-        return head(x, *rest[: len(shared)])
+            (x,) = layer(x, *same, *tensors[start : start + each])
+        return head(x, *shared_tensors)
 
     return function
 

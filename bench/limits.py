@@ -24,13 +24,13 @@ import torch
 from bench.limits_tables import compression_table, growth_table, speed_table
 from bench.report import keep
 from ringkv.base.config import Weights
-from ringkv.base.engine import Prefix
+from ringkv.base.engine import prefill
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
 from ringkv.bench import floor
 from ringkv.bench.floor import Need
 from ringkv.bench.probe import Ceiling, Machine
-from ringkv.bench.round import decode, live_entries, make_request, prefill
+from ringkv.bench.round import decode, live_entries, make_request
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import ModelConfig, load_config
@@ -144,8 +144,8 @@ def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) 
     for turn in range(rounds + 1):
         machine.run()
         for engine in engines:
-            done, prefix = _prompt(engine, request)
-            step = decode(engine, prefix, request, steps)
+            done = _prompt(engine, request)
+            step = decode(engine, request, steps)
             if turn:  # the first warms up
                 prompts.append(done)
                 taken[engine.limits.slots] += step
@@ -173,18 +173,18 @@ class Prompt(NamedTuple):
     layout: Layout
 
 
-def _prompt(engine: LocalEngine, request: Request) -> tuple[Prompt, Prefix]:
+def _prompt(engine: LocalEngine, request: Request) -> Prompt:
     times = [time.perf_counter()]
-    staged = prefill(engine, request)
+    prefill(engine, request)
     times.append(time.perf_counter())
-    engine.compress(staged, replace(engine.default_kv, policy="streaming"))
+    engine.compress(0, replace(engine.default_kv, policy="streaming"))
     times.append(time.perf_counter())
-    prefix = engine.compress(staged, engine.default_kv)
+    layout = engine.compress(0, engine.default_kv)[0]
     times.append(time.perf_counter())
-    engine.insert(prefix, 0, request)
+    engine.insert(0, 0, request)
     times.append(time.perf_counter())
     engine.release(0)
-    return Prompt(*(after - before for before, after in pairwise(times)), prefix.layout), prefix
+    return Prompt(*(after - before for before, after in pairwise(times)), layout)
 
 
 def _compression(one: Bench, prompts: Sequence[Prompt], prefilled: float) -> Compression:
@@ -211,15 +211,18 @@ def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list
     longest = one.config.context - steps - 1
     lengths = sorted({min(length, longest) for length in lengths})
     engine = one.engine(max(SLOTS), max(lengths), len(lengths))
-    prefixes = {}
+    staged = []
     for lane, length in enumerate(lengths):
         request = make_request(one.config.vocab_size, length, steps + 1)
-        prefixes[length] = (engine.compress(prefill(engine, request, lane), engine.default_kv), request)
+        prefill(engine, request, lane)
+        (layout,) = engine.compress(lane, engine.default_kv)
+        staged.append((request, layout))
         print(f"{one.model}: prompt of {length:,} is in", flush=True)
     taken: dict[int, list[float]] = {length: [] for length in lengths}
     for turn in range(rounds + 1):
         for length in lengths if turn % 2 else reversed(lengths):
-            done = decode(engine, *prefixes[length], steps)
+            lane = lengths.index(length)
+            done = decode(engine, staged[lane][0], steps, lane)
             taken[length] += done if turn else ()
     step = {length: median(taken[length]) for length in lengths}
     return [
@@ -228,7 +231,7 @@ def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list
             prompt=length,
             slots=engine.limits.slots,
             budget=one.budget,
-            step_bytes=one.step(engine, _live(prefixes[length][0].layout, steps)).bytes,
+            step_bytes=one.step(engine, _live(staged[lengths.index(length)][1], steps)).bytes,
             step_s=step[length],
             over_shortest=step[length] / step[lengths[0]],
         )

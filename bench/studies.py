@@ -5,19 +5,22 @@ from dataclasses import replace
 from itertools import product
 
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
-KVPRESS = KVChoice(window=64, kernel=5, pooling="avg")  # what NVIDIA's kvpress usually takes
-SNAPKVS = KVChoice(window=32, kernel=7, pooling="max")  # as SnapKV's own LongBench runner
-WIDE = KVChoice(window=64, kernel=31, pooling="max")  # our default while most of the studies ran
-OURS = replace(WIDE, window=32)  # our default, which did better since
+KVPRESSES = SnapKV(window=64, kernel=5, pooling="avg")  # what NVIDIA's kvpress usually takes
+WIDELY = SnapKV(window=64, kernel=31, pooling="max")  # our default while most of the studies ran
+KVPRESS, WIDE = KVChoice(select=KVPRESSES), KVChoice(select=WIDELY)
+SNAPKVS = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  # as SnapKV's own LongBench runner
+OURS = KVChoice(select=replace(WIDELY, window=32))  # our default, which did better since
 SNAPKV = replace(KVPRESS, policy="snapkv")
-KEYDIFF = KVChoice(select="keydiff")
+KEYDIFF = KVChoice(select=KeyDiff())
+EXPECTED = KVChoice(select=ExpectedAttention(window=64))
 FULL = Cell(KVChoice(policy="full"))
-LOOK_AT_NO_WINDOW = ("tova", "keydiff", "kvzip")
+LOOK_AT_NO_WINDOW = (TOVA(), KeyDiff(), KVzip())
 FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
 FOUND_HARDLY = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 NEEDLES = (*FOUND_EASILY, *FOUND_HARDLY, "niah_single_1", "niah_multikey_3", "niah_multiquery")
@@ -28,30 +31,33 @@ def ways_to_choose(budget: str) -> list[Cell]:
 
     def each() -> Iterator[KVChoice]:
         yield KVPRESS
-        yield from (replace(KVPRESS, window=window) for window in (16, 32, 128))
-        yield from (replace(KVPRESS, kernel=kernel) for kernel in (1, 7, 15, 31))
-        yield from (replace(KVPRESS, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
-        yield SNAPKVS
-        yield replace(KVPRESS, groups="max")
-        yield replace(KVPRESS, domain="candidates")
+        yield from (KVChoice(select=one) for one in votes())
         yield from (replace(KVPRESS, sinks=sinks) for sinks in (0, 64))
         yield from (replace(KVPRESS, recent=recent) for recent in (0.05, 0.5))
-        yield from (KVChoice(select=name) for name in LOOK_AT_NO_WINDOW)
-        yield replace(WIDE, select="expected")
+        yield from (KVChoice(select=one) for one in LOOK_AT_NO_WINDOW)
+        yield EXPECTED
+
+    def votes() -> Iterator[SnapKV]:
+        yield from (replace(KVPRESSES, window=window) for window in (16, 32, 128))
+        yield from (replace(KVPRESSES, kernel=kernel) for kernel in (1, 7, 15, 31))
+        yield from (replace(KVPRESSES, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield SnapKV(window=32, kernel=7, pooling="max")
+        yield replace(KVPRESSES, groups="max")
+        yield replace(KVPRESSES, domain="candidates")
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
 
 def quick_ways_to_choose(budget: str) -> list[Cell]:
     """Those that read the prompt once."""
-    return [cell for cell in ways_to_choose(budget) if cell.choice.select != "kvzip"]
+    return [cell for cell in ways_to_choose(budget) if not cell.choice.select.reads_again]
 
 
 def wide_ways_to_choose(budget: str) -> list[Cell]:
     """What is voted on whole passages: how wide, how neighbours count, and by how many of the last queries."""
     every = product((31, 63), ("avg", "max"), (16, 32, 64))
-    wide = (KVChoice(kernel=kernel, pooling=pooling, window=window) for kernel, pooling, window in every)
-    return [FULL, *(Cell(choice, budget) for choice in wide)]
+    wide = (SnapKV(kernel=kernel, pooling=pooling, window=window) for kernel, pooling, window in every)
+    return [FULL, *(Cell(KVChoice(select=one), budget) for one in wide)]
 
 
 def ways_beside_ours(budget: str) -> list[Cell]:
@@ -59,15 +65,18 @@ def ways_beside_ours(budget: str) -> list[Cell]:
 
     def each() -> Iterator[KVChoice]:
         yield WIDE
-        yield from (replace(WIDE, window=window) for window in (16, 32, 128))
-        yield from (replace(WIDE, kernel=kernel) for kernel in (7, 15))
-        yield replace(WIDE, pooling="avg")
+        yield from (KVChoice(select=one) for one in votes())
         yield from (replace(WIDE, recent=recent) for recent in (0.05, 0.5))
-        yield replace(WIDE, groups="max")
-        yield replace(WIDE, domain="candidates")
+        yield KVChoice(select=replace(WIDELY, groups="max"))
+        yield KVChoice(select=replace(WIDELY, domain="candidates"))
         yield SNAPKVS
-        yield replace(WIDE, select="expected")
-        yield KVChoice(select="tova")
+        yield EXPECTED
+        yield KVChoice(select=TOVA())
+
+    def votes() -> Iterator[SnapKV]:
+        yield from (replace(WIDELY, window=window) for window in (16, 32, 128))
+        yield from (replace(WIDELY, kernel=kernel) for kernel in (7, 15))
+        yield replace(WIDELY, pooling="avg")
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 

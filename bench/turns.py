@@ -25,6 +25,7 @@ from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.kv import TURNS, KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.llm.watching import watching
@@ -196,7 +197,7 @@ def figures(model: str, cells: Sequence[Cell], found: Sequence[Document], answer
 def main() -> None:
     asked = _arguments()
     folder = locate(asked.model)
-    cells = crossed(("full", "snapstream"), asked.budgets.split(","), KVChoice(kernel=asked.kernel))
+    cells = crossed(("full", "snapstream"), asked.budgets.split(","), KVChoice(select=SnapKV(kernel=asked.kernel)))
     with watching() as tell:
         tell(0, 0, "loading the engine")
         talks = Talks(folder, cells, asked.length)
@@ -246,7 +247,7 @@ def _arguments() -> argparse.Namespace:
         "--timed", type=int, default=3, help="documents whose second turn is also read from nothing (3)"
     )
     parser.add_argument("--budgets", default="2x,4x", help="of the compressed caches (2x,4x)")
-    parser.add_argument("--kernel", type=int, default=KVChoice().kernel, help="width over which votes are pooled")
+    parser.add_argument("--kernel", type=int, default=SnapKV().kernel, help="width over which votes are pooled")
     return parser.parse_args(sys.argv[1:])
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Prefilled, Sampled, Work
+from ringkv.base.engine import Limits, Sampled, Work
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.events import TokenLogprob
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 
@@ -27,8 +27,8 @@ SINKS = 4
 
 def limits(**changes: int) -> Limits:
     shapes = {"slots": 2, "capacity": 64, "prompt_tokens": 512, "context": 4096, "chunk": 8, "lanes": 1}
-    shapes |= {"vocab": MODULUS, "entry_bytes": 10, "held_bytes": 0}
-    return Limits(**(shapes | changes))
+    shapes |= {"vocab": MODULUS, "entry_bytes": 10, "held_bytes": 0} | changes
+    return Limits(**{"slot_bytes": shapes["capacity"] * shapes["entry_bytes"]} | shapes)
 
 
 def config(**changes: Any) -> EngineConfig:
@@ -55,11 +55,6 @@ def layout(n: int, choice: KVChoice, capacity: int) -> Layout:
 class Staged(NamedTuple):
     request: Request
     tokens: list[int]
-
-
-class ToyPrefix(NamedTuple):
-    staged: Staged
-    layout: Layout
 
 
 class ToyStep(NamedTuple):
@@ -118,7 +113,7 @@ class ToyEngine:
         self.lanes[lane] = Staged(request, list(request.tokens[:cached]))
         return cached
 
-    def prefill(self, work: Work) -> Prefilled:
+    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
         """A token of a prompt is worth what its id says, negated."""
         self._break("prefill", work.request)
         self.log.append(Chunk(work, stalls=bool(self.slots)))
@@ -128,22 +123,23 @@ class ToyEngine:
         assert work.stop % self.limits.chunk == 0 or work.is_last
         assert 0 < work.stop - work.start <= self.limits.chunk
         staged.tokens.extend(work.request.tokens[work.start : work.stop])
-        return Prefilled(staged if work.is_last else None, tuple(_scored(work)))
+        return tuple(_scored(work))
 
-    def compress(self, staged: Staged, choice: KVChoice) -> ToyPrefix:
+    def compress(self, lane: int, choice: KVChoice) -> Layouts:
         if choice.budget is not None and choice.budget <= SINKS:
             raise BudgetTooSmall(f"a budget of {choice.budget} leaves no ring; give it at least {SINKS + 1}")
-        self._check_staged(staged)
-        return ToyPrefix(staged, layout(len(staged.tokens), choice, self.limits.capacity))
+        staged = self.lanes[lane]
+        assert len(staged.tokens) == len(staged.request.tokens), "the prompt is not there whole"
+        return (layout(len(staged.tokens), choice, self.limits.capacity),)
 
-    def insert(self, prefix: ToyPrefix, slot: int, request: Request) -> None:
+    def insert(self, lane: int, slot: int, request: Request) -> None:
         self._break("insert", request)
         self._break("compress", request)
-        self._check_staged(prefix.staged)
+        assert self.lanes[lane].request.tokens == request.tokens, "the lane has taken another prompt since"
         assert slot not in self.slots, "a slot was given away twice"
         assert not self.drawn, "tokens drawn before were not fed"
         assert 0 <= slot < self.limits.slots
-        self.slots[slot] = Slot(request, list(prefix.staged.tokens))
+        self.slots[slot] = Slot(request, list(self.lanes[lane].tokens))
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> ToyStep:
         """What a grammar forbids is replaced by the first token that it allows."""
@@ -169,9 +165,6 @@ class ToyEngine:
     def release(self, slot: int) -> None:
         self.slots.pop(slot, None)
         self.drawn.pop(slot, None)
-
-    def _check_staged(self, staged: Staged) -> None:
-        assert any(staged is held for held in self.lanes.values()), "the lane has taken another prompt since"
 
     def _draw(self, index: int, forced: int | None) -> Sampled:
         slot = self.slots.get(index)

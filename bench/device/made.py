@@ -66,15 +66,14 @@ def _random_weights(model: ModelConfig, dtype: torch.dtype, device: torch.device
 def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
     """Every slot as a prompt would have left it, with random keys and values; the entries that are live in each."""
     limits = engine.limits
-    for plane in engine._planes:
-        for layer in plane:
-            layer.normal_()
+    for body in engine.batch.bodies:
+        for plane in body.planes:
+            for layer in plane:
+                layer.normal_()
     # A full cache has no room beyond its capacity: its prompt ends so many steps before.
     seen = min(prompt, limits.capacity - steps) if engine.default_kv.policy == "full" else prompt - steps
     plan = layout(engine.default_kv, seen, limits.capacity)
     request = Request("r", (1,), SamplingParams(max_tokens=10**6, temperature=1.0, ignore_eos=True))
     for slot in range(limits.slots):
-        engine._slots.place(slot, plan)
-        engine._sampling.enter(slot, request)
-        engine._asked[slot] = request
+        engine.batch.place(slot, (plan,), engine.batch.logits[slot], request)
     return plan.live(seen + steps // 2)

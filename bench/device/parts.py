@@ -12,13 +12,12 @@ from bench.device.clock import seconds_of, settle
 from bench.device.journal import Journal
 from bench.device.made import engine_config, fill, make_engine
 from bench.device.scale import Scale
-from ringkv.base.engine import chunks
+from ringkv.base.engine import prefill as prefill_prompt
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.bench import floor
 from ringkv.bench.probe import reading
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.staging import Staged
 from ringkv.kernels import decode_attend
 from ringkv.plan.report import Question, Row, report
 from ringkv.plan.shapes import Shape
@@ -59,20 +58,21 @@ def _attention_inputs(scale: Scale, slots: int, capacity: int) -> list[torch.Ten
     shapes += [(slots, heads, capacity, width)] * 2
     tensors = [torch.randn(shape, device=device, dtype=getattr(torch, scale.dtype)) for shape in shapes]
     live = torch.full((slots,), capacity, dtype=torch.int32, device=device)
-    return [*tensors, live // 2, live]
+    slot = torch.arange(slots, dtype=torch.int32, device=device)
+    return [*tensors, slot, live // 2, live]
 
 
 def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Callable[[], object]]]:
     def operator() -> object:
-        return decode_attend.decode_attend(*inputs)
+        return decode_attend.decode_attend(*inputs, inputs[0].shape[-1] ** -0.5)
 
     yield "operator", operator
     if scale.torch_device.type != "cuda":
         return
-    from ringkv.kernels.gpu.decode_attend import launch, usual_tiling
+    from ringkv.kernels.gpu.decode_attend import decode_attend as attend
+    from ringkv.kernels.gpu.decode_attend import usual_tiling
 
-    q, k, v, keys, values, entry, live = inputs
-    capacity, usual = keys.shape[2], usual_tiling(q, keys)
+    capacity, usual = inputs[3].shape[2], usual_tiling(inputs[0], inputs[3])
     cuts = [usual]
     cuts += [replace(usual, splits=n) for n in (4, 8, 16, 32, 64, 128) if n * usual.block <= capacity]
     cuts += [replace(usual, block=usual.block * 2, stages=s) for s in (2, 3)]
@@ -80,7 +80,7 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
     cuts += [replace(usual, stages=s) for s in (2, 4, 5)]
     cuts += [replace(usual, warps=w) for w in (2, 8)]
     for cut in cuts:
-        yield str(cut), partial(launch, q, k, v, keys, values, entry, live, cut)
+        yield str(cut), partial(attend, *inputs, inputs[0].shape[-1] ** -0.5, cut)
 
 
 def decode(scale: Scale, journal: Journal, name: str) -> None:
@@ -119,7 +119,7 @@ def _step(engine: LocalEngine) -> float:
     started = time.perf_counter()
     engine.sample().read()
     engine.forward()
-    settle(engine._logits.device)
+    settle(engine.batch.device)
     return time.perf_counter() - started
 
 
@@ -139,10 +139,10 @@ def prefill(scale: Scale, journal: Journal, name: str) -> None:
             part = Request("w", ids[: 2 * chunk], SamplingParams(max_tokens=1)) if warm else request
             settle(scale.torch_device)
             started = time.perf_counter()
-            staged = _stage(engine, part, chunk)
+            prefill_prompt(engine, part)
             settle(scale.torch_device)
             prefilled = time.perf_counter()
-            engine.insert(engine.compress(staged, engine.default_kv), 0, part)
+            engine.insert(0, 0, part)
             settle(scale.torch_device)
             done = time.perf_counter()
         need = floor.prefill(model, tokens, engine.limits.entry_bytes, scale.dtype)
@@ -156,16 +156,9 @@ def prefill(scale: Scale, journal: Journal, name: str) -> None:
             operations=need.operations,
             peak_bytes=_peak(scale.torch_device),
         )
-        del engine, staged
+        del engine
         if scale.torch_device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _stage(engine: LocalEngine, request: Request, chunk: int) -> Staged:
-    for work in chunks(request, 0, engine.begin(request, 0), chunk):
-        staged = engine.prefill(work).staged
-    assert staged is not None
-    return staged
 
 
 def caches(scale: Scale) -> list[tuple[str, int]]:

@@ -13,19 +13,23 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import SELECTORS, ExpectedAttention, KeyDiff, SnapKV
 
 SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), logprobs=2)
 REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
+LIMITS = Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 46080 * 1792, 10**12)
 USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))
 LOGPROB = TokenLogprob(-0.25, ((5, -0.25), (6, -math.inf)))
 
 MESSAGES = [
     Submit((REQUEST,)),
     Submit((REQUEST, replace(REQUEST, kv=None, eos=()))),
+    *(Submit((replace(REQUEST, kv=KVChoice(select=kind())),)) for kind in SELECTORS.values()),
+    Submit((replace(REQUEST, kv=KVChoice(select=ExpectedAttention(window=5), protect=((0, 9), (20, 30)))),)),
     Cancel("r-1"),
     Shutdown(),
     Progress(2, 7, "compiling decode"),
-    Ready(Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 10**12), KVChoice(budget=1792, domain="candidates")),
+    Ready(LIMITS, KVChoice(budget=1792, select=SnapKV(domain="candidates"))),
     Events(tokens=(Token("r-1", 5, LOGPROB), Token("r-2", 9))),
     Events(finished=(Finished("r-1", "length", USAGE),), failed=(Failed("r-3", "BadToken", "no", "prompt"),)),
     Events(scored=(Scored("r-1", (LOGPROB, LOGPROB)),)),
@@ -51,6 +55,18 @@ def test_tuples_and_integer_keys_come_back_as_such():
 def test_any_request_comes_back_as_it_was(name, tokens, bias):
     message = Submit((Request(name, tuple(tokens), SamplingParams(logit_bias=bias)),))
     assert decode(encode(message)) == message
+
+
+def test_a_selector_that_comes_back_is_of_its_class():
+    back = decode(encode(Ready(LIMITS, KVChoice(select=KeyDiff()))))
+    assert type(back.default_kv.select) is KeyDiff
+
+
+@pytest.mark.parametrize("select", [{"name": "h2o"}, {"window": 8}, "tova", {"name": "snapkv", "window": "8"}])
+def test_a_selector_that_is_unknown_or_of_other_types_is_refused(select):
+    sent = {"limits": LIMITS, "default_kv": {"policy": "snapstream", "select": select}}
+    with pytest.raises(msgspec.DecodeError):
+        decode(msgspec.msgpack.encode(("Ready", sent)))
 
 
 @pytest.mark.parametrize(

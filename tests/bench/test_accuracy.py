@@ -6,7 +6,8 @@ import pytest
 from bench import accuracy
 from bench.page.studies import PAGE, TASKS_PAGE, brief, means, progress, shared, tasks, tasks_page, with_studies
 from bench.studies import OURS, STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
-from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SELECTORS
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.tasks.catalogue import chosen
@@ -26,7 +27,7 @@ def test_each_way_to_choose_changes_kvpress_settings():
     labels = {cell.label for cell in others}
     assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x window=64 kernel=5"} <= labels
     assert {"snapstream 4x kernel=7", "snapstream 4x window=64"} <= labels
-    chosen_by = {cell.choice.select for cell in ways_to_choose("4x")}
+    chosen_by = {cell.choice.select.name for cell in ways_to_choose("4x")}
     assert chosen_by == set(SELECTORS)
     assert not any("kvzip" in cell.label for cell in quick_ways_to_choose("4x"))
 

@@ -45,7 +45,7 @@ def test_prompts_at_or_over_the_budget_cost_the_same_bytes() -> None:
 
 def test_compression_is_a_share_of_prefill_and_a_time_for_each_thousand_kept() -> None:
     engine = toy.ToyEngine(toy.limits(capacity=64))
-    done, _ = module._prompt(engine, make_request(toy.MODULUS, 100, 4))  # type: ignore[arg-type]
+    done = module._prompt(engine, make_request(toy.MODULUS, 100, 4))  # type: ignore[arg-type]
     prompts = [done._replace(prefill=2.0, without_votes=0.002, compress=0.012, insert=0.006)] * 3
     found = _compression(bench(engine), prompts, 2.0)
     assert (found.kept, found.of_prefill) == (64, pytest.approx(0.005))

@@ -1,9 +1,14 @@
 """Layouts of the four policies, and the budgets they refuse."""
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import POLICIES, KVChoice, Layout
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
+from ringkv.cache.compress.kept import kept
 from ringkv.cache.layouts import layout
 
 
@@ -22,7 +27,7 @@ from ringkv.cache.layouts import layout
     ],
 )
 def test_a_policy_lays_out_a_prompt_as_specified(policy: str, n: int, want: Layout) -> None:
-    assert layout(KVChoice(policy, sinks=4, recent=8, window=6), n, 32) == want
+    assert layout(KVChoice(policy, sinks=4, recent=8, select=SnapKV(window=6)), n, 32) == want
 
 
 def test_the_fixed_layout_keeps_every_middle_token_that_fits() -> None:
@@ -45,10 +50,13 @@ def test_a_share_of_the_budget_is_recent() -> None:
     [
         (KVChoice(budget=10, sinks=8, recent=4), BudgetTooSmall, "10 is less than 8 sinks and 4 recent"),
         (KVChoice("streaming", budget=4, sinks=4), BudgetTooSmall, "raise it to 5"),
-        (KVChoice("snapkv", budget=32, window=64), BudgetTooSmall, "window of 64"),
+        (
+            KVChoice("snapkv", budget=32, select=SnapKV(window=64)),
+            BudgetTooSmall,
+            "64 in its window and 8 for the output and 1 sel.* to 86,",
+        ),
         (KVChoice("full"), PromptTooLong, "holds 64 tokens and the prompt has 100"),
         (KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
-        (KVChoice("magic"), InvalidRequest, "full, streaming, snapkv, snapstream"),
     ],
 )
 def test_a_budget_that_cannot_work_is_refused_with_the_number(
@@ -56,3 +64,43 @@ def test_a_budget_that_cannot_work_is_refused_with_the_number(
 ) -> None:
     with pytest.raises(error, match=words):
         layout(choice, 100, 64)
+
+
+spans = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 12)).map(lambda one: (one[0], sum(one))), max_size=3)
+choices = st.builds(
+    KVChoice,
+    st.sampled_from(POLICIES),
+    st.none() | st.integers(1, 40),
+    sinks=st.integers(0, 50),
+    recent=st.floats(0, 1, exclude_min=True, exclude_max=True) | st.integers(1, 50),
+    elastic=st.booleans(),
+    protect=spans.map(tuple),
+    select=st.sampled_from([KeyDiff(), TOVA(), KVzip()])
+    | st.builds(SnapKV, window=st.integers(1, 40))
+    | st.builds(ExpectedAttention, window=st.integers(1, 40)),
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(choice=choices, n=st.integers(1, 70))
+def test_any_valid_choice_gives_a_slot_that_keeps_its_promises_or_is_refused(choice: KVChoice, n: int) -> None:
+    """Beside a list of entries: contiguous, nothing twice, the newest held, within the budget."""
+    capacity = 40
+    try:
+        plan = layout(choice, n, capacity)
+    except (BudgetTooSmall, PromptTooLong):
+        return
+    budget = capacity if choice.budget is None else choice.budget
+    assert plan.capacity <= budget
+    assert min(plan.head, plan.picked, plan.tail, plan.protected, plan.base) >= 0
+    votes = torch.ones(1, n - plan.tail - plan.head) if plan.picked else None
+    held: list[int] = kept(plan, votes, heads=1)[0].tolist()
+    assert len(held) == plan.live(n) == len(set(held))
+    entries: dict[int, int] = dict(enumerate(held))
+    for position in range(n, n + (2 * budget if plan.room is None else plan.room)):
+        entries[plan.entry(position)] = position
+        live = plan.live(position + 1)
+        assert sorted(entries) == list(range(live))
+        assert len(set(entries.values())) == live <= budget
+        newest = range(max(n, position + 1 - plan.ring), position + 1)
+        assert set(newest) <= set(entries.values())

@@ -46,7 +46,7 @@ def test_one_token_has_no_decode_rate() -> None:
 def test_an_answer_cut_by_the_context_or_by_a_cache_that_evicts_nothing_says_so() -> None:
     def cut(reason: FinishReason, drawn: int, prompt: int = 100) -> str | None:
         found = Result("", (), reason, usage(prompt, drawn, 0))
-        return cut_short(found, 50, Limits(1, 64, 128, 128, 16, 1, 199, 4, 4))
+        return cut_short(found, 50, Limits(1, 64, 128, 128, 16, 1, 199, 4, 256, 4))
 
     assert cut("stop", 20) is None
     assert cut("length", 50) is None

@@ -13,8 +13,8 @@ def names(kind: type) -> set[str]:
 
 
 def test_every_choice_about_an_engine_has_an_option_but_two_that_are_for_programs() -> None:
-    assert names(Options) - names(TalkOptions) == {"kv_elastic", "chunk", "lanes"}
-    assert names(TalkOptions) - names(Options) == {"model", "kv_paper_layout"}
+    assert names(Options) - names(TalkOptions) == {"chunk", "lanes"}
+    assert names(TalkOptions) - names(Options) == {"model"}
 
 
 def test_only_where_conversations_are_held_something_is_remembered() -> None:
@@ -27,7 +27,7 @@ def test_what_is_not_said_is_left_open() -> None:
 
 
 def test_what_is_said_arrives() -> None:
-    said = EngineOptions(kv_budget=7, kv_recent="50%", kv_paper_layout=True, prompt_tokens=9, slots=3, dtype="float32")
+    said = EngineOptions(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
     wanted = Options(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
     assert said.options(slots=8) == wanted
 

@@ -11,6 +11,7 @@ from ringkv.base.events import Event, Finished, Token
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
@@ -24,7 +25,12 @@ SAMPLINGS = (
     {"repetition_penalty": 1.3, "logprobs": 2},
     {"temperature": 0.5, "min_p": 0.1, "frequency_penalty": 0.4, "min_tokens": 3},
 )
-POLICIES = (None, KVChoice("full", window=8), KVChoice(budget=32, recent=8, window=8), KVChoice("streaming", window=8))
+POLICIES = (
+    None,
+    KVChoice("full", select=SnapKV(window=8)),
+    KVChoice(budget=32, recent=8, select=SnapKV(window=8)),
+    KVChoice("streaming", select=SnapKV(window=8)),
+)
 
 
 def workload(count: int) -> list[Request]:

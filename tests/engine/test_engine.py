@@ -6,13 +6,15 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ringkv.base.engine import chunks
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
-from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.kv import KVChoice
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -28,7 +30,7 @@ def test_a_budget_that_holds_everything_gives_the_full_caches_logits_bit_for_bit
 ) -> None:
     tokens = prompt(20)
     results = []
-    for kv in (KVChoice("full"), KVChoice(policy, sinks=4, recent=16, window=8)):
+    for kv in (KVChoice("full"), KVChoice(policy, sinks=4, recent=16, select=SnapKV(window=8))):
         tiny.enter(engine, tiny.request(tokens, kv=kv), slot=1)
         results.append(tiny.decode(engine, 30, slot=1)[1])
     assert torch.equal(*results)
@@ -38,7 +40,7 @@ def test_an_evicting_budget_changes_the_logits(engine: LocalEngine) -> None:
     """So that the test above can fail."""
     tokens = prompt(60)
     results = []
-    for kv in (KVChoice("full"), KVChoice(budget=24, sinks=4, recent=8, window=8)):
+    for kv in (KVChoice("full"), KVChoice(budget=24, sinks=4, recent=8, select=SnapKV(window=8))):
         tiny.enter(engine, tiny.request(tokens, kv=kv), slot=1)
         results.append(tiny.decode(engine, 4, slot=1)[1])
     assert torch.equal(results[0][0], results[1][0])  # the prompt's own logits see no cache policy
@@ -88,7 +90,7 @@ def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine)
     tiny.enter(engine, well, slot=1)
     tiny.enter(engine, sick, slot=0)
     with torch.inference_mode():
-        for plane in engine._planes:
+        for plane in engine.batch.bodies[0].planes:
             plane[:, 0] = float("nan")
     engine.sample()
     engine.forward()
@@ -100,63 +102,93 @@ def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine)
     assert tiny.decode(engine, 20, slot=0)[0] == alone
 
 
-def test_a_prefix_can_be_inserted_twice_and_a_staged_prompt_compressed_again(engine: LocalEngine) -> None:
-    asked = tiny.request(prompt(120))
-    staged = tiny.stage(engine, asked)
-    wide, narrow = KVChoice(sinks=4, recent=16, window=8), KVChoice(budget=32, sinks=4, recent=8, window=8)
-    prefix = engine.compress(staged, wide)
-    other = engine.compress(staged, narrow)
-    again = engine.compress(staged, wide)
-    assert torch.equal(prefix.source, again.source)
-    assert (prefix.layout.capacity, other.layout.capacity) == (64, 32)
+def test_a_staged_prompt_can_be_inserted_twice_and_compressed_again(engine: LocalEngine) -> None:
+    select = SnapKV(window=8)
+    wide, narrow = KVChoice(sinks=4, recent=16, select=select), KVChoice(budget=32, sinks=4, recent=8, select=select)
+    asked = tiny.request(prompt(120), kv=wide)
+    tiny.stage(engine, asked)
+    (layout,), (other,) = engine.compress(0, wide), engine.compress(0, narrow)
+    assert engine.compress(0, wide) == (layout,)
+    assert (layout.capacity, other.capacity) == (64, 32)
     for slot in (0, 2):
-        engine.insert(prefix, slot, asked)
+        engine.insert(0, slot, asked)
     tokens = _decode_all(engine, 20)
     assert tokens[0] == tokens[2]
 
 
-def test_what_was_staged_is_not_used_once_its_lane_took_another_prompt(engine: LocalEngine) -> None:
-    asked = tiny.request(prompt(120))
-    staged = tiny.stage(engine, asked)
-    prefix = engine.compress(staged, engine.default_kv)
-    tiny.stage(engine, tiny.request(prompt(30, 3)))
-    with pytest.raises(AssertionError, match="another prompt"):
-        engine.compress(staged, engine.default_kv)
-    with pytest.raises(AssertionError, match="another prompt"):
-        engine.insert(prefix, 0, asked)
+def test_a_lane_has_nothing_to_compress_until_its_next_prompt_is_prefilled_whole(engine: LocalEngine) -> None:
+    tiny.stage(engine, tiny.request(prompt(120)))
+    engine.begin(tiny.request(prompt(30, 1)), 0)
+    with pytest.raises(AssertionError, match="not prefilled"):
+        engine.compress(0, engine.default_kv)
+
+
+def test_an_exported_request_goes_on_in_another_engine_as_if_it_had_stayed(
+    engine: LocalEngine, llama_dir: Path
+) -> None:
+    sampling = {"temperature": 0.8, "seed": 3, "repetition_penalty": 1.2, "frequency_penalty": 0.3}
+    asked = tiny.request(prompt(120), **sampling)
+    tiny.enter(engine, asked, slot=1)
+    tiny.decode(engine, 40, slot=1)  # the ring has wrapped
+    packet = engine.export(1)
+    stayed = tiny.decode(engine, 30, slot=1)
+    other = build(tiny.config(llama_dir))
+    other.restore(packet, 2)
+    went = tiny.decode(other, 30, slot=2)
+    assert went[0] == stayed[0]
+    assert torch.equal(went[1], stayed[1])
+
+
+def test_a_packet_of_other_shapes_is_refused(engine: LocalEngine) -> None:
+    tiny.enter(engine, tiny.request(prompt(120)))
+    packet = engine.export(0)
+    with pytest.raises(InvalidRequest, match="bytes"):
+        engine.restore(packet._replace(entries=packet.entries[:-4]), 1)
 
 
 def test_a_prompt_read_again_has_the_keys_and_queries_of_the_doubled_prompt(engine: LocalEngine) -> None:
     tokens = prompt(100)
-    staged = tiny.stage(engine, tiny.request(tokens))
-    window = engine._staging.window.clone()
-    assert engine.room(staged) == 144  # 18 pieces of 8 tokens, the window; the last ends at 100 + 17 * 8 + 16 of 256
-    pieces = [(q.clone(), own.clone()) for q, own in engine.read_again(staged, 30, 50)]
+    tiny.stage(engine, tiny.request(tokens))
+    keys, (queries,) = engine.lanes.staging.bodies[0].planes[0], engine.lanes.staging.queries
+    window = queries.clone()
+    assert (
+        engine.lanes.view(0, 0, 8).room == 144
+    )  # 18 pieces of 8 tokens, the window; the last ends at 100 + 17 * 8 + 16 of 256
+    with torch.inference_mode():
+        pieces = [(q.clone(), own.clone()) for q, own in engine.lanes.again(0, 0, 30, 50)]
     assert [q.shape[3] for q, _ in pieces] == [8, 8, 4]
-    assert torch.equal(engine._staging.window, window)
+    assert torch.equal(queries, window)
 
     for (q, own), done in zip(pieces, (8, 16, 20), strict=True):
         doubled = tiny.request([*tokens, *tokens[30 : 30 + done]])
         tiny.stage(engine, doubled)
-        torch.testing.assert_close(own, engine._staging.keys[:, 0, :, 100 : 100 + done], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(q, engine._staging.window[:, 0, :, :, -q.shape[3] :], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(own, keys[:, 0, :, 100 : 100 + done], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(q, queries[:, 0, :, :, -q.shape[3] :], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("select", SELECTORS)
-def test_every_selector_keeps_as_many_and_leaves_the_staged_prompt_as_it_is(engine: LocalEngine, select: str) -> None:
-    staged = tiny.stage(engine, tiny.request(prompt(150)))
-    usual = engine.compress(staged, engine.default_kv).source
-    chosen = engine.compress(staged, replace(engine.default_kv, select=select))
-    assert chosen.source.shape == usual.shape
-    assert (chosen.source.sort(-1).values.diff(dim=-1) > 0).all()
-    assert torch.equal(engine.compress(staged, engine.default_kv).source, usual)
+@pytest.mark.parametrize("select", [SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip()])
+def test_every_selector_keeps_as_many_and_leaves_the_staged_prompt_as_it_is(
+    engine: LocalEngine, select: Selector
+) -> None:
+    tiny.stage(engine, tiny.request(prompt(150)))
+    staging = [
+        plane.clone() for plane in (*engine.lanes.staging.bodies[0].read(0, slice(150)), *engine.lanes.staging.queries)
+    ]
+    usual, chosen = (
+        np.stack(engine.kept(0, engine.default_kv)),
+        np.stack(engine.kept(0, replace(engine.default_kv, select=select))),
+    )
+    assert chosen.shape == usual.shape
+    assert (np.diff(np.sort(chosen, -1)) > 0).all()
+    after = (*engine.lanes.staging.bodies[0].read(0, slice(150)), *engine.lanes.staging.queries)
+    assert all(torch.equal(was, now) for was, now in zip(staging, after, strict=True))
 
 
 def test_protected_tokens_are_kept_by_every_head(engine: LocalEngine) -> None:
-    staged = tiny.stage(engine, tiny.request(prompt(150)))
+    tiny.stage(engine, tiny.request(prompt(150)))
     for policy in ("streaming", "snapstream"):
         choice = replace(engine.default_kv, policy=policy, protect=((60, 75), (145, 148)))
-        held = engine.compress(staged, choice).source
+        held = np.stack(engine.kept(0, choice))
         for token in (*range(60, 75), 145, 147, 149):
             assert (held == token).any(-1).all()
 
@@ -164,20 +196,18 @@ def test_protected_tokens_are_kept_by_every_head(engine: LocalEngine) -> None:
 def test_the_kept_set_is_that_of_the_prompts_own_keys_and_queries(llama_dir: Path) -> None:
     """Chunked and one-shot prefill stage the same keys, and keep the same tokens."""
     tokens = prompt(200, 9)
-    kept: list[torch.Tensor] = []
+    kept: list[np.ndarray] = []
     keys: list[torch.Tensor] = []
     for chunk in (16, 256):
         engine = build(tiny.config(llama_dir, chunk=chunk))
-        staged = tiny.stage(engine, tiny.request(tokens))
-        prefix = engine.compress(staged, engine.default_kv)
-        engine.insert(prefix, 1, tiny.request(tokens))
-        kept.append(prefix.source)
-        keys.append(engine._planes[0][:, 1].clone())
+        tiny.enter(engine, tiny.request(tokens), slot=1)
+        kept.append(np.stack(engine.kept(0, engine.default_kv)))
+        keys.append(engine.batch.bodies[0].planes[0][:, 1].clone())
         for layer in range(3):
-            dense = engine._staging.keys[layer, 0]
+            dense = engine.lanes.staging.bodies[0].planes[0][layer, 0]
             for head in range(2):
-                assert torch.equal(keys[-1][layer, head], dense[head, prefix.source[layer, head]])
-    assert torch.equal(*kept)
+                assert torch.equal(keys[-1][layer, head], dense[head, kept[-1][layer, head]])
+    np.testing.assert_array_equal(*kept)
     torch.testing.assert_close(*keys, atol=1e-4, rtol=1e-4)
 
 
@@ -188,10 +218,11 @@ def test_memory_held_equals_the_formula_and_never_grows(engine: LocalEngine) -> 
     assert engine.limits.entry_bytes == entry
     assert engine.limits.held_bytes == 3 * 64 * entry + 256 * entry + 3 * 6 * 8 * 32 * 4
     tiny.enter(engine, tiny.request(prompt(256)))
-    where = [plane.data_ptr() for plane in engine._planes]
+    planes = engine.batch.bodies[0].planes
+    where = [plane.data_ptr() for plane in planes]
     tiny.decode(engine, 200)
-    assert [plane.data_ptr() for plane in engine._planes] == where
-    assert sum(plane.nbytes for plane in engine._planes) == 3 * 64 * entry
+    assert [plane.data_ptr() for plane in engine.batch.bodies[0].planes] == where
+    assert sum(plane.nbytes for plane in planes) == 3 * 64 * entry
 
 
 @pytest.mark.parametrize(
@@ -202,9 +233,9 @@ def test_memory_held_equals_the_formula_and_never_grows(engine: LocalEngine) -> 
         ([5, 199], None, BadToken, "token id 199 is outside the vocabulary of 199"),
         ([5, -1], None, BadToken, "token id -1"),
         ([5], KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
-        ([5], KVChoice(budget=8, recent=16, window=8), BudgetTooSmall, "raise it to 20"),
-        ([5] * 99, KVChoice(window=9, recent=4), InvalidRequest, "kv_window 9 is over the 8"),
-        ([5] * 100, KVChoice("full", window=8), PromptTooLong, "100"),
+        ([5], KVChoice(budget=8, recent=16, select=SnapKV(window=8)), BudgetTooSmall, "raise it to 20"),
+        ([5] * 99, KVChoice(select=SnapKV(window=9), recent=4), InvalidRequest, "kv_window 9 is over the 8"),
+        ([5] * 100, KVChoice("full", select=SnapKV(window=8)), PromptTooLong, "100"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused_before_any_work(
@@ -233,9 +264,9 @@ def test_prefill_takes_chunks_in_any_interleaving_with_decode(engine: LocalEngin
     engine.release(1)
     tiny.enter(engine, runner, slot=0)
     for work in chunks(late, 0, engine.begin(late, 0), 16):
-        staged = engine.prefill(work).staged
+        engine.prefill(work)
         tiny.decode(engine, 1)
-    engine.insert(engine.compress(staged, engine.default_kv), 1, late)
+    engine.insert(0, 1, late)
     assert tiny.decode(engine, 10, slot=1)[0] == alone
 
 

@@ -8,11 +8,12 @@ import torch
 
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
 
-FULL = KVChoice("full", budget=128, window=8)
+FULL = KVChoice("full", budget=128, select=SnapKV(window=8))
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -48,8 +49,8 @@ def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Pa
     chunked = build(tiny.config(tmp_path, capacity=128, kv=FULL))
     one_shot = build(tiny.config(tmp_path, capacity=128, kv=FULL, chunk=128))
     prompt = tiny.request(tokens[:77])
-    torch.testing.assert_close(tiny.stage(one_shot, prompt).logits, want[76], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(tiny.stage(chunked, prompt).logits, want[76], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(tiny.stage(one_shot, prompt), want[76], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(tiny.stage(chunked, prompt), want[76], atol=1e-4, rtol=1e-4)
     scored = list(chunked.prompt_logits(tokens, rows=30))
     assert max(map(len, scored)) <= 30
     torch.testing.assert_close(torch.cat(scored), want, atol=1e-4, rtol=1e-4)
@@ -65,7 +66,7 @@ def _check_scores(engine: LocalEngine, tokens: list[int], want: torch.Tensor) ->
     """What each token of a prompt but its first was worth, and the two likeliest in its place."""
     asked = tiny.request(tokens, prompt_logprobs=2)
     works = chunks(asked, 0, engine.begin(asked, 0), engine.limits.chunk)
-    scores = [score for work in works for score in engine.prefill(work).logprobs]
+    scores = [score for work in works for score in engine.prefill(work)]
     values = [score.logprob for score in scores]
     assert values == pytest.approx(want[:-1].gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist(), abs=1e-4)
     top, ids = want[:-1].topk(2)

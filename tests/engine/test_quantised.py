@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ringkv.base.config import Weights
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.formats import unpack
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def engine(folder: Path, weights: Weights) -> LocalEngine:
     """Nothing is evicted: which tokens are kept would differ, too."""
-    kv = KVChoice("full", budget=256, window=8)
+    kv = KVChoice("full", budget=256, select=SnapKV(window=8))
     return build(tiny.config(folder, weights=weights, dtype="bfloat16", kv=kv, capacity=256))
 
 
@@ -49,7 +50,7 @@ def test_quantised_weights_give_nearly_the_same_logits(folder: Path, weights: We
 
 def test_matrices_are_stored_in_the_bits_asked_for_and_tables_in_eight(folder: Path) -> None:
     built = engine(folder, "int4")
-    layer, shared = built._weights.layers[0], built._weights.shared
+    layer, shared = built.batch.weights.layers[0], built.batch.weights.shared
     matrices = ("qkv", "output", "gate_up", "down")
     assert {name: layer[name].dtype for name in matrices} == dict.fromkeys(matrices, torch.uint8)
     assert (shared["embed"].dtype, shared["final_norm"].dtype) == (torch.int8, torch.bfloat16)
@@ -62,10 +63,10 @@ def test_matrices_are_stored_in_the_bits_asked_for_and_tables_in_eight(folder: P
 
 def test_an_embedding_is_looked_up_as_it_is_stored(folder: Path) -> None:
     built = engine(folder, "int8")
-    found = built._decoder.embed(torch.tensor([7, 255]), built._weights.shared)
+    found = built.batch.decoder.embed(torch.tensor([7, 255]), built.batch.weights.shared)
     table = _tensors(folder)["model.embed_tokens.weight"]
     step = table.abs().amax(-1, keepdim=True) / 127
-    assert torch.equal(found, unpack(built._weights.shared["embed"])[[7, 255]].bfloat16())
+    assert torch.equal(found, unpack(built.batch.weights.shared["embed"])[[7, 255]].bfloat16())
     assert ((found - table[[7, 255]]).abs() <= step[[7, 255]]).all()
 
 

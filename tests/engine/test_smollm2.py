@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from tests.engine import tiny
 
@@ -25,7 +26,12 @@ def prompt(smollm2_dir: Path) -> list[int]:
 
 
 def config(folder: Path, **changes: Any) -> Any:
-    usual = {"kv": KVChoice("full", budget=1024, window=64), "capacity": 1024, "prompt_tokens": 1024, "chunk": 256}
+    usual = {
+        "kv": KVChoice("full", budget=1024, select=SnapKV(window=64)),
+        "capacity": 1024,
+        "prompt_tokens": 1024,
+        "chunk": 256,
+    }
     return tiny.config(folder, slots=1, **{**usual, **changes})
 
 

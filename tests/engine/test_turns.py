@@ -12,14 +12,14 @@ from torch import Tensor
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
+from ringkv.base.selectors import KVzip, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.staging import Staged
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
 
 STORE = 8 * 2**20
-GOES_ON = KVChoice(budget=64, sinks=4, recent=16, window=8, turns="continue")
+GOES_ON = KVChoice(budget=64, sinks=4, recent=16, select=SnapKV(window=8), turns="continue")
 
 
 @pytest.fixture
@@ -27,19 +27,18 @@ def engine(llama_dir: Path) -> LocalEngine:
     return build(tiny.config(llama_dir, store_bytes=STORE))
 
 
-def read(engine: LocalEngine, asked: Request, chunk: int = 16) -> tuple[int, Staged]:
-    """As a loop does it: how many tokens were known, and the staged prompt."""
+def read(engine: LocalEngine, asked: Request, chunk: int = 16) -> tuple[int, Tensor]:
+    """As a loop does it: how many tokens were cached, and the logits after the prompt."""
     known = engine.begin(asked, 0)
     for work in chunks(asked, 0, known, chunk):
-        staged = engine.prefill(work).staged
-    assert staged is not None
-    return known, staged
+        engine.prefill(work)
+    return known, engine.lanes.logits(0).clone()
 
 
 def take_turn(engine: LocalEngine, asked: Request, steps: int) -> tuple[int, list[int]]:
     """Serve a request to its end: how many tokens were known, and its answer, whose last token is not fed."""
-    known, staged = read(engine, asked)
-    engine.insert(engine.compress(staged, asked.kv or engine.default_kv), 0, asked)
+    known, _ = read(engine, asked)
+    engine.insert(0, 0, asked)
     answer, _ = tiny.decode(engine, steps)
     engine.leave(0, (*asked.tokens, *answer))
     engine.release(0)
@@ -53,17 +52,17 @@ def test_a_prompt_that_begins_as_one_before_ends_bit_for_bit_as_if_it_had_been_r
     first = prompt(200)
     second = tiny.request([*first[:same], *prompt(40, 1)])
     read(engine, tiny.request(first))
-    got, staged = read(engine, second)
+    got, logits = read(engine, second)
     fresh = build(tiny.config(llama_dir))
     _, wanted = read(fresh, second)
     assert got == known
-    assert torch.equal(staged.logits, wanted.logits)
-    for mine, theirs in zip(seen(engine, staged), seen(fresh, wanted), strict=True):
+    assert torch.equal(logits, wanted)
+    for mine, theirs in zip(seen(engine), seen(fresh), strict=True):
         assert torch.equal(mine, theirs)
 
 
-def seen(engine: LocalEngine, staged: Staged) -> tuple[Tensor, Tensor, Tensor]:
-    found = engine._seen(staged, 8)
+def seen(engine: LocalEngine) -> tuple[Tensor, Tensor, Tensor]:
+    found = engine.lanes.view(0, 0, 8)
     return found.q, found.keys, found.values
 
 
@@ -85,7 +84,7 @@ def test_where_chunks_and_blocks_do_not_meet_a_prompt_still_fits_its_lane(llama_
     asked = tiny.request(prompt(236))
     first, second = (read(engine, asked, chunk) for _ in range(2))
     assert 0 < second[0] <= 192
-    torch.testing.assert_close(first[1].logits, second[1].logits, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(first[1], second[1], atol=2e-5, rtol=1e-4)
 
 
 def test_without_a_store_nothing_is_known(llama_dir: Path) -> None:
@@ -102,10 +101,10 @@ def test_with_a_full_cache_a_turn_that_goes_on_ends_as_if_all_had_been_read(
     first = tiny.request(prompt(30), kv=full)
     _, answer = take_turn(engine, first, 12)
     second = tiny.request([*first.tokens, *answer, *prompt(10, 1)], kv=full)
-    known, staged = read(engine, second)
+    known, logits = read(engine, second)
     assert known == 42  # all but the answer's last token and the new ones
     _, wanted = read(build(tiny.config(llama_dir)), second)
-    torch.testing.assert_close(staged.logits, wanted.logits, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(logits, wanted, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("length", [30, 150])
@@ -116,36 +115,36 @@ def test_what_is_new_sees_what_was_left_and_stands_where_the_text_says(
     """Beside transformers, given the slot's live entries as its cache and the true positions."""
     kv = replace(GOES_ON, policy=policy)
     first = tiny.request(prompt(length), kv=kv)
-    _, staged = read(engine, first)
-    engine.insert(engine.compress(staged, kv), 0, first)
+    read(engine, first)
+    engine.insert(0, 0, first)
     answer, _ = tiny.decode(engine, 9)
     left = live(engine, length + 9)
     engine.leave(0, (*first.tokens, *answer))
     engine.release(0)
 
     second = tiny.request([*first.tokens, *answer, *prompt(20, 1)], kv=kv)
-    known, staged = read(engine, second)
+    known, logits = read(engine, second)
     assert known == length + 9
     theirs = Reference(llama_dir, *left)
-    torch.testing.assert_close(staged.logits, theirs.read(second.tokens[known:], known), atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(logits, theirs.read(second.tokens[known:], known), atol=2e-5, rtol=1e-4)
 
     # And on from there: the slot holds what it should, and its new tokens stand where the text says.
-    prefix = engine.compress(staged, kv)
-    engine.insert(prefix, 0, second)
-    steps = 40 if prefix.layout.room is None else prefix.layout.room
+    (layout,) = engine.compress(0, kv)
+    engine.insert(0, 0, second)
+    steps = 40 if layout.room is None else layout.room
     for position, token in enumerate(prompt(steps, 2), start=len(second.tokens)):
         tiny.decode(engine, 1, forced=[token])
-        before = live(engine, position + 1, but=prefix.layout.entry(position))
+        before = live(engine, position + 1, but=layout.entry(position))
         wanted = Reference(llama_dir, *before).read((token,), position)
-        torch.testing.assert_close(engine._logits[0], wanted, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(engine.batch.logits[0], wanted, atol=2e-5, rtol=1e-4)
 
 
 def live(engine: LocalEngine, n: int, but: int | None = None) -> tuple[Tensor, Tensor]:
     """Keys and values [L, H, m, D] of slot 0's entries, in their own order, `but` one."""
-    layout = engine._layouts[0]
-    assert layout is not None
+    _, (layout,) = engine.batch.owner(0)
     places = [entry for entry in range(layout.live(n)) if entry != but]
-    return engine._planes[0][:, 0, :, places], engine._planes[1][:, 0, :, places]
+    keys, values = engine.batch.slot(0).read(torch.tensor(places))[0]
+    return keys, values
 
 
 class Reference:
@@ -173,7 +172,7 @@ def test_an_answer_that_is_told_otherwise_is_read_from_where_it_differs(engine: 
     assert read(engine, tiny.request(told, kv=GOES_ON))[0] == 157
 
 
-@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"select": "kvzip"}, {"turns": "reread"}])
+@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"select": KVzip()}, {"turns": "reread"}])
 def test_where_it_cannot_go_on_it_reads_again_from_what_is_known_of_the_prompt(
     engine: LocalEngine, change: dict[str, Any]
 ) -> None:
@@ -187,11 +186,11 @@ def test_where_it_cannot_go_on_it_reads_again_from_what_is_known_of_the_prompt(
 def test_a_protected_beginning_stays_through_all_turns(engine: LocalEngine) -> None:
     kv = replace(GOES_ON, protect=((0, 12),))
     tokens = prompt(150)
-    _, staged = read(engine, tiny.request(tokens, kv=kv))
-    system = seen(engine, staged)[1][:, :, :12].clone()
+    read(engine, tiny.request(tokens, kv=kv))
+    system = seen(engine)[1][:, :, :12].clone()
     for turn in range(4):
         asked = tiny.request(tokens, kv=kv)
         known, answer = take_turn(engine, asked, 40)
         assert turn == 0 or known > 100
         tokens = [*tokens, *answer][:240]
-        assert torch.equal(engine._planes[0][:, 0, :, :12], system)
+        assert torch.equal(engine.batch.bodies[0].planes[0][:, 0, :, :12], system)

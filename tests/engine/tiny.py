@@ -3,17 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import chunks
+from ringkv.base.engine import prefill
 from ringkv.base.kv import KVChoice
 from ringkv.base.paths import cache_dir
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import Selector, SnapKV
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.staging import Staged
 
 SIZES = {
     "vocab_size": 199,
@@ -45,7 +46,7 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
     """A small engine's configuration: three slots of 64 entries, chunks of 16, float32, eager."""
     usual: dict[str, Any] = {
         "model_dir": folder,
-        "kv": KVChoice("snapstream", budget=64, sinks=4, recent=16, window=8),
+        "kv": KVChoice("snapstream", budget=64, sinks=4, recent=16, select=SnapKV(window=8)),
         "slots": 3,
         "capacity": 64,
         "prompt_tokens": 256,
@@ -61,22 +62,31 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
     return EngineConfig(**{**usual, **changes})
 
 
+def choice(policy: str, select: Selector = SnapKV(window=8), **changes: Any) -> KVChoice:  # noqa: B008 - frozen
+    """A choice for 64 entries, of which the paper's fixed layout leaves room to decode."""
+    return KVChoice(policy, **{"budget": 64, "sinks": 4, "recent": 16, "select": select, **changes})
+
+
+def kept(engine: LocalEngine, asked: Request) -> np.ndarray:
+    """int64 [L, H, live]: the prompt token that each entry of the slot holds once the prompt is compressed."""
+    prefill(engine, asked)
+    return np.stack(engine.kept(0, asked.kv or engine.default_kv))
+
+
 def request(tokens: list[int], name: str = "r", kv: KVChoice | None = None, **sampling: Any) -> Request:
     return Request(name, tuple(tokens), SamplingParams(**sampling), kv)
 
 
-def stage(engine: LocalEngine, asked: Request, lane: int = 0) -> Staged:
-    """Prefill a whole prompt, chunk by chunk."""
-    for work in chunks(asked, lane, engine.begin(asked, lane), engine.limits.chunk):
-        staged = engine.prefill(work).staged
-    assert staged is not None
-    return staged
+def stage(engine: LocalEngine, asked: Request, lane: int = 0) -> torch.Tensor:
+    """Prefill a whole prompt, chunk by chunk: the logits after it, float32 [V]."""
+    prefill(engine, asked, lane)
+    return engine.lanes.logits(lane)
 
 
 def enter(engine: LocalEngine, asked: Request, slot: int = 0) -> None:
     """Prefill, compress under the request's choice, insert."""
-    prefix = engine.compress(stage(engine, asked), asked.kv or engine.default_kv)
-    engine.insert(prefix, slot, asked)
+    prefill(engine, asked)
+    engine.insert(0, slot, asked)
 
 
 def decode(
@@ -85,7 +95,7 @@ def decode(
     """Decode some steps: the tokens of one slot, and the logits [steps, V] that each was drawn from."""
     tokens, logits = [], []
     for step in range(steps):
-        logits.append(engine._logits[slot].clone())
+        logits.append(engine.batch.logits[slot].clone())
         draw = engine.sample({slot: forced[step]} if forced else None)
         token = draw.read()[slot].token
         assert token is not None

@@ -1,8 +1,13 @@
+import json
+
 import pytest
 
+from bench.report import RESULTS
+from bench.studies import STUDIES
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
-from ringkv.evaluation.cells import Cell, crossed
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
+from ringkv.evaluation.cells import Cell, crossed, settings_of
 
 
 def test_every_policy_meets_every_budget_and_full_stands_alone():
@@ -17,7 +22,7 @@ def test_every_policy_meets_every_budget_and_full_stands_alone():
 
 
 def test_a_label_tells_every_setting_that_is_not_the_usual_one():
-    (cell,) = crossed(("snapstream",), ("4x",), KVChoice(window=16, pooling="avg"))
+    (cell,) = crossed(("snapstream",), ("4x",), KVChoice(select=SnapKV(window=16, pooling="avg")))
     assert cell.label == "snapstream 4x window=16 pooling=avg"
 
 
@@ -36,3 +41,41 @@ def test_a_budget_that_is_neither_is_refused(word):
 def test_cells_that_protect_or_go_on_otherwise_have_names_of_their_own() -> None:
     choices = (KVChoice(), KVChoice(protect=((0, 9),)), KVChoice(turns="continue"))
     assert len({Cell(choice, "4x").label for choice in choices}) == len(choices)
+
+
+@pytest.mark.parametrize(
+    ("cell", "label"),
+    [
+        (
+            Cell(KVChoice(select=SnapKV(window=64, kernel=5, pooling="avg")), "4x"),
+            "snapstream 4x window=64 kernel=5 pooling=avg",
+        ),
+        (
+            Cell(KVChoice("snapkv", sinks=0, recent=0.5, select=SnapKV(groups="max", domain="candidates")), "512"),
+            "snapkv 512 sinks=0 recent=0.5 groups=max domain=candidates",
+        ),
+        (Cell(KVChoice(select=KeyDiff()), "2x"), "snapstream 2x select=keydiff"),
+        (Cell(KVChoice(select=TOVA()), "2x"), "snapstream 2x select=tova"),
+        (Cell(KVChoice(select=KVzip()), "2x"), "snapstream 2x select=kvzip"),
+        (Cell(KVChoice(select=ExpectedAttention(window=64)), "4x"), "snapstream 4x window=64 select=expected"),
+        (
+            Cell(KVChoice(elastic=False, turns="continue", protect=((0, 9),)), "8x"),
+            "snapstream 8x elastic=False protect=((0, 9),) turns=continue",
+        ),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_label_is_written_as_in_the_answers_that_are_kept(cell: Cell, label: str) -> None:
+    assert cell.label == label
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_answers_of_a_study_that_are_kept_have_its_cells_labels(name: str) -> None:
+    kept = RESULTS / "accuracy" / name / "answers.jsonl"
+    if not kept.exists():
+        pytest.skip(f"{name} has not run")
+    head, *lines = map(json.loads, kept.read_text().splitlines())
+    usual = " ".join(f"{field}={value}" for field, value in settings_of(KVChoice()).items())
+    assert head["about"]["usual"] == usual
+    recorded = {line["cell"] for line in lines if "cell" in line}
+    assert {cell.label for cell in STUDIES[name].cells} <= recorded

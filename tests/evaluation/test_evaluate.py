@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ringkv import LLM, SamplingParams
-from ringkv.base.engine import Prefilled, Work
+from ringkv.base.engine import Work
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.evaluation import evaluate as module
@@ -25,11 +28,12 @@ from ringkv.evaluation.prompt import Prompts
 from ringkv.evaluation.report.page import write
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.source import Source
+from ringkv.plan.choose_kv import settings
 from ringkv.plan.options import Options
 from tests import chat_model
 from tests.engine import tiny
 
-CELLS = crossed(("full", "streaming", "snapkv", "snapstream"), ("2x", "4x"), KVChoice(window=8))
+CELLS = crossed(("full", "streaming", "snapkv", "snapstream"), ("2x", "4x"), KVChoice(select=SnapKV(window=8)))
 OPTIONS = Options(slots=5, dtype="float32", graphs="off", threads=2)
 LENGTH = 640
 
@@ -115,7 +119,7 @@ def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lo
 ) -> None:
     read: Counter[str] = Counter()
 
-    def counted(engine: LocalEngine, work: Work) -> Prefilled:
+    def counted(engine: LocalEngine, work: Work) -> tuple[TokenLogprob, ...]:
         read[work.request.id.split("/")[0]] += work.stop - work.start
         return prefill(engine, work)
 
@@ -130,11 +134,22 @@ def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lo
     assert sorted(map(repr, records(tmp_path / "None"))) == sorted(map(repr, records(tmp_path / "0")))
 
 
+@pytest.mark.parametrize("options", [{"kv_select": "keydiff"}, {"kv_select": "expected", "kv_window": 8}])
+def test_a_study_of_another_selector_keeps_queries_for_all_its_cells(
+    study: Study, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    chosen = replace(OPTIONS, **options)
+    cells = [*crossed(("snapstream",), ("4x",), settings(chosen)), *crossed(("snapkv",), ("4x",), KVChoice())]
+    evaluate(replace(study, tasks=("vt",), cells=cells, count=1, places=("inside",)), chosen, tmp_path)
+    found = {one.cell: one.error for one in records(tmp_path)}
+    assert found == {cell.label: None for cell in cells}
+
+
 def test_what_cannot_be_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:
-    cells = crossed(("full", "snapkv"), ("60",), KVChoice(window=64))
+    cells = crossed(("full", "snapkv"), ("60",), KVChoice(select=SnapKV(window=64)))
     evaluate(replace(study, tasks=("vt",), cells=cells, count=1, places=("inside",)), OPTIONS, tmp_path)
     (failed,) = [one for one in records(tmp_path) if one.score is None]
-    assert "snapkv needs more than its window of 64" in (failed.error or "")
+    assert "64 in its window" in (failed.error or "")
 
 
 def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_evicted(
@@ -162,7 +177,7 @@ def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_
 def test_a_cache_that_is_full_before_all_was_fed_has_no_score(study: Study, tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "wikitext-2_test.txt").write_text("ring slot sink " * 1000)
-    cells = crossed(("snapkv",), ("200",), KVChoice(window=8))
+    cells = crossed(("snapkv",), ("200",), KVChoice(select=SnapKV(window=8)))
     evaluate(
         replace(study, tasks=("wikitext",), lengths=(1024,), cells=cells, count=1, data=tmp_path), OPTIONS, tmp_path
     )

@@ -67,24 +67,24 @@ def faults(step: Callable[[], None]) -> list[str]:
 
 
 def test_a_decode_step_never_waits_for_the_device(engine: LocalEngine) -> None:
-    assert faults(engine._forward) == []
+    assert faults(partial(engine.batch._forward, 3)) == []
 
 
 @pytest.mark.parametrize("effort", list(Effort))
 def test_a_draw_never_waits_for_the_device(engine: LocalEngine, effort: Effort) -> None:
-    assert faults(partial(engine._draw, effort)) == []
+    assert faults(partial(engine.batch._draw, effort)) == []
 
 
 def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:
     """So that the tests above can fail."""
 
     def step() -> None:
-        engine._forward()
-        engine._tokens.copy_(torch.zeros(3, dtype=torch.int64))
+        engine.batch._forward(3)
+        engine.batch._tokens.copy_(torch.zeros(3, dtype=torch.int64))
 
     assert len(faults(step)) > 0
 
 
 def test_a_number_for_the_host_is_noticed(engine: LocalEngine) -> None:
     with pytest.raises(Exception, match="meta"), torch.inference_mode():
-        engine._logits.cpu()
+        engine.batch.logits.cpu()

@@ -33,7 +33,7 @@ def compiled(folder: Path) -> Iterator[LocalEngine]:
     """What Inductor makes is kept between runs, as for users; tracing is not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "inductor"))
-        patch.setattr(module, "_backend", lambda config, tell: Inductor(cache_dir() / "inductor", lambda name: None))
+        patch.setattr(module, "_backend", lambda *_: Inductor(cache_dir() / "inductor", lambda name: None))
         yield build(tiny.config(folder))
     torch.compiler.reset()
 

@@ -7,19 +7,18 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from ringkv.kernels.gpu.attend_split import attend_split
+from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.tiling import H100
-from tests.fake_cuda import fake_cuda
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # that one program may take, by compute capability
-KERNELS = (attend_split, merge_splits)
+KERNELS = (attend_split, cache_split, merge_splits)
 THREADS = 1024
-LAUNCH_ARGUMENTS = 7  # of Triton's own, before the kernel's
 
 Grid = tuple[int, int, int]
 
@@ -62,7 +61,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
     driver.set_active(absent)
     try:
         with (
-            fake_cuda(),
+            FakeTensorMode(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton looks at its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
         ):
@@ -74,9 +73,22 @@ def absent_device(capability: int) -> Iterator[Absent]:
 
 
 def inputs(
-    dtype: torch.dtype, groups: int, width: int, slots: int = 3, heads: int = 2, capacity: int = 4096
+    dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
 ) -> list[torch.Tensor]:
-    """q, k, v, keys, values, entry, live of `decode_attend`, within `absent_device`."""
-    shapes = [(slots, heads, groups, width), *[(slots, heads, width)] * 2, *[(slots, heads, capacity, width)] * 2]
-    tensors = [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]
-    return [*tensors, *(torch.empty(slots, dtype=torch.int32, device="cuda") for _ in range(2))]
+    """q, k, v, keys, values, slot, entry, live of `decode_attend`, within `absent_device`; twice as many slots."""
+    planes = [(2 * rows, heads, capacity, width)] * 2
+    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
+    return [*_tensors(shapes, dtype), *_tensors([(rows,)] * 3, torch.int32)]
+
+
+def cache_inputs(
+    dtype: torch.dtype, fresh: int, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
+) -> list[torch.Tensor]:
+    """q, keys, values, slot, holes, live of `cache_attend`."""
+    planes = [(2 * rows, heads, capacity, width)] * 2
+    shapes = [(rows, heads, fresh * groups, width), *planes]
+    return [*_tensors(shapes, dtype), *_tensors([(rows,), (rows, fresh), (rows,)], torch.int32)]
+
+
+def _tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]

@@ -6,6 +6,7 @@ import pytest
 
 from ringkv import LLM, KVChoice, SamplingParams
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from tests import chat_model
 from tests.engine import tiny
@@ -81,9 +82,10 @@ def test_a_chat_goes_through_the_models_template(llm: LLM) -> None:
 def test_a_chats_system_message_stays_while_the_rest_is_evicted(llm: LLM) -> None:
     system, question = {"role": "system", "content": "Be brief"}, {"role": "user", "content": LONG}
     prompt = llm.encode_chat([system, question])
-    kept = KVChoice(budget=64, window=8, protect=((0, 1 + len("system:Be brief")),))
+    kept = KVChoice(budget=64, select=SnapKV(window=8), protect=((0, 1 + len("system:Be brief")),))
     assert (
-        llm.chat([system, question], TEN, kv=KVChoice(budget=64, window=8)) == llm.generate([prompt], TEN, kv=kept)[0]
+        llm.chat([system, question], TEN, kv=KVChoice(budget=64, select=SnapKV(window=8)))
+        == llm.generate([prompt], TEN, kv=kept)[0]
     )
 
 

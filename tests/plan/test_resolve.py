@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, InvalidRequest
+from ringkv.base.selectors import SnapKV
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan import resolve as module
 from ringkv.plan.options import Options
@@ -59,8 +60,8 @@ def test_every_option_reaches_the_engine() -> None:
         threads=5,
     )
     kv = engine.kv
-    assert (kv.policy, kv.budget, kv.sinks, kv.recent, kv.window, kv.kernel) == ("streaming", 640, 8, 0.1, 16, 7)
-    assert (kv.pooling, kv.groups, kv.domain, kv.elastic) == ("avg", "max", "candidates", False)
+    assert (kv.policy, kv.budget, kv.sinks, kv.recent, kv.elastic) == ("streaming", 640, 8, 0.1, False)
+    assert kv.select == SnapKV(window=16, kernel=7, pooling="avg", groups="max", domain="candidates")
     assert (engine.slots, engine.prompt_tokens, engine.chunk, engine.lanes) == (3, 1024, 256, 2)
     assert (engine.dtype, engine.graphs, engine.threads) == ("float32", "off", 5)
 
@@ -196,12 +197,12 @@ def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "numbers"),
     [
-        ({"kv_budget": 20, "kv_sinks": 4, "kv_recent": 16}, "kv_budget 20 .*4 sinks and 16 recent.*above 20"),
-        ({"kv_budget": 4, "kv_policy": "streaming"}, "kv_budget 4 .*4 sinks.*above 4"),
-        ({"kv_budget": 40, "kv_policy": "snapkv"}, "kv_budget 40 .*32 of its window and 10 for the output"),
+        ({"kv_budget": 19, "kv_sinks": 4, "kv_recent": 16}, "kv_budget 19 .*4 sinks and 16 recent; raise it to 20"),
+        ({"kv_budget": 4, "kv_policy": "streaming"}, "kv_budget 4 .*4 sinks and 1 recent; raise it to 5"),
+        ({"kv_budget": 40, "kv_policy": "snapkv"}, "40 .*32 in its window and 10 for the output and 1 selected.* 43,"),
     ],
 )
-def test_a_budget_that_leaves_nothing_to_choose_is_refused(options: dict[str, Any], numbers: str) -> None:
+def test_a_budget_that_a_policy_cannot_work_with_is_refused(options: dict[str, Any], numbers: str) -> None:
     with pytest.raises(BudgetTooSmall, match=numbers):
         resolved(**options)
     assert resolved(**{**options, "kv_budget": options["kv_budget"] + 30}).capacity == options["kv_budget"] + 30

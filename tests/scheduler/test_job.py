@@ -13,7 +13,7 @@ RING = KVChoice("streaming")
 def running(prompt: int, choice: KVChoice = RING, eos: tuple[int, ...] = (), limits=None, **sampling) -> Job:
     request = Request("r", (1,) * prompt, SamplingParams(**sampling), choice, eos)
     limits = limits or toy.limits()
-    return Job(request, choice, limits, Prompt(), slot=0, layout=toy.layout(prompt, choice, limits.capacity))
+    return Job(request, choice, limits, Prompt(), slot=0, layouts=(toy.layout(prompt, choice, limits.capacity),))
 
 
 def reasons(job: Job, tokens: list[int]) -> list[str | None]:
@@ -73,7 +73,7 @@ def test_usage_counts_entries_as_a_ring_kept_by_hand_does():
     assert kv.kept == 7
     assert kv.evicted == 21 - 4 - len(ring)
     assert kv.ring_wraps == first_entry_writes
-    assert kv.bytes_held == 70
+    assert kv.bytes_held == 640  # the slot sets aside all of its 64 entries
     assert (kv.policy, kv.capacity) == ("streaming", 7)
 
 

@@ -35,9 +35,9 @@ def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
     match action:
         case Prefill(work, _) if work.is_last:
             it.prefilled_whole(work)
-            it.inserted(work.request.id, toy.layout(work.stop, RING, 64))
+            it.inserted(work.request.id, (toy.layout(work.stop, RING, 64),))
         case Insert(asked, _, _):
-            it.inserted(asked.id, toy.layout(len(asked.tokens), RING, 64))
+            it.inserted(asked.id, (toy.layout(len(asked.tokens), RING, 64),))
         case Decode(owners, _):
             return it.sampled(owners, [Sampled(token, None)] * len(owners)).events
     return []

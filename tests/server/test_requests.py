@@ -5,7 +5,8 @@ import pytest
 
 from ringkv.base.sampling import SamplingParams
 from ringkv.server.requests import sampling_params
-from ringkv.server.schemas import INT64, CompletionBody
+from ringkv.server.schemas import CompletionBody
+from ringkv.server.whole import INT64
 from tests.server.conftest import Served
 
 SENT: dict[str, Any] = {

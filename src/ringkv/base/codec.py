@@ -5,11 +5,21 @@ from typing import Any, get_args
 import msgspec
 
 from ringkv.base.messages import Message
+from ringkv.base.selectors import SELECTORS, Selector
+
+
+def _selector(kind: type, fields: Any) -> Selector:
+    """What a field of type `Selector` holds: the fields of the one that is named."""
+    own = dict(fields)
+    if kind is not Selector or own.get("name") not in SELECTORS:
+        raise ValueError(f"no selector is called {own.get('name')!r}")
+    return msgspec.convert(own, SELECTORS[own.pop("name")])
+
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Message)
+    kind.__name__: msgspec.msgpack.Decoder(kind, dec_hook=_selector) for kind in get_args(Message)
 }
 
 

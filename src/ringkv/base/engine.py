@@ -1,7 +1,8 @@
-"""Engine: the verbs by which everything above drives a model. No torch here: arguments are plain data or opaque.
+"""Engine: the verbs by which everything above drives a model. Plain data crosses: lanes and slots are numbers.
 
-    begin(request, lane);   prefill (chunk by chunk) -> Staged;   compress(Staged, choice) -> Prefix
-    insert(Prefix, slot);   once a token:  sample -> Step, forward;   at its end:  leave(slot, tokens), release(slot)
+    begin(request, lane);   prefill, chunk by chunk;   compress(lane, choice);   insert(lane, slot, request)
+    once a token:  sample -> Step, forward;   at its end:  leave(slot, tokens), release(slot)
+    to another engine:  export(slot) -> Packet, restore(packet, slot)
 
 A decode step is *sample, then forward*: insert leaves the prompt's last logits in the slot, so a request's first
 token comes from the same sampling graph as all others, and its last token needs no forward pass.
@@ -9,11 +10,15 @@ token comes from the same sampling graph as all others, and its last token needs
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringkv.base.events import TokenLogprob
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class Limits:
     chunk: int  # prompt tokens per prefill step, at most
     lanes: int  # prompts staged at once
     vocab: int
-    entry_bytes: int  # bytes of one entry, keys and values, all layers and heads
+    entry_bytes: int  # bytes of one entry, all layers and heads
+    slot_bytes: int  # bytes that one slot sets aside
     held_bytes: int  # all cache memory: slots, staging, and what is remembered for later prompts
 
     @property
@@ -57,18 +63,25 @@ def chunks(request: Request, lane: int, start: int, most: int) -> Iterator[Work]
         start = stop
 
 
-class Prefilled(NamedTuple):
-    """What a chunk gave: the staged prompt, if it was the last; `prompt_logprobs` of the tokens that follow its own."""
+def prefill(engine: "Engine", request: Request, lane: int = 0) -> None:
+    """Prefill a whole prompt into a lane."""
+    for work in chunks(request, lane, engine.begin(request, lane), engine.limits.chunk):
+        engine.prefill(work)
 
-    staged: Any | None
-    logprobs: tuple[TokenLogprob, ...] = ()
 
+class Packet(NamedTuple):
+    """A request that runs, with all that another engine of the same shapes needs to go on with it.
 
-class Prefix(Protocol):
-    """A compressed prompt, ready for a slot while its lane is not reused. Inserting does not consume it."""
+    seen: tokens that its slot has seen. sampled: how often each token was. entries, logits: bytes of its live entries
+    in every layer, and of its next logits.
+    """
 
-    @property
-    def layout(self) -> Layout: ...
+    request: Request
+    layouts: Layouts
+    seen: int
+    sampled: Mapping[int, int]
+    entries: bytes
+    logits: bytes
 
 
 class Sampled(NamedTuple):
@@ -85,7 +98,7 @@ class Step(Protocol):
 
 
 class Engine(Protocol):
-    """Everything the device does for one model. `Staged` is whatever `prefill` gave; callers never look inside."""
+    """Everything the device does for one model."""
 
     @property
     def limits(self) -> Limits: ...
@@ -98,19 +111,37 @@ class Engine(Protocol):
         ...
 
     def begin(self, request: Request, lane: int) -> int:
-        """Fill a lane with what is known of a prompt; how many of its first tokens need no prefill, less than all."""
+        """Load the cached prefix of a prompt into its lane; the number of cached tokens, less than the prompt has."""
         ...
 
-    def prefill(self, work: Work) -> Prefilled:
-        """Run one chunk; the first one starts where `begin` said."""
+    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
+        """Run one chunk; the first one starts where `begin` said.
+
+        Returns the log-probabilities of the prompt tokens that follow the chunk's, if `prompt_logprobs` wants them.
+        """
         ...
 
-    def compress(self, staged: Any, choice: KVChoice) -> Prefix:
-        """Select what a slot will hold. May be called again with another choice while the lane is not reused."""
+    def compress(self, lane: int, choice: KVChoice) -> Layouts:
+        """Select what a slot will hold of the prompt in a lane, once for each choice; how the slot will be laid out."""
         ...
 
-    def insert(self, prefix: Prefix, slot: int, request: Request) -> None:
-        """Copy the prefix, its last logits and the request's sampling parameters into a slot."""
+    def kept(self, lane: int, choice: KVChoice) -> list["NDArray[np.int64]"]:
+        """Of each layer int [H, live]: the prompt token that each entry of a slot would hold."""
+        ...
+
+    def insert(self, lane: int, slot: int, request: Request) -> None:
+        """Copy what `request.kv` keeps of the prompt in a lane, its last logits and the sampling parameters to a slot.
+
+        The lane keeps its prompt until it begins with another.
+        """
+        ...
+
+    def export(self, slot: int) -> Packet:
+        """Copy a running request out of its slot."""
+        ...
+
+    def restore(self, packet: Packet, slot: int) -> None:
+        """Go on with an exported request in a free slot. Raises InvalidRequest if its engine had other shapes."""
         ...
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:

@@ -5,10 +5,12 @@ K selected; C = S + R + K entries a request may hold.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
+
+from ringkv.base.checks import Rule, check, is_count, number, one_of
+from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
-SELECTORS = ("snapkv", "tova", "keydiff", "expected", "kvzip")
 Turns = Literal["reread", "continue"]
 TURNS: tuple[Turns, ...] = get_args(Turns)
 BLOCK = 64  # entries that are remembered together, in a prefix store
@@ -22,35 +24,56 @@ class KVChoice:
     policy: one of `POLICIES`.
     budget: entries the request may hold (per layer and key-value head); None is the slot's whole capacity.
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
-    window: W, trailing prompt queries that vote. kernel, pooling: a token counts as the best ("max") or the mean
-    ("avg") of so many around it. 5 and "avg" are common; ours keep passages whole (docs/accuracy.md measures it).
-    groups: of the query heads that share a key-value head, the "mean" of their votes or each token's "max".
-    domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
-    select: who says what a selected token is worth, one of `SELECTORS`. window, kernel, pooling, groups and domain
-    are snapkv's; "expected" looks at the window too.
-    protect: spans of prompt tokens that are never evicted, while the answer is written neither.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
+    protect: spans of prompt tokens that are never evicted, neither at prefill nor while decoding.
     turns: what a conversation's next turn begins with: "reread" chooses anew from all its tokens; "continue" goes on
-    from the entries that the last turn left, where the engine still has them.
+    from the entries that the last turn left, if the engine still has them.
+    select: how the selected tokens are chosen; one of `base.selectors`, with its parameters.
+    Raises `InvalidRequest` that names the setting at fault.
     """
 
     policy: str = "snapstream"
     budget: int | None = None
     sinks: int = 4
     recent: float = 0.25
-    window: int = 32
-    kernel: int = 31
-    pooling: Literal["avg", "max"] = "max"
-    groups: Literal["mean", "max"] = "mean"
-    domain: Literal["row", "candidates"] = "row"
-    select: str = "snapkv"
     elastic: bool = True
     protect: tuple[Span, ...] = ()
     turns: Turns = "reread"
+    select: Selector = SnapKV()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
+        check(
+            (
+                one_of("kv_policy", self.policy, POLICIES),
+                number("kv_budget", 1 if self.budget is None else self.budget, 1),
+                number("kv_sinks", self.sinks, 0),
+                ("kv_recent", self.recent, _is_part(self.recent), "a share such as 0.25 (below 1) or whole entries"),
+                ("kv_elastic", self.elastic, isinstance(self.elastic, bool), "true or false"),
+                *map(_span_rule, self.protect),
+                one_of("kv_turns", self.turns, TURNS),
+                ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
+            )
+        )
+
+    @property
+    def window(self) -> int:
+        """W, trailing prompt tokens that the policy snapkv keeps whole; an engine keeps as many queries."""
+        return self.select.window
 
     def recent_entries(self, budget: int) -> int:
         """R as a number of entries of `budget`."""
         return max(1, int(self.recent * budget)) if self.recent < 1 else int(self.recent)
+
+
+def _is_part(recent: object) -> bool:
+    """Whether it is a share, or a number of entries."""
+    return isinstance(recent, int | float) and (0 < recent < 1 or (recent >= 1 and recent % 1 == 0))
+
+
+def _span_rule(span: Any) -> Rule:
+    is_span = len(span) == 2 and is_count(span[0], 0) and is_count(span[1], span[0] + 1)
+    return "kv_protect", span, is_span, "spans of a first token and the one after the last, as (0, 120) is"
 
 
 def keeping_system(choice: KVChoice, tokens: int, capacity: int) -> KVChoice:
@@ -126,3 +149,7 @@ class Layout(NamedTuple):
     def room(self) -> int | None:
         """Tokens that still fit after the prompt; None when the ring wraps and there is no end."""
         return None if self.wraps else self.capacity - self.live(self.prompt)
+
+
+Layouts = tuple[Layout, ...]
+"""One a group of layers. The first is the one that a policy compresses, unless every layer has a sliding window."""

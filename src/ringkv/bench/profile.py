@@ -16,10 +16,11 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from ringkv.base.config import EngineConfig
+from ringkv.base.engine import prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import Workload
-from ringkv.bench.round import decode, make_request, prefill, run_round
+from ringkv.bench.round import decode, make_request, run_round
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 
@@ -77,11 +78,11 @@ def profile(config: EngineConfig, workload: Workload, trace: Path, tell: Progres
 def _run(engine: LocalEngine, workload: Workload) -> None:
     request = make_request(engine.limits.vocab, workload.prompt_tokens, workload.output_tokens)
     with record_function(PREFILL):
-        staged = prefill(engine, request)
+        prefill(engine, request)
     with record_function(COMPRESS):
-        prefix = engine.compress(staged, engine.default_kv)
+        engine.compress(0, engine.default_kv)
     with record_function(DECODE):
-        decode(engine, prefix, request, workload.output_tokens - 1)
+        decode(engine, request, workload.output_tokens - 1)
 
 
 def phases(events: Iterable[Any], on_device: bool) -> tuple[Phase, ...]:

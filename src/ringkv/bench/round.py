@@ -7,9 +7,8 @@ moves what as many different requests would.
 import time
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from ringkv.base.engine import Engine, Prefix, chunks
+from ringkv.base.engine import Engine, prefill
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -35,15 +34,15 @@ def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
     request = make_request(engine.limits.vocab, prompt_tokens, output_tokens)
     engine.admit(request)
     started = time.perf_counter()
-    staged = prefill(engine, request)
+    prefill(engine, request)
     prefilled = time.perf_counter()
-    prefix = engine.compress(staged, engine.default_kv)
-    engine.insert(prefix, 0, request)
+    layout = engine.compress(0, engine.default_kv)[0]
+    engine.insert(0, 0, request)
     engine.sample().read()
     answered = time.perf_counter()
     engine.release(0)
-    steps = decode(engine, prefix, request, output_tokens - 1)
-    return Round(prefilled - started, answered - started, steps, prefix.layout)
+    steps = decode(engine, request, output_tokens - 1)
+    return Round(prefilled - started, answered - started, steps, layout)
 
 
 def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
@@ -52,19 +51,11 @@ def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
     return Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
 
 
-def prefill(engine: Engine, request: Request, lane: int = 0) -> Any:
-    """The staged prompt, after all its chunks."""
-    staged = None
-    for work in chunks(request, lane, engine.begin(request, lane), engine.limits.chunk):
-        staged = engine.prefill(work).staged
-    return staged
-
-
-def decode(engine: Engine, prefix: Prefix, request: Request, steps: int) -> tuple[float, ...]:
-    """Seconds of each step with the prefix in every slot; all slots are free again afterwards."""
+def decode(engine: Engine, request: Request, steps: int, lane: int = 0) -> tuple[float, ...]:
+    """Seconds of each step with a lane's prompt in every slot; all slots are free again afterwards."""
     slots = range(engine.limits.slots)
     for slot in slots:
-        engine.insert(prefix, slot, request)
+        engine.insert(lane, slot, request)
     engine.sample().read()
     taken = tuple(_step(engine) for _ in range(steps))
     for slot in slots:

@@ -3,12 +3,27 @@
 n prompt tokens, S sinks, K selected, R recent, C budget, W window. No torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ringkv.base.budgets import check_budget
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import POLICIES, SELECTORS, KVChoice, Layout, Span
+from ringkv.base.kv import KVChoice, Layout, Layouts, Span
 from ringkv.cache.protect import end, protected, tokens
+
+
+def layouts(choice: KVChoice, n: int, capacity: int, groups: Sequence[LayerGroup]) -> Layouts:
+    """Of each group of layers: what `choice` gives it, or a ring of exactly its sliding window.
+
+    Raises what `layout` raises.
+    """
+    return tuple(layout(choice, n, capacity) if group.window is None else sliding(group.window, n) for group in groups)
+
+
+def sliding(window: int, n: int) -> Layout:
+    """A ring that loses nothing: it holds what a layer with such a sliding window sees."""
+    return Layout(n, head=0, picked=0, tail=min(n, window), protected=0, base=0, ring=window, wraps=True)
 
 
 class Rule(Protocol):
@@ -18,24 +33,17 @@ class Rule(Protocol):
 def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
     """The slot that a prompt of n tokens gets under `choice`, in a slot of `capacity` entries.
 
-    Raises BudgetTooSmall when sinks, recent tokens or the window do not fit into the budget; PromptTooLong when a
-    policy that evicts nothing cannot hold the prompt; InvalidRequest for an unknown policy, or a budget over the
+    Raises BudgetTooSmall when sinks, recent tokens, the window or what is protected do not fit into the budget;
+    PromptTooLong when a policy that evicts nothing cannot hold the prompt; InvalidRequest for a budget over the
     capacity.
     """
-    if choice.policy not in _RULES:
-        raise InvalidRequest(
-            f"kv_policy {choice.policy!r} is unknown; choose one of {', '.join(POLICIES)}", "kv_policy"
-        )
-    if choice.select not in SELECTORS:
-        raise InvalidRequest(
-            f"kv_select {choice.select!r} is unknown; choose one of {', '.join(SELECTORS)}", "kv_select"
-        )
     budget = capacity if choice.budget is None else choice.budget
     if budget > capacity:
         raise InvalidRequest(
             f"kv_budget {budget} is over the {capacity} entries of a slot; ask for less, or start with a larger budget",
             "kv_budget",
         )
+    check_budget(choice, budget)
     return _RULES[choice.policy](choice, n, budget)
 
 
@@ -53,11 +61,6 @@ def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
     """SnapKV as published: K chosen tokens and the window, then appending without a ring."""
     room = choice.recent_entries(budget)  # what the published form leaves to the output
     kept = budget - room
-    if kept <= choice.window:
-        raise BudgetTooSmall(
-            f"kv_budget {budget} leaves {kept} entries beside {room} for the output, and snapkv needs more than its "
-            f"window of {choice.window}; raise the budget or lower kv_window or kv_recent"
-        )
     if n <= kept:
         return Layout(n, head=n, picked=0, tail=0, protected=n, base=n, ring=budget - n, wraps=False)
     picked = kept - choice.window
@@ -68,7 +71,13 @@ def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
 def _streaming(choice: KVChoice, n: int, budget: int) -> Layout:
     """StreamingLLM: sinks, what is protected, and all the rest a ring."""
     spans = protected(choice.protect, n)
-    return _ring(choice, n, spans, budget - choice.sinks - tokens(spans, choice.sinks), budget)
+    held = choice.sinks + tokens(spans, choice.sinks)
+    if held >= budget:
+        raise BudgetTooSmall(
+            f"kv_budget {budget:,} is less than {held:,} sinks and protected tokens and 1 recent; "
+            f"raise it to {held + 1:,}, or protect less"
+        )
+    return _ring(choice, n, spans, budget - held, budget)
 
 
 def _snapstream(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -79,12 +88,6 @@ def _snapstream(choice: KVChoice, n: int, budget: int) -> Layout:
 def _ring(choice: KVChoice, n: int, spans: tuple[Span, ...], recent: int, budget: int) -> Layout:
     sinks, last = choice.sinks, end(spans)
     selected = budget - sinks - recent
-    if recent < 1 or selected < 0:
-        taken, what = sinks + tokens(spans, sinks), "sinks and protected" if spans else "sinks"
-        raise BudgetTooSmall(
-            f"kv_budget {budget} is less than {taken} {what} and {max(recent, 1)} recent tokens; "
-            f"raise it to {taken + max(recent, 1)} or lower kv_sinks or kv_recent"
-        )
     if n > budget:
         _refuse_too_many(tokens(spans, sinks), selected, budget)
         # What the ring holds is overwritten: where something after `n - recent` is protected, it begins after that.

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from ringkv.base.sampling import SamplingParams
+from ringkv.cli.settings import CACHE
+from ringkv.plan.kv_settings import Amount, Conversation, Ratio, Selection
 from ringkv.plan.options import AUTO, Options
 
-MODEL, CACHE, MACHINE, SAMPLING = "Model", "Cache", "Machine", "Sampling"  # panels of --help
+MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
 
 ModelName = Annotated[
     str,
@@ -38,64 +40,6 @@ def _sampling(flag: str, metavar: str | None, help: str, show: bool = True) -> A
 @dataclass(frozen=True)
 class _Model:
     model: ModelName = "smollm2"
-
-
-@dataclass(frozen=True)
-class _Budget:
-    kv_policy: Annotated[
-        str | None,
-        _cache("--kv-policy", "NAME", "What is kept: full, streaming, snapkv or snapstream (the default)."),
-    ] = None
-    kv_budget: Annotated[
-        int | None,
-        _cache(
-            "--kv-budget", "ENTRIES", "Tokens that a request may hold, however long it gets; 2048, but 512 for demo."
-        ),
-    ] = None
-    kv_compression: Annotated[
-        str | None,
-        _cache("--kv-compression", "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x."),
-    ] = None
-
-
-@dataclass(frozen=True)
-class _Settings:
-    kv_sinks: Annotated[
-        int | None,
-        _cache("--kv-sinks", "TOKENS", "Leading tokens that are never evicted; 4 by default."),
-    ] = None
-    kv_recent: Annotated[
-        str | None,
-        _cache("--kv-recent", "SHARE", "The newest tokens' part: a count, or a share of the budget; 25% by default."),
-    ] = None
-    kv_window: Annotated[
-        int | None,
-        _cache("--kv-window", "TOKENS", "Trailing prompt tokens that vote on what is kept; 32 by default."),
-    ] = None
-    kv_kernel: Annotated[
-        int | None,
-        _cache("--kv-kernel", "TOKENS", "Width over which votes are pooled, an odd number; 31 by default."),
-    ] = None
-    kv_pooling: Annotated[
-        str | None,
-        _cache("--kv-pooling", "NAME", "How votes are pooled: max (the default) or avg."),
-    ] = None
-    kv_groups: Annotated[
-        str | None,
-        _cache("--kv-groups", "NAME", "Votes of query heads that share a key-value head: mean (the default) or max."),
-    ] = None
-    kv_domain: Annotated[
-        str | None,
-        _cache("--kv-domain", "NAME", "What votes are shares of: the causal row (the default) or the candidates."),
-    ] = None
-    kv_select: Annotated[
-        str | None,
-        _cache("--kv-select", "NAME", "Who chooses: snapkv (the default), tova, keydiff, expected or kvzip."),
-    ] = None
-    kv_paper_layout: Annotated[
-        bool,
-        _cache("--kv-paper-layout", None, "Do not lend a short prompt's unused entries to the ring."),
-    ] = False
 
 
 @dataclass(frozen=True)
@@ -143,15 +87,7 @@ class _Machine:
 
 
 @dataclass(frozen=True)
-class _Turns:
-    kv_turns: Annotated[
-        str | None,
-        _cache(
-            "--kv-turns",
-            "NAME",
-            "A conversation's next turn: reread (the default) chooses anew, continue goes on from what was kept.",
-        ),
-    ] = None
+class _Remembered:
     prefix_store: Annotated[
         str,
         _cache(
@@ -164,23 +100,23 @@ class _Turns:
 
 # Fields stand in the order of the bases from last to first: that of --help.
 @dataclass(frozen=True)
-class StudyOptions(_Machine, _Settings, _Model):
+class StudyOptions(_Machine, Selection, _Model):
     """What a command takes that chooses policies, budgets and the longest prompt itself."""
 
     def options(self, slots: int = 1) -> Options:
         """None leaves a choice open; `slots` is what a command takes that was not told."""
         chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}
         chosen["slots"] = slots if self.slots is None else self.slots
-        return Options(**chosen, kv_elastic=False if self.kv_paper_layout else None)
+        return Options(**chosen)
 
 
 @dataclass(frozen=True)
-class EngineOptions(StudyOptions, _Lengths, _Budget, _Model):
-    """What an engine is made from. All but the first and `kv_paper_layout` are fields of `plan.options.Options`."""
+class EngineOptions(StudyOptions, _Lengths, Ratio, Amount, _Model):
+    """What an engine is made from. All but the first are fields of `plan.options.Options`."""
 
 
 @dataclass(frozen=True)
-class TalkOptions(EngineOptions, _Turns, _Settings, _Model):
+class TalkOptions(EngineOptions, _Remembered, Conversation, Selection, _Model):
     """The same where conversations are held."""
 
 

@@ -11,6 +11,8 @@ from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, get_type_hints
 
+from ringkv.cli.settings import annotation
+
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with each parameter that is a dataclass replaced by that dataclass's fields, keyword only."""
@@ -40,6 +42,11 @@ def _parameters(one: Parameter, group: Any) -> list[Parameter]:
         return [one.replace(kind=Parameter.KEYWORD_ONLY)]
     hints = get_type_hints(group, include_extras=True)
     return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=annotation(field.name, hints[field.name]),
+        )
         for field in fields(group)
     ]

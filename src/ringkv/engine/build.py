@@ -4,13 +4,17 @@ import logging
 
 import torch
 
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
+from ringkv.cache.body import Body
 from ringkv.cache.store.pool import Pool
 from ringkv.engine import programs, staging
+from ringkv.engine.batch import Batch
 from ringkv.engine.engine import LocalEngine
+from ringkv.engine.lanes import Lanes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.turns import Turns
 from ringkv.graphs.aot import AheadOfTime
@@ -35,7 +39,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     model = load_config(config.model_dir)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    return assemble(config, model, weights, _backend(config, tell))
+    return assemble(config, model, weights, _backend(config, tell, programs.count(config.chunk, config.slots, weights)))
 
 
 @torch.inference_mode()
@@ -43,18 +47,22 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     """An engine around weights that are there already; everything else is allocated and made ready."""
     device, dtype = torch.device(config.device), getattr(torch, config.dtype)
     decoder = Decoder(model, dtype, device)
-    heads, width = model.num_kv_heads, model.head_dim
     like = torch.empty(0, dtype=dtype, device=device)
-    groups = model.num_heads // heads
-    staged = staging.allocate(
-        model.num_layers, config.lanes, heads, groups, config.prompt_tokens, width, config.kv.window, like
+    staged = staging.allocate(decoder.groups, config.lanes, config.prompt_tokens, config.kv.window, like)
+    slots = tuple(
+        Body.allocate(group, config.slots, _entries(group, config), like.new_zeros) for group in decoder.groups
     )
-    keys, values = (like.new_zeros(model.num_layers, config.slots, heads, config.capacity, width) for _ in range(2))
-    made = programs.make(backend, decoder, weights, staged, (keys, values), config.slots, config.chunk)
+    made = programs.make(backend, decoder, weights, staged, slots, config.chunk)
+    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, min(made.prefill))
+    lanes = Lanes(decoder, weights, staged, made, turns, config.lanes, config.capacity)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
-    pool = Pool(config.store_bytes, model.num_layers, heads, width, like)
-    turns = Turns(pool, config.kv.window, min(made.prefill))
-    return LocalEngine(config, decoder, weights, staged, (keys, values), made, capture, turns)
+    batch = Batch(decoder, weights, slots, made, capture)
+    return LocalEngine(config, model, lanes, batch, turns, weights.bytes)
+
+
+def _entries(group: LayerGroup, config: EngineConfig) -> int:
+    """Of a slot: a group with a sliding window is a ring of exactly that."""
+    return config.capacity if group.window is None else group.window
 
 
 def _device(name: str) -> torch.device:
@@ -71,14 +79,14 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _backend(config: EngineConfig, tell: Progress) -> Backend:
+def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
     if config.graphs == "off":
         return Eager()
     compiler = find_compiler()
     if compiler is None:
         log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
-    total, done = programs.count(config.chunk), iter(range(99))
+    done = iter(range(total))
 
     def on_build(name: str) -> None:
         tell(next(done), total, f"compiling {name} (once; kept on disk)")

@@ -31,17 +31,18 @@ def prefill_layer(decoder: Decoder, names: Sequence[str]) -> Function:
 
 
 def decode_layer(decoder: Decoder, names: Sequence[str]) -> Function:
-    """(x, cos, sin, entry, live, keys, values, *weights) -> (x,); writes each slot's new key and value."""
+    """(x, cos, sin, slot, entry, live, keys, values, *weights) -> (x,); writes each row's new key and value."""
+    scale = decoder.groups[0].spec.scale
 
-    def function(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, live: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        keys, values, *weights = rest
+    def function(x: Tensor, cos: Tensor, sin: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        slot, entry, live, keys, values, *weights = rest
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return decode_attend(q, k, v, keys, values, entry, live)
+            return decode_attend(q, k, v, keys, values, slot, entry, live, scale).out
 
         return (decoder.layer(x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    return _keyed(function, "decode_layer", decoder, names, lengths={5: (2,), 6: (2,)})
+    return _keyed(function, "decode_layer", decoder, names, lengths={6: (0, 2), 7: (0, 2)})
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> Function:

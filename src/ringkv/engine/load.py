@@ -41,8 +41,20 @@ class ModelWeights:
         self.shared, self.layers = shared, layers
 
     @property
+    def is_packed(self) -> bool:
+        """Whether every matrix is stored in panels, as our own kernels read it."""
+        return not any(tensor.dim() == 2 for tensor in self._tensors())
+
+    def is_packed_in(self, dtype: torch.dtype) -> bool:
+        """Whether some matrix is stored in panels of this dtype."""
+        return any(tensor.dim() > 2 and tensor.dtype == dtype for tensor in self._tensors())
+
+    @property
     def bytes(self) -> int:
-        return sum(t.nbytes for group in (self.shared, *self.layers) for t in group.values())
+        return sum(tensor.nbytes for tensor in self._tensors())
+
+    def _tensors(self) -> Iterator[Tensor]:
+        return (tensor for group in (self.shared, *self.layers) for tensor in group.values())
 
 
 def load(

@@ -1,23 +1,41 @@
-"""The staging workspace: dense keys and values of the prompts being prefilled, fixed in size.
+"""The staging workspace: dense caches of the prompts being prefilled, fixed in size.
 
-L layers, P lanes, H key-value heads, G query heads each, S prompt tokens, D head_dim, W window.
+L layers of a group, P lanes, H key-value heads, G query heads each, W last queries, D head_dim.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.cache.body import Body, Row
+
 
 @dataclass(frozen=True)
 class Staging:
-    keys: Tensor  # [L, P, H, S, D]
-    values: Tensor  # [L, P, H, S, D]
-    window: Tensor  # [L, P, H, G, W, D], each lane's last W queries, rotated, right-aligned
+    """Lanes of S entries, and each lane's last queries, which choose what is kept."""
+
+    bodies: tuple[Body, ...]  # one a group
+    queries: tuple[Tensor, ...]  # one a group: [L, P, H, G, W, D], rotated, right-aligned
 
     @property
     def bytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes + self.window.nbytes
+        return sum(part.bytes for part in self.bodies) + sum(part.nbytes for part in self.queries)
+
+    @property
+    def entries(self) -> int:
+        """S, entries per lane."""
+        return self.bodies[0].entries
+
+    @property
+    def window(self) -> int:
+        """W, queries kept per lane."""
+        return self.queries[0].shape[4]
+
+    def lane(self, lane: int) -> Row:
+        return Row(self.bodies, lane)
 
 
 class Start(NamedTuple):
@@ -33,29 +51,11 @@ class Start(NamedTuple):
         return self.tokens - self.entries
 
 
-class Staged(NamedTuple):
-    """A whole prompt in its lane, until the lane takes the next one; logits float32 [V] of its last token."""
-
-    lane: int
-    generation: int  # how many prompts its lane had taken then, this one included
-    tokens: tuple[int, ...]
-    logits: Tensor
-    start: Start = Start()
-
-    @property
-    def length(self) -> int:
-        """Entries, one for each token but those that an earlier turn had evicted."""
-        return len(self.tokens) - self.start.gap
-
-    @property
-    def read(self) -> int:
-        """Tokens that were prefilled in this lane, whose last queries are known."""
-        return len(self.tokens) - self.start.tokens
-
-
-def allocate(
-    layers: int, lanes: int, heads: int, groups: int, tokens: int, width: int, window: int, like: Tensor
-) -> Staging:
-    """Zeroed once, so that padding never holds a NaN; the type and device are those of `like`."""
-    keys, values = (like.new_zeros(layers, lanes, heads, tokens, width) for _ in range(2))
-    return Staging(keys, values, like.new_zeros(layers, lanes, heads, groups, window, width))
+def allocate(groups: Sequence[LayerGroup], lanes: int, tokens: int, window: int, like: Tensor) -> Staging:
+    """Zeroed once, so that padding never holds a NaN; dtype and device are those of `like`."""
+    return Staging(
+        tuple(Body.allocate(group, lanes, tokens, like.new_zeros) for group in groups),
+        tuple(
+            like.new_zeros(len(g.layers), lanes, g.spec.key.heads, g.queries, window, g.spec.key.width) for g in groups
+        ),
+    )

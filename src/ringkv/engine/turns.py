@@ -1,20 +1,15 @@
-"""Turns: what a prompt's lane begins with, out of host memory, and what prompts and slots leave there.
-
-L layers, H key-value heads, S staged tokens, C entries of a slot, D head_dim.
-"""
+"""Turns: what a prompt's lane begins with, out of host memory, and what prompts and slots leave there."""
 
 import torch
-from torch import Tensor
 
-from ringkv.base.kv import BLOCK, KVChoice, Layout
+from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
+from ringkv.cache.body import Row
 from ringkv.cache.store import prefixes
 from ringkv.cache.store.conversations import Conversations, Found, Held
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
 from ringkv.engine.staging import Start
-
-Planes = tuple[Tensor, Tensor]  # keys and values
 
 
 class Turns:
@@ -29,9 +24,9 @@ class Turns:
         self._prefixes, self._conversations = Prefixes(pool), Conversations(pool)
         self._window, self._margin = window, margin
 
-    def begin(self, request: Request, choice: KVChoice, lane: Planes) -> Start:
-        """Fill a lane's first entries [L, H, S, D] with what is known of a prompt, so that the least is to be read."""
-        room = lane[0].shape[2]
+    def begin(self, request: Request, choice: KVChoice, lane: Row) -> Start:
+        """Fill a lane's first entries with what is known of a prompt, so that the least is to be read."""
+        room = lane.entries
         blocks = max(0, len(request.tokens) - self._window) // BLOCK
         known = list(self._prefixes.known(prefixes.names(request.tokens, request.salt)[:blocks]))
         while known and not self._fits(len(known) * BLOCK, len(request.tokens), room):
@@ -39,24 +34,27 @@ class Turns:
         tokens = len(known) * BLOCK
         found = self._found(request, choice, room)
         if found and found.tokens > tokens:
-            self._conversations.load(found, *lane)
+            self._conversations.load(found, lane)
             return Start(found.tokens, found.entries, is_dense=False)
-        self._prefixes.load(known, *lane)
+        self._prefixes.load(known, lane)
         return Start(tokens, tokens)
 
-    def staged(self, request: Request, start: int, stop: int, lane: Planes) -> None:
-        """Tokens start .. stop-1 of a prompt are in its lane [L, H, S, D], and all before them, an entry each."""
+    def staged(self, request: Request, start: int, stop: int, lane: Row) -> None:
+        """Tokens start .. stop-1 of a prompt are in its lane, and all before them, an entry each."""
         if self.bytes:
-            self._prefixes.save(prefixes.names(request.tokens, request.salt), start, stop, *lane)
+            self._prefixes.save(prefixes.names(request.tokens, request.salt), start, stop, lane)
 
-    def left(self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layout: Layout, slot: Planes) -> None:
-        """A request ended that had seen `tokens`; its slot is [L, H, C, D]."""
+    def left(self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: Row) -> None:
+        """A request ended that had seen `tokens`; its slot is as it left it."""
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        order = torch.tensor(layout.by_age(len(tokens)), device=slot[0].device)
+        if len(layouts) > 1:  # groups hold other tokens each, and a lane has one gap
+            return
+        layout = layouts[0]
+        order = torch.tensor(layout.by_age(len(tokens)), device=slot.bodies[0].planes[0].device)
         newest = max(0, len(order) - layout.protected)
-        self._conversations.save(Held(request.salt, choice, tokens, prompt, len(order), newest), *slot, order)
+        self._conversations.save(Held(request.salt, choice, tokens, prompt, len(order), newest), slot, order)
 
     def _found(self, request: Request, choice: KVChoice, room: int) -> Found | None:
         """The conversation that the prompt goes on with, where the two fit into a lane."""
@@ -74,4 +72,4 @@ class Turns:
 def _continues(choice: KVChoice) -> bool:
     """Protected tokens must stand first in every head, and a selector that reads the prompt again needs all of it."""
     leading = choice.protect == () or (len(choice.protect) == 1 and choice.protect[0][0] == 0)
-    return choice.turns == "continue" and leading and choice.select != "kvzip"
+    return choice.turns == "continue" and leading and not choice.select.reads_again

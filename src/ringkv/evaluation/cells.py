@@ -1,14 +1,18 @@
 """Cell: one way to keep a prompt that is put to the test: a policy, and how much it may hold."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import parameters
+from ringkv.plan.kv_settings import PER_REQUEST
 from ringkv.plan.units import parse_ratio
 
 FULL = "full"
 NAMED_APART = ("policy", "budget")  # a label begins with them
+# In this order: answers are kept under their labels.
+LABELLED = [str(one.field) for one in PER_REQUEST.values() if one.field not in NAMED_APART]
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,8 @@ class Cell:
     @property
     def label(self) -> str:
         """The policy, its budget, and each setting that is not the usual one."""
-        usual, own = settings_of(KVChoice()), settings_of(self.choice)
-        unusual = [f"{name}={value}" for name, value in own.items() if value != usual[name]]
+        usual = {**parameters(type(self.choice.select)()), **settings_of(KVChoice())}
+        unusual = [f"{name}={value}" for name, value in settings_of(self.choice).items() if value != usual[name]]
         return " ".join(filter(None, (self.choice.policy, self.budget, *unusual)))
 
     def entries(self, prompt: int, output: int) -> int:
@@ -37,8 +41,9 @@ class Cell:
 
 
 def settings_of(choice: KVChoice) -> dict[str, object]:
-    """By name; labels tell those that are not the usual ones."""
-    return {one.name: getattr(choice, one.name) for one in fields(KVChoice) if one.name not in NAMED_APART}
+    """By name, the settings that labels tell if they are not the usual ones."""
+    own = {**vars(choice), **parameters(choice.select), "select": choice.select.name}
+    return {name: own[name] for name in LABELLED if name in own}
 
 
 def entries(budget: str, prompt: int) -> int:

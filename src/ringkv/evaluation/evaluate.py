@@ -137,9 +137,9 @@ def _engine(folder: Path, config: ModelConfig, options: Options, works: Sequence
     longest = max(len(work.prompt.tokens) for work in works)
     window = max((work.choice(cell).window for work in works for cell in work.cells), default=1)
     entries = max(work.capacity for work in works)
-    if any(cell.choice.select == "kvzip" for work in works for cell in work.cells):
+    if any(cell.choice.select.reads_again for work in works for cell in work.cells):
         longest = min(config.context, longest + AGAIN)
-    options = replace(options, kv_budget=entries, kv_window=window, prompt_tokens=longest)
+    options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
     if options.prefix_store is None and any(work.begun for work in works):
         options = replace(options, prefix_store=AUTO)
     engine = resolve(folder, config, options, available_bytes())

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ringkv.base.engine import Engine
+from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.bench.round import prefill
 from ringkv.evaluation.work import Work
 
 NAME = "kept.npz"
@@ -33,12 +32,12 @@ class Kept:
 def measure(engine: Engine, work: Work) -> list[Kept]:
     """Prefill one prompt and choose under each of its cells; nothing is decoded."""
     request = Request("kept", work.prompt.tokens, SamplingParams())
-    staged, n = prefill(engine, request), len(request.tokens)
+    prefill(engine, request)
     found = []
     for cell in work.cells:
         with suppress(InvalidRequest):  # a cell that this prompt cannot have
-            source = np.asarray(engine.compress(staged, work.choice(cell)).source)  # type: ignore[attr-defined]
-            found.append(Kept(cell.label, _shares(source, n), source.shape[1]))
+            kept = engine.kept(0, work.choice(cell))
+            found.append(Kept(cell.label, _shares(kept, len(request.tokens)), len(kept[0])))
     return found
 
 
@@ -57,10 +56,9 @@ def read(folder: Path) -> Iterator[Kept]:
             yield Kept(cell, shares / 255, int(heads))
 
 
-def _shares(source: np.ndarray, n: int) -> np.ndarray:
-    """From int [L, H, live], the prompt token of each entry."""
+def _shares(kept: Sequence[np.ndarray], n: int) -> np.ndarray:
+    """From the prompt token of each entry, int [H, live] of each layer."""
     bins = min(BINS, n)
     edges = np.linspace(0, n, bins + 1)
     sizes = np.histogram(np.arange(n), edges)[0]
-    rows = source.reshape(-1, source.shape[-1])
-    return np.stack([np.histogram(row[row >= 0], edges)[0] / sizes for row in rows])
+    return np.stack([np.histogram(row, edges)[0] / sizes for layer in kept for row in layer])

@@ -8,10 +8,17 @@ while it reads only live entries. The dispatcher is the registry: a CPU call tak
 import torch
 
 LIBRARY = torch.library.Library("ringkv", "DEF")
-LIBRARY.define(
-    "decode_attend(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor entry, Tensor live)"
-    " -> Tensor"
+_DECODE = (
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slot, Tensor entry, Tensor live,"
+    " float scale) -> (Tensor, Tensor)"
 )
+LIBRARY.define("decode_attend" + _DECODE)
+LIBRARY.define("decode_attend_any" + _DECODE)  # the same for head widths that the C++ kernel does not take
+_CACHE = (
+    "(Tensor q, Tensor keys, Tensor values, Tensor slot, Tensor holes, Tensor live, float scale) -> (Tensor, Tensor)"
+)
+LIBRARY.define("cache_attend" + _CACHE)
+LIBRARY.define("cache_attend_any" + _CACHE)
 _PREFILL = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.norm import rms_norm
@@ -28,6 +29,13 @@ class Decoder:
         self.config, self.dtype = config, dtype
         angles, self._rope_scale = frequencies(config.rope, config.head_dim)
         self._frequencies = angles.to(device)
+
+    @property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """Which layers share a layout, and what they leave in a cache."""
+        config = self.config
+        spec = CacheSpec.grouped(config.num_kv_heads, config.head_dim)
+        return (LayerGroup(tuple(range(config.num_layers)), spec, config.num_heads // config.num_kv_heads),)
 
     def embed(self, tokens: Tensor, weights: Weights) -> Tensor:
         """int tokens [N] -> [N, hidden]."""

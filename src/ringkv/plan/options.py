@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ringkv.base.config import DType, Weights
-from ringkv.base.kv import Turns
+from ringkv.plan.kv_settings import AtStart
 
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Options:
-    """See `KVChoice` and `EngineConfig` for what each setting does.
+class Options(AtStart):
+    """The settings of the cache are `AtStart`'s; see `EngineConfig` for what the others do.
 
     kv_compression: "4x" or 4: the budget is the longest prompt divided by so much; instead of `kv_budget`.
     kv_recent: "25%" or 0.25 of the budget, or a number of entries. prompt_tokens: longest prompt to make room for.
@@ -21,19 +21,6 @@ class Options:
     graphs: "auto" takes static graphs where they can be built.
     """
 
-    kv_policy: str | None = None
-    kv_budget: int | None = None
-    kv_compression: str | float | None = None
-    kv_sinks: int | None = None
-    kv_recent: str | float | None = None
-    kv_window: int | None = None
-    kv_kernel: int | None = None
-    kv_pooling: Literal["avg", "max"] | None = None
-    kv_groups: Literal["mean", "max"] | None = None
-    kv_domain: Literal["row", "candidates"] | None = None
-    kv_select: str | None = None
-    kv_elastic: bool | None = None
-    kv_turns: Turns | None = None
     prefix_store: str | int | None = None
     slots: int | None = None
     prompt_tokens: int | None = None

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ringkv.base.engine import Limits, Work, chunks
 from ringkv.base.events import FinishReason, KVUsage, Usage
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.request import Request
 
 
@@ -49,9 +49,14 @@ class Job:
     prompt: Prompt
     is_held: bool = False
     slot: int | None = None
-    layout: Layout | None = None
+    layouts: Layouts = ()  # of its slot, once it is in one
     output: list[int] = field(default_factory=list)  # tokens drawn, end-of-sequence included
     fed: int = 0  # output tokens that took an entry; the last one drawn has not yet
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout that its choice gave it."""
+        return self.layouts[0] if self.layouts else None
 
     @property
     def drawn(self) -> int:
@@ -105,5 +110,5 @@ class Job:
             kept=layout.live(prompt),
             evicted=layout.evicted(seen),
             ring_wraps=layout.laps(seen),
-            bytes_held=layout.capacity * self.limits.entry_bytes,
+            bytes_held=self.limits.slot_bytes,
         )

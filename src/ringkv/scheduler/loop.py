@@ -10,7 +10,6 @@ Events of a step come back before the next step feeds its tokens: nobody waits f
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ringkv.base.engine import Engine, Work
 from ringkv.base.events import Event, Scored, Usage
@@ -33,7 +32,6 @@ class Loop:
         self._engine = engine
         self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
-        self._staged: dict[int, Any] = {}  # the prompt that each lane holds, or held last
 
     @property
     def idle(self) -> bool:
@@ -126,23 +124,22 @@ class Loop:
 
     def _prefill(self, work: Work, slot: int) -> list[Event]:
         try:
-            staged, logprobs = self._engine.prefill(work)
+            logprobs = self._engine.prefill(work)
         except Exception as error:
             return self._fail_all(work.request, error)
         scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]
         if not work.is_last:
             return scored
-        self._staged[work.lane] = staged
         self._scheduler.prefilled_whole(work)
         return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
         try:
-            prefix = self._engine.compress(self._staged[lane], request.kv or self._engine.default_kv)
-            self._engine.insert(prefix, slot, request)
+            layouts = self._engine.compress(lane, request.kv or self._engine.default_kv)
+            self._engine.insert(lane, slot, request)
         except Exception as error:
             return self._fail(request, error)
-        self._scheduler.inserted(request.id, prefix.layout)
+        self._scheduler.inserted(request.id, layouts)
         return []
 
     def _fail(self, request: Request, error: Exception) -> list[Event]:

@@ -21,7 +21,7 @@ from ringkv.base.engine import Limits, Sampled, Work
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
@@ -141,11 +141,11 @@ class Scheduler:
         self._staged.remove(prompt)
         self._shared.append(prompt)
 
-    def inserted(self, request_id: str, layout: Layout) -> None:
+    def inserted(self, request_id: str, layouts: Layouts) -> None:
         """The request's prompt was compressed for it and is in its slot, which the next decode step draws from."""
         job = self._jobs[request_id]
         assert job.slot is not None
-        job.layout = layout
+        job.layouts = layouts
         self._running[job.slot] = job
         self._leave_prompt(job)
 

@@ -21,10 +21,11 @@ from ringkv.server.message import Message
 from ringkv.server.refusals import OF_COMPLETIONS, refuse_unsupported
 from ringkv.server.reply import Reply
 from ringkv.server.requests import build_requests
-from ringkv.server.schemas import ChatBody, GenerationBody, ResponseFormat, Turn, Whole
+from ringkv.server.schemas import ChatBody, GenerationBody, ResponseFormat, Turn
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream, named_event
 from ringkv.server.talk import Talk
+from ringkv.server.whole import Whole
 
 Name = Annotated[str, Field(max_length=64)]
 

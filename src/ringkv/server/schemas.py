@@ -6,6 +6,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
+from ringkv.server.kv_fields import KVFields
+from ringkv.server.whole import Whole, whole
 
 Prompts = list[str] | list[list[int]]
 Turn = dict[str, Any]  # {"role": ..., "content": ...}; what else it may hold, the model's template decides
@@ -18,7 +20,6 @@ PROMPT = {
         {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
     ]
 }
-INT64 = 2**63 - 1
 
 
 def as_prompts(value: Any) -> Prompts:
@@ -60,20 +61,16 @@ class ResponseFormat(BaseModel):
     document: dict[str, Any] | bool | None = Field(default=None, alias="schema")
 
 
-def _whole(value: Any) -> Any:
-    """100.0 is a whole number in JSON."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+Count = Annotated[int, Field(ge=1, le=128), BeforeValidator(whole)]
+Likeliest = Annotated[int, Field(ge=0, le=SamplingParams.MAX_LOGPROBS), BeforeValidator(whole)]
 
 
-Whole = Annotated[int, Field(ge=-INT64, le=INT64), BeforeValidator(_whole)]  # what a message to the engine can hold
-Count = Annotated[int, Field(ge=1, le=128), BeforeValidator(_whole)]
-Likeliest = Annotated[int, Field(ge=0, le=SamplingParams.MAX_LOGPROBS), BeforeValidator(_whole)]
+class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # made when loaded
+    """The fields that all endpoints share, with those of the cache.
 
+    prompt_field, format_field: what clients call these where they differ.
+    """
 
-class GenerationBody(BaseModel):
-    """The fields that all endpoints share. prompt_field, format_field: what clients call these where they differ."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
     prompt_field: ClassVar[str]
     format_field: ClassVar[str] = "response_format"
 
@@ -92,13 +89,6 @@ class GenerationBody(BaseModel):
     stop_token_ids: Annotated[list[Whole], Field(max_length=1024)] | None = None
     min_tokens: Whole | None = None
     ignore_eos: bool | None = None
-    kv_policy: str | None = None
-    kv_budget: Whole | None = None
-    kv_sinks: Whole | None = None
-    kv_recent: float | None = None
-    kv_window: Whole | None = None
-    kv_protect: list[Annotated[tuple[Whole, Whole], Field(strict=False)]] | None = None
-    kv_turns: str | None = None
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None
     structured_outputs: dict[str, Any] | None = None
 

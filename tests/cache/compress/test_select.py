@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from ringkv.base.errors import PromptTooLong
-from ringkv.base.kv import SELECTORS, KVChoice
+from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, KVzip, Selector
 from ringkv.cache.compress import expected_attention, keydiff, kvzip, tova
 from ringkv.cache.compress.prompt import Prompt
-from ringkv.cache.compress.select import SELECT
+from ringkv.cache.compress.select import VOTES
 
 LAYERS, HEADS, GROUPS, WINDOW, WIDTH, N = 2, 2, 3, 6, 8, 40
 LOW, HIGH = 3, 30
-CHOICE = KVChoice(window=WINDOW)
 FREQUENCIES = torch.tensor([1.0, 0.3, 0.1, 0.03])
 
 
@@ -47,15 +46,15 @@ def _of_token(token: int, rows: int) -> Tensor:
 
 
 def test_every_name_has_a_selector_and_none_gives_a_negative_vote(prompt: Prompt) -> None:
-    assert set(SELECT) == set(SELECTORS)
-    for votes in SELECT.values():
-        got = votes(prompt, LOW, HIGH, CHOICE)
+    assert set(VOTES) == set(SELECTORS.values())
+    for kind, votes in VOTES.items():
+        got = votes(prompt, LOW, HIGH, kind())
         assert (got.shape, got.dtype) == ((LAYERS * HEADS, HIGH - LOW), torch.float32)
         assert got.min() >= 0
 
 
 def test_tova_is_the_last_querys_attention_for_all_heads_alike(prompt: Prompt) -> None:
-    got = tova.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    got = tova.votes(prompt, LOW, HIGH, TOVA()).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         rows = [
             (prompt.keys[layer, h] @ prompt.q[layer, h, g, -1] / math.sqrt(WIDTH)).softmax(0)
@@ -68,7 +67,7 @@ def test_tova_is_the_last_querys_attention_for_all_heads_alike(prompt: Prompt) -
 
 
 def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: Prompt) -> None:
-    got = keydiff.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    got = keydiff.votes(prompt, LOW, HIGH, KeyDiff()).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         for h in range(HEADS):
             keys = prompt.keys[layer, h]
@@ -78,7 +77,7 @@ def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: Prompt) ->
 
 
 def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: Prompt) -> None:
-    got = expected_attention.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    got = expected_attention.votes(prompt, LOW, HIGH, ExpectedAttention()).view(LAYERS, HEADS, -1)
     ahead = torch.arange(N, N + expected_attention.AHEAD)
     matrix = torch.stack([turn(one.expand(len(ahead), -1), ahead).mean(0) for one in torch.eye(WIDTH)]).T
     for layer in range(LAYERS):
@@ -95,7 +94,7 @@ def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: Pr
 
 
 def test_kvzip_is_the_most_that_any_query_of_the_repetition_gives(prompt: Prompt) -> None:
-    got = kvzip.votes(prompt, LOW, HIGH, CHOICE).view(LAYERS, HEADS, -1)
+    got = kvzip.votes(prompt, LOW, HIGH, KVzip()).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         for h in range(HEADS):
             want = [0.0] * N
@@ -112,8 +111,8 @@ def test_kvzip_is_the_most_that_any_query_of_the_repetition_gives(prompt: Prompt
             torch.testing.assert_close(got[layer, h], torch.tensor(want[LOW:HIGH]), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["keydiff", "expected", "kvzip"])
-def test_what_all_keys_share_hides_no_difference_in_bfloat16(prompt: Prompt, name: str) -> None:
+@pytest.mark.parametrize("selector", [KeyDiff(), ExpectedAttention(), KVzip()])
+def test_what_all_keys_share_hides_no_difference_in_bfloat16(prompt: Prompt, selector: Selector) -> None:
     """As in Qwen2, whose keys have large biases: a score is then hundreds, of which only the last few units matter."""
 
     def shifted(kind: torch.dtype) -> Prompt:
@@ -123,10 +122,12 @@ def test_what_all_keys_share_hides_no_difference_in_bfloat16(prompt: Prompt, nam
         keys, values = ((one + 40).bfloat16().to(kind) for one in (prompt.keys, prompt.values))
         return prompt._replace(q=(prompt.q + 2).bfloat16().to(kind), keys=keys, values=values, follow=after)
 
-    narrow, wide = (SELECT[name](shifted(kind), LOW, HIGH, CHOICE) for kind in (torch.bfloat16, torch.float32))
+    narrow, wide = (
+        VOTES[type(selector)](shifted(kind), LOW, HIGH, selector) for kind in (torch.bfloat16, torch.float32)
+    )
     torch.testing.assert_close(narrow, wide, atol=1e-4, rtol=1e-2)
 
 
 def test_kvzip_without_room_to_read_again_is_refused(prompt: Prompt) -> None:
     with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
-        kvzip.votes(prompt._replace(room=kvzip.LEAD), LOW, HIGH, CHOICE)
+        kvzip.votes(prompt._replace(room=kvzip.LEAD), LOW, HIGH, KVzip())

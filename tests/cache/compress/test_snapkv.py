@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.compress.snapkv import votes
@@ -19,7 +20,7 @@ def never(*_: object) -> NoReturn:
     raise AssertionError("SnapKV turns nothing, and reads nothing again")
 
 
-def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KVChoice) -> list[list[float]]:
+def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, selector: SnapKV) -> list[list[float]]:
     """Each candidate's votes for each head, one number at a time."""
     n, window = keys.shape[1], q.shape[2]
     result = []
@@ -28,15 +29,15 @@ def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, choice: KV
         for g in range(GROUPS):
             for w in range(window):
                 visible = range(n - window + w + 1)
-                domain = [j for j in visible if choice.domain == "row" or low <= j < high]
+                domain = [j for j in visible if selector.domain == "row" or low <= j < high]
                 scores = {j: math.exp(float(q[h, g, w] @ keys[h, j]) / math.sqrt(WIDTH)) for j in domain}
                 for j, score in scores.items():
                     each[g][j] += score / sum(scores.values())
-        raw = [max(votes) if choice.groups == "max" else sum(votes) / GROUPS for votes in zip(*each, strict=True)]
-        half, pooled = choice.kernel // 2, []
+        raw = [max(votes) if selector.groups == "max" else sum(votes) / GROUPS for votes in zip(*each, strict=True)]
+        half, pooled = selector.kernel // 2, []
         for j in range(low, high):
             near = raw[max(low, j - half) : min(high, j + half + 1)]
-            pooled.append(max(near) if choice.pooling == "max" else sum(near) / len(near))
+            pooled.append(max(near) if selector.pooling == "max" else sum(near) / len(near))
         result.append(pooled)
     return result
 
@@ -50,14 +51,14 @@ def test_the_kept_set_equals_a_brute_force_selection(
 ) -> None:
     torch.manual_seed(window)
     n, capacity = 50, 24
-    settings = {"kernel": kernel, "domain": domain, "pooling": pooling, "groups": groups}
-    choice = KVChoice(sinks=3, recent=recent, window=window, **settings)  # type: ignore[arg-type]
+    selector = SnapKV(window, kernel, pooling, groups, domain)  # type: ignore[arg-type]
+    choice = KVChoice(sinks=3, recent=recent, select=selector)
     q, keys = torch.randn(LAYERS, HEADS, GROUPS, window, WIDTH) * 2, torch.randn(LAYERS, HEADS, n, WIDTH) * 2
     plan = layout(choice, n, capacity)
     low, high = plan.head, n - plan.tail
 
-    got = votes(Prompt(q, keys, keys, n, never, never, 0), low, high, choice)
-    want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, choice)]
+    got = votes(Prompt(q, keys, keys, n, never, never, 0), low, high, selector)
+    want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, selector)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 
     for head, row in enumerate(kept(plan, got, LAYERS * HEADS).tolist()):

@@ -4,6 +4,7 @@ import torch
 from ringkv.base.kv import BLOCK, KVChoice
 from ringkv.cache.store.conversations import Conversations, Held
 from ringkv.cache.store.pool import Pool
+from tests.cache.rows import group, row
 
 CHOICE = KVChoice(turns="continue")
 SEEN = tuple(range(100))
@@ -13,12 +14,12 @@ HELD, NEWEST = 30, 10  # entries, of which so many are the last tokens
 
 def save(it: Conversations, tokens: tuple[int, ...], prompt: int, entries: int, newest: int) -> None:
     held = Held("", CHOICE, tokens, prompt, entries, newest)
-    it.save(held, *torch.randn(2, 1, 2, entries, 4), torch.arange(entries))
+    it.save(held, row(*torch.randn(2, 1, 2, entries, 4)), torch.arange(entries))
 
 
 @pytest.fixture
 def it() -> Conversations:
-    found = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, torch.empty(0)))
+    found = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, [group(1, 2, 4)], torch.empty(0)))
     save(found, SEEN, PROMPT, HELD, NEWEST)
     return found
 
@@ -69,7 +70,7 @@ def test_one_that_begins_otherwise_is_another(it: Conversations) -> None:
 
 @pytest.mark.parametrize("common", [95, 93])
 def test_another_question_about_the_same_text_is_another_conversation(common: int) -> None:
-    it = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, torch.empty(0)))
+    it = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, [group(1, 2, 4)], torch.empty(0)))
     save(it, SEEN, 95, HELD, NEWEST)
     found = it.find("", CHOICE, (*SEEN[:common], 500, 501))
     assert (found is not None) == (common == 95)
@@ -77,11 +78,11 @@ def test_another_question_about_the_same_text_is_another_conversation(common: in
 
 def test_what_was_left_is_copied_in_the_order_given(it: Conversations) -> None:
     keys, values = torch.randn(2, 1, 2, HELD, 4)
-    it.save(Held("", CHOICE, (1, 2, 3), 2, 3, 1), keys, values, torch.tensor([4, 9, 2]))
+    it.save(Held("", CHOICE, (1, 2, 3), 2, 3, 1), row(keys, values), torch.tensor([4, 9, 2]))
     found = it.find("", CHOICE, (1, 2, 3, 4))
     assert found is not None
     got = torch.zeros(2, 1, 2, 5, 4)
-    it.load(found, *got)
+    it.load(found, row(*got))
     assert torch.equal(got[0][:, :, :3], keys[:, :, [4, 9, 2]])
     assert torch.equal(got[1][:, :, :3], values[:, :, [4, 9, 2]])
     assert not got[:, :, :, 3:].any()

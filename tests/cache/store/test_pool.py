@@ -4,13 +4,15 @@ from torch import Tensor
 
 from ringkv.base.kv import BLOCK
 from ringkv.cache.store.pool import Pool
+from tests.cache.rows import group, row
 
 LAYERS, HEADS, WIDTH = 2, 3, 8
+GROUPS = [group(LAYERS, HEADS, WIDTH)]
 ENTRY = 2 * LAYERS * HEADS * WIDTH * 4  # bytes
 
 
 def pool(blocks: int) -> Pool:
-    return Pool(blocks * BLOCK * ENTRY, LAYERS, HEADS, WIDTH, torch.empty(0))
+    return Pool(blocks * BLOCK * ENTRY, GROUPS, torch.empty(0))
 
 
 def run(entries: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -19,51 +21,55 @@ def run(entries: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return keys, values
 
 
+def save(it: Pool, name: str, keys: Tensor, values: Tensor) -> bool:
+    return it.save(name, row(keys, values), slice(keys.shape[2]))
+
+
 def loaded(it: Pool, name: str, entries: int) -> tuple[Tensor, Tensor]:
     found = torch.zeros(2, LAYERS, HEADS, entries, WIDTH)
-    it.load(name, *found)
+    it.load(name, row(*found), 0, entries)
     return found[0], found[1]
 
 
 @pytest.mark.parametrize("entries", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
 def test_what_was_saved_is_loaded(entries: int) -> None:
     it = pool(5)
-    it.save("a", *run(entries, 1))
-    it.save("b", *run(BLOCK, 2))
+    save(it, "a", *run(entries, 1))
+    save(it, "b", *run(BLOCK, 2))
     for mine, theirs in zip(loaded(it, "a", entries), run(entries, 1), strict=True):
         assert torch.equal(mine, theirs)
 
 
 def test_the_beginning_of_a_run_can_be_loaded_alone() -> None:
     it = pool(3)
-    it.save("a", *run(2 * BLOCK + 5))
+    save(it, "a", *run(2 * BLOCK + 5))
     assert torch.equal(loaded(it, "a", BLOCK + 7)[1], run(2 * BLOCK + 5)[1][:, :, : BLOCK + 7])
 
 
 def test_what_was_used_longest_ago_makes_room() -> None:
     it = pool(3)
     for name in "abc":
-        it.save(name, *run(BLOCK))
+        save(it, name, *run(BLOCK))
     loaded(it, "a", BLOCK)
-    it.save("d", *run(BLOCK))
+    save(it, "d", *run(BLOCK))
     assert [name for name in "abcd" if name in it] == ["a", "c", "d"]
-    it.save("e", *run(2 * BLOCK))
+    save(it, "e", *run(2 * BLOCK))
     assert [name for name in "abcde" if name in it] == ["d", "e"]
 
 
 def test_it_never_takes_more_than_it_may() -> None:
     size = 3 * BLOCK * ENTRY + 7
-    assert Pool(size, LAYERS, HEADS, WIDTH, torch.empty(0)).bytes == 3 * BLOCK * ENTRY
+    assert Pool(size, GROUPS, torch.empty(0)).bytes == 3 * BLOCK * ENTRY
     it = pool(2)
-    assert it.save("a", *run(2 * BLOCK))
-    assert not it.save("b", *run(2 * BLOCK + 1))
+    assert save(it, "a", *run(2 * BLOCK))
+    assert not save(it, "b", *run(2 * BLOCK + 1))
     assert "a" in it
 
 
 def test_a_name_that_is_saved_again_has_what_was_saved_last() -> None:
     it = pool(2)
-    it.save("a", *run(2 * BLOCK, 1))
-    it.save("a", *run(BLOCK, 2))
+    save(it, "a", *run(2 * BLOCK, 1))
+    save(it, "a", *run(BLOCK, 2))
     assert torch.equal(loaded(it, "a", BLOCK)[0], run(BLOCK, 2)[0])
-    assert it.save("b", *run(BLOCK))
+    assert save(it, "b", *run(BLOCK))
     assert "a" in it  # its blocks of before are free

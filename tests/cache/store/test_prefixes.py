@@ -6,7 +6,9 @@ import torch
 from ringkv.base.kv import BLOCK
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes, names
+from tests.cache.rows import group, row
 
+GROUPS = [group(1, 2, 4)]
 TOKENS = tuple(random.Random(0).choices(range(1000), k=5 * BLOCK + 3))
 
 
@@ -24,12 +26,12 @@ def test_with_another_salt_no_name_is_the_same() -> None:
 @pytest.mark.parametrize("lost", range(5))
 def test_what_follows_a_lost_block_is_not_loaded(lost: int) -> None:
     keys, values = torch.randn(2, 1, 2, len(TOKENS), 4)
-    pool = Pool(10**6, 1, 2, 4, keys)
+    pool = Pool(10**6, GROUPS, keys)
     it, known = Prefixes(pool), names(TOKENS, "")
-    it.save(known, 0, len(TOKENS), keys, values)
+    it.save(known, 0, len(TOKENS), row(keys, values))
     pool.drop(known[lost])
     found = torch.zeros(2, 1, 2, len(TOKENS), 4)
-    it.load(it.known(known), *found)
+    it.load(it.known(known), row(*found))
     assert it.known(known) == list(known[:lost])
     assert torch.equal(found[0][:, :, : lost * BLOCK], keys[:, :, : lost * BLOCK])
     assert torch.equal(found[1][:, :, : lost * BLOCK], values[:, :, : lost * BLOCK])
@@ -38,27 +40,27 @@ def test_what_follows_a_lost_block_is_not_loaded(lost: int) -> None:
 
 def test_a_prompts_end_goes_before_its_beginning() -> None:
     keys, values = torch.randn(2, 1, 2, len(TOKENS), 4)
-    pool = Pool(5 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, keys)
+    pool = Pool(5 * BLOCK * 2 * 2 * 4 * 4, GROUPS, keys)
     it, known = Prefixes(pool), names(TOKENS, "")
-    it.save(known, 0, len(TOKENS), keys, values)
-    pool.save("another", keys[:, :, : 2 * BLOCK], values[:, :, : 2 * BLOCK])
+    it.save(known, 0, len(TOKENS), row(keys, values))
+    pool.save("another", row(keys, values), slice(2 * BLOCK))
     assert [name in pool for name in known] == [True, True, True, False, False]
 
 
 def test_blocks_are_saved_once_they_are_whole() -> None:
     keys, values = torch.randn(2, 1, 2, len(TOKENS), 4)
-    pool = Pool(10**6, 1, 2, 4, keys)
+    pool = Pool(10**6, GROUPS, keys)
     it, known = Prefixes(pool), names(TOKENS, "")
-    it.save(known, 0, 2 * BLOCK - 1, keys, values)
+    it.save(known, 0, 2 * BLOCK - 1, row(keys, values))
     assert [name in pool for name in known] == [True, False, False, False, False]
-    it.save(known, 2 * BLOCK - 1, 3 * BLOCK, keys, values)
+    it.save(known, 2 * BLOCK - 1, 3 * BLOCK, row(keys, values))
     assert [name in pool for name in known] == [True, True, True, False, False]
 
 
 def test_a_prompt_longer_than_the_pool_keeps_its_beginning() -> None:
     keys, values = torch.randn(2, 1, 2, len(TOKENS), 4)
-    pool = Pool(3 * BLOCK * 2 * 2 * 4 * 4, 1, 2, 4, keys)
+    pool = Pool(3 * BLOCK * 2 * 2 * 4 * 4, GROUPS, keys)
     it, known = Prefixes(pool), names(TOKENS, "")
     for place in range(5):
-        it.save(known, place * BLOCK, (place + 1) * BLOCK, keys, values)
+        it.save(known, place * BLOCK, (place + 1) * BLOCK, row(keys, values))
     assert len(it.known(known)) == 2

@@ -9,13 +9,13 @@ the length of its value. The paper estimates mu and Sigma from all tokens of the
 import torch
 from torch import Tensor
 
-from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import ExpectedAttention
 from ringkv.cache.compress.prompt import Prompt
 
 AHEAD = 512  # positions over which the rotation is averaged
 
 
-def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
+def votes(prompt: Prompt, low: int, high: int, selector: ExpectedAttention) -> Tensor:
     """Expected weights as shares of the candidates, mean over the G query heads, times the values' lengths."""
     n, window = prompt.seen, prompt.q.shape[3]
     back = -torch.arange(n - window, n, device=prompt.keys.device)

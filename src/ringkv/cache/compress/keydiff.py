@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import KeyDiff
 from ringkv.cache.compress.prompt import Prompt
 
 
-def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
+def votes(prompt: Prompt, low: int, high: int, selector: KeyDiff) -> Tensor:
     """One less the cosine between each key and the prompt's mean direction, from 0 to 2."""
     return torch.cat([_of_layer(keys, low, high) for keys in prompt.keys])
 

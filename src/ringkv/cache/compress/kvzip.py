@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.errors import PromptTooLong
-from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import KVzip
 from ringkv.cache.compress.prompt import Prompt
 
 CHUNK = 2048  # tokens that are repeated at a time
@@ -20,7 +20,7 @@ LEAD = 8  # tokens before a chunk that are repeated too, so that it is clear whe
 FIRST = 4  # tokens that every query sees besides
 
 
-def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
+def votes(prompt: Prompt, low: int, high: int, selector: KVzip) -> Tensor:
     """Each token's highest weight among the queries that repeat it.
 
     Raises PromptTooLong where nothing of it can be repeated after its end.
@@ -30,7 +30,7 @@ def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
     if size < 1:
         raise PromptTooLong(
             f"kv_select kvzip reads a prompt again after its end, and {n:,} tokens leave no room for that; "
-            "start with a larger --max-prompt"
+            "start with a larger prompt_tokens"
         )
     most = torch.zeros(layers, heads, n, device=prompt.keys.device)
     for start, stop in _chunks(n, size):

@@ -4,11 +4,9 @@ L layers, H key-value heads, G query heads each, W window queries, n prompt toke
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
-
-from ringkv.base.kv import KVChoice
 
 
 class Prompt(NamedTuple):
@@ -31,6 +29,9 @@ class Prompt(NamedTuple):
 
 
 class Select(Protocol):
-    """How much each candidate low .. high-1 is worth keeping: float32 [L * H, high - low], none of it negative."""
+    """How much each candidate low .. high-1 is worth keeping: float32 [L * H, high - low], none of it negative.
 
-    def __call__(self, prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor: ...
+    `selector` is the class of `base.selectors` that the votes are registered for.
+    """
+
+    def __call__(self, prompt: Prompt, low: int, high: int, selector: Any) -> Tensor: ...

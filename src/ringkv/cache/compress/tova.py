@@ -7,12 +7,12 @@ Source: TOVA (arXiv 2401.06104), which evicts at every step; here it chooses onc
 import torch
 from torch import Tensor
 
-from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import TOVA
 from ringkv.cache.compress.prompt import Prompt
 from ringkv.kernels.window_votes import window_votes
 
 
-def votes(prompt: Prompt, low: int, high: int, choice: KVChoice) -> Tensor:
+def votes(prompt: Prompt, low: int, high: int, selector: TOVA) -> Tensor:
     """The attention of the last query, as the mean over the layer's H * G query heads."""
     return torch.cat([_of_layer(*layer, low, high) for layer in zip(prompt.q, prompt.keys, strict=True)])
 

@@ -1,6 +1,6 @@
 """Conversations: the entries that were live when a request ended, for a prompt that goes on from there.
 
-L layers, H key-value heads, D head_dim, m live entries in order of age: what the policy keeps for good, then the newest
+The m live entries stand in order of age: what the policy keeps for good, then the newest
 tokens, an entry each. What had been evicted is not there, and no later turn brings it back.
 """
 
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice
+from ringkv.cache.body import Row
 from ringkv.cache.store.pool import Pool
 
 
@@ -42,10 +43,10 @@ class Conversations:
         self._pool = pool
         self._known: dict[Hashable, Held] = {}
 
-    def save(self, held: Held, keys: Tensor, values: Tensor, order: Tensor) -> None:
-        """Copy keys, values [L, H, C, D] in this order: the entries that are left."""
+    def save(self, held: Held, slot: Row, order: Tensor) -> None:
+        """Copy a slot's entries int64 [m] in this order: the ones that are left."""
         name = blake2b(repr((held.salt, held.choice, held.tokens)).encode(), digest_size=32).digest()
-        if self._pool.save(name, keys, values, order):
+        if self._pool.save(name, slot, order):
             self._known[name] = held
         self._known = {name: held for name, held in self._known.items() if name in self._pool}
 
@@ -60,9 +61,9 @@ class Conversations:
         found = [one for name, held in same if (one := _goes_on(name, held, tokens[:-1])) is not None]
         return max(found, key=lambda one: one.tokens, default=None)
 
-    def load(self, found: Found, keys: Tensor, values: Tensor) -> None:
-        """Fill the first entries of keys, values [L, H, n, D]."""
-        self._pool.load(found.name, keys[:, :, : found.entries], values[:, :, : found.entries])
+    def load(self, found: Found, lane: Row) -> None:
+        """Fill the first entries of a lane."""
+        self._pool.load(found.name, lane, 0, found.entries)
 
 
 def _goes_on(name: Hashable, held: Held, tokens: tuple[int, ...]) -> Found | None:

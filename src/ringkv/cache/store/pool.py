@@ -1,16 +1,19 @@
-"""Pool: a fixed part of host memory for runs of entries; those used longest ago make room for new ones.
+"""Pool: host memory of a fixed size for runs of entries; those used longest ago make room for new ones.
 
-L layers, H key-value heads, D head_dim. A run of n entries takes whole blocks of `base.kv.BLOCK`.
+A run of n entries takes whole blocks of `base.kv.BLOCK`. A block holds entries of every group of layers.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import BLOCK
+from ringkv.cache.body import Body, Entries, Row
 
 
 class _Run(NamedTuple):
@@ -24,50 +27,45 @@ class _Run(NamedTuple):
 
 
 class Pool:
-    """At most `size` bytes of keys and values, of the type of `like`.
+    """At most `size` bytes of entries, of the dtype of `like`.
 
     Beside a CPU pages are taken when they are first written; for a GPU they are pinned, all at once.
     """
 
-    def __init__(self, size: int, layers: int, heads: int, width: int, like: Tensor) -> None:
-        shape = (2, layers, heads, BLOCK, width)
-        count = size // (torch.Size(shape).numel() * like.element_size())
-        self._planes = torch.empty(count, *shape, dtype=like.dtype, pin_memory=like.is_cuda)
+    def __init__(self, size: int, groups: Sequence[LayerGroup], like: Tensor) -> None:
+        count = size // (BLOCK * sum(group.elements for group in groups) * like.element_size())
+        allocate = partial(torch.empty, dtype=like.dtype, pin_memory=like.is_cuda and count > 0)
+        self._bodies = tuple(Body.allocate(group, count, BLOCK, allocate) for group in groups)
+        self._count = count
         self._free = list(range(count))
         self._runs: OrderedDict[Hashable, _Run] = OrderedDict()  # used longest ago first
 
     @property
     def bytes(self) -> int:
-        return self._planes.nbytes
+        return sum(body.bytes for body in self._bodies)
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._runs
 
-    def save(self, name: Hashable, keys: Tensor, values: Tensor, order: Tensor | None = None) -> bool:
-        """Copy keys, values [L, H, n, D] under a name, instead of what it had; False where the pool is too small.
-
-        order int64 [m]: which of the n to copy, and in which order; all as they are, if none is given.
-        """
-        entries = keys.shape[2] if order is None else len(order)
-        blocks = -(-entries // BLOCK)
-        if blocks > len(self._planes):
+    def save(self, name: Hashable, source: Row, entries: Entries) -> bool:
+        """Copy these entries of a row under a name, instead of what it had; False if the pool is too small."""
+        count = len(range(*entries.indices(source.entries))) if isinstance(entries, slice) else len(entries)
+        blocks = -(-count // BLOCK)
+        if blocks > self._count:
             return False
         self.drop(name)
         while len(self._free) < blocks:
             self.drop(next(iter(self._runs)))
-        run = self._runs[name] = _Run(entries, [self._free.pop() for _ in range(blocks)])
-        for block, part in run.pieces(entries):
-            for plane, source in zip(self._planes[block], (keys, values), strict=True):
-                some = source[:, :, part] if order is None else source.index_select(2, order[part])
-                plane[:, :, : part.stop - part.start] = some
+        run = self._runs[name] = _Run(count, [self._free.pop() for _ in range(blocks)])
+        for block, part in run.pieces(count):
+            self._block(block).write(0, source.read(_some(entries, part)))
         return True
 
-    def load(self, name: Hashable, keys: Tensor, values: Tensor) -> None:
-        """Fill keys, values [L, H, n, D] with the first n entries of a run, which is then the last to go."""
+    def load(self, name: Hashable, target: Row, first: int, count: int) -> None:
+        """Copy the first `count` entries of a run to a row's `first` ...; the run is then the last to go."""
         self.touch(name)
-        for block, part in self._runs[name].pieces(keys.shape[2]):
-            for plane, target in zip(self._planes[block], (keys, values), strict=True):
-                target[:, :, part] = plane[:, :, : part.stop - part.start]
+        for block, part in self._runs[name].pieces(count):
+            target.write(first + part.start, self._block(block).read(slice(part.stop - part.start)))
 
     def touch(self, name: Hashable) -> None:
         """Make it the last to go."""
@@ -77,3 +75,13 @@ class Pool:
         """Forget a run; one that is unknown is left alone."""
         if run := self._runs.pop(name, None):
             self._free += run.blocks
+
+    def _block(self, index: int) -> Row:
+        return Row(self._bodies, index)
+
+
+def _some(entries: Entries, part: slice) -> Entries:
+    """Those at the places `part` among these entries."""
+    if isinstance(entries, Tensor):
+        return entries[part]
+    return slice((entries.start or 0) + part.start, (entries.start or 0) + part.stop)

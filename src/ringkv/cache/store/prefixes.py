@@ -1,6 +1,6 @@
 """Prefixes: the dense keys and values of prompts, block by block, under what their tokens hash to.
 
-L layers, H key-value heads, D head_dim. A block's name hashes all tokens up to its end and a salt, so two prompts share
+A block's name hashes all tokens up to its end and a salt, so two prompts share
 exactly the blocks they begin with. Nothing is lost by it: a prompt that finds its blocks ends as if it had been read.
 """
 
@@ -10,9 +10,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import takewhile
 
-from torch import Tensor
-
 from ringkv.base.kv import BLOCK
+from ringkv.cache.body import Row
 from ringkv.cache.store.pool import Pool
 
 
@@ -35,21 +34,19 @@ class Prefixes:
         """The first of the named blocks, as far as they are there."""
         return list(takewhile(self._pool.__contains__, names))
 
-    def load(self, names: Sequence[Hashable], keys: Tensor, values: Tensor) -> None:
-        """Fill the beginning of keys, values [L, H, n, D] with blocks that are there."""
+    def load(self, names: Sequence[Hashable], lane: Row) -> None:
+        """Fill the first entries of a lane with blocks that are there."""
         for place, name in enumerate(names):
-            part = slice(place * BLOCK, (place + 1) * BLOCK)
-            self._pool.load(name, keys[:, :, part], values[:, :, part])
+            self._pool.load(name, lane, place * BLOCK, BLOCK)
         self._touch(names)
 
-    def save(self, names: Sequence[Hashable], start: int, stop: int, keys: Tensor, values: Tensor) -> None:
-        """Copy those blocks of keys, values [L, H, n, D] that tokens start .. stop-1 made whole and that are new."""
+    def save(self, names: Sequence[Hashable], start: int, stop: int, lane: Row) -> None:
+        """Copy those blocks of a lane that tokens start .. stop-1 made whole and that are new."""
         whole = names[: stop // BLOCK]
         self._touch(whole)
         for place in range(start // BLOCK, len(whole)):
             if names[place] not in self._pool:
-                part = slice(place * BLOCK, (place + 1) * BLOCK)
-                self._pool.save(names[place], keys[:, :, part], values[:, :, part])
+                self._pool.save(names[place], lane, slice(place * BLOCK, (place + 1) * BLOCK))
         self._touch(whole)
 
     def _touch(self, names: Sequence[Hashable]) -> None:

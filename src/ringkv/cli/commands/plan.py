@@ -7,8 +7,9 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
-from ringkv.cli.options import CACHE, MACHINE, MODEL, AsJson
+from ringkv.cli.options import MACHINE, MODEL, AsJson
 from ringkv.cli.output import console, print_json, print_table
+from ringkv.cli.settings import CACHE
 from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 B slots, V vocabulary.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import randbits
 
@@ -63,6 +64,16 @@ class SamplingState:
         self.in_prompt[slot, torch.tensor(request.tokens, device=device)] = True
         ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
         self.ends[slot, torch.tensor(ends, dtype=torch.int64, device=device)] = True
+
+    def sampled(self, slot: int) -> dict[int, int]:
+        """How often each token was sampled, for those that were."""
+        tokens = self.in_output[slot].nonzero()[:, 0]
+        return dict(zip(tokens.tolist(), self.in_output[slot, tokens].tolist(), strict=True))
+
+    def recount(self, slot: int, sampled: Mapping[int, int]) -> None:
+        """Take over such counts; in place."""
+        for token, count in sampled.items():
+            self.in_output[slot, token] = count
 
     def allow(self, slot: int, tokens: bytes) -> None:
         """Only these may be drawn next, a bit each; in place."""

@@ -8,6 +8,7 @@ import torch
 
 TILE_BYTES = 16 << 10  # of keys, and as many of values: what a program loads at a time
 STAGES = 3
+WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 is multiplied without tensor cores, in more registers
 RESERVED_BYTES = 1 << 10  # shared memory that the system takes of each program
 MOST_SPLITS = 256
 START = 64  # entries that could be read in the time that a program takes to begin and end
@@ -60,18 +61,18 @@ def chip(device: torch.device) -> Chip:
 
 
 @cache
-def tiling(planes: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
-    """For so many planes (slots times key-value heads) of `capacity` entries each."""
-    one = Tiling(1, max(16, TILE_BYTES // tile.row_bytes), warps=4, stages=STAGES)
+def tiling(programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
+    """For so many programs without splits (rows of a step times key-value heads), of `capacity` entries each."""
+    one = Tiling(1, max(16, TILE_BYTES // tile.row_bytes), WARPS[tile.itemsize], STAGES)
     at_once = max(1, on.shared_bytes // one.shared_bytes(tile)) * on.processors
-    return replace(one, splits=_splits(planes, capacity, one.block, at_once))
+    return replace(one, splits=_splits(programs, capacity, one.block, at_once))
 
 
-def _splits(planes: int, capacity: int, block: int, at_once: int) -> int:
+def _splits(programs: int, capacity: int, block: int, at_once: int) -> int:
     """The number whose programs, `at_once` of them at a time, are done first."""
 
     def cost(splits: int) -> int:
         width = ceil(ceil(capacity / splits) / block) * block
-        return ceil(planes * splits / at_once) * (width + START)
+        return ceil(programs * splits / at_once) * (width + START)
 
     return min(range(1, min(MOST_SPLITS, max(1, capacity // block)) + 1), key=cost)

@@ -1,0 +1,37 @@
+"""Write the table of settings in docs/policies.md, between its marks.
+
+    python scripts/settings.py
+
+The settings are those of `ringkv.plan.kv_settings`; a test compares the page with them.
+"""
+
+from pathlib import Path
+
+from ringkv.plan.kv_settings import AT_START, PER_REQUEST, Setting
+
+PAGE = Path(__file__).parent.parent / "docs" / "policies.md"
+BEGIN, END = "<!-- settings:begin -->\n", "<!-- settings:end -->"
+
+
+def table() -> str:
+    """A Markdown table, a row for each setting."""
+    head = "| setting | flag | default | for `kv_select` | at start, per request | |\n|---|---|---|---|---|---|\n"
+    return head + "".join(_row(name, setting) for name, setting in {**AT_START, **PER_REQUEST}.items())
+
+
+def _row(name: str, setting: Setting) -> str:
+    flag = setting.flags or "--" + name.replace("_", "-")
+    flags = ", ".join(f"`{one}`" for one in flag.split("/")) if name in AT_START else ""
+    places = " and ".join(place for place, names in (("start", AT_START), ("request", PER_REQUEST)) if name in names)
+    cells = (f"`{name}`", flags, setting.default, ", ".join(setting.selectors), places, f"{setting.help}.")
+    return f"| {' | '.join(cells)} |\n"
+
+
+def with_table(page: str) -> str:
+    """The page with its table as the settings are now."""
+    before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
+    return page[:before] + table() + page[after:]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text()))

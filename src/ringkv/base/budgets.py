@@ -1,0 +1,62 @@
+"""Budgets that a policy can work with: one rule for the engine, the planner and every edge."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+from ringkv.base.errors import BudgetTooSmall
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import parameters
+
+
+def least_budget(choice: KVChoice) -> int:
+    """The smallest budget that its policy can work with, also if recent is a share, which grows with the budget."""
+    high = 1
+    while _spare(choice, high) < 0:
+        high *= 2
+    return 1 + bisect_left(range(1, high + 1), 0, key=lambda budget: _spare(choice, budget))
+
+
+def check_budget(choice: KVChoice, budget: int) -> None:
+    """Raise `BudgetTooSmall`, with the least budget that would do, if a policy cannot work with this one."""
+    if _spare(choice, budget) >= 0:
+        return
+    parts, remedies = _NEEDS[choice.policy](choice, budget)
+    raise BudgetTooSmall(
+        f"kv_budget {budget} is less than {' and '.join(f'{count} {what}' for what, count in parts.items())}; "
+        f"raise it to {least_budget(choice)}, or lower {' or '.join(remedies)}"
+    )
+
+
+def _spare(choice: KVChoice, budget: int) -> int:
+    """Entries beside those that the policy cannot do without; negative if the budget is too small."""
+    return budget - sum(_NEEDS[choice.policy](choice, budget)[0].values())
+
+
+Needs = tuple[Mapping[str, int], tuple[str, ...]]
+"""By its name, how many entries each part takes; the settings that make them fewer."""
+
+
+def _full(choice: KVChoice, budget: int) -> Needs:
+    return {"token": 1}, ()
+
+
+def _streaming(choice: KVChoice, budget: int) -> Needs:
+    return {"sinks": choice.sinks, "recent": 1}, ("kv_sinks",)
+
+
+def _snapkv(choice: KVChoice, budget: int) -> Needs:
+    window = ("kv_window",) if "window" in parameters(choice.select) else ()
+    parts = {"in its window": choice.window, "for the output": choice.recent_entries(budget), "selected": 1}
+    return parts, (*window, "kv_recent")
+
+
+def _snapstream(choice: KVChoice, budget: int) -> Needs:
+    return {"sinks": choice.sinks, "recent": choice.recent_entries(budget)}, ("kv_sinks", "kv_recent")
+
+
+_NEEDS: dict[str, Callable[[KVChoice, int], Needs]] = {
+    "full": _full,
+    "streaming": _streaming,
+    "snapkv": _snapkv,
+    "snapstream": _snapstream,
+}

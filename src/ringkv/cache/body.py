@@ -1,0 +1,111 @@
+"""Body: the memory of a cache, by rows of entries: slots, staging lanes, blocks of the prefix store.
+
+L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.kernels.take_rows import take_rows
+
+Planes = tuple[Tensor, ...]
+"""Keys [L, H, n, D], and values unless they are a part of the keys."""
+
+Entries = slice | Tensor
+"""Which entries of a row: a run, or int64 [n] in this order."""
+
+Allocate = Callable[[tuple[int, ...]], Tensor]
+
+
+@dataclass(frozen=True)
+class Body:
+    """The planes of one group of layers."""
+
+    group: LayerGroup
+    planes: Planes  # [L, R, H, C, D] each
+
+    @classmethod
+    def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
+        """`allocate` makes a tensor of a shape, and so decides its dtype, device and first contents."""
+        layers = len(group.layers)
+        return cls(group, tuple(allocate((layers, rows, p.heads, entries, p.width)) for p in group.spec.planes))
+
+    @property
+    def rows(self) -> int:
+        return self.planes[0].shape[1]
+
+    @property
+    def entries(self) -> int:
+        """C, entries per row."""
+        return self.planes[0].shape[3]
+
+    @property
+    def bytes(self) -> int:
+        return sum(plane.nbytes for plane in self.planes)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row, all layers."""
+        return self.bytes // self.rows
+
+    def layer(self, index: int) -> Planes:
+        """One layer's planes [R, H, C, D], as its graph reads and writes them."""
+        return tuple(plane[index] for plane in self.planes)
+
+    def take(self, row: int, source: "Body", source_row: int, index: Tensor) -> None:
+        """Fill a row with entries int64 [L, H, n] of another body's row; what is beyond them becomes 0."""
+        for theirs, ours in zip(source.planes, self.planes, strict=True):
+            take_rows(theirs, source_row, index, ours[:, row])
+
+    def read(self, row: int, entries: Entries) -> Planes:
+        """These entries of a row, the same in every layer and head; a view if they are a run."""
+        rows = (plane[:, row] for plane in self.planes)
+        if isinstance(entries, slice):
+            return tuple(row[:, :, entries] for row in rows)
+        return tuple(row.index_select(2, entries) for row in rows)
+
+    def write(self, row: int, first: int, planes: Planes) -> None:
+        """Copy n entries to a row, from its entry `first` on."""
+        for ours, new in zip(self.planes, planes, strict=True):
+            ours[:, row, :, first : first + new.shape[2]] = new
+
+
+class Row(NamedTuple):
+    """One row of every group's body: a slot or a lane, whole."""
+
+    bodies: tuple[Body, ...]
+    at: int
+
+    @property
+    def entries(self) -> int:
+        """The fewest that a group has."""
+        return min(body.entries for body in self.bodies)
+
+    def read(self, entries: Entries) -> list[Planes]:
+        """These entries of each group."""
+        return [body.read(self.at, entries) for body in self.bodies]
+
+    def write(self, first: int, groups: Sequence[Planes]) -> None:
+        """Copy entries to each group, from entry `first` on."""
+        for body, planes in zip(self.bodies, groups, strict=True):
+            body.write(self.at, first, planes)
+
+    def export(self, live: Sequence[int]) -> bytes:
+        """The first `live` entries of each group as one packet, which `restore` takes on any machine."""
+        parts = (plane for body, n in zip(self.bodies, live, strict=True) for plane in body.read(self.at, slice(n)))
+        return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
+
+    def restore(self, live: Sequence[int], packet: bytes) -> None:
+        """Fill the first `live` entries of each group. Raises ValueError for a packet of another size."""
+        targets = [plane for body, n in zip(self.bodies, live, strict=True) for plane in body.read(self.at, slice(n))]
+        sizes = [target.numel() * target.element_size() for target in targets]
+        if sum(sizes) != len(packet):
+            raise ValueError(f"the packet has {len(packet):,} bytes; these entries take {sum(sizes):,}")
+        raw = torch.frombuffer(bytearray(packet), dtype=torch.uint8) if packet else torch.empty(0, dtype=torch.uint8)
+        for target, part in zip(targets, raw.split(sizes), strict=True):
+            target.copy_(part.view(target.dtype).view(target.shape))

@@ -1,0 +1,22 @@
+"""The command line flags of `plan.kv_settings`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from ringkv.plan.kv_settings import Setting, setting_of
+
+CACHE = "Cache"  # its panel of --help
+TYPES: dict[type, Any] = {int: int, bool: bool}  # all others are typed as they are, and read where they are checked
+
+
+def annotation(name: str, hint: Any) -> Any:
+    """What typer makes an option of, for a field: of its setting if it declares one, else its own annotation."""
+    setting = setting_of(hint)
+    return hint if setting is None else Annotated[TYPES.get(setting.kind, str) | None, _option(name, setting)]
+
+
+def _option(name: str, setting: Setting) -> Any:
+    flags = setting.flags or "--" + name.replace("_", "-")
+    unit = setting.unit or None
+    return typer.Option(flags, metavar=unit, help=setting.described, rich_help_panel=CACHE, show_default=False)

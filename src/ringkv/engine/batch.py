@@ -1,0 +1,170 @@
+"""Batch: the slots that decode together.
+
+B slots, R rows of one step, L layers of a group, C entries per slot, V vocabulary.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import places
+from ringkv.base.engine import Packet
+from ringkv.base.kv import Layouts
+from ringkv.base.request import Request
+from ringkv.base.sampling import Effort
+from ringkv.cache.body import Body, Row
+from ringkv.cache.slots import Slots
+from ringkv.engine.load import ModelWeights
+from ringkv.engine.programs import Programs
+from ringkv.engine.sampling.draw import ARITY
+from ringkv.engine.sampling.drawn import Draw
+from ringkv.engine.sampling.state import SamplingState
+from ringkv.graphs.capture import Capture
+from ringkv.models.decoder import Decoder
+
+
+class Batch:
+    """Slots at work: all memory is allocated, all steps are captured by the time it is built."""
+
+    def __init__(
+        self, decoder: Decoder, weights: ModelWeights, bodies: tuple[Body, ...], programs: Programs, capture: Capture
+    ) -> None:
+        """bodies: one a group of layers, a row per slot."""
+        self.decoder, self.weights, self.bodies, self._programs = decoder, weights, bodies, programs
+        count, device, vocab = bodies[0].rows, bodies[0].planes[0].device, decoder.config.vocab_size
+        self._owners: list[Request | None] = [None] * count
+        self._layouts: list[Layouts] = [()] * count
+        self._slots = tuple(Slots.empty(count, device) for _ in bodies)
+        self._sampling = SamplingState.neutral(count, vocab, device)
+        self.logits = torch.zeros(count, vocab, device=device)
+        self._tokens = torch.zeros(count, dtype=torch.int64, device=device)
+        self._forced = torch.full_like(self._tokens, -1)
+        self._scores: dict[Effort, tuple[Tensor, ...]] = {}
+        where = list(places(decoder.groups).values())
+        self._groups = [group for group, _ in where]
+        self.layers = [
+            [*bodies[group].layer(row), *layer.values()]
+            for layer, (group, row) in zip(weights.layers, where, strict=True)
+        ]
+        self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # which slots a step takes
+        self._run_forward = {size: capture(partial(self._forward, size)) for size in programs.decode}
+        self._run_draw = {effort: capture(partial(self._draw, effort)) for effort in Effort}
+        for slot in range(count):  # of what warming up a captured graph wrote nothing is left behind
+            self.release(slot)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(body.bytes for body in self.bodies)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes that one slot sets aside, all layers."""
+        return sum(body.row_bytes for body in self.bodies)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one entry, all layers."""
+        return sum(body.row_bytes // body.entries for body in self.bodies)
+
+    @property
+    def builds(self) -> int:
+        """Graphs compiled so far."""
+        return self._programs.backend.builds
+
+    @property
+    def device(self) -> torch.device:
+        return self.logits.device
+
+    def slot(self, slot: int) -> Row:
+        """The memory of a slot."""
+        return Row(self.bodies, slot)
+
+    def owner(self, slot: int) -> tuple[Request, Layouts]:
+        """Whose a slot is, and how it is laid out."""
+        request = self._owners[slot]
+        assert request is not None, "the slot is free"
+        return request, self._layouts[slot]
+
+    def place(self, slot: int, layouts: Layouts, logits: Tensor, request: Request) -> None:
+        """Give a slot, whose entries are filled, to a request; logits float32 [V] of the last token it has seen."""
+        for slots, layout in zip(self._slots, layouts, strict=True):
+            slots.place(slot, layout)
+        self.logits[slot] = logits
+        self._layouts[slot] = layouts
+        self._sampling.enter(slot, request)
+        self._owners[slot] = request
+
+    def export(self, slot: int) -> Packet:
+        """All that a request needs to go on elsewhere."""
+        request, layouts = self.owner(slot)
+        seen = int(self._slots[0].length[slot])
+        sampled = self._sampling.sampled(slot)
+        live = [layout.live(seen) for layout in layouts]
+        logits = self.logits[slot].cpu().numpy().tobytes()
+        return Packet(request, layouts, seen, sampled, self.slot(slot).export(live), logits)
+
+    def restore(self, slot: int, packet: Packet) -> None:
+        """Go on with a request that another batch exported. Raises ValueError if the packet is of other shapes."""
+        live = [layout.live(packet.seen) for layout in packet.layouts]
+        self.slot(slot).restore(live, packet.entries)
+        logits = torch.frombuffer(bytearray(packet.logits), dtype=torch.float32)
+        self.place(slot, packet.layouts, logits, packet.request)
+        self._sampling.recount(slot, packet.sampled)
+        for slots in self._slots:
+            slots.length[slot] = packet.seen
+
+    def sample(self, forced: Mapping[int, int], allowed: Mapping[int, bytes]) -> Draw:
+        """Sample each slot's next token from its logits; arguments as `base.engine.Engine.sample` takes them."""
+        self._forced.fill_(-1)
+        for slot, token in forced.items():
+            self._forced[slot] = token
+        for slot, tokens in allowed.items():
+            self._sampling.allow(slot, tokens)
+        params = [owner.sampling if owner else None for owner in self._owners]
+        effort = max((p.effort for p in params if p), default=Effort.GREEDY)
+        self._run_draw[effort]()
+        wanted = [p.logprobs if p else None for p in params]
+        # Copies: a captured step may reuse the scores' memory, and the next draw overwrites the tokens.
+        return Draw(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[effort]))
+
+    def forward(self) -> None:
+        """Feed the tokens just sampled; leaves each slot's next logits."""
+        running = [slot for slot, owner in enumerate(self._owners) if owner]
+        size = self._programs.rows(len(running))
+        if size < len(self._owners):
+            free = (slot for slot, owner in enumerate(self._owners) if not owner)
+            self._rows[size].copy_(torch.tensor([*running, *islice(free, size - len(running))]))
+        self._run_forward[size]()
+
+    def release(self, slot: int) -> None:
+        """Empty a slot: nothing of it is read any more."""
+        for slots in self._slots:
+            slots.release(slot)
+        self._owners[slot], self._layouts[slot] = None, ()
+        self.logits[slot].zero_()
+
+    def _forward(self, size: int) -> None:
+        """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
+        rows, decode = self._rows[size], self._programs.decode[size]
+        slot = rows.int()
+        at = [(slot, slots.next_entry()[rows], slots.live_after_next()[rows]) for slots in self._slots]
+        rotation = self.decoder.rotation(self._slots[0].length[rows])
+        x = self.decoder.embed(self._tokens[rows].clamp(min=0), self.weights.shared)
+        for group, layer in zip(self._groups, self.layers, strict=True):
+            (x,) = decode([x, *rotation, *at[group], *layer])
+        self.logits.index_copy_(0, rows, self._programs.head[size]([x, *self.weights.shared.values()])[0])
+        for slots in self._slots:
+            slots.advance()
+
+    def _draw(self, effort: Effort) -> None:
+        """Fill `_tokens` from `_logits` and count them, and the effort's scores if its graph gives any."""
+        state = self._sampling
+        inputs = [self.logits, self._forced, state.seed, self._slots[0].length.long(), state.temperature]
+        inputs += state.more
+        tokens, *scores = self._programs.sampling[effort](inputs[: ARITY[effort]])
+        self._tokens.copy_(tokens)
+        state.count(self._tokens)
+        self._scores[effort] = tuple(scores)

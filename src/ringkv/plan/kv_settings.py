@@ -1,0 +1,221 @@
+"""The settings of a request's cache, each declared once: a field of a dataclass here.
+
+Python options, command line flags, the fields of HTTP requests and the table of docs/policies.md are made of them:
+
+    LLM(kv_window=16)     ringkv serve --kv-window 16     {"prompt": "...", "kv_window": 16}
+
+`AtStart` has those of an engine's default, `PerRequest` those of one request. None leaves a setting open.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, get_type_hints
+
+from ringkv.base.checks import check, one_of
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import POLICIES, KVChoice, Turns
+from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
+from ringkv.plan.units import parse_share
+
+Spans = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """kind: int, float (a share, or a number of entries), str (a name), bool, or tuple (spans of tokens).
+
+    field: the one of `KVChoice` that it sets, else a parameter of those selectors that have it; None for a setting
+    that the planner turns into another. unit: what its number counts. help: one sentence without its full stop and its
+    default. flags: as they are typed, if that is not the name with dashes. usual: the default, if `KVChoice` has none.
+    """
+
+    field: str | None
+    kind: type
+    unit: str
+    help: str
+    flags: str | None = None
+    usual: str | None = None
+
+    def read(self, value: Any) -> Any:
+        """A value as users write it, as the choice holds it."""
+        return _READ.get((self.kind, type(value)), _as_it_is)(value)
+
+    @property
+    def selectors(self) -> list[str]:
+        """Those that have this parameter; none for a setting of the choice itself."""
+        return [name for name, kind in SELECTORS.items() if self.field in parameters(kind())]
+
+    @property
+    def default(self) -> str:
+        """What holds if nobody sets it; "" for nothing."""
+        if self.usual is not None:
+            return self.usual
+        holder = SELECTORS[self.selectors[0]]() if self.selectors else KVChoice()
+        value = getattr(holder, str(self.field))
+        return _SHOWN.get(self.kind, str)(value)
+
+    @property
+    def described(self) -> str:
+        """Its help with its default, as a sentence."""
+        return f"{self.help}; {self.default} by default." if self.default else f"{self.help}."
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _spans(value: Any) -> Spans:
+    return tuple((first, stop) for first, stop in value)
+
+
+_READ: Mapping[tuple[type, type], Callable[[Any], Any]] = {(float, str): parse_share, (tuple, list): _spans}
+
+
+def _one_of(values: Iterable[str]) -> str:
+    *others, last = values
+    return f"{', '.join(others)} or {last}"
+
+
+_SHOWN: Mapping[type, Callable[[Any], str]] = {
+    bool: lambda value: "on" if value else "off",
+    float: lambda value: f"{100 * value:g}%",
+    str: lambda value: str(getattr(value, "name", value)),
+}
+
+
+@dataclass(frozen=True)
+class Amount:
+    kv_policy: Annotated[str | None, Setting("policy", str, "NAME", f"What is kept: {_one_of(POLICIES)}")] = None
+    kv_budget: Annotated[
+        int | None,
+        Setting(
+            "budget",
+            int,
+            "ENTRIES",
+            "Tokens that a request may hold, however long it gets",
+            usual="2048 (512 for demo)",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    kv_compression: Annotated[
+        str | float | None,
+        Setting(None, str, "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x", usual=""),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
+    kv_recent: Annotated[
+        str | float | None,
+        Setting("recent", float, "SHARE", "The newest tokens' part: a count, or a share of the budget"),
+    ] = None
+    kv_window: Annotated[
+        int | None, Setting("window", int, "TOKENS", "Trailing prompt tokens whose queries choose")
+    ] = None
+    kv_kernel: Annotated[
+        int | None, Setting("kernel", int, "TOKENS", "Width over which votes are pooled, an odd number")
+    ] = None
+    kv_pooling: Annotated[Pooling | None, Setting("pooling", str, "NAME", "How votes are pooled: max or avg")] = None
+    kv_groups: Annotated[
+        Groups | None, Setting("groups", str, "NAME", "Votes of query heads that share a key-value head: mean or max")
+    ] = None
+    kv_domain: Annotated[
+        Domain | None, Setting("domain", str, "NAME", "What votes are shares of: the causal row or the candidates")
+    ] = None
+    kv_select: Annotated[str | None, Setting("select", str, "NAME", f"What chooses: {_one_of(SELECTORS)}")] = None
+    kv_elastic: Annotated[
+        bool | None,
+        Setting(
+            "elastic",
+            bool,
+            "",
+            "Lend a short prompt's unused entries to the ring; the paper does not",
+            flags="--kv-elastic/--kv-paper-layout",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Protection:
+    kv_protect: Annotated[
+        Spans | None,
+        Setting(
+            "protect",
+            tuple,
+            "TOKENS",
+            "Spans of prompt tokens that are never evicted, [[first, one past the last], ...]",
+            usual="a chat's system message, if it takes at most half of the selected entries",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Conversation:
+    kv_turns: Annotated[
+        Turns | None,
+        Setting(
+            "turns",
+            str,
+            "NAME",
+            "A conversation's next turn: reread chooses anew, continue goes on from what was kept",
+        ),
+    ] = None
+
+
+# Fields stand in the order of the bases from last to first. Labels of evaluations follow that of `PerRequest`.
+@dataclass(frozen=True)
+class AtStart(Conversation, Selection, Ratio, Amount):
+    """The settings of an engine's default."""
+
+
+@dataclass(frozen=True)
+class PerRequest(Conversation, Protection, Selection, Amount):
+    """The settings of one request."""
+
+
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """By name, those that a dataclass declares."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {one.name: setting for one in fields(kind) if (setting := setting_of(hints[one.name]))}
+
+
+def setting_of(hint: Any) -> Setting | None:
+    """What a field's annotation declares, if it is a setting."""
+    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Setting)), None)
+
+
+AT_START: Mapping[str, Setting] = settings_of(AtStart)
+PER_REQUEST: Mapping[str, Setting] = settings_of(PerRequest)
+
+
+def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:
+    """The choice with the settings that are given, by name; what they leave open stays as it is.
+
+    Another selector takes over the parameters that it shares with the one before.
+    Raises `InvalidRequest` naming the setting at fault, or one that the selector does not have.
+    """
+    read = {str(PER_REQUEST[name].field): PER_REQUEST[name].read(value) for name, value in given.items()}
+    own = {one: read.pop(one) for one in list(read) if one not in vars(choice)}
+    select = _selector(choice.select, read.pop("select", None), own)
+    return replace(choice, **read, select=select)
+
+
+def _selector(before: Selector, name: str | None, given: Mapping[str, Any]) -> Selector:
+    check([one_of("kv_select", name or before.name, SELECTORS)])
+    kind = SELECTORS[name or before.name]
+    known = parameters(kind())
+    for one in given:
+        if one not in known:
+            raise InvalidRequest(_foreign(f"kv_{one}", kind().name, known), f"kv_{one}")
+    shared = {one: value for one, value in parameters(before).items() if one in known}
+    return kind(**{**shared, **given})
+
+
+def _foreign(name: str, select: str, known: Mapping[str, Any]) -> str:
+    owners = " and ".join(PER_REQUEST[name].selectors)
+    takes = ", ".join(f"kv_{one}" for one in known) or "none"
+    return f"{name} is a parameter of kv_select {owners}; kv_select {select} takes {takes}"

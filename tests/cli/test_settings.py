@@ -1,0 +1,47 @@
+"""Flags of the cache's settings, as they are typed."""
+
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ringkv.cli.options import TalkOptions
+from ringkv.cli.spread import spread
+from ringkv.plan.options import AUTO, Options
+
+
+def typed(*arguments: str) -> Options:
+    """What a command makes of a command line."""
+    made: list[Options] = []
+
+    def command(*, engine: TalkOptions) -> None:
+        made.append(engine.options())
+
+    app = typer.Typer()
+    app.command()(spread(command))
+    ended = CliRunner().invoke(app, arguments)
+    assert ended.exit_code == 0, ended.output
+    return made[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((), {}),
+        (("--kv-elastic",), {"kv_elastic": True}),
+        (("--kv-paper-layout",), {"kv_elastic": False}),
+        (("--kv-recent", "50%"), {"kv_recent": "50%"}),
+        (("--kv-compression", "4x", "--kv-budget", "7"), {"kv_compression": "4x", "kv_budget": 7}),
+        (
+            ("--kv-select", "expected", "--kv-window", "8", "--kv-turns", "continue"),
+            {"kv_select": "expected", "kv_window": 8, "kv_turns": "continue"},
+        ),
+        (
+            ("--kv-kernel", "5", "--kv-pooling", "avg", "--kv-groups", "max", "--kv-domain", "candidates"),
+            {"kv_kernel": 5, "kv_pooling": "avg", "kv_groups": "max", "kv_domain": "candidates"},
+        ),
+    ],
+)
+def test_flags_become_options(arguments: tuple[str, ...], options: dict[str, Any]) -> None:
+    assert typed(*arguments) == Options(slots=1, prefix_store=AUTO, **options)

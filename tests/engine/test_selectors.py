@@ -1,0 +1,73 @@
+"""Selectors in an engine: each gets the queries that it looks at, whatever the engine's default is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.cache.compress.select import VOTES
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from tests.engine import tiny
+
+PROMPT = [2 + token % 190 for token in range(0, 7 * 120, 7)]
+CHOICE = KVChoice(budget=48, sinks=4, recent=16)
+EVERY: list[Selector] = [SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip()]
+
+
+@pytest.fixture(scope="module")
+def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny.save(folder, "Llama")
+    return folder
+
+
+def kept(engine: LocalEngine, selector: Selector) -> np.ndarray:
+    """int64 [L, H, live]: what a request with this selector keeps."""
+    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))
+    engine.admit(asked)
+    return tiny.kept(engine, asked)
+
+
+@pytest.mark.parametrize("default", EVERY[1:], ids=lambda one: one.name)
+def test_a_request_may_have_any_selector_and_keeps_the_same_whatever_the_default_is(
+    llama_dir: Path, default: Selector
+) -> None:
+    usual, other = (
+        build(tiny.config(llama_dir, kv=replace(CHOICE, budget=64, select=select))) for select in (EVERY[0], default)
+    )
+    for selector in EVERY:
+        source = kept(usual, selector)
+        assert source.shape[-1] == 48
+        np.testing.assert_array_equal(kept(other, selector), source)
+
+
+@pytest.mark.parametrize("selector", EVERY, ids=lambda one: one.name)
+def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
+    llama_dir: Path, selector: Selector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = build(tiny.config(llama_dir))
+    seen: list[int] = []
+
+    def votes(prompt, low, high, given):
+        assert given is selector
+        seen.append(prompt.q.shape[3])
+        return torch.ones(prompt.keys.shape[0] * prompt.keys.shape[1], high - low)
+
+    monkeypatch.setitem(VOTES, type(selector), votes)  # type: ignore[arg-type]
+    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))
+    tiny.enter(engine, asked)
+    assert seen == [selector.queries]
+
+
+@pytest.mark.parametrize("selector", [SnapKV(window=9), ExpectedAttention(window=9)])
+def test_more_queries_than_are_kept_are_refused_by_the_settings_name(llama_dir: Path, selector: Selector) -> None:
+    engine = build(tiny.config(llama_dir))
+    with pytest.raises(InvalidRequest, match=r"kv_window 9 is over the 8 queries kept; .* larger kv_window") as refused:
+        engine.admit(tiny.request(PROMPT, kv=replace(CHOICE, select=selector)))
+    assert refused.value.param == "kv_window"
