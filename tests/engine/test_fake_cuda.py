@@ -5,17 +5,20 @@ Inductor's own part, which compiles what was traced, needs a device.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringkv.base.sampling import Effort
 from ringkv.engine.build import assemble
-from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import sizes
-from ringkv.graphs.graph import Function, Graph
+from ringkv.graphs.graph import Backend, Eager, Function, Graph
+from ringkv.kernels.decode_attend import commit, fresh_attend
+from ringkv.kernels.linear import linear
 from ringkv.models.config import load_config
 from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
 from tests.engine import tiny
@@ -44,7 +47,7 @@ def own_traces() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def assembled(folder: Path, dtype: torch.dtype, traced: Traced) -> LocalEngine:
+def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = "cuda:0") -> None:
     model = load_config(folder)
 
     def made(parts: Parts) -> dict[str, Tensor]:
@@ -53,8 +56,57 @@ def assembled(folder: Path, dtype: torch.dtype, traced: Traced) -> LocalEngine:
 
     layers = [made(layer_tensors(model, i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(shared_tensors(model)), layers)
-    config = tiny.config(folder, device="cuda:0", chunk=CHUNK, dtype=str(dtype).removeprefix("torch."))
-    return assemble(config, model, weights, traced)
+    config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."))
+    assemble(config, model, weights, backend)
+
+
+def test_products_are_summed_in_float32_on_cuda(tmp_path: Path) -> None:
+    products = torch.backends.cuda.matmul
+    products.allow_bf16_reduced_precision_reduction = products.allow_fp16_reduced_precision_reduction = True
+    tiny.save(tmp_path, "Llama")
+    with fake_cuda(), torch.inference_mode():
+        assembled(tmp_path, torch.bfloat16, Eager(), device="cuda")
+    assert not products.allow_bf16_reduced_precision_reduction
+    assert not products.allow_fp16_reduced_precision_reduction
+
+
+class Products(TorchDispatchMode):
+    """Notes the dtype that each matrix product gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.linear):
+            self.seen.append(out.dtype)
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_float32_results_are_not_rounded_to_the_weights_dtype_on_cuda(dtype: torch.dtype) -> None:
+    with fake_cuda(), Products() as products:
+        x, weight = (torch.empty(n, 32, dtype=dtype, device="cuda") for n in (3, 64))
+        for bias in (None, torch.empty(64, dtype=dtype, device="cuda")):
+            assert linear(x, weight, bias, dtype=torch.float32).dtype == torch.float32
+            assert linear(x, weight, bias).dtype == dtype
+    assert products.seen == [torch.float32, dtype] * 2
+
+
+def test_several_fresh_tokens_trace_for_cuda() -> None:
+    def step(*tensors: Tensor) -> Tensor:
+        q, k, v, keys, values, slot, entry, live, count = tensors
+        out = fresh_attend(q, k, v, keys, values, slot, entry, live, 0.1).out
+        commit(keys, values, k, v, slot, entry, count)
+        return out
+
+    with fake_cuda():
+        shapes = [(3, 4, 2, 6, 64), *[(3, 4, 2, 64)] * 2, *[(5, 2, 99, 64)] * 2]
+        tensors = [torch.empty(shape, device="cuda") for shape in shapes]
+        numbers = [torch.empty(shape, dtype=torch.int32, device="cuda") for shape in ((3,), (3, 4), (3,), (3,))]
+        out = torch.compile(step, fullgraph=True, dynamic=False, backend="aot_eager")(*tensors, *numbers)
+        assert out.shape == shapes[0]
 
 
 @pytest.mark.parametrize(
