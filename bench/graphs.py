@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv.base.compiler import find_compiler
 from ringkv.engine import functions
 from ringkv.engine.build import build
@@ -64,7 +64,8 @@ def _inputs(engine: LocalEngine) -> list[Tensor]:
     x = decoder.embed(torch.arange(slots), engine.batch.weights.shared)
     live = torch.full((slots,), capacity, dtype=torch.int32)
     slot = torch.arange(slots, dtype=torch.int32)
-    return [x, *decoder.rotation(torch.full((slots,), capacity)), slot, live - 1, live]
+    rotation = decoder.rotation(decoder.kinds[0], torch.full((slots,), capacity))
+    return [x, *rotation, slot, live - 1, live]
 
 
 def _by_layer(backend: Backend, engine: LocalEngine) -> Step:

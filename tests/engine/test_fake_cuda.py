@@ -12,19 +12,21 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import sizes
-from ringkv.graphs.graph import Backend, Eager, Function, Graph
+from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.decode_attend import commit, fresh_attend
 from ringkv.kernels.linear import linear
 from ringkv.models.config import load_config
-from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
+from ringkv.models.weights import Declared
 from tests.engine import tiny
+from tests.engine.test_golden import GEMMA3
 from tests.fake_cuda import fake_cuda
 
 CHUNK = 128
+MODELS: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Gemma3": GEMMA3}
 
 
 class Traced:
@@ -34,9 +36,10 @@ class Traced:
         self.builds = 0
         self.outputs: dict[str, Sequence[Tensor]] = {}
 
-    def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         self.builds += 1
-        traced = torch.compile(function, fullgraph=True, dynamic=False, backend="aot_eager")
+        torch.compiler.reset()  # every graph of a kind comes from one code object, which torch compiles so often only
+        traced = torch.compile(function.body, fullgraph=True, dynamic=False, backend="aot_eager")
         self.outputs[name] = traced(*example)
         return lambda arguments: traced(*arguments)
 
@@ -50,12 +53,11 @@ def own_traces() -> Iterator[None]:
 def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = "cuda:0") -> None:
     model = load_config(folder)
 
-    def made(parts: Parts) -> dict[str, Tensor]:
-        shapes = {name: (sum(part.shape[0] for part in each), *each[0].shape[1:]) for name, each in parts.items()}
-        return {name: torch.empty(shape, dtype=dtype, device="cuda:0") for name, shape in shapes.items()}
+    def made(declared: Declared) -> dict[str, Tensor]:
+        return {name: torch.empty(weight.shape, dtype=dtype, device="cuda:0") for name, weight in declared.items()}
 
-    layers = [made(layer_tensors(model, i)) for i in range(model.num_layers)]
-    weights = ModelWeights(made(shared_tensors(model)), layers)
+    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
+    weights = ModelWeights(made(model.shared_weights()), layers)
     config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."))
     assemble(config, model, weights, backend)
 
@@ -109,19 +111,15 @@ def test_several_fresh_tokens_trace_for_cuda() -> None:
         assert out.shape == shapes[0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [("Llama", torch.bfloat16), ("Llama", torch.float32), ("Qwen2", torch.bfloat16), ("Qwen3", torch.bfloat16)],
-)
+@pytest.mark.parametrize(("kind", "dtype"), [*((kind, torch.bfloat16) for kind in MODELS), ("Llama", torch.float32)])
 def test_every_graph_of_an_engine_traces_for_cuda(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    tiny.save(tmp_path, kind)
+    tiny.save(tmp_path, kind, **MODELS[kind])
     traced = Traced()
     with fake_cuda(), torch.inference_mode():
         assembled(tmp_path, dtype, traced)
-    assert len(traced.outputs) == traced.builds == len(sizes(CHUNK)) + len(Effort) + 2  # a decode step, the head
+    kinds = {name.split("-")[1] for name in traced.outputs if name.startswith("decode")}
+    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in sizes(CHUNK)} | {f"decode-{k}-3" for k in kinds}
+    assert {*traced.outputs} == layers | {"head-3"} | {f"sample-{tier.name.lower()}" for tier in SamplerTier}
     assert {str(t.device) for outputs in traced.outputs.values() for t in outputs} == {"cuda:0"}
-    assert {name: traced.outputs[name][0].dtype for name in ("prefill-128", "decode-3", "head-3")} == {
-        "prefill-128": dtype,
-        "decode-3": dtype,
-        "head-3": torch.float32,
-    }
+    assert {traced.outputs[name][0].dtype for name in layers} == {dtype}
+    assert traced.outputs["head-3"][0].dtype == torch.float32

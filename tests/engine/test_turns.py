@@ -72,6 +72,19 @@ def test_the_queries_that_choose_are_read_in_any_case(engine: LocalEngine) -> No
     assert read(engine, asked)[0] == 64  # of the last 8 tokens the queries are wanted
 
 
+def test_without_a_store_a_prompt_is_never_hashed(llama_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tiny.request(prompt(200))
+    _, wanted = read(build(tiny.config(llama_dir, store_bytes=STORE)), asked)
+
+    def hashes(*_: object) -> None:
+        pytest.fail("hashed for a store that holds nothing")
+
+    monkeypatch.setattr("ringkv.cache.store.prefixes.names", hashes)
+    known, logits = read(build(tiny.config(llama_dir)), asked)
+    assert known == 0
+    assert torch.equal(logits, wanted)
+
+
 def test_another_client_finds_nothing(engine: LocalEngine) -> None:
     asked = tiny.request(prompt(200))
     read(engine, asked)

@@ -70,11 +70,19 @@ def test_an_unknown_dtype_is_refused_with_those_there_are() -> None:
 sizes = st.integers(min_value=1, max_value=10**9)
 
 
-@given(entries=st.integers(1, 10**5), token=sizes, weights=sizes, staging=sizes, reserve=sizes, memory=sizes)
+@given(
+    entries=st.integers(1, 10**5),
+    token=sizes,
+    weights=sizes,
+    staging=sizes,
+    reserve=sizes,
+    sampler=sizes,
+    memory=sizes,
+)
 def test_the_slots_that_fit_do_fit_and_one_more_does_not(
-    entries: int, token: int, weights: int, staging: int, reserve: int, memory: int
+    entries: int, token: int, weights: int, staging: int, reserve: int, sampler: int, memory: int
 ) -> None:
-    need = Footprint(entries, token, weights, staging, reserve)
+    need = Footprint(entries, token, weights, staging, reserve, sampler=sampler)
     slots = need.slots_in(memory)
-    assert slots == 0 or weights + staging + reserve + slots * entries * token <= memory
-    assert weights + staging + reserve + (slots + 1) * entries * token > memory
+    assert slots == 0 or weights + staging + reserve + slots * (entries * token + sampler) <= memory
+    assert weights + staging + reserve + (slots + 1) * (entries * token + sampler) > memory

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringkv.base.errors import InvalidRequest, UnknownModel
+from ringkv.plan.footprint import TEMPORARIES
 from ringkv.plan.report import Question, Report, find_shape, report
 from ringkv.plan.shapes import known
 
@@ -17,7 +18,7 @@ def llama(question: Question) -> Report:
     return report(known("llama-3.1-8b"), question)
 
 
-def test_llama_8b_in_80_gigabytes_serves_2_full_contexts_and_174_compressed() -> None:
+def test_llama_8b_in_80_gigabytes_serves_2_full_contexts_and_169_compressed() -> None:
     plan = llama(Question(memory=80 * GB))
     token, weights = 131_072, 16_060_522_496
     staging = 131_072 * token
@@ -26,7 +27,9 @@ def test_llama_8b_in_80_gigabytes_serves_2_full_contexts_and_174_compressed() ->
     full, small = plan.rows
     assert (full.cache, full.entries, full.slot_bytes, full.slots) == ("full", 131_072, 17_179_869_184, 2)
     assert (small.cache, small.entries, small.slot_bytes) == ("compressed", 2048, 268_435_456)
-    assert small.slots == left // (2048 * token) == 174
+    sampler = 128_256 * (14 + TEMPORARIES) + 128_256 // 8
+    assert plan.sampler_bytes == sampler
+    assert small.slots == left // (2048 * token + sampler) == 169
 
 
 def test_a_rank_of_eight_holds_an_eighth_of_llama_70b() -> None:
@@ -54,7 +57,8 @@ def test_a_step_reads_the_weights_and_every_slots_entries_at_the_memorys_pace() 
 def test_without_memory_nothing_is_said_of_slots() -> None:
     row = llama(Question()).rows[0]
     assert (row.slots, row.step_seconds, row.tokens_per_second) == (None, None, None)
-    assert row.total_bytes == 16_060_522_496 + 2 * 17_179_869_184  # weights, one lane, one slot
+    one_slot = 17_179_869_184 + 128_256 * (14 + TEMPORARIES) + 128_256 // 8
+    assert row.total_bytes == 16_060_522_496 + 17_179_869_184 + one_slot  # weights, one lane, one slot
 
 
 def test_memory_smaller_than_the_weights_fits_no_slot() -> None:
@@ -92,7 +96,7 @@ def test_a_question_without_an_answer_names_what_is_wrong(question: Question, pa
 
 def test_a_report_is_plain_enough_for_json() -> None:
     plan = llama(Question(memory=80 * GB))
-    assert json.loads(json.dumps(asdict(plan)))["rows"][1]["slots"] == 174
+    assert json.loads(json.dumps(asdict(plan)))["rows"][1]["slots"] == 169
 
 
 def test_a_directory_with_a_configuration_has_a_shape(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ringkv.base.errors import BudgetTooSmall, DoesNotFit, InvalidRequest
 from ringkv.base.selectors import SnapKV
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan import resolve as module
+from ringkv.plan.footprint import TEMPORARIES
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import RESERVE, footprint, resolve
 from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
@@ -18,6 +19,9 @@ from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
 PLENTY = 10**14
 SMOLLM2_QUERIES = 30 * 9 * 32 * 64 * 2  # bytes of a lane's last 32 queries
 QWEN_QUERIES = 28 * 12 * 32 * 128 * 2
+# Bytes to sample from one slot: three planes of 4 bytes, two of 1, a bit, and what a step computes with.
+SMOLLM2_SAMPLER = 49_152 * (14 + TEMPORARIES) + 49_152 // 8
+QWEN_SAMPLER = 151_936 * (14 + TEMPORARIES) + 151_936 // 8
 DIRECTORY = Path("models/some-model")
 
 
@@ -121,21 +125,21 @@ def test_the_prompt_limit_is_whole_chunks_inside_the_context(context: int, chunk
 
 @settings(deadline=None)
 @given(memory=st.integers(RESERVE, 4 * RESERVE), chunk=st.integers(1, 40_000), slots=st.integers(1, 64))
-@example(memory=1_543_714_304 * 2 + (2048 + 512) * 28_672 + QWEN_QUERIES + RESERVE, chunk=3, slots=1)
+@example(memory=1_543_714_304 * 2 + (2048 + 512) * 28_672 + QWEN_QUERIES + QWEN_SAMPLER + RESERVE, chunk=3, slots=1)
 def test_what_is_resolved_fits_or_is_refused(memory: int, chunk: int, slots: int) -> None:
     try:
         engine = resolved(QWEN, memory, chunk=chunk, slots=slots, kv_budget=512, graphs="off", dtype="bfloat16")
     except DoesNotFit:
-        least = 1_543_714_304 * 2 + (2048 + slots * 512) * 28_672 + QWEN_QUERIES + RESERVE
+        least = 1_543_714_304 * 2 + (2048 + slots * 512) * 28_672 + QWEN_QUERIES + slots * QWEN_SAMPLER + RESERVE
         assert memory < least or chunk > 2048 / 2
         return
-    held = (engine.prompt_tokens + engine.slots * engine.capacity) * 28_672 + QWEN_QUERIES
+    held = (engine.prompt_tokens + engine.slots * engine.capacity) * 28_672 + QWEN_QUERIES + slots * QWEN_SAMPLER
     assert 1_543_714_304 * 2 + held + RESERVE <= memory
 
 
 def test_a_prompt_limit_left_open_is_halved_until_it_fits() -> None:
     weights, token = 1_543_714_304 * 2, 28_672
-    memory = weights + RESERVE + QWEN_QUERIES + (8192 + 2048) * token  # staging, one slot
+    memory = weights + RESERVE + QWEN_QUERIES + QWEN_SAMPLER + (8192 + 2048) * token  # staging, one slot
     assert resolved(QWEN, memory).prompt_tokens == 8192
     assert resolved(QWEN, memory - 1).prompt_tokens == 4096
     with pytest.raises(DoesNotFit):
@@ -144,9 +148,11 @@ def test_a_prompt_limit_left_open_is_halved_until_it_fits() -> None:
 
 def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
     weights, token = 134_515_008 * 2, 23_040
-    memory = weights + RESERVE + SMOLLM2_QUERIES + (8192 + 5 * 2048) * token
+    memory = weights + RESERVE + SMOLLM2_QUERIES + 5 * SMOLLM2_SAMPLER + (8192 + 5 * 2048) * token
     assert resolved(slots=5, prompt_tokens=8192, memory=memory).slots == 5
-    with pytest.raises(DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each\).*5 slots would fit"):
+    with pytest.raises(
+        DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each, and 2.66 MB to sample from\).*5 slots"
+    ):
         resolved(slots=6, prompt_tokens=8192, memory=memory)
 
 
@@ -161,7 +167,7 @@ def test_where_no_slot_fits_the_remedy_is_what_would_help(memory: int, remedy: s
 
 def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory_is_short() -> None:
     weights, token = 134_515_008 * 2, 23_040
-    memory = weights + RESERVE + SMOLLM2_QUERIES + (8192 + 2048) * token
+    memory = weights + RESERVE + SMOLLM2_QUERIES + SMOLLM2_SAMPLER + (8192 + 2048) * token
     assert resolved().store_bytes == 0
     assert resolved(prefix_store="1.5GB").store_bytes == 1_500_000_000
     assert resolved(prefix_store="auto", memory=memory + 10**9).store_bytes == 10**9
@@ -191,7 +197,28 @@ def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> Non
     tiny.save(tmp_path, "Llama")
     config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6)
     engine = build(config)
-    assert footprint(load_config(tmp_path), config).held(3) == engine.limits.held_bytes
+    planned = footprint(load_config(tmp_path), config)
+    assert planned.held(3) == engine.limits.held_bytes
+    assert (planned.staging, planned.store) == (engine.limits.staging_bytes, engine.limits.store_bytes)
+
+
+def test_the_memory_to_sample_from_a_slot_grows_with_the_vocabulary_and_holds_an_engines_planes(tmp_path: Path) -> None:
+    tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
+    from ringkv.engine.build import build
+
+    vocab, slots = 20_000, 5
+    tiny.save(tmp_path, "Llama", vocab_size=vocab)
+    config = tiny.config(tmp_path, slots=slots)
+    planned = slots * (footprint(load_config(tmp_path), config).sampler - TEMPORARIES * vocab)
+    assert planned == pytest.approx(build(config).limits.sampler_bytes, rel=0.001)
+
+
+def test_slots_that_fit_by_their_caches_alone_are_refused_if_sampling_from_them_does_not_fit() -> None:
+    caches = 1_543_714_304 * 2 + RESERVE + QWEN_QUERIES + (2048 + 256 * 64) * 28_672
+    asked = {"slots": 256, "kv_budget": 64, "prompt_tokens": 2048}
+    with pytest.raises(DoesNotFit, match=r"and 8\.22 MB to sample from"):
+        resolved(QWEN, caches + 10**9, **asked)
+    assert resolved(QWEN, caches + 256 * QWEN_SAMPLER, **asked).slots == 256
 
 
 @pytest.mark.parametrize(

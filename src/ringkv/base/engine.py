@@ -35,6 +35,13 @@ class Limits:
     entry_bytes: int  # bytes of one entry, all layers and heads
     slot_bytes: int  # bytes that one slot sets aside
     held_bytes: int  # all cache memory: slots, staging, and what is remembered for later prompts
+    staging_bytes: int = 0  # of these
+    sampler_bytes: int = 0  # beside these: logits and sampling state of all slots
+
+    @property
+    def store_bytes(self) -> int:
+        """Of `held_bytes`, what is remembered for later prompts."""
+        return self.held_bytes - self.staging_bytes - self.slots * self.slot_bytes
 
     @property
     def longest_prompt(self) -> int:
@@ -85,7 +92,7 @@ class Packet(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """One slot's draw; `token` is None when the slot's logits were not finite."""
+    """One slot's token, None if its logits were not finite."""
 
     token: int | None
     logprob: TokenLogprob | None
@@ -145,10 +152,10 @@ class Engine(Protocol):
         ...
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
-        """Draw each slot's next token from its logits.
+        """Sample each slot's next token from its logits.
 
-        By slot: `forced`, a token that is taken instead of the draw; `allowed`, for requests with a grammar, which
-        tokens may be drawn: a bit each, the lowest of each byte first, in whole groups of 32.
+        By slot: `forced`, a token that is taken instead of sampling; `allowed`, for requests with a grammar, which
+        tokens may be sampled: a bit each, the lowest of each byte first, in whole groups of 32.
         """
         ...
 

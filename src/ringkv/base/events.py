@@ -15,7 +15,7 @@ class KVUsage:
     kept: int  # prompt tokens kept at the end of prefill
     evicted: int  # tokens seen, prompt and output, that are no longer held
     ring_wraps: int  # how often decoding went round the ring
-    bytes_held: int  # bytes of the request's entries, all layers
+    bytes_held: int  # that its slot sets aside, all layers, whether the request fills them or not
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Natural log-probabilities of the drawn token and of the likeliest, before penalties, bias and temperature."""
+    """Natural log-probabilities of the sampled token and of the top ones, before penalties, bias and temperature."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()

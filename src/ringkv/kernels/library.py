@@ -23,6 +23,7 @@ _PREFILL = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
+LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("span)", "span, int sliding)"))
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same in tiles, where the CPU multiplies bfloat16
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last) -> Tensor")

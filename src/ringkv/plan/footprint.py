@@ -3,6 +3,7 @@
 token    layers x numbers of one token in one layer x bytes of a number
 slot     entries x token
 staging  lanes x prompt tokens x token       dense keys and values of the prompts being prefilled
+sampler  slots x vocabulary x bytes          logits, penalties and masks, and what one sampling step computes with
 weights  parameters x bits / 8 / ranks
 step     weights read + slots x entries x token      what a decode step must at least read
 """
@@ -16,6 +17,17 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.plan.shapes import Shape
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+
+
+LOGITS, BIAS, IN_OUTPUT = 4, 4, 4  # bytes per slot and vocabulary entry: float32, float32, int32
+IN_PROMPT, ENDS = 1, 1  # bool
+ALLOWED = 1 / 8  # a bit
+TEMPORARIES = 40
+"""Bytes per slot and vocabulary entry that a sampling step computes with, in its most expensive graph.
+
+That graph takes 36 if it runs eagerly: the int64 random numbers and their shifted copies, then the float32 planes.
+`tests/engine/sampling/test_memory.py` measures it. Compiled graphs fuse some of this and take less.
+"""
 
 
 class Bits(NamedTuple):
@@ -41,6 +53,11 @@ def item_bytes(dtype: str) -> int:
 def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     """Bytes of one entry, keys and values, all layers, on one rank."""
     return shape.layers * shape.cache.numbers(ranks) * item_bytes(dtype)
+
+
+def sampler_bytes(vocab: int) -> int:
+    """Bytes that sampling one slot takes: what it holds for good, and the temporaries of a step."""
+    return ceil(vocab * (LOGITS + BIAS + IN_OUTPUT + IN_PROMPT + ENDS + ALLOWED + TEMPORARIES))
 
 
 def weight_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
@@ -76,6 +93,7 @@ class Footprint:
     staging: int
     reserve: int  # the interpreter, torch, graphs and activations
     store: int = 0  # what later prompts may begin with
+    sampler: int = 0  # per slot
 
     @property
     def slot(self) -> int:
@@ -90,8 +108,8 @@ class Footprint:
         return self.staging + self.store + slots * self.slot
 
     def total(self, slots: int) -> int:
-        return self.fixed + slots * self.slot
+        return self.fixed + slots * (self.slot + self.sampler)
 
     def slots_in(self, memory: int) -> int:
         """How many slots fit beside the fixed parts; 0 when those alone do not."""
-        return max(0, memory - self.fixed) // self.slot
+        return max(0, memory - self.fixed) // (self.slot + self.sampler)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import load_config
-from ringkv.plan.footprint import Footprint, read_bytes, token_bytes, weight_bytes
+from ringkv.plan.footprint import Footprint, read_bytes, sampler_bytes, token_bytes, weight_bytes
 from ringkv.plan.shapes import Shape, known
 
 
@@ -32,7 +32,7 @@ class Row:
     cache: str  # "full" or "compressed"
     entries: int  # per slot
     slot_bytes: int
-    slots: int | None  # that fit beside weights, staging and reserve; None when no memory was given
+    slots: int | None  # that fit, sampler included, beside weights, staging and reserve; None when no memory was given
     total_bytes: int  # with those slots, else with one
     step_bytes: int  # that a decode step of those slots, else of one, reads at least; more slots wake more experts
     step_seconds: float | None  # at the bandwidth given: no implementation is faster
@@ -53,6 +53,7 @@ class Report:
     token_bytes: int
     weight_bytes: int
     staging_bytes: int
+    sampler_bytes: int  # per slot
     rows: tuple[Row, ...]
 
 
@@ -73,10 +74,13 @@ def report(shape: Shape, question: Question) -> Report:
     token = token_bytes(shape, question.dtype, question.tensor_parallel)
     weights = weight_bytes(shape, weights_dtype, question.tensor_parallel)
     staging = question.lanes * prompt * token
+    sampler = sampler_bytes(shape.vocab)
 
     def row(cache: str, entries: int) -> Row:
         read = read_bytes(shape, weights_dtype, question.tensor_parallel)
-        return _row(cache, Footprint(entries, token, weights, staging, question.reserve), read, question)
+        return _row(
+            cache, Footprint(entries, token, weights, staging, question.reserve, sampler=sampler), read, question
+        )
 
     return Report(
         model=shape.name,
@@ -91,6 +95,7 @@ def report(shape: Shape, question: Question) -> Report:
         token_bytes=token,
         weight_bytes=weights,
         staging_bytes=staging,
+        sampler_bytes=sampler,
         rows=(row("full", tokens), row("compressed", min(question.budget, tokens))),
     )
 

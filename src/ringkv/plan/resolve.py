@@ -13,7 +13,7 @@ from ringkv.base.paths import cache_dir
 from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
-from ringkv.plan.footprint import Footprint, item_bytes, token_bytes, weight_bytes
+from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, token_bytes, weight_bytes
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.shapes import Shape
 from ringkv.plan.units import parse_bytes, show_bytes
@@ -85,6 +85,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
         reserve=RESERVE,
         store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
+        sampler=sampler_bytes(config.vocab_size),
     )
 
 
@@ -174,7 +175,8 @@ def default_threads() -> int:
 def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
     slots = need.slots_in(memory)
     there = (
-        f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each) "
+        f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each, "
+        f"and {show_bytes(need.sampler)} to sample from) "
         f"beside {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} to stage prompts"
         f"{f', {show_bytes(need.store)} to remember them' if need.store else ''}"
         f" and {show_bytes(need.reserve)} in reserve need {show_bytes(need.total(engine.slots))}, "
@@ -184,10 +186,10 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
 
 
 def _remedy(need: Footprint, slots: int, memory: int) -> str:
-    if need.store and need.fixed - need.store + need.slot <= memory:
+    if need.store and need.total(1) - need.store <= memory:
         return "lower prefix_store"
     if slots:
         return f"{slots} {'slot' if slots == 1 else 'slots'} would fit"
-    if need.weights + need.reserve + need.slot > memory:
+    if need.total(1) - need.staging - need.store > memory:
         return "not even one slot fits, so choose a smaller model or budget"
     return "not even one slot fits, so lower prompt_tokens"

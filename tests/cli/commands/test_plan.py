@@ -13,7 +13,8 @@ def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> 
     assert said.status == 0
     assert rows["a"][1] == "131,072"
     assert rows["full"][:4] == ["131,072", "17.2", "GB", "2"]
-    assert rows["compressed"][:4] == ["2,048", "268", "MB", "174"]
+    assert rows["compressed"][:4] == ["2,048", "268", "MB", "169"]
+    assert rows["sampler,"][2:] == ["6,941,856", "6.94", "MB"]
 
 
 def test_json_has_the_same_in_bytes(cli: Cli) -> None:
@@ -37,6 +38,23 @@ def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
     said = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
     assert "hold no slot" in said
     assert "ask for fewer --tokens, or more --memory" in said
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("tokens", "memory", "status"),
+    [("128k", "10GB", 1), ("128k", "32GB", 1), ("128k", "34GB", 0), ("128k", "80GB", 0)],
+)
+def test_a_plan_under_which_nothing_fits_fails(
+    form: tuple[str, ...], tokens: str, memory: str, status: int, cli: Cli
+) -> None:
+    said = cli("plan", "--model", "llama-3.1-8b", "--tokens", tokens, "--memory", memory, *form)
+    assert said.status == status
+    assert said.out
+
+
+def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
+    assert cli("plan", "--model", "llama-3.1-70b").status == 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
+from ringkv.cli.failures import FAILED
 from ringkv.cli.options import MACHINE, MODEL, AsJson
 from ringkv.cli.output import console, print_json, print_table
 from ringkv.cli.settings import CACHE
@@ -76,6 +77,8 @@ def plan(
 
     Arithmetic on the model's shape alone: nothing is loaded, so any model and any machine can be planned anywhere.
 
+    With --memory it exits with 1 if no slot fits, under neither cache.
+
         ringkv plan --model llama-3.1-8b --memory 80GB --tokens 128k --kv-budget 4096
         ringkv plan --model llama-3.1-70b --memory 80GB --tp 8
         ringkv plan --model deepseek-r1 --tokens 128k --tp 16 --memory 64GB
@@ -101,6 +104,12 @@ def plan(
         print_json(found)
     else:
         _print(found)
+    if not _fits(found):
+        raise typer.Exit(FAILED)
+
+
+def _fits(found: "Report") -> bool:
+    return found.memory is None or any(row.slots for row in found.rows)
 
 
 def _budget(budget: int | None, compression: str | None, tokens: int) -> int:
@@ -125,12 +134,13 @@ def _print(found: "Report") -> None:
             ("a token", f"{found.token_bytes:,}", show_bytes(found.token_bytes)),
             ("weights", f"{found.weight_bytes:,}", show_bytes(found.weight_bytes)),
             (f"staging ({found.lanes} lane)", f"{found.staging_bytes:,}", show_bytes(found.staging_bytes)),
+            ("sampler, per slot", f"{found.sampler_bytes:,}", show_bytes(found.sampler_bytes)),
         ],
     )
     console().print()
     columns = _columns(found)
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
-    if found.memory is not None and not any(row.slots for row in found.rows):
+    if found.memory is not None and not _fits(found):
         fixed = found.weight_bytes + found.staging_bytes
         console().print(
             f"\n{show_bytes(found.memory)} hold no slot: weights and staging alone are {show_bytes(fixed)}; "
