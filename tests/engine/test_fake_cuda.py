@@ -4,8 +4,10 @@ Inductor's own part, which compiles what was traced, needs a device.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
+from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.programs import sizes
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.decode_attend import commit, fresh_attend
 from ringkv.kernels.linear import linear
@@ -25,7 +27,7 @@ from tests.engine import tiny
 from tests.engine.test_golden import GEMMA3
 from tests.fake_cuda import fake_cuda
 
-CHUNK = 128
+CHUNK = 256
 MODELS: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Gemma3": GEMMA3}
 
 
@@ -50,7 +52,7 @@ def own_traces() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = "cuda:0") -> None:
+def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = "cuda:0") -> LocalEngine:
     model = load_config(folder)
 
     def made(declared: Declared) -> dict[str, Tensor]:
@@ -59,7 +61,7 @@ def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = 
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
     config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."))
-    assemble(config, model, weights, backend)
+    return assemble(config, model, weights, backend)
 
 
 def test_products_are_summed_in_float32_on_cuda(tmp_path: Path) -> None:
@@ -96,6 +98,28 @@ def test_float32_results_are_not_rounded_to_the_weights_dtype_on_cuda(dtype: tor
     assert products.seen == [torch.float32, dtype] * 2
 
 
+def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_path: Path) -> None:
+    """Its tokens are copied from pinned memory, and nothing is copied back."""
+    tiny.save(tmp_path, "Llama")
+    copies: list[tuple[str, str, bool]] = []
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten._to_copy.default and args[0].device != out.device:
+                copies.append((args[0].device.type, out.device.type, kwargs["non_blocking"]))
+            return out
+
+    with fake_cuda(), torch.no_grad():
+        lanes = assembled(tmp_path, torch.bfloat16, Eager()).lanes
+        graphs: dict[int, Graph] = {128: lambda arguments: arguments[:1]}  # attention itself is not looked at
+        lanes._programs = replace(lanes._programs, prefill=dict.fromkeys(lanes._programs.prefill, graphs))
+        with patch.object(torch, "zeros", wraps=torch.zeros) as zeros, Copies():
+            lanes._run(range(3, 90), 128, 0, [0, 87])  # type: ignore[arg-type]
+    assert copies == [("cpu", "cuda", True)]
+    assert [call.kwargs["pin_memory"] for call in zeros.call_args_list] == [True]
+
+
 def test_several_fresh_tokens_trace_for_cuda() -> None:
     def step(*tensors: Tensor) -> Tensor:
         q, k, v, keys, values, slot, entry, live, count = tensors
@@ -118,7 +142,7 @@ def test_every_graph_of_an_engine_traces_for_cuda(kind: str, dtype: torch.dtype,
     with fake_cuda(), torch.inference_mode():
         assembled(tmp_path, dtype, traced)
     kinds = {name.split("-")[1] for name in traced.outputs if name.startswith("decode")}
-    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in sizes(CHUNK)} | {f"decode-{k}-3" for k in kinds}
+    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in (128, 256)} | {f"decode-{k}-3" for k in kinds}
     assert {*traced.outputs} == layers | {"head-3"} | {f"sample-{tier.name.lower()}" for tier in SamplerTier}
     assert {str(t.device) for outputs in traced.outputs.values() for t in outputs} == {"cuda:0"}
     assert {traced.outputs[name][0].dtype for name in layers} == {dtype}

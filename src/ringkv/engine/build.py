@@ -41,7 +41,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     check_turns(config.kv, model.groups)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    total = programs.count(config.chunk, config.slots, len(set(model.kinds)), weights)
+    total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights)
     return assemble(config, model, weights, _backend(config, tell, total))
 
 
