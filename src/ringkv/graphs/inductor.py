@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringkv.graphs.graph import Graph, StaticFunction
 
-OPTIONS = {
+OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {
     "triton.cudagraphs": False,
     "shape_padding": False,  # torch would time padded copies of the matrices, and round by what was faster that day
 }
