@@ -69,12 +69,10 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
     yield "operator", operator
     if scale.torch_device.type != "cuda":
         return
-    from ringkv.kernels.gpu.decode_attend import launch
-    from ringkv.kernels.gpu.tiling import chip, tiling
+    from ringkv.kernels.gpu.decode_attend import decode_attend as attend
+    from ringkv.kernels.gpu.decode_attend import usual_tiling
 
-    keys = inputs[3]
-    slots, heads, capacity, width = keys.shape
-    usual = tiling(slots * heads, capacity, width * keys.element_size(), chip(keys.device))
+    capacity, usual = inputs[3].shape[2], usual_tiling(inputs[0], inputs[3])
     cuts = [usual]
     cuts += [replace(usual, splits=n) for n in (4, 8, 16, 32, 64, 128) if n * usual.block <= capacity]
     cuts += [replace(usual, block=usual.block * 2, stages=s) for s in (2, 3)]
@@ -82,7 +80,7 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
     cuts += [replace(usual, stages=s) for s in (2, 4, 5)]
     cuts += [replace(usual, warps=w) for w in (2, 8)]
     for cut in cuts:
-        yield str(cut), partial(launch, *inputs, keys.shape[-1] ** -0.5, cut)
+        yield str(cut), partial(attend, *inputs, inputs[0].shape[-1] ** -0.5, cut)
 
 
 def decode(scale: Scale, journal: Journal, name: str) -> None:

@@ -8,22 +8,31 @@ from ringkv.kernels.gpu.tiling import Tiling
 
 pytestmark = pytest.mark.device
 
+SCALE = 0.09
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
 def some(
     device: torch.device, dtype: torch.dtype, live: list[int], groups: int, width: int, capacity: int
 ) -> list[torch.Tensor]:
-    slots, heads = len(live), 8
-    shapes = [(slots, heads, groups, width), *[(slots, heads, width)] * 2, *[(slots, heads, capacity, width)] * 2]
+    """q, k, v, keys, values, slot, entry, live of `decode_attend`; slots in another order than rows."""
+    rows, heads = len(live), 8
+    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *[(rows, heads, capacity, width)] * 2]
+    slot = torch.arange(rows, dtype=torch.int32, device=device).flip(0)
     lives = torch.tensor(live, dtype=torch.int32, device=device)
-    return [*(torch.randn(shape, device=device).to(dtype) for shape in shapes), (lives - 1).clamp(min=0) // 2, lives]
+    tensors = [torch.randn(shape, device=device).to(dtype) for shape in shapes]
+    return [*tensors, slot, (lives - 1).clamp(min=0) // 2, lives]
 
 
-def compare(inputs: list[torch.Tensor], out: torch.Tensor, wanted: list[torch.Tensor]) -> None:
-    close = TOLERANCE[out.dtype]
-    want = decode_attend.reference(*wanted)
-    torch.testing.assert_close(out.float(), want.float(), atol=close, rtol=close)
+def close(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> None:
+    """Out and lse."""
+    off = TOLERANCE[found[0].dtype]
+    torch.testing.assert_close(found[0].float(), wanted[0].float(), atol=off, rtol=off)
+    torch.testing.assert_close(found[1], wanted[1], atol=1e-4, rtol=1e-4)
+
+
+def compare(inputs: list[torch.Tensor], found: tuple[torch.Tensor, ...], wanted: list[torch.Tensor]) -> None:
+    close(found, decode_attend.reference(*wanted, SCALE))
     assert torch.equal(inputs[3], wanted[3])
     assert torch.equal(inputs[4], wanted[4])
 
@@ -36,34 +45,57 @@ def test_decode_attention_equals_the_reference(
 ) -> None:
     inputs = some(device, dtype, [4000, 0, 1, 2049, 77], groups, width, 4000)
     wanted = [t.clone() for t in inputs]
-    compare(inputs, decode_attend.decode_attend(*inputs), wanted)
+    compare(inputs, decode_attend.decode_attend(*inputs, SCALE), wanted)
 
 
 @pytest.mark.parametrize("splits", [1, 3, 64])
 @pytest.mark.parametrize(("block", "warps", "stages"), [(16, 2, 2), (64, 4, 3), (128, 8, 2)])
 def test_any_cut_gives_the_same(device: torch.device, splits: int, block: int, warps: int, stages: int) -> None:
-    from ringkv.kernels.gpu.decode_attend import launch
+    from ringkv.kernels.gpu.decode_attend import decode_attend as attend
 
     inputs = some(device, torch.bfloat16, [4000, 0, 1, 2049, 77], 4, 128, 4000)
     wanted = [t.clone() for t in inputs]
-    compare(inputs, launch(*inputs, Tiling(splits, block, warps, stages)), wanted)
+    compare(inputs, attend(*inputs, SCALE, Tiling(splits, block, warps, stages)), wanted)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("fresh", "groups", "width"), [(1, 4, 128), (2, 3, 96), (4, 8, 128), (8, 20, 64)])
+def test_several_fresh_tokens_see_what_as_many_steps_would(
+    device: torch.device, dtype: torch.dtype, fresh: int, groups: int, width: int
+) -> None:
+    """In a slot with room, in one that begins anew at its end, in one of few entries."""
+    capacity = 4000
+    _, _, _, keys, values, slot, _, live = some(device, dtype, [60, capacity, 3], groups, width, capacity)
+    q = torch.randn(3, fresh, 8, groups, width, device=device).to(dtype)
+    k, v = (torch.randn(3, fresh, 8, width, device=device).to(dtype) for _ in range(2))
+    first = torch.tensor([60, capacity - 2, 3], device=device)
+    entry = ((first[:, None] + torch.arange(fresh, device=device)) % capacity).int()
+    found = decode_attend.fresh_attend(q, k, v, keys, values, slot, entry, live, SCALE)
+    for t in range(fresh):
+        seen = torch.maximum(live, entry[:, t] + 1)
+        step = q[:, t], k[:, t], v[:, t], keys, values, slot, entry[:, t], seen
+        close((found.out[:, t], found.lse[:, t]), decode_attend.reference(*step, SCALE))
 
 
 def test_rubbish_in_entries_that_are_not_live_does_not_matter(device: torch.device) -> None:
     inputs = some(device, torch.bfloat16, [130, 0, 1, 2049], 4, 128, 4000)
-    want = decode_attend.decode_attend(*[t.clone() for t in inputs])
-    for slot, n in enumerate(inputs[-1].tolist()):
-        for plane in inputs[3:5]:
+    want = decode_attend.decode_attend(*[t.clone() for t in inputs], SCALE)
+    _, _, _, *planes, slots, entry, live = inputs
+    for plane in planes:
+        for slot, at, n in zip(slots.tolist(), entry.tolist(), live.tolist(), strict=True):
             plane[slot, :, n:] = float("nan")
-            plane[slot, :, inputs[5][slot]] = float("inf")
-    assert torch.equal(decode_attend.decode_attend(*inputs), want)
+            plane[slot, :, at] = float("inf")
+    found = decode_attend.decode_attend(*inputs, SCALE)
+    assert torch.equal(found.out, want.out)
+    assert torch.equal(found.lse, want.lse)
 
 
-def test_a_slots_result_does_not_depend_on_its_neighbours_bit_for_bit(device: torch.device) -> None:
+def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(device: torch.device) -> None:
     results = []
     for live in ([4000, 77, 1], [3, 77, 0]):
         torch.manual_seed(0)
-        results.append(decode_attend.decode_attend(*some(device, torch.bfloat16, live, 4, 128, 4000))[1])
+        inputs = some(device, torch.bfloat16, live, 4, 128, 4000)
+        results.append(decode_attend.decode_attend(*inputs, SCALE).out[1])
     assert torch.equal(*results)
 
 

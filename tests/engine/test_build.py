@@ -8,8 +8,11 @@ from math import prod
 from pathlib import Path
 
 import pytest
+import torch
+from torch.cuda._utils import _get_device_index
 
 from ringkv.base.errors import BadWeights
+from ringkv.engine import build as module
 from ringkv.engine.build import build
 from ringkv.weights.checkpoint import open_checkpoint
 from tests.engine import tiny
@@ -40,6 +43,15 @@ def test_without_a_compiler_everything_runs_eagerly_after_one_clear_line(llama_d
     told = [line for line in run.stderr.splitlines() if "compil" in line]
     assert len(told) == 1
     assert "no C++ compiler was found (install g++" in told[0]
+
+
+def test_cuda_without_a_number_is_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    # As torch's own: it raises ValueError for a device without an index.
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(_get_device_index(device)))
+    assert [str(module._device(name)) for name in ("cuda", "cuda:0", "cuda:1")] == ["cuda:0", "cuda:0", "cuda:1"]
+    assert current == [0, 0, 1]
 
 
 def test_progress_names_each_step(llama_dir: Path) -> None:

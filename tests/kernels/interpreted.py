@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 import torch
 
-Result = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # the output; keys and values afterwards
+SCALE = 0.11
+Result = tuple[torch.Tensor, torch.Tensor]  # out and lse
+Cut = tuple[int, int] | None  # splits and entries a tile; as the table says if None
 
 
 @contextmanager
@@ -17,32 +19,32 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
     """A pool of one; a process that has loaded Triton without the interpreter cannot change its mind."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with patch.dict(os.environ, TRITON_INTERPRET="1"):
-            pool.submit(attend, *_smallest(), (1, 16)).result()  # starts the process
+            pool.submit(decode_attend, _smallest(), (1, 16)).result()  # starts the process
         yield pool
 
 
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    entry: torch.Tensor,
-    live: torch.Tensor,
-    cut: tuple[int, int] | None,
-) -> Result:
-    """With so many splits and so large blocks; as the table says if `cut` is None."""
-    from ringkv.kernels.gpu.decode_attend import decode_attend, launch
+def decode_attend(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """For q, k, v, keys, values, slot, entry, live: the result, and keys and values afterwards."""
+    return _run("decode_attend", inputs, cut), inputs[3:5]
+
+
+def cache_attend(inputs: list[torch.Tensor], cut: Cut) -> Result:
+    """For q, keys, values, slot, holes, live."""
+    return _run("cache_attend", inputs, cut)
+
+
+def _run(name: str, inputs: list[torch.Tensor], cut: Cut) -> Result:
+    from ringkv.kernels.gpu import decode_attend as gpu
     from ringkv.kernels.gpu.tiling import Tiling
 
-    tensors = (q, k, v, keys, values, entry, live)
     try:
-        out = decode_attend(*tensors) if cut is None else launch(*tensors, Tiling(*cut, warps=4, stages=3))
+        found: Result = getattr(gpu, name)(*inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
     except Exception as error:  # one of Triton's own would load Triton where it is received
         raise RuntimeError(str(error)) from None
-    return out, keys, values
+    return found
 
 
 def _smallest() -> list[torch.Tensor]:
     one = torch.ones(1, dtype=torch.int32)
-    return [torch.ones(1, 1, 1, 16), *[torch.ones(1, 1, 16)] * 2, *[torch.ones(1, 1, 16, 16)] * 2, one - 1, one]
+    planes = [torch.ones(1, 1, 16, 16)] * 2
+    return [torch.ones(1, 1, 1, 16), *[torch.ones(1, 1, 16)] * 2, *planes, one - 1, one - 1, one]

@@ -37,6 +37,12 @@ def test_nothing_chosen_gives_snapstream_over_the_whole_context(tmp_cache: Path)
     assert engine.cache_dir == tmp_cache
 
 
+def test_chunks_are_larger_on_a_gpu() -> None:
+    assert resolved(LLAMA_8B, device="cuda").chunk == resolved(LLAMA_8B, device="cuda:1").chunk == 2048
+    assert resolved(LLAMA_8B, device="cuda", chunk=256).chunk == 256
+    assert resolved(LLAMA_8B, device="cpu").chunk == 512
+
+
 def test_long_contexts_stage_32k_unless_told_otherwise() -> None:
     assert resolved(LLAMA_8B).prompt_tokens == 32768
     assert resolved(LLAMA_8B, prompt_tokens=100_000).prompt_tokens == 100_352  # 196 chunks of 512

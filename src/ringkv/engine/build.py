@@ -41,14 +41,16 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     check_turns(config.kv, model.groups)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    total = programs.count(config.chunk, config.slots, len(set(model.kinds)), weights)
+    total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights)
     return assemble(config, model, weights, _backend(config, tell, total))
 
 
 @torch.inference_mode()
 def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, backend: Backend) -> LocalEngine:
     """An engine around weights that are there already; everything else is allocated and made ready."""
-    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    device, dtype = _with_index(torch.device(config.device)), getattr(torch, config.dtype)
+    if device.type == "cuda":
+        _sum_in_float32()
     decoder = Decoder(model, dtype, device)
     like = torch.empty(0, dtype=dtype, device=device)
     staged = staging.allocate(decoder.groups, config.lanes, config.prompt_tokens, config.kv.window, like)
@@ -70,7 +72,7 @@ def _entries(group: LayerGroup, config: EngineConfig) -> int:
 
 def _device(name: str) -> torch.device:
     try:
-        device = torch.device(name)
+        device = _with_index(torch.device(name))
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
@@ -80,6 +82,17 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda":
         torch.cuda.set_device(device)  # Triton launches on the current device
     return device
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The first device for "cuda" alone: torch's own functions want a number."""
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def _sum_in_float32() -> None:
+    """For all of this process: else a product whose K dimension is split may add its parts in 16 bits."""
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:

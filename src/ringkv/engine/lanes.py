@@ -218,11 +218,11 @@ class Lanes:
         the text a token stands than its place in the lane says.
         """
         start = int(span[0]) + gap
-        padded = torch.zeros(size, dtype=torch.int64)
-        padded[: len(tokens)] = torch.tensor(tokens)
         device = self.staging.queries[0].device
+        padded = torch.zeros(size, dtype=torch.int64, pin_memory=device.type == "cuda")
+        padded[: len(tokens)] = torch.tensor(tokens)
         rotations = self._decoder.rotations(torch.arange(start, start + size, device=device))
-        x = self._decoder.embed(padded.to(device), self._weights.shared)
+        x = self._decoder.embed(padded.to(device, non_blocking=True), self._weights.shared)
         for layer, (kind, weights) in enumerate(zip(self._decoder.kinds, self._weights.layers, strict=True)):
             group, row = self._places[layer]
             caches = (plane[lane] for plane in self.staging.bodies[group].layer(row))

@@ -25,7 +25,8 @@ from ringkv.models.decoder import Decoder
 
 DECODE = (1, 4, 8, 16, 32, 64, 128)
 FEW = 8  # rows that kernels/cpu/linear.cpp multiplies with four-bit weights as they are
-SMALL = 64  # the size for the ends of prompts; a multiple of it must make up a chunk
+SMALL = 64  # the size for the ends of prompts on a CPU; a multiple of it must make up a chunk
+SMALLEST_ON_GPU = 128  # fewer tokens take as long: the time to read the weights
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ class Programs:
         return min(self.sizes)
 
     def pieces(self, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
-        """Cover entries start .. stop-1 with (start, size) pieces: large ones, and small ones for a short rest.
+        """Cover entries start .. stop-1 with (start, size) pieces: the largest of which more than half is needed.
 
-        Small ones too where a large one would pass the lane's `room`.
+        Smaller ones if such a piece would pass the lane's `room`.
         """
-        small, large = self.smallest, max(self.sizes)
         while start < stop:
-            size = large if stop - start > large // 2 and start + large <= room else small
+            fitting = (size for size in self.sizes if size < 2 * (stop - start) and start + size <= room)
+            size = max(fitting, default=self.smallest)
             yield start, size
             start += size
 
@@ -59,9 +60,20 @@ class Programs:
         return min(size for size in self.decode if size >= running)
 
 
-def sizes(chunk: int) -> tuple[int, ...]:
-    """The prefill sizes for a chunk."""
+def sizes(chunk: int, device: torch.device) -> tuple[int, ...]:
+    """The prefill sizes for a chunk.
+
+    Two on a CPU. On a GPU a piece of few tokens takes as long as its launches: one size for every end of a prompt.
+    """
+    if device.type == "cuda":
+        return _halves(chunk)
     return tuple(sorted({SMALL, chunk})) if chunk % SMALL == 0 else (chunk,)
+
+
+def _halves(chunk: int) -> tuple[int, ...]:
+    """A chunk's whole halves, from the smallest on."""
+    is_whole = chunk % 2 == 0 and chunk // 2 >= SMALLEST_ON_GPU
+    return (*_halves(chunk // 2), chunk) if is_whole else (chunk,)
 
 
 def decode_sizes(slots: int, weights: ModelWeights) -> tuple[int, ...]:
@@ -111,13 +123,13 @@ def make(
         x = torch.zeros(size, decoder.config.hidden_size, dtype=decoder.dtype, device=device)
         return backend.make(f"head-{size}", head_function, [x, *shared])
 
-    decoding = decode_sizes(slots, weights)
+    pieces, decoding = sizes(chunk, device), decode_sizes(slots, weights)
     head_function = functions.head(decoder, tuple(weights.shared))
     inputs = list(_sampler_inputs(slots, decoder.config.vocab_size, device))
     return Programs(
         backend=backend,
-        sizes=sizes(chunk),
-        prefill={kind: {size: prefill(kind, size) for size in sizes(chunk)} for kind in decoder.layers},
+        sizes=pieces,
+        prefill={kind: {size: prefill(kind, size) for size in pieces} for kind in decoder.layers},
         decode={size: {kind: decode(kind, size) for kind in decoder.layers} for size in decoding},
         head={size: head(size) for size in decoding},
         head_of_one=Eager().make("head-1", head_function, []),
@@ -146,7 +158,7 @@ def _sampler_inputs(slots: int, vocab: int, device: torch.device) -> sample.Inpu
     return SamplingState.neutral(slots, vocab, device).inputs(logits, forced, position)
 
 
-def count(chunk: int, slots: int, kinds: int, weights: ModelWeights) -> int:
+def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights) -> int:
     """How many graphs `make` builds for a model with so many kinds of layers."""
     rows = len(decode_sizes(slots, weights))
-    return kinds * (len(sizes(chunk)) + rows) + len(SamplerTier) + rows
+    return kinds * (len(sizes(chunk, device)) + rows) + len(SamplerTier) + rows

@@ -12,6 +12,10 @@ from torch import Tensor
 
 from ringkv.graphs.graph import Graph, StaticFunction
 
+OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {
+    "triton.cudagraphs": False,
+    "shape_padding": False,  # torch would time padded copies of the matrices, and round by what was faster that day
+}
 _LIMITS = {"recompile_limit": 1024, "accumulated_recompile_limit": 4096}
 """Every graph of a kind comes from one code object, which torch takes for recompilations of one function."""
 
@@ -29,7 +33,7 @@ class Inductor:
         assert len({t.untyped_storage().data_ptr() for t in example}) == len(example), f"{name}: arguments overlap"
         self.on_build(name)
         self.builds += 1
-        compiled = torch.compile(function.body, fullgraph=True, dynamic=False, options={"triton.cudagraphs": False})
+        compiled = torch.compile(function.body, fullgraph=True, dynamic=False, options=OPTIONS)
         with torch._dynamo.config.patch(_LIMITS):
             compiled(*example)
         return lambda arguments: compiled(*arguments)

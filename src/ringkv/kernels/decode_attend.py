@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY, is_native
 from ringkv.kernels.partial import Partial, merge
@@ -140,7 +141,15 @@ def _cuda(
 ) -> tuple[Tensor, Tensor]:
     from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
 
-    return gpu.decode_attend(q, k, v, keys, values, slot, entry, live, scale)  # type: ignore[call-arg,return-value]
+    return gpu.decode_attend(q, k, v, keys, values, slot, entry, live, scale)
+
+
+def _cache_cuda(
+    q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, holes: Tensor, live: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
+
+    return gpu.cache_attend(q, keys, values, slot, holes, live, scale)
 
 
 def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
@@ -150,6 +159,7 @@ def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
 for name, function in {"decode_attend": reference, "cache_attend": cache_reference}.items():
     for one in (name, f"{name}_any"):
         LIBRARY.impl(one, function, "CompositeExplicitAutograd")
-        LIBRARY.impl(one, _shape, "Meta")
+        register_fake(f"ringkv::{one}", _shape, lib=LIBRARY)
 if find_spec("triton"):
     LIBRARY.impl("decode_attend", _cuda, "CUDA")
+    LIBRARY.impl("cache_attend", _cache_cuda, "CUDA")

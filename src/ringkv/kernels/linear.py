@@ -10,6 +10,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.kernels.library import LIBRARY
@@ -95,7 +96,9 @@ def reference(
     dtype: torch.dtype,
 ) -> Tensor:
     """The same in plain torch."""
-    product = _product(x if norm is None else rms_norm(x, norm, eps), unpack(weight), bias)
+    normed, plain = x if norm is None else rms_norm(x, norm, eps), unpack(weight)
+    multiply = _wide_product if _rounds(plain, dtype) else _product
+    product = multiply(normed, plain, bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
@@ -108,6 +111,17 @@ def gated_reference(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """In the weight's type: x's own, or float32 where that holds more of a scaled weight."""
     return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype))
+
+
+def _rounds(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a CUDA product in the weight's dtype would round sums that are wanted in float32."""
+    return weight.is_cuda and weight.itemsize == 2 and dtype == torch.float32
+
+
+def _wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """float32 [M, out], not rounded in between; torch has this on CUDA alone."""
+    product = torch.mm(x.to(weight.dtype), weight.t(), out_dtype=torch.float32)
+    return product if bias is None else product + bias
 
 
 def _shape(
@@ -127,6 +141,6 @@ def _gated_shape(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, e
 
 
 LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("linear", _shape, "Meta")
+register_fake("ringkv::linear", _shape, lib=LIBRARY)
 LIBRARY.impl("gated", gated_reference, "CompositeExplicitAutograd")
-LIBRARY.impl("gated", _gated_shape, "Meta")
+register_fake("ringkv::gated", _gated_shape, lib=LIBRARY)

@@ -6,6 +6,7 @@ T tokens of the chunk, H key-value heads, G query heads per key-value head, S st
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
@@ -121,7 +122,6 @@ def _shape(q: Tensor, *_: Tensor) -> Tensor:
 
 LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
-LIBRARY.impl("prefill_attend", _shape, "Meta")
 LIBRARY.impl("prefill_attend_sliding", _banded, "CompositeExplicitAutograd")
-LIBRARY.impl("prefill_attend_sliding", _shape, "Meta")
-LIBRARY.impl("prefill_attend_tiles", _shape, "Meta")
+for name in ("prefill_attend", "prefill_attend_sliding", "prefill_attend_tiles"):
+    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

@@ -19,6 +19,7 @@ from ringkv.plan.shapes import Shape
 from ringkv.plan.units import parse_bytes, show_bytes
 
 DEFAULT_CHUNK = 512
+DEFAULT_CHUNK_ON_GPU = 2048  # smaller ones take as long as their launches
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
 SMALLEST_PROMPT = 2048  # a prompt limit that the user left open is not lowered further to make it fit
@@ -90,8 +91,8 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
 
 
 def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
-    chunk, prompt_tokens = _prompt(options, config.context)
     device = options.device or "cpu"
+    chunk, prompt_tokens = _prompt(options, config.context, device)
     dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
@@ -119,7 +120,7 @@ def _store(options: Options) -> int:
     return parse_bytes(options.prefix_store or 0, "prefix_store")
 
 
-def _prompt(options: Options, context: int) -> tuple[int, int]:
+def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
     """Chunk, and prompt limit: what was asked for, rounded up to a multiple of the chunk.
 
     Where that passes the context, chunks are made a little smaller to divide it: the limit then falls short of the
@@ -131,7 +132,8 @@ def _prompt(options: Options, context: int) -> tuple[int, int]:
             f"prompt_tokens is {asked:,}; the model's context is {context:,} tokens, so ask for that or less",
             "prompt_tokens",
         )
-    chunk = min(context, at_least(1, "chunk", options.chunk, DEFAULT_CHUNK))
+    usual = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
+    chunk = min(context, at_least(1, "chunk", options.chunk, usual))
     pieces = -(-asked // chunk)
     if pieces * chunk > context:
         chunk = context // pieces

@@ -1,94 +1,168 @@
-"""decode_attend on CUDA: two Triton kernels, launched alike whatever the lengths, so that a CUDA graph can hold them.
+"""Decode attention on CUDA: two Triton kernels, launched alike whatever the lengths, as a CUDA graph needs.
 
-B slots, H key-value heads, G query heads each, C entries, D head_dim, S splits. What a slot computes depends on its own
-length and on fixed shapes: neighbours cannot change its result.
+B rows of a step, S slots, H key-value heads, G query heads each, C entries, D head_dim. What a row computes depends on
+its own slot's length and on fixed shapes: neighbours cannot change its result.
 """
 
-from math import log2, sqrt
+from math import log2
 
 import torch
 import triton
 from torch import Tensor
 
 from ringkv.kernels.gpu.attend_split import attend_split
+from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
-from ringkv.kernels.gpu.tiling import Tiling, chip, tiling
+from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, tiling
 
 LOG2_E = log2(2.718281828459045)
-LEAST_ROWS = 16  # of a tensor-core tile
-STEP = 16
+LEAST, MOST = 16, 32  # queries of one program; tensor cores take no fewer rows, nor columns
+STEP = 16  # splits
+
+Attended = tuple[Tensor, Tensor]
+"""out [B, H, Q, D] and its natural log-sum-exp, float32 [B, H, Q], for Q queries of each head."""
 
 
-def decode_attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor) -> Tensor:
-    """See `kernels.decode_attend`, whose reference is the contract."""
-    slots, heads, capacity, width = keys.shape
-    return launch(
-        q,
-        k,
-        v,
-        keys,
-        values,
-        entry,
-        live,
-        tiling(slots * heads, capacity, _padded(width) * keys.element_size(), chip(keys.device)),
-    )
+def decode_attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    cut: Tiling | None = None,
+) -> Attended:
+    """See `kernels.decode_attend`, whose reference is the contract. `cut`: other than `usual_tiling`.
 
-
-def launch(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor, cut: Tiling
-) -> Tensor:
-    """The same, cut up as told; keys and values [B, H, C, D] may be parts of a larger tensor, but rows lie dense."""
-    slots, heads, groups, width = q.shape
-    assert keys.stride() == values.stride()
-    assert keys.stride()[2:] == (width, 1)
+    keys and values [S, H, C, D] may be parts of a larger tensor, if the elements of an entry follow each other, and the
+    entries of a head.
+    """
+    cut = cut or usual_tiling(q, keys)
+    (rows, heads, groups, width), padded = q.shape, tile(q)
+    part, part_lse = _parts(q, cut)
+    blocks = triton.cdiv(groups, padded.rows)
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
-    part = torch.empty(slots, heads, cut.splits, groups, width, dtype=torch.float32, device=q.device)
-    lse = torch.empty(slots, heads, cut.splits, groups, dtype=torch.float32, device=q.device)
-    out = torch.empty(slots, heads, groups, width, dtype=q.dtype, device=q.device)
-    attend_split[cut.splits, heads, slots](
+    attend_split[cut.splits, heads * blocks, rows](
         q,
         k,
         v,
         keys,
         values,
+        slot,
         entry,
         live,
         part,
-        lse,
+        part_lse,
         *q.stride()[:3],
         *k.stride()[:2],
         *v.stride()[:2],
-        *keys.stride()[:2],
-        LOG2_E / sqrt(width),
-        HEADS=heads,
-        GROUPS=groups,
-        ROWS=max(LEAST_ROWS, triton.next_power_of_2(groups)),
+        *_plane_strides(keys, values),
+        scale * LOG2_E,
+        heads,
+        groups,
+        cut.splits,
+        blocks,
+        ROWS=padded.rows,
         WIDTH=width,
-        COLUMNS=_padded(width),
-        SPLITS=cut.splits,
+        COLUMNS=padded.columns,
         BLOCK=cut.block,
         WIDE=not keys.is_cuda,
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
-    merge_splits[groups, heads, slots](
+    return _merged(q, part, part_lse, live, cut)
+
+
+def cache_attend(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slot: Tensor,
+    holes: Tensor,
+    live: Tensor,
+    scale: float,
+    cut: Tiling | None = None,
+) -> Attended:
+    """See `kernels.decode_attend.cache_reference`, which is the contract; q [B, H, T * G, D], holes int32 [B, T]."""
+    cut = cut or usual_tiling(q, keys)
+    (rows, heads, queries, width), padded, fresh = q.shape, tile(q), holes.shape[1]
+    part, part_lse = _parts(q, cut)
+    blocks = triton.cdiv(queries, padded.rows)
+    q = q if q.stride(-1) == 1 else q.contiguous()
+    cache_split[cut.splits, heads * blocks, rows](
+        q,
+        keys,
+        values,
+        slot,
+        holes.contiguous(),
+        live,
         part,
-        lse,
+        part_lse,
+        *q.stride()[:3],
+        *_plane_strides(keys, values),
+        scale * LOG2_E,
+        heads,
+        queries,
+        queries // fresh,
+        cut.splits,
+        blocks,
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=padded.columns,
+        BLOCK=cut.block,
+        HOLES=fresh,
+        WIDE=not keys.is_cuda,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+    )
+    return _merged(q, part, part_lse, live, cut)
+
+
+def usual_tiling(q: Tensor, keys: Tensor) -> Tiling:
+    """What is taken for q [B, H, Q, D] and keys [S, H, C, D] unless another is given."""
+    padded = tile(q)
+    programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
+    return tiling(programs, keys.shape[2], padded, chip(keys.device))
+
+
+def tile(q: Tensor) -> Tile:
+    """The queries [B, H, Q, D] that one program takes of a head, padded to powers of two."""
+    rows, columns = (max(LEAST, int(triton.next_power_of_2(n))) for n in q.shape[2:])
+    return Tile(min(rows, MOST), columns, q.element_size())
+
+
+def _parts(q: Tensor, cut: Tiling) -> Attended:
+    """What each split gives: float32 [B, H, splits, Q, D], and [B, H, splits, Q]."""
+    rows, heads, queries, width = q.shape
+    part = q.new_empty(rows, heads, cut.splits, queries, width, dtype=torch.float32)
+    return part, q.new_empty(part.shape[:-1], dtype=torch.float32)
+
+
+def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
+    assert keys.stride() == values.stride()
+    assert keys.stride()[2:] == (keys.shape[3], 1)
+    return keys.stride()[:2]
+
+
+def _merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling) -> Attended:
+    rows, heads, queries, width = q.shape
+    out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    merge_splits[queries, heads, rows](
+        part,
+        part_lse,
         live,
         out,
-        HEADS=heads,
-        GROUPS=groups,
+        lse,
+        heads,
+        queries,
+        cut.splits,
         WIDTH=width,
-        COLUMNS=_padded(width),
-        SPLITS=cut.splits,
-        ALL=triton.next_power_of_2(cut.splits),
+        COLUMNS=tile(q).columns,
         BLOCK=cut.block,
         STEP=STEP,
         num_warps=2,
     )
-    return out
-
-
-def _padded(width: int) -> int:
-    """A tensor-core tile's inner size: a power of two, at least 16."""
-    return max(16, int(triton.next_power_of_2(width)))
+    return out, lse

@@ -1,52 +1,60 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""The second of decode attention's two kernels: the splits of one query head of one slot become its output.
+"""The splits of one query become its output: the second kernel of `decode_attend` and of `cache_attend`.
 
-Shapes as in `attend_split`. Splits beyond the live length were never written, and are not read.
+B rows of a step, H key-value heads, Q queries each, D head_dim, S splits. Splits beyond the live length were never
+written, and are not read.
 """
 
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.attend_split import bounds
+from ringkv.kernels.gpu.tiles import share
+
+LN_2 = tl.constexpr(0.6931471805599453)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "queries", "splits"])
 def merge_splits(
-    part_at,
-    lse_at,
+    part_at,  # as `store_part` wrote them
+    part_lse_at,
     live_at,
-    out_at,  # [B, H, G, D]
-    HEADS: tl.constexpr,
-    GROUPS: tl.constexpr,
+    out_at,  # [B, H, Q, D]
+    lse_at,  # float32 [B, H, Q], natural
+    heads,
+    queries,
+    splits,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    ALL: tl.constexpr,  # SPLITS, padded to a power of two
     BLOCK: tl.constexpr,
     STEP: tl.constexpr,  # splits read at a time
 ):
-    group, head, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    live = tl.load(live_at + slot)
+    query, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    live = tl.load(live_at + row)
+    used = tl.cdiv(live, tl.maximum(share(live, splits, BLOCK), 1))
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
-    place = (slot * HEADS + head) * SPLITS
-    every = tl.arange(0, ALL)
-    first, stop = bounds(live, every, SPLITS, BLOCK)
-    used = (every < SPLITS) & (first < stop)
-    top = tl.max(tl.load(lse_at + (place + every) * GROUPS + group, mask=used, other=float("-inf")), 0)
+    place = row.to(tl.int64) * heads + head
 
+    top = tl.full((1,), float("-inf"), tl.float32)
     total = tl.zeros((1,), tl.float32)
     acc = tl.zeros((COLUMNS,), tl.float32)
-    for start in range(0, SPLITS, STEP):
+    for start in range(0, used, STEP):
         split = start + tl.arange(0, STEP)
-        first, stop = bounds(live, split, SPLITS, BLOCK)
-        used = (split < SPLITS) & (first < stop)
-        at = (place + split) * GROUPS + group
-        lse = tl.load(lse_at + at, mask=used, other=float("-inf"))
-        weight = tl.where(used, tl.exp2(lse - top), 0.0)
-        part = tl.load(part_at + at[:, None] * WIDTH + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
-        total += tl.sum(weight, 0)
-        acc += tl.sum(weight[:, None] * part, 0)
-    out = tl.where(live > 0, acc / total, 0.0)
-    at = ((slot * HEADS + head) * GROUPS + group) * WIDTH + column
-    tl.store(out_at + at, out.to(out_at.dtype.element_ty), mask=real)
+        is_used = split < used
+        mask = is_used[:, None] & real[None, :]
+        at = (place * splits + split) * queries + query
+        lse = tl.load(part_lse_at + at, mask=is_used, other=float("-inf"))
+        part = tl.load(part_at + at[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+        highest = tl.maximum(top, tl.max(lse, 0))
+        against = tl.where(highest == float("-inf"), 0.0, highest)  # splits of which the query sees nothing
+        shrink = tl.exp2(top - against)
+        weight = tl.exp2(lse - against)
+        total = total * shrink + tl.sum(weight, 0)
+        acc = acc * shrink + tl.sum(weight[:, None] * part, 0)
+        top = highest
+    is_empty = total == 0.0
+    out = acc / tl.where(is_empty, 1.0, total)
+    at = place * queries + query
+    tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
+    lse = tl.where(is_empty, float("-inf"), (top + tl.log2(tl.where(is_empty, 1.0, total))) * LN_2)
+    tl.store(lse_at + at + tl.arange(0, 1), lse)

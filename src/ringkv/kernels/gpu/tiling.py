@@ -1,9 +1,6 @@
-"""Tiling: how decode attention is cut up for a chip. A formula of fixed shapes, so that nothing is timed at start.
+"""Tiling: how decode attention is cut up for a chip. A formula of fixed shapes, so that nothing is timed at start."""
 
-rows: slots times key-value heads.
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 
@@ -11,7 +8,8 @@ import torch
 
 TILE_BYTES = 16 << 10  # of keys, and as many of values: what a program loads at a time
 STAGES = 3
-SHARED_BYTES = 75 << 10  # what a program takes with these, as compiled
+WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 is multiplied without tensor cores, in more registers
+RESERVED_BYTES = 1 << 10  # shared memory that the system takes of each program
 MOST_SPLITS = 256
 START = 64  # entries that could be read in the time that a program takes to begin and end
 
@@ -23,6 +21,19 @@ class Chip:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """What one program multiplies at a time, padded to what tensor cores take."""
+
+    rows: int  # queries
+    columns: int  # head_dim
+    itemsize: int  # bytes of an element
+
+    @property
+    def row_bytes(self) -> int:
+        return self.columns * self.itemsize
+
+
+@dataclass(frozen=True)
 class Tiling:
     """Splits of a slot's live entries, and how one program walks through its split."""
 
@@ -30,6 +41,11 @@ class Tiling:
     block: int  # entries a tile
     warps: int
     stages: int  # of the pipeline that loads tiles
+
+    def shared_bytes(self, tile: Tile) -> int:
+        """Of a program: the tiles of keys and values that are on their way, the queries, their weights."""
+        loaded = (self.stages - 1) * 2 * self.block * tile.row_bytes
+        return loaded + tile.rows * (tile.columns + self.block) * tile.itemsize + RESERVED_BYTES
 
 
 H100 = Chip(132, 228 << 10)
@@ -45,18 +61,18 @@ def chip(device: torch.device) -> Chip:
 
 
 @cache
-def tiling(rows: int, capacity: int, row_bytes: int, on: Chip) -> Tiling:
-    """For planes of `rows` x `capacity` entries of `row_bytes` each."""
-    block = max(16, TILE_BYTES // row_bytes)
-    at_once = max(1, on.shared_bytes // SHARED_BYTES) * on.processors
-    return Tiling(_splits(rows, capacity, block, at_once), block, warps=4, stages=STAGES)
+def tiling(programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
+    """For so many programs without splits (rows of a step times key-value heads), of `capacity` entries each."""
+    one = Tiling(1, max(16, TILE_BYTES // tile.row_bytes), WARPS[tile.itemsize], STAGES)
+    at_once = max(1, on.shared_bytes // one.shared_bytes(tile)) * on.processors
+    return replace(one, splits=_splits(programs, capacity, one.block, at_once))
 
 
-def _splits(rows: int, capacity: int, block: int, at_once: int) -> int:
+def _splits(programs: int, capacity: int, block: int, at_once: int) -> int:
     """The number whose programs, `at_once` of them at a time, are done first."""
 
     def cost(splits: int) -> int:
         width = ceil(ceil(capacity / splits) / block) * block
-        return ceil(rows * splits / at_once) * (width + START)
+        return ceil(programs * splits / at_once) * (width + START)
 
     return min(range(1, min(MOST_SPLITS, max(1, capacity // block)) + 1), key=cost)

@@ -1,0 +1,83 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""What the kernels of decode attention share: one split of a slot's entries, tile by tile, into an online softmax.
+
+D head_dim. A program's queries are rows of one tensor-core tile, so that each key and value is read once for all of
+them. Online softmax: Milakov and Gimelshein, arXiv 1805.02867. Splits along the keys: Flash-Decoding, Dao et al., 2023.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def share(live, splits, BLOCK: tl.constexpr):
+    """Entries of each split, whole blocks; the last split that has any may have fewer."""
+    return tl.cdiv(tl.cdiv(live, splits), BLOCK) * BLOCK
+
+
+@triton.jit
+def attend_tiles(
+    q,  # [ROWS, COLUMNS]
+    keys,  # pointers to entry 0 of one slot and head
+    values,
+    first,  # entries of this split
+    stop,
+    skip,  # an entry that is not read, or -1
+    holes_at,  # int32 [HOLES]: entries that no query of a token at or after the hole's own sees
+    token,  # [ROWS], the token of each query
+    top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]
+    total,
+    acc,
+    scale,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HOLES: tl.constexpr,
+):
+    """The softmax after entries first .. stop-1. Scores are powers of two: `scale` includes log2(e)."""
+    column = tl.arange(0, COLUMNS)
+    real = column < WIDTH
+    for start in range(first, stop, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        is_read = (at < stop) & (at != skip)
+        mask = is_read[:, None] & real[None, :]
+        tile = at[:, None] * WIDTH + column[None, :]
+        k = tl.load(keys + tile, mask=mask, other=0.0)
+        scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee") * scale
+        scores = tl.where(is_read[None, :], scores, float("-inf"))
+        for hole in tl.static_range(HOLES):
+            is_hidden = (at == tl.load(holes_at + hole))[None, :] & (token >= hole)[:, None]
+            scores = tl.where(is_hidden, float("-inf"), scores)
+        highest = tl.maximum(top, tl.max(scores, 1))
+        against = tl.where(highest == float("-inf"), 0.0, highest)  # a tile of which a query sees nothing
+        weights = tl.exp2(scores - against[:, None])
+        shrink = tl.exp2(top - against)
+        total = total * shrink + tl.sum(weights, 1)
+        v = tl.load(values + tile, mask=mask, other=0.0)
+        acc = tl.dot(weights.to(v.dtype).to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
+        top = highest
+    return top, total, acc
+
+
+@triton.jit
+def store_part(
+    part_at,  # float32 [B, H, S, Q, D], normalised
+    lse_at,  # float32 [B, H, S, Q], log2 of the sum of exponentials
+    place,  # (row * H + head) * S + split
+    query,  # [ROWS]
+    top,
+    total,
+    acc,
+    queries,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write what one split gives for queries of [0, queries)."""
+    column = tl.arange(0, COLUMNS)
+    is_real = query < queries
+    is_empty = total == 0.0
+    part = acc / tl.where(is_empty, 1.0, total)[:, None]
+    at = place * queries + query
+    tl.store(part_at + at[:, None] * WIDTH + column[None, :], part, mask=is_real[:, None] & (column < WIDTH)[None, :])
+    lse = tl.where(is_empty, float("-inf"), top + tl.log2(tl.where(is_empty, 1.0, total)))
+    tl.store(lse_at + at, lse, mask=is_real)

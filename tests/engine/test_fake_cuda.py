@@ -1,0 +1,149 @@
+"""Every graph of an engine on a GPU, traced as torch.compile traces it, on fake CUDA tensors: no device is needed.
+
+Inductor's own part, which compiles what was traced, needs a device.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ringkv.base.sampling import SamplerTier
+from ringkv.engine.build import assemble
+from ringkv.engine.engine import LocalEngine
+from ringkv.engine.load import ModelWeights
+from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
+from ringkv.kernels.decode_attend import commit, fresh_attend
+from ringkv.kernels.linear import linear
+from ringkv.models.config import load_config
+from ringkv.models.weights import Declared
+from tests.engine import tiny
+from tests.engine.test_golden import GEMMA3
+from tests.fake_cuda import fake_cuda
+
+CHUNK = 256
+MODELS: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Gemma3": GEMMA3}
+
+
+class Traced:
+    """Traces each function at once, on its example, as `graphs.inductor` compiles it."""
+
+    def __init__(self) -> None:
+        self.builds = 0
+        self.outputs: dict[str, Sequence[Tensor]] = {}
+
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
+        self.builds += 1
+        torch.compiler.reset()  # every graph of a kind comes from one code object, which torch compiles so often only
+        traced = torch.compile(function.body, fullgraph=True, dynamic=False, backend="aot_eager")
+        self.outputs[name] = traced(*example)
+        return lambda arguments: traced(*arguments)
+
+
+@pytest.fixture(autouse=True)
+def own_traces() -> Iterator[None]:
+    yield
+    torch.compiler.reset()
+
+
+def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = "cuda:0") -> LocalEngine:
+    model = load_config(folder)
+
+    def made(declared: Declared) -> dict[str, Tensor]:
+        return {name: torch.empty(weight.shape, dtype=dtype, device="cuda:0") for name, weight in declared.items()}
+
+    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
+    weights = ModelWeights(made(model.shared_weights()), layers)
+    config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."))
+    return assemble(config, model, weights, backend)
+
+
+def test_products_are_summed_in_float32_on_cuda(tmp_path: Path) -> None:
+    products = torch.backends.cuda.matmul
+    products.allow_bf16_reduced_precision_reduction = products.allow_fp16_reduced_precision_reduction = True
+    tiny.save(tmp_path, "Llama")
+    with fake_cuda(), torch.inference_mode():
+        assembled(tmp_path, torch.bfloat16, Eager(), device="cuda")
+    assert not products.allow_bf16_reduced_precision_reduction
+    assert not products.allow_fp16_reduced_precision_reduction
+
+
+class Products(TorchDispatchMode):
+    """Notes the dtype that each matrix product gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.linear):
+            self.seen.append(out.dtype)
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_float32_results_are_not_rounded_to_the_weights_dtype_on_cuda(dtype: torch.dtype) -> None:
+    with fake_cuda(), Products() as products:
+        x, weight = (torch.empty(n, 32, dtype=dtype, device="cuda") for n in (3, 64))
+        for bias in (None, torch.empty(64, dtype=dtype, device="cuda")):
+            assert linear(x, weight, bias, dtype=torch.float32).dtype == torch.float32
+            assert linear(x, weight, bias).dtype == dtype
+    assert products.seen == [torch.float32, dtype] * 2
+
+
+def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_path: Path) -> None:
+    """Its tokens are copied from pinned memory, and nothing is copied back."""
+    tiny.save(tmp_path, "Llama")
+    copies: list[tuple[str, str, bool]] = []
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten._to_copy.default and args[0].device != out.device:
+                copies.append((args[0].device.type, out.device.type, kwargs["non_blocking"]))
+            return out
+
+    with fake_cuda(), torch.no_grad():
+        lanes = assembled(tmp_path, torch.bfloat16, Eager()).lanes
+        graphs: dict[int, Graph] = {128: lambda arguments: arguments[:1]}  # attention itself is not looked at
+        lanes._programs = replace(lanes._programs, prefill=dict.fromkeys(lanes._programs.prefill, graphs))
+        with patch.object(torch, "zeros", wraps=torch.zeros) as zeros, Copies():
+            lanes._run(range(3, 90), 128, 0, [0, 87])  # type: ignore[arg-type]
+    assert copies == [("cpu", "cuda", True)]
+    assert [call.kwargs["pin_memory"] for call in zeros.call_args_list] == [True]
+
+
+def test_several_fresh_tokens_trace_for_cuda() -> None:
+    def step(*tensors: Tensor) -> Tensor:
+        q, k, v, keys, values, slot, entry, live, count = tensors
+        out = fresh_attend(q, k, v, keys, values, slot, entry, live, 0.1).out
+        commit(keys, values, k, v, slot, entry, count)
+        return out
+
+    with fake_cuda():
+        shapes = [(3, 4, 2, 6, 64), *[(3, 4, 2, 64)] * 2, *[(5, 2, 99, 64)] * 2]
+        tensors = [torch.empty(shape, device="cuda") for shape in shapes]
+        numbers = [torch.empty(shape, dtype=torch.int32, device="cuda") for shape in ((3,), (3, 4), (3,), (3,))]
+        out = torch.compile(step, fullgraph=True, dynamic=False, backend="aot_eager")(*tensors, *numbers)
+        assert out.shape == shapes[0]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [*((kind, torch.bfloat16) for kind in MODELS), ("Llama", torch.float32)])
+def test_every_graph_of_an_engine_traces_for_cuda(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    tiny.save(tmp_path, kind, **MODELS[kind])
+    traced = Traced()
+    with fake_cuda(), torch.inference_mode():
+        assembled(tmp_path, dtype, traced)
+    kinds = {name.split("-")[1] for name in traced.outputs if name.startswith("decode")}
+    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in (128, 256)} | {f"decode-{k}-3" for k in kinds}
+    assert {*traced.outputs} == layers | {"head-3"} | {f"sample-{tier.name.lower()}" for tier in SamplerTier}
+    assert {str(t.device) for outputs in traced.outputs.values() for t in outputs} == {"cuda:0"}
+    assert {traced.outputs[name][0].dtype for name in layers} == {dtype}
+    assert traced.outputs["head-3"][0].dtype == torch.float32

@@ -1,0 +1,94 @@
+"""A CUDA device that is not there: Triton compiles for it, as it does at a real launch, and launches nothing."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from ringkv.kernels.gpu.attend_split import attend_split
+from ringkv.kernels.gpu.cache_split import cache_split
+from ringkv.kernels.gpu.merge_splits import merge_splits
+from ringkv.kernels.gpu.tiling import H100
+
+SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # that one program may take, by compute capability
+KERNELS = (attend_split, cache_split, merge_splits)
+THREADS = 1024
+
+Grid = tuple[int, int, int]
+
+
+class Absent:
+    """What Triton wants from a driver. A kernel that takes too much shared memory raises OutOfResources."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+        self.launches: list[tuple[str, Grid]] = []
+        self.utils = SimpleNamespace(
+            load_binary=lambda *_: (self, self, 0, 0, THREADS),
+            get_device_properties=lambda _: {"max_shared_mem": SHARED_BYTES[capability]},
+        )
+
+    def get_current_device(self) -> int:
+        return self.capability  # no real device has this index, and so no cache of kernels in common
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Any:
+        def launch(x: int, y: int, z: int, *_: object) -> None:
+            self.launches.append((metadata.name, (x, y, z)))
+
+        return launch
+
+    def made(self, kernel: Any) -> Sequence[Any]:
+        """All specialisations of a kernel that were compiled."""
+        return list(kernel.device_caches[self.capability][0].values())
+
+
+@contextmanager
+def absent_device(capability: int) -> Iterator[Absent]:
+    """Within, operators on fake CUDA tensors compile their kernels for this compute capability, each anew."""
+    before, absent = driver._active, Absent(capability)
+    driver.set_active(absent)
+    try:
+        with (
+            FakeTensorMode(),
+            patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton looks at its alignment
+            patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
+        ):
+            yield absent
+    finally:
+        driver.set_active(before)
+        for kernel in KERNELS:
+            kernel.device_caches.pop(capability, None)
+
+
+def inputs(
+    dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
+) -> list[torch.Tensor]:
+    """q, k, v, keys, values, slot, entry, live of `decode_attend`, within `absent_device`; twice as many slots."""
+    planes = [(2 * rows, heads, capacity, width)] * 2
+    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
+    return [*_tensors(shapes, dtype), *_tensors([(rows,)] * 3, torch.int32)]
+
+
+def cache_inputs(
+    dtype: torch.dtype, fresh: int, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
+) -> list[torch.Tensor]:
+    """q, keys, values, slot, holes, live of `cache_attend`."""
+    planes = [(2 * rows, heads, capacity, width)] * 2
+    shapes = [(rows, heads, fresh * groups, width), *planes]
+    return [*_tensors(shapes, dtype), *_tensors([(rows,), (rows, fresh), (rows,)], torch.int32)]
+
+
+def _tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]
