@@ -1,5 +1,6 @@
 """LLM on a tiny random model whose tokens are bytes: what comes out is what the engine's own verbs give."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,21 @@ def test_what_cannot_be_served_raises_and_leaves_nothing_running(llm: LLM, promp
     with pytest.raises(error, match=words):
         llm.generate(["fine", *prompts], TEN, kv=kv)
     assert llm._loop.idle
+
+
+@pytest.mark.parametrize("character", [" ", "x"])
+def test_a_text_that_cannot_fit_is_refused_at_once_and_not_tokenised(
+    llm: LLM, character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm.tokenizer, "encode", lambda *_: pytest.fail("tokenised"))
+    text = character * 8 * 2**20
+    started = time.monotonic()
+    with pytest.raises(PromptTooLong, match="prompt has 8,388,608 characters"):
+        llm.generate(text, TEN)
+    for role in ("user", "system"):
+        with pytest.raises(PromptTooLong, match="messages has 8,388,"):
+            next(llm.stream_chat([{"role": role, "content": text}], TEN))
+    assert time.monotonic() - started < 1
 
 
 def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:

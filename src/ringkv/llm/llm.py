@@ -135,12 +135,13 @@ class LLM:
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
     ) -> Pieces:
-        kv = self._keeping_system(messages, kv)
-        return self.stream(self.encode_chat(messages), sampling, kv=kv, on_prefill=on_prefill)
+        tokens = self.encode_chat(messages)  # first, as it refuses what is too long
+        return self.stream(tokens, sampling, kv=self._keeping_system(messages, kv), on_prefill=on_prefill)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """A conversation's token ids. Raises InvalidRequest when the model has no chat template."""
-        return ChatTemplate.from_directory(self.config.model_dir).encode(messages, self.tokenizer)
+        text = ChatTemplate.from_directory(self.config.model_dir).render(messages)
+        return self._tokens(text, "messages", add_special_tokens=False)
 
     def _keeping_system(self, messages: Sequence[Message], kv: KVChoice | None) -> KVChoice:
         template = ChatTemplate.from_directory(self.config.model_dir)
@@ -148,7 +149,11 @@ class LLM:
         return keeping_system(kv or self._engine.default_kv, system, self.limits.capacity)
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
+        return self._tokens(prompt, "prompt") if isinstance(prompt, str) else _token_ids(prompt)
+
+    def _tokens(self, text: str, field: str, add_special_tokens: bool = True) -> list[int]:
+        self.tokenizer.check_length(text, self.limits.longest_prompt, field)
+        return self.tokenizer.encode(text, add_special_tokens)
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
         sampling = _sampling(sampling)

@@ -34,6 +34,7 @@ def make_app(
 
     origins: whose pages may ask from a browser, "*" for all.
     """
+    tokenizer.least_tokens("")  # what it needs of the vocabulary is read now, while nobody waits
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
     serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
