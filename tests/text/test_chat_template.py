@@ -205,6 +205,12 @@ def test_the_system_messages_tokens_are_the_prompts_first_and_end_with_its_words
     assert template.system_tokens(messages[1:], tokenizer) == 0
 
 
+def test_a_system_message_that_the_template_drops_is_not_found_in_what_a_user_says(bytewise: Tokenizer) -> None:
+    chat = ChatTemplate({"default": "{{ messages[-1].content }}"}, {})
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "You said: Be brief."}]
+    assert chat.system_tokens(messages, bytewise) == 0
+
+
 NOTED = "{{ bos_token }}{% if '/think' in messages[0].content %}Think. {% endif %}" + CHATML
 
 

@@ -46,7 +46,7 @@ def guarded(run: Callable[[], int | None]) -> int:
     except Exception as error:
         if debugging():
             traceback.print_exc()
-        complain(_sentence(error))
+        complain(sentence(error))
         return MISUSED if isinstance(error, (InvalidRequest, UnknownModel, UsageError)) else FAILED
 
 
@@ -58,7 +58,8 @@ def debugging() -> bool:
     return os.environ.get("RINGKV_DEBUG", "") not in ("", "0")
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """What went wrong, with options as they are typed."""
     if isinstance(error, RingKVError):
         return _in_flags(str(error), getattr(error, "param", None))
     if isinstance(error, UsageError):

@@ -99,7 +99,8 @@ class ChatTemplate:
         """Where the first message's content begins: from there on a prompt with another content differs."""
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
         other = self.render([{**first, "content": mark}, *messages[1:]], **options)
-        return next((at for at, pair in enumerate(zip(rendered, other, strict=False)) if pair[0] != pair[1]), 0)
+        pairs = enumerate(zip(rendered, other, strict=False))
+        return next((place for place, (one, another) in pairs if one != another), len(rendered))
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
         """Return the template made for tools when there are tools and it exists, else the default, else the only."""

@@ -76,6 +76,12 @@ def test_a_turn_that_is_too_long_is_refused_and_the_conversation_goes_on(talk: T
     assert said.status == 0
 
 
+def test_a_remedy_is_a_flag_as_it_is_typed(talk: Talk) -> None:
+    said = talk("x" * 300, options=("--kv-policy", "full"))
+    assert "ringkv: the full cache holds 64 tokens" in said.err
+    assert "or choose --kv-policy snapstream" in said.err
+
+
 def test_the_bar_is_as_full_as_the_cache() -> None:
     half = Usage(20, 13, KVUsage("snapstream", 64, kept=20, evicted=0, ring_wraps=0, bytes_held=1000))
     assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 | ")

@@ -10,7 +10,7 @@ from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
 from ringkv.base.interrupts import gently
 from ringkv.cli.answering import cache_line, cut_short, live
-from ringkv.cli.failures import complain
+from ringkv.cli.failures import complain, sentence
 from ringkv.cli.loading import load
 from ringkv.cli.options import Sampling, TalkOptions
 from ringkv.cli.output import in_pieces, say
@@ -82,7 +82,7 @@ class Conversation:
         try:
             answer, last = self._answer(messages, params)
         except (InvalidRequest, RequestFailed) as error:
-            complain(str(error))
+            complain(sentence(error))
             return
         if answer:
             self._messages = [*messages, {"role": "assistant", "content": answer}]
