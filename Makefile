@@ -3,10 +3,11 @@
 # make amx     the CPU kernels' tests for AMX, its tiles in software, for a processor without them
 # make avx2    the same as for a processor with AVX2 and nothing newer
 # make check   lint, format, types, import contracts
-# make bench   measure ourselves (an hour on a quiet machine), keep results, put them into the README and docs
-# make peers   measure ourselves beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
+# make bench   measure ringkv alone (an hour on a quiet machine), append the figures, update README and docs
+# make peers   measure ringkv beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
 # make clients OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark, schemathesis against our server (half an hour;
-#              installs them; wants real texts, docs/accuracy.md says which)
+#              installs them; needs data sets, see docs/accuracy.md)
+# make report  the tables and plots of README and docs, from what was measured
 # make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
 # Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
 
@@ -14,7 +15,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test amx avx2 check bench peers clients device dev clean
+.PHONY: help demo test amx avx2 check bench peers clients report device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -47,11 +48,14 @@ bench: dev
 	@$(BIN)/python -m bench.flat
 	@$(BIN)/python -m bench.threads
 	@$(BIN)/python -m bench.limits
-	@$(BIN)/python -m bench.readme
-	@$(BIN)/python -m bench.performance
+	@$(BIN)/python -m bench.report
 
 clients: dev
 	@$(BIN)/python -m bench.clients
+	@$(BIN)/python -m bench.report
+
+report: dev
+	@$(BIN)/python -m bench.report
 
 peers: dev
 	@$(BIN)/python -m bench.peers
@@ -61,7 +65,7 @@ peers: dev
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384 --requests 1,4,8
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --needle 10
 	@$(BIN)/python -m bench.perplexity --tokens 20480
-	@$(BIN)/python -m bench.performance
+	@$(BIN)/python -m bench.report
 
 device:
 	@PYTHONPATH=src $(PYTHON) -m pytest -q tests/device; tests=$$?; \

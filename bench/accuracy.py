@@ -1,14 +1,14 @@
-"""Accuracy: answer the studies that docs/accuracy.md reports; what each asks is in bench/studies.py.
+"""Accuracy: answer the studies that docs/accuracy.md reports; bench/studies.py says what each of them asks.
 
-    python -m bench.accuracy                              what there is, and how far each is
-    python -m bench.accuracy choosing-qwen --minutes 60   go on with one for an hour
-    python -m bench.accuracy choosing-qwen --estimate     how long all that is left takes
+    python -m bench.accuracy                              every study, and how many answers it has
+    python -m bench.accuracy choosing-qwen --minutes 60   continue one for an hour
+    python -m bench.accuracy choosing-qwen --estimate     how long the rest of it takes
     python -m bench.accuracy ruler-qwen --tasks vt,cwe --places inside --count 5    a part of it first
-    python -m bench.accuracy --page                       their tables into docs/accuracy.md and accuracy-tasks.md
+    python -m bench.report                                the results into docs/
 
-Answers are kept in bench/results/accuracy/NAME, without their texts: some quote data that are not ours to copy. Reports
-are written to the cache folder. A study goes on where it was, on another machine too; its answers name the machines
-that made them.
+Answers are kept in bench/results/accuracy/NAME.jsonl.xz, without their texts: some quote data that are not ours to
+copy. While a study runs, its journal and its HTML report are in the cache folder. A study resumes where it stopped, on
+another machine too; the journal names the machines.
 """
 
 import argparse
@@ -16,38 +16,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bench.answers import pack, records, unpack
 from bench.data import DATA
-from bench.page.studies import FOLDER, PAGE, TASKS_PAGE, done, means, tasks_page, with_studies
-from bench.studies import STUDIES
+from bench.results import table
+from bench.studies import ABOUT, STUDIES
 from ringkv.base.paths import cache_dir
 from ringkv.evaluation.evaluate import Study, evaluate
-from ringkv.evaluation.report.page import write
+from ringkv.evaluation.journal import Record
+from ringkv.evaluation.report.page import HEAD, row, write
+from ringkv.evaluation.summary import figures, group_figures
 from ringkv.llm.watching import watching
 from ringkv.plan.options import Options
 
 
 def main() -> None:
     asked = _arguments()
-    if asked.page:
-        PAGE.write_text(with_studies(PAGE.read_text()))
-        TASKS_PAGE.write_text(tasks_page())
-        return
     if asked.study is None:
-        print("\n".join(f"{name}: {done(FOLDER / name):,} answers" for name in STUDIES))
+        print("\n".join(f"{name}: {len(records(name)):,} answers. {ABOUT[name]}" for name in STUDIES))
         return
     study = replace(_part(STUDIES[asked.study], asked), data=asked.data if asked.data.is_dir() else None)
-    folder = FOLDER / asked.study
+    folder = cache_dir() / "accuracy" / asked.study
+    unpack(asked.study, folder)
+    try:
+        _run(study, folder, asked)
+    finally:
+        pack(asked.study, folder)
+    if not asked.estimate:
+        print(means(records(asked.study)))
+        print(write(folder))
+
+
+def _run(study: Study, folder: Path, asked: argparse.Namespace) -> None:
     with watching() as tell:
         seconds = 0.0 if asked.estimate else 60 * asked.minutes
         for sentence in evaluate(study, Options(slots=asked.slots), folder, tell, seconds, keeps_texts=False):
             print(sentence)
-    if not asked.estimate:
-        print(means(folder))
-        print(write(folder, cache_dir() / "accuracy" / asked.study))
+
+
+def means(answers: Sequence[Record]) -> str:
+    """The means over a study's tasks; of a study with one task, that task's."""
+    return table(HEAD, [row(one).cells for one in group_figures(answers) or figures(answers)])
 
 
 def _part(study: Study, asked: argparse.Namespace) -> Study:
-    """What of a study is asked for; all of it where nothing is said."""
+    """The requested part of a study; all of it by default."""
     return replace(
         study,
         tasks=tuple(asked.tasks.split(",")) if asked.tasks else study.tasks,
@@ -60,13 +72,12 @@ def _arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", nargs="?", choices=tuple(STUDIES))
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--tasks", metavar="NAMES", help="of the study's, in this run")
-    parser.add_argument("--places", metavar="NAMES", help="of the question, in this run: inside,after")
-    parser.add_argument("--count", type=int, metavar="N", help="prompts of each task, in this run")
+    parser.add_argument("--tasks", metavar="NAMES", help="some of the study's tasks")
+    parser.add_argument("--places", metavar="NAMES", help="of the question: inside,after")
+    parser.add_argument("--count", type=int, metavar="N", help="prompts of each task")
     parser.add_argument("--slots", type=int, default=8, help="answers in flight")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--estimate", action="store_true")
-    parser.add_argument("--page", action="store_true")
     return parser.parse_args(words)
 
 

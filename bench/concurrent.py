@@ -4,7 +4,7 @@
 
 Both of our engines and transformers hold the same weights in bfloat16 and the same prompts. Ours take turns, prompt by
 prompt while prefilling and a few steps at a time while decoding, so that drift of the machine cancels; figures are
-medians. Prints the table, and keeps it with machine, versions and commit in bench/results/.
+medians. Prints the table and appends the figures to bench/results/.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from bench.peers.workload import prompts as real_text
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv.base.engine import prefill
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -38,7 +38,7 @@ TURN = 8  # decode steps before the other engine's turn
 class Side:
     """One engine's medians; `prefill_s` is a whole prompt until its slot is filled."""
 
-    name: str
+    engine: str
     entries: int  # a request holds
     cache_bytes: int  # of all requests
     prefill_s: float
@@ -142,11 +142,11 @@ class _Clock(transformers.StoppingCriteria):
 
 
 def _table(sides: list[Side]) -> str:
-    by = {side.name: side for side in sides}
+    by = {side.engine: side for side in sides}
     ours = by["snapstream"]
     rows = [
         (
-            side.name,
+            side.engine,
             f"{side.entries:,}",
             f"{side.cache_bytes / 1e6:,.0f} MB",
             f"{side.prefill_s:.2f} s",

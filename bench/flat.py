@@ -59,7 +59,7 @@ def main() -> None:
     # What is compiled here stays on disk, and the compiler's memory in that process.
     subprocess.run([sys.executable, "-m", "bench.flat", "--build", *sys.argv[1:]], check=True)
     stages = {"python": resident()}
-    stages |= {f"import {module}": _after(module) for module in ("torch", "ringkv.engine.build", "bench.report")}
+    stages |= {f"import {module}": _after(module) for module in ("torch", "ringkv.engine.build", "bench.results")}
     engine = _engine(asked)
     stages["engine built"] = resident()
     series = list(serve(engine, _requests(asked, engine.limits.vocab)))
@@ -67,7 +67,14 @@ def main() -> None:
     found = summary(engine, series)
     figures = [asdict(found), *({"when": when, **asdict(held)} for when, held in stages.items())]
     workload = {name: getattr(asked, name) for name in ("model", "requests", "slots", "budget", "longest", "answer")}
-    importlib.import_module("bench.report").keep("flat", workload, figures, shown(figures))
+    derived = {"remainder": found.remainder, "growth": found.drift}
+    kept = [_kept(figures[0] | derived), *map(_kept, figures[1:])]
+    importlib.import_module("bench.results").keep("flat", workload, kept, shown(figures))
+
+
+def _kept(figure: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes named as bytes, for the table of results."""
+    return {f"{name}_bytes" if isinstance(value, int) else name: value for name, value in figure.items()}
 
 
 def _after(module: str) -> Resident:
@@ -137,7 +144,7 @@ def summary(engine: Any, series: Sequence[int]) -> Flat:
 
 
 def shown(figures: Sequence[Mapping[str, Any]]) -> str:
-    from bench.report import table
+    from bench.results import table
 
     found = Flat(**figures[0])
     parts = (

@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv.base.compiler import find_compiler
 from ringkv.engine import functions
 from ringkv.engine.build import build
@@ -63,7 +63,9 @@ def _inputs(engine: LocalEngine) -> list[Tensor]:
     decoder = engine.batch.decoder
     x = decoder.embed(torch.arange(slots), engine.batch.weights.shared)
     live = torch.full((slots,), capacity, dtype=torch.int32)
-    return [x, *decoder.rotation(torch.full((slots,), capacity)), live - 1, live]
+    slot = torch.arange(slots, dtype=torch.int32)
+    rotation = decoder.rotation(decoder.kinds[0], torch.full((slots,), capacity))
+    return [x, *rotation, slot, live - 1, live]
 
 
 def _by_layer(backend: Backend, engine: LocalEngine) -> Step:
@@ -98,11 +100,11 @@ def _all_layers(engine: LocalEngine, names: tuple[str, ...], shared: tuple[str, 
     head = functions.head(engine.batch.decoder, shared)
     each = 2 + len(names)
 
-    def function(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, live: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        tensors = rest[len(shared) :]
+    def function(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        same, shared_tensors, tensors = rest[:5], rest[5 : 5 + len(shared)], rest[5 + len(shared) :]
         for start in range(0, len(tensors), each):
-            (x,) = layer(x, cos, sin, entry, live, *tensors[start : start + each])
-        return head(x, *rest[: len(shared)])
+            (x,) = layer(x, *same, *tensors[start : start + each])
+        return head(x, *shared_tensors)
 
     return function
 

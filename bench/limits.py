@@ -7,22 +7,22 @@
 Engines of 1 and of 8 slots take turns with probes of memory and matrix products, so that drift of the machine cancels;
 figures are medians, the probes' the best. One more engine stages prompts of several lengths, each in a lane of its own
 (three times the memory), keeps as many tokens of each, and decodes some steps of each in turn. Prints the tables, and
-keeps those of each model and precision in bench/results/, as limits-MODEL-WEIGHTS.
+appends the figures to bench/results/.
 """
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bench.limits_tables import compression_table, growth_table, speed_table
-from bench.report import keep
+from bench.results import keep
 from ringkv.base.config import Weights
 from ringkv.base.engine import prefill
 from ringkv.base.kv import Layout
@@ -122,7 +122,7 @@ def _measure(one: Bench, machine: Machine, asked: argparse.Namespace) -> None:
     """One model at one precision, printed and kept."""
     speeds, compression = _speeds(one, machine, asked.prompt_tokens, asked.steps, asked.rounds)
     figures = [
-        {"kind": "probes", **asdict(machine.ceiling)},
+        *_probes(machine.ceiling),
         *({"kind": "speed", **asdict(speed)} for speed in speeds),
     ]
     if one.stored == "bf16":  # the weights make no difference to what else is measured
@@ -132,7 +132,14 @@ def _measure(one: Bench, machine: Machine, asked: argparse.Namespace) -> None:
     shown = "\n\n".join((speed_table(figures), compression_table(figures), growth_table(figures)))
     fields = ("budget", "prompt_tokens", "steps", "rounds")
     workload = {"model": one.model, "weights": one.stored} | {field: getattr(asked, field) for field in fields}
-    keep(f"limits-{one.model}-{one.stored}", workload, figures, shown)
+    keep("limits", workload, figures, shown)
+
+
+def _probes(ceiling: Ceiling) -> Iterator[dict[str, Any]]:
+    """Every way to read memory, for each amount of bytes, and every product."""
+    for size, ways in ceiling.reading.items():
+        yield from ({"kind": "probe", "what": "read", "amount": size, "way": way, "rate": ways[way]} for way in ways)
+    yield from ({"kind": "probe", "what": "product", "way": way, "rate": rate} for way, rate in ceiling.matrix.items())
 
 
 def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) -> tuple[list[Speed], Compression]:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.report import table
-from ringkv.bench.floor import Need
+from bench.results import table
 
 
 def speed_table(figures: Sequence[Mapping[str, Any]]) -> str:
@@ -24,11 +23,6 @@ def speed_table(figures: Sequence[Mapping[str, Any]]) -> str:
         if one["kind"] == "speed"
     ]
     return table(("model", "weights", "what", "slots", "bytes", "operations", "floor", "taken", "of the floor"), rows)
-
-
-def need(speed: Mapping[str, Any]) -> Need:
-    """What the work of a speed's figure must move and compute."""
-    return Need(speed["need_bytes"], speed["need_operations"])
 
 
 def compression_table(figures: Sequence[Mapping[str, Any]]) -> str:

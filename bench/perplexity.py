@@ -24,7 +24,7 @@ from typing import Any, get_args
 from bench.data import DATA
 from bench.peers.install import python_of
 from bench.peers.weights import MAKERS, REPOSITORY
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv.base.config import Weights
 from ringkv.models.config import load_config
 from ringkv.plan.shapes import parameters
@@ -56,7 +56,7 @@ def main() -> None:
         raise SystemExit(f"there is no {asked.text}; give a text with --text")
     figures = [figure for model in asked.model for figure in measure(model, asked)]
     made_of = "; ".join(f"{model} is made of {_types(model)}" for model in asked.model)
-    workload = {"text": asked.text.name, "window": WINDOW, "tokens": asked.tokens or "all", "weights": made_of}
+    workload = {"text": asked.text.name, "window": WINDOW, "tokens": asked.tokens or "all", "made_of": made_of}
     keep("perplexity", workload, [asdict(figure) for figure in figures], shown(figures))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.report import keep, table
+from bench.results import keep, table
 
 QUESTION = "What is the capital of France?"
 FLOOR = (sys.executable, "-c", "import torch; print('imported', flush=True)")

@@ -18,7 +18,7 @@ import jsonschema
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv import LLM, SamplingParams
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Failed, Finished
@@ -197,11 +197,17 @@ def main() -> None:
     results = list(answered(llm, schemas(asked.schemas)))
     counts = {kind: sum(one == kind for one, _ in results) for kind in ("fits", "shortened", "refused", "WRONG")}
     figures = [
-        {"kind": "documents", "schemas": len(results), **counts},
+        {"kind": "documents", "schemas": len(results), **counts, "fitting": fitting(counts)},
         {"kind": "step", "slots": SLOTS, "without_s": without, "with_s": with_, "more": with_ / without - 1},
     ]
     workload = {"model": asked.model, "schemas": asked.schemas, "temperature": 1, "tokens": TOKENS, "slots": SLOTS}
     keep("structured", workload, figures, shown(counts, without, with_))
+
+
+def fitting(counts: Mapping[str, int]) -> float:
+    """The share of documents that fit their schema, of the schemas that were not refused."""
+    fit = counts["fits"] + counts["shortened"]
+    return fit / (fit + counts["WRONG"])
 
 
 def shown(counts: Mapping[str, int], without: float, with_: float) -> str:

@@ -70,7 +70,7 @@ class Loss:
 
 def main() -> None:
     asked = _arguments()
-    from bench.report import keep
+    from bench.results import keep
 
     load = texts(asked.model, asked.clients, LENGTHS * asked.each)
     turns: dict[str, list[Turn]] = {name: [] for name in asked.settings}
@@ -130,7 +130,7 @@ def _loss(name: str, turns: Sequence[Turn], generated: int) -> Loss:
 
 
 def shown(figures: Sequence[Mapping[str, Any]]) -> str:
-    from bench.report import table
+    from bench.results import table
 
     head = ("setting", "engine alone", "served", "loss", "tokens/s served", "HTTP process", "clients")
     rows = [

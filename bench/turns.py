@@ -19,7 +19,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from statistics import fmean, median
 
-from bench.report import keep, table
+from bench.results import keep, table
 from ringkv.base.errors import RequestFailed
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.kv import TURNS, KVChoice
@@ -208,7 +208,7 @@ def main() -> None:
             tell(done, len(found), "documents")
     workload = {name: getattr(asked, name) for name in ("model", "length", "documents", "timed", "kernel")}
     taken = figures(asked.model, cells, found, answers)
-    keep(f"turns-{asked.model}", workload, [asdict(one) for one in taken], shown(taken))
+    keep("turns", workload, [asdict(one) for one in taken], shown(taken))
 
 
 def shown(taken: Sequence[Figure]) -> str:

@@ -19,7 +19,7 @@ def main() -> None:
     if asked.measure:
         print(json.dumps(_measure(asked.model, asked.slots, asked.budget)))
         return
-    from bench.report import keep, table
+    from bench.results import keep, table
 
     figures = []
     for spins in SPINS:

@@ -1,4 +1,4 @@
-"""Draw docs/memory.svg: cache bytes of one request against tokens seen, a full cache and a slot of fixed size.
+"""Draw docs/memory.svg: cache bytes against concurrent requests, with a full cache for each and with ringkv.
 
     python scripts/picture.py [FILE]
 
@@ -14,89 +14,103 @@ from ringkv.plan.shapes import known
 from ringkv.plan.units import show_bytes
 
 TARGET = Path(__file__).parent.parent / "docs" / "memory.svg"
-TEXT, FULL, OURS = "#6e7781", "#e0602e", "#2f81f7"
+REQUESTS = (1, 2, 4, 8)
 WIDTH, HEIGHT = 880, 330
-TOP, BOTTOM = 74, 276  # of both plots
-STYLE = f"""
-    text {{ font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: {TEXT} }}
-    .title {{ font-size: 15px; font-weight: 600 }}
-    .full {{ stroke: {FULL} }} text.full {{ fill: {FULL}; stroke: none; font-weight: 600 }}
-    .ours {{ stroke: {OURS} }} text.ours {{ fill: {OURS}; stroke: none; font-weight: 600 }}
-    polyline {{ fill: none; stroke-width: 3; stroke-linejoin: round }}
-    .grid {{ stroke: {TEXT}; stroke-opacity: .3 }}
+TOP, BOTTOM = 96, 276  # of both plots
+BAR = 30
+STYLE = """
+    text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a }
+    .title { font-size: 15px; font-weight: 600 } .size { font-size: 11.5px }
+    .full { fill: #e0602e } .slots { fill: #2f81f7 } .staging { fill: #2f81f7; fill-opacity: .35 }
+    line { stroke: #57606a; stroke-opacity: .4 }
+    @media (prefers-color-scheme: dark) { text { fill: #c9d1d9 } line { stroke: #c9d1d9 } }
 """
+LEGEND = (
+    ("full", "a full cache for each request"),
+    ("staging", "ringkv: staging, one full cache shared by all"),
+    ("slots", "ringkv: a slot for each request"),
+)
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One model; `left` and `right` are the ends of its axis on the page."""
+    """One model; `left` and `right` are the ends of its plot on the page."""
 
     model: str
     title: str
-    budget: int  # entries
-    tokens: tuple[int, ...]  # marks on the axis, the last being its end
+    prompt: int  # tokens
+    budget: int  # entries of a slot
     left: int
     right: int
 
     @property
-    def entry(self) -> int:
-        """Bytes of one entry in bfloat16, all layers."""
-        return token_bytes(known(self.model), "bfloat16")
+    def staging(self) -> int:
+        """Bytes of one prompt's full cache, in bfloat16."""
+        return self.prompt * token_bytes(known(self.model), "bfloat16")
 
-    def x(self, tokens: int) -> float:
-        return self.left + (self.right - self.left) * tokens / self.tokens[-1]
+    @property
+    def slot(self) -> int:
+        return self.budget * token_bytes(known(self.model), "bfloat16")
 
-    def y(self, entries: int) -> float:
-        return BOTTOM - (BOTTOM - TOP) * entries / self.tokens[-1]
+    def height(self, size: int) -> float:
+        return (BOTTOM - TOP) * size / (REQUESTS[-1] * self.staging)
 
 
 PLOTS = (
-    Plot("llama-3.1-8b", "Llama-3.1-8B", 8192, (0, 32768, 65536, 98304, 131072), 66, 408),
-    Plot("smollm2", "SmolLM2-135M", 1024, (0, 2048, 4096, 6144, 8192), 508, 850),
+    Plot("llama-3.1-8b", "Llama-3.1-8B, prompts of 128k, slots of 8,192 entries", 131072, 8192, 10, 420),
+    Plot("smollm2", "SmolLM2-135M, prompts of 8k, slots of 1,024 entries", 8192, 1024, 460, 870),
 )
 
 
 def picture() -> str:
-    about = "Bytes of cache of one request: a full cache grows with the context, a ringkv slot does not."
+    about = (
+        "Cache memory by concurrent requests: ringkv stages one full cache, then adds a small slot for each request."
+    )
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{about}">',
             f"  <style>{STYLE}  </style>",
-            _text(0, 16, "Cache memory of one request, by tokens in its context (bfloat16)", "title"),
+            _text(0, 16, "Cache memory by concurrent requests (bfloat16)", "title"),
+            *_legend(),
             *(line for plot in PLOTS for line in _plot(plot)),
             "</svg>\n",
         )
     )
 
 
+def _legend() -> list[str]:
+    lines, x = [], 0
+    for kind, text in LEGEND:
+        lines += [_box(kind, x, 32, 12, 12), _text(x + 18, 43, text)]
+        x += 42 + 7 * len(text)
+    return lines
+
+
 def _plot(plot: Plot) -> list[str]:
-    end = plot.tokens[-1]
-    flat = show_bytes(plot.budget * plot.entry)
+    lines = [_text(plot.left, 72, plot.title)]
+    lines.append(f'  <line x1="{plot.left}" y1="{BOTTOM}" x2="{plot.right}" y2="{BOTTOM}"/>')
+    for place, requests in enumerate(REQUESTS):
+        x = plot.left + (plot.right - plot.left) * (place + 0.5) / len(REQUESTS)
+        lines += _pair(plot, requests, x)
+        lines.append(_text(x, BOTTOM + 20, f"{requests}", anchor="middle"))
+    return [*lines, _text((plot.left + plot.right) / 2, BOTTOM + 42, "requests", anchor="middle")]
+
+
+def _pair(plot: Plot, requests: int, x: float) -> list[str]:
+    """A full cache for each request on the left, ringkv on the right, with their sizes above."""
+    full, staging, slots = requests * plot.staging, plot.staging, requests * plot.slot
+    tops = [BOTTOM - plot.height(size) for size in (full, staging, staging + slots)]
     return [
-        _text(plot.left, 48, f"{plot.title}: {plot.entry:,} bytes a token"),
-        *(_mark(plot, tokens) for tokens in plot.tokens),
-        _line("full", [(plot.x(0), plot.y(0)), (plot.x(end), plot.y(end))]),
-        _line("ours", [(plot.x(0), plot.y(plot.budget)), (plot.x(end), plot.y(plot.budget))]),
-        _text(plot.x(end * 13 // 16), plot.y(end * 7 // 8) + 5, f"full: {show_bytes(end * plot.entry)}", "full", "end"),
-        _text(plot.right, plot.y(plot.budget) - 9, f"ringkv, {plot.budget:,} entries: {flat}", "ours", "end"),
-        _text((plot.left + plot.right) / 2, BOTTOM + 44, "tokens", anchor="middle"),
+        _box("full", x - BAR - 1, tops[0], BAR, plot.height(full)),
+        _box("staging", x + 1, tops[1], BAR, plot.height(staging)),
+        _box("slots", x + 1, tops[2], BAR, plot.height(slots)),
+        _text(x - 4, tops[0] - 5, show_bytes(full), "size", "end" if requests > 1 else "middle"),
+        _text(x + 4, tops[2] - 5 - 14 * (requests == 1), show_bytes(staging + slots), "size"),
     ]
 
 
-def _mark(plot: Plot, tokens: int) -> str:
-    """A line across, the bytes that so many tokens take, and their number below."""
-    y = plot.y(tokens)
-    return "\n".join(
-        (
-            f'  <line class="grid" x1="{plot.left}" y1="{y:.1f}" x2="{plot.right}" y2="{y:.1f}"/>',
-            _text(plot.left - 8, y + 4, show_bytes(tokens * plot.entry) if tokens else "0", anchor="end"),
-            _text(plot.x(tokens), BOTTOM + 22, f"{tokens // 1024}k" if tokens else "0", anchor="middle"),
-        )
-    )
-
-
-def _line(kind: str, points: list[tuple[float, float]]) -> str:
-    return f'  <polyline class="{kind}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+def _box(kind: str, x: float, y: float, width: float, height: float) -> str:
+    return f'  <rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

@@ -34,3 +34,47 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text())
     broken = [link for link in targets if "://" not in link and not (page.parent / link).exists()]
     assert broken == []
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+    broken = []
+    for name, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        target = (page.parent / name) if name else page
+        headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
+        broken += [anchor] * (anchor not in map(slug, headings))
+    assert broken == []
+
+
+def test_the_documents_stay_short() -> None:
+    """A reader has an hour: all pages together, and two minutes: the README."""
+    words = {page.name: len(page.read_text().split()) for page in PAGES}
+    assert words["README.md"] <= 1200
+    assert sum(words.values()) < 20_000
+
+
+def typed(page: Path) -> str:
+    """What a page gives to type into a shell."""
+    return "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL))
+
+
+def test_commands_that_the_documents_show_are_there() -> None:
+    from ringkv.cli.application import app
+
+    lines = "\n".join(map(typed, PAGES))
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert {"demo", "serve", "eval"} <= set(re.findall(r"^ringkv (\w+)", lines, re.MULTILINE)) <= commands
+    targets = re.findall(r"^([\w ]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = set(re.findall(r"^make (\w+)", lines, re.MULTILINE))
+    assert {"test", "bench"} <= named <= {name for line in targets for name in line.split()}
+
+
+def test_modules_that_the_documents_run_are_there() -> None:
+    named = {name for page in PAGES for name in re.findall(r"python -m (bench[.\w]*\w)", page.read_text())}
+    assert "bench.report" in named
+    assert [name for name in named - {"bench.NAME"} if importlib.util.find_spec(name) is None] == []

@@ -4,13 +4,11 @@
     python -m bench.device --small                  tiny shapes on the CPU in seconds: does the script itself work?
 
 Full cache and each budget get the slots that `ringkv plan` says fit beside weights, staging for one 128k prompt and a
-reserve. Every part runs in a process of its own and within a limit; figures are journaled as they come, and results
-are written after each part, so that a part that fails costs its own figures only.
+reserve. Every part runs in a process of its own and within a limit; figures are journaled in device.jsonl as they come,
+so that a part that fails costs its own figures only. At the end all are appended to the table of results.
 """
 
 import argparse
-import contextlib
-import io
 import subprocess
 import sys
 import time
@@ -24,7 +22,7 @@ from bench.device.journal import Journal
 from bench.device.parts import PARTS, caches
 from bench.device.scale import SCALES, Scale
 from bench.device.tables import tables
-from bench.report import CUDA, RESULTS, keep, machine
+from bench.results import RESULTS, TABLE, keep
 
 PART_SECONDS = 150
 
@@ -46,8 +44,6 @@ def main() -> int:
     for group in _plan(scale):
         if group[0].startswith(asked.only):
             _first_that_works(group, asked, scale, journal, deadline)
-            with contextlib.redirect_stdout(io.StringIO()):
-                _write(scale, journal, asked.out)
     _write(scale, journal, asked.out)
     failed = journal.of("failed")
     print(f"{len(failed)} parts failed" if failed else "all parts done")
@@ -103,12 +99,13 @@ def _with_known_memory(scale: Scale, journal: Journal) -> Scale:
 def _write(scale: Scale, journal: Journal, out: Path) -> None:
     workload = {"model": scale.model, "prompt_tokens": scale.prompt, "dtype": scale.dtype, "reserve": scale.reserve}
     shown = tables(_with_known_memory(scale, journal), journal)
-    keep("device", workload, journal.read(), shown, out, on=_machine(scale.torch_device))
+    keep("device", workload, journal.read(), shown, out / TABLE.name, _machine(scale.torch_device))
 
 
-def _machine(device: torch.device) -> str:
+def _machine(device: torch.device) -> str | None:
+    """The device's name; None for this CPU."""
     if device.type != "cuda":
-        return machine()
+        return None
     facts = torch.cuda.get_device_properties(device)
     return f"{facts.name}, {facts.multi_processor_count} multiprocessors, {facts.total_memory / 1e9:.1f} GB"
 
@@ -116,7 +113,7 @@ def _machine(device: torch.device) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
-    parser.add_argument("--out", type=Path, default=RESULTS / CUDA, help="where device.json, .md and .jsonl go")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of device.jsonl and of the table")
     parser.add_argument("--seconds", type=float, default=460, help="for all parts together")
     parser.add_argument(
         "--only",

@@ -16,7 +16,7 @@ from ringkv.engine.load import ModelWeights
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.models.config import ModelConfig
-from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
+from ringkv.models.weights import Declared
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 
@@ -52,14 +52,15 @@ def _backend(config: EngineConfig, name: str) -> Backend:
 
 
 def _random_weights(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> ModelWeights:
-    def made(parts: Parts) -> dict[str, torch.Tensor]:
-        return {name: _random(name, tuple(part.shape for part in stacked)) for name, stacked in parts.items()}
+    def made(declared: Declared) -> dict[str, torch.Tensor]:
+        return {name: _random(name, weight.shape) for name, weight in declared.items()}
 
-    def _random(name: str, shapes: tuple[tuple[int, ...], ...]) -> torch.Tensor:
-        weight = torch.empty(sum(shape[0] for shape in shapes), *shapes[0][1:], dtype=dtype, device=device)
+    def _random(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        weight = torch.empty(shape, dtype=dtype, device=device)
         return weight.fill_(1.0) if "norm" in name else weight.normal_(std=0.02)
 
-    return ModelWeights(made(shared_tensors(model)), [made(layer_tensors(model, i)) for i in range(model.num_layers)])
+    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
+    return ModelWeights(made(model.shared_weights()), layers)
 
 
 @torch.inference_mode()

@@ -58,12 +58,13 @@ def _attention_inputs(scale: Scale, slots: int, capacity: int) -> list[torch.Ten
     shapes += [(slots, heads, capacity, width)] * 2
     tensors = [torch.randn(shape, device=device, dtype=getattr(torch, scale.dtype)) for shape in shapes]
     live = torch.full((slots,), capacity, dtype=torch.int32, device=device)
-    return [*tensors, live // 2, live]
+    slot = torch.arange(slots, dtype=torch.int32, device=device)
+    return [*tensors, slot, live // 2, live]
 
 
 def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Callable[[], object]]]:
     def operator() -> object:
-        return decode_attend.decode_attend(*inputs)
+        return decode_attend.decode_attend(*inputs, inputs[0].shape[-1] ** -0.5)
 
     yield "operator", operator
     if scale.torch_device.type != "cuda":
@@ -71,7 +72,7 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
     from ringkv.kernels.gpu.decode_attend import launch
     from ringkv.kernels.gpu.tiling import chip, tiling
 
-    q, k, v, keys, values, entry, live = inputs
+    keys = inputs[3]
     slots, heads, capacity, width = keys.shape
     usual = tiling(slots * heads, capacity, width * keys.element_size(), chip(keys.device))
     cuts = [usual]
@@ -81,7 +82,7 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
     cuts += [replace(usual, stages=s) for s in (2, 4, 5)]
     cuts += [replace(usual, warps=w) for w in (2, 8)]
     for cut in cuts:
-        yield str(cut), partial(launch, q, k, v, keys, values, entry, live, cut)
+        yield str(cut), partial(launch, *inputs, keys.shape[-1] ** -0.5, cut)
 
 
 def decode(scale: Scale, journal: Journal, name: str) -> None:

@@ -3,7 +3,7 @@
 from bench.device.journal import Figure, Journal
 from bench.device.parts import planned
 from bench.device.scale import Scale
-from bench.report import table
+from bench.results import table
 
 
 def tables(scale: Scale, journal: Journal) -> str:

@@ -17,7 +17,7 @@ from bench.peers.tables import shown
 from bench.peers.weights import REPOSITORY, weights_of
 from bench.peers.worker import Worker
 from bench.peers.workload import fitting, prompts
-from bench.report import commit, keep
+from bench.results import commit, keep
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import token_bytes
 from ringkv.plan.memory import available_bytes
@@ -40,7 +40,6 @@ def main() -> None:
         return
     run = chosen(asked)
     name = f"peers-{asked.model}" + (f"-w{asked.weights}" if asked.weights < 16 else "") + run.suffix
-    name += f"-{asked.name}" if asked.name else ""
     workload = {field: getattr(asked, field) for field in (*WORKLOAD, *run.fields)}
     journal = Journal(peers_dir() / "journals", name, {**workload, "commit": commit()}, asked.resume)
     folder = locate(asked.model)
@@ -56,7 +55,7 @@ def main() -> None:
         pool.close()
     found = run.cells(asked, journal.records, texts)
     found += [_left_out(one, why, asked, run, texts) for one, why in absent.items()]
-    keep(name, workload | {"peers": _versions(journal.records)}, as_figures(found), shown(found), asked.to)
+    keep("peers", workload | {"peers": _versions(journal.records)}, as_figures(found), shown(found), asked.to)
 
 
 def prepared(asked: Namespace) -> tuple[dict[str, Path], dict[str, str]]:

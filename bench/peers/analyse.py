@@ -67,7 +67,6 @@ def _with_steps(cell: Cell, laps: Sequence[float]) -> Cell:
     return replace(
         cell,
         step_s=step,
-        itl_p50_s=step,
         itl_p99_s=percentile(laps, 0.99),
         decode_tps=cell.requests / step,
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.engines import ENGINES
-from bench.report import results
+from bench.results import TABLE
 from ringkv.plan.resolve import default_threads
 from ringkv.plan.units import parse_bytes
 
@@ -21,8 +21,7 @@ The first run installs each peer in its own environment under ringkv's cache fol
 All get the same weights, prompts and numbers of tokens; engines take turns, and those that are not asked sleep.
 Every measurement goes to a journal at once: after Ctrl-C the table shows what there is, nothing is kept, and --resume
 goes on, at the same commit.
-Results are kept in bench/results, in the folder of the processor's kind, as peers-MODEL.json and .md, with -w8 or -w4
-for fewer bits, and with -equal-bytes, -resident or -needle."""
+The figures are appended to bench/results/measurements.jsonl; `python -m bench.report` puts them into the docs."""
 
 DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # which is OpenVINO's bf16 in another format
 NEEDLE_ENGINES = ("ringkv", "ringkv-full", "openvino", "openvino-evict", "openvino-evict-u8kv")
@@ -62,8 +61,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         help="that engines side by side may take by our estimate, which is a high one (90%% of what is free)",
     )
     add("--timeout", type=float, default=3600, help="seconds for one answer of an engine (3600)")
-    add("--to", type=Path, default=results(), help="folder for the results (the processor's in bench/results)")
-    add("--as", dest="name", metavar="NAME", help="keep the results as peers-MODEL-NAME, beside those of another run")
+    add("--to", type=Path, default=TABLE, metavar="FILE", help="table to append to (bench/results/measurements.jsonl)")
     add("--resume", action="store_true", help="go on where the journal of the same run ends")
     asked = parser.parse_args(words)
     if asked.resident and asked.rounds < 2:

@@ -1,7 +1,6 @@
 """Cell: the medians of one engine at one prompt length and one number of requests.
 
-bench/results/KIND/peers-MODEL.json and its siblings hold {"workload", "machine", "versions", "commit", "date",
-"figures"}; `figures` is a list of these, one JSON object each. None is a figure that was not measured in this cell.
+None is a figure that was not measured in this cell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ class Cell:
     protocol: "same" (this many requests for all), "equal-bytes" (as many as `cache_bytes` hold), "resident", "needle".
     prefill_tps, ttft_s: one request alone, from submission to its first token; only where `requests` is 1.
     step_s: one decode step of all requests together, with no prefill going on. decode_tps: requests / step_s.
-    itl_p50_s, itl_p99_s: percentiles of the same steps: what one request waits between two of its tokens.
+    itl_p99_s: the 99th percentile of the same steps: what one request waits between two of its tokens.
     rss_bytes: the process's peak since its start; only in "resident", where no process serves two cells or compiles.
     start_s: from starting the process until it takes requests, the fastest of several starts, so that what is compiled
     once is there; only in "resident".
@@ -30,7 +29,7 @@ class Cell:
     agrees: leading greedy tokens equal to ringkv's with a full cache, of the first 16.
     recall: needles found, a share; only in "needle".
     why: None, or in a few words why there are no figures.
-    run: the name of the result that holds it; given when it is read back.
+    run: of the table of results; set when the cell is read back.
     """
 
     engine: str
@@ -42,7 +41,6 @@ class Cell:
     prefill_tps: float | None = None
     ttft_s: float | None = None
     step_s: float | None = None
-    itl_p50_s: float | None = None
     itl_p99_s: float | None = None
     decode_tps: float | None = None
     rss_bytes: int | None = None
@@ -57,11 +55,11 @@ class Cell:
 
 
 def as_figures(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """What JSON keeps: all but the name of the file itself."""
-    return [{name: value for name, value in asdict(cell).items() if name != "run"} for cell in cells]
+    """What the table of results keeps: all that was measured."""
+    return [{name: value for name, value in asdict(cell).items() if value not in (None, "")} for cell in cells]
 
 
-def from_figures(figures: Sequence[Mapping[str, Any]], run: str) -> list[Cell]:
-    """Cells from a results file's figures; fields that this version does not know are left out."""
+def from_figures(figures: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """Cells from the figures of the table; fields that this version does not know are left out."""
     known = {field.name for field in fields(Cell)}
-    return [Cell(**{key: value for key, value in figure.items() if key in known} | {"run": run}) for figure in figures]
+    return [Cell(**{key: value for key, value in figure.items() if key in known}) for figure in figures]

@@ -24,7 +24,7 @@ class Texts(NamedTuple):
 
 
 class Run(NamedTuple):
-    """`suffix` of the results' names; `fields`, the arguments it goes by; `play` measures; `cells` of the records."""
+    """`suffix` of the journal's name; `fields`, the arguments it goes by; `play` measures; `cells` of the records."""
 
     suffix: str
     protocol: Protocol

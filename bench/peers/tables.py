@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from bench.peers.cells import Cell
-from bench.report import table
+from bench.results import table
 
 Column = tuple[str, Callable[[Cell], str | None]]
 

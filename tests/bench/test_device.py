@@ -1,6 +1,5 @@
 """The device benchmark's script, with tiny shapes on the CPU: its figures mean nothing there, its arithmetic does."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import results
 from bench.device.journal import Journal
 from bench.device.parts import planned
 from bench.device.scale import REAL, SMALL
@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     command = [sys.executable, "-m", "bench.device", "--small", "--out", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200, text=True)
+    (folder / "shown.txt").write_text(done.stdout)
     return folder
 
 
 def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path) -> None:
-    figures = json.loads((out / "device.json").read_text())["figures"]
+    figures = results.figures(results.read(out / "measurements.jsonl"), "device")
     memory = next(one["free"] for one in figures if one["kind"] == "memory")
     token = 2 * 2 * 2 * 32 * 4  # layers, keys and values, heads, width, bytes
     weights = 4 * (2 * 199 * 128 + 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 192 + 2 * 128))
@@ -38,7 +39,7 @@ def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path
 
 
 def test_the_table_shows_them_all(out: Path) -> None:
-    shown = (out / "device.md").read_text()
+    shown = (out / "shown.txt").read_text()
     for words in ("| full |", "| snapstream 256 |", "| snapstream 128 |", "tokens/s", "copy of one half"):
         assert words in shown
     assert "Failed" not in shown

@@ -31,3 +31,11 @@ def test_the_table_shows_parts_and_stages() -> None:
     text = flat.shown([known, stage])
     assert "| remainder | 3 |" in text
     assert "| import torch | 3 | 2 | 1 | libc.so 1 |" in text
+
+
+def test_sizes_are_kept_as_bytes() -> None:
+    assert flat._kept({"when": "import torch", "total": 3, "largest": {"libc.so": 1}}) == {
+        "when": "import torch",
+        "total_bytes": 3,
+        "largest": {"libc.so": 1},
+    }

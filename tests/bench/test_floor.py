@@ -53,7 +53,3 @@ def test_attention_outweighs_the_linear_layers_of_smollm2_at_8k() -> None:
 @pytest.mark.parametrize(("need", "seconds"), [(Need(100, 40), 10), (Need(10, 40), 2)])
 def test_the_slower_of_memory_and_arithmetic_sets_the_floor(need: Need, seconds: float) -> None:
     assert need.seconds(Rates(bandwidth=10, matrix=20)) == seconds
-
-
-def test_what_was_seen_elsewhere_raises_the_rates_and_never_lowers_them() -> None:
-    assert Rates(10, 20).at_least(bandwidth=15, matrix=5) == Rates(15, 20)

@@ -5,8 +5,9 @@ import pytest
 import toy
 
 from bench import limits as module
-from bench.limits import _compression, _growth, _speed
-from bench.limits_tables import growth_table, need, speed_table
+from bench.limits import _compression, _growth, _probes, _speed
+from bench.limits_tables import growth_table, speed_table
+from bench.results import figures, rows
 from ringkv.bench.floor import Need
 from ringkv.bench.probe import Ceiling
 from ringkv.bench.round import make_request
@@ -29,7 +30,6 @@ def test_a_speed_is_held_against_the_rates_for_its_bytes() -> None:
     ceiling = Ceiling({1: {"a": 8.0}, 100: {"a": 4.0}}, {"m": 10.0})
     found = _speed(bench(toy.ToyEngine()), "decode", 8, 4096, 50.0, Need(160, 10), ceiling)
     assert (found.bandwidth, found.share) == (4.0, pytest.approx(160 / 4 / 50))
-    assert need(vars(found)) == Need(160, 10)
     row = "| toy | bfloat16 | a step | 8 | 0.00 GB | 0.0 GFLOP | 40,000.0 ms | 50,000.0 ms | 80% |"
     assert row in speed_table([{"kind": "speed", **vars(found)}])
 
@@ -50,3 +50,14 @@ def test_compression_is_a_share_of_prefill_and_a_time_for_each_thousand_kept() -
     found = _compression(bench(engine), prompts, 2.0)
     assert (found.kept, found.of_prefill) == (64, pytest.approx(0.005))
     assert found.per_1k_s == pytest.approx(0.125)
+
+
+def test_every_way_that_was_probed_is_a_row_with_its_rate() -> None:
+    found = list(_probes(Ceiling({64: {"sum": 2.5, "copy": 2.0}}, {"product": 3.5})))
+    about = {"machine": "m", "run": "1", "processor": "p", "versions": "v", "commit": "c"}
+    back = figures(rows("limits", {}, found, about), "limits", kind="probe")
+    assert [(one["what"], one.get("amount"), one["way"], one["rate"]) for one in back] == [
+        ("read", 64, "sum", 2.5),
+        ("read", 64, "copy", 2.0),
+        ("product", None, "product", 3.5),
+    ]

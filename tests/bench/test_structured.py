@@ -1,7 +1,7 @@
 import jsonschema
 import pytest
 
-from bench.structured import _checked, schemas
+from bench.structured import _checked, fitting, schemas
 from ringkv.text.grammar import json_schema
 
 
@@ -17,3 +17,7 @@ def test_schemas_are_schemas_and_the_same_each_time() -> None:
 @pytest.mark.parametrize(("text", "result"), [("3", "fits"), ("7", "WRONG"), ("3 4", "WRONG"), ('"3"', "WRONG")])
 def test_a_document_is_checked_by_another_library(text: str, result: str) -> None:
     assert _checked({"type": "integer", "maximum": 5}, text)[0] == result
+
+
+def test_refused_schemas_do_not_count_among_documents_that_fit() -> None:
+    assert fitting({"fits": 6, "shortened": 3, "refused": 90, "WRONG": 1}) == 0.9

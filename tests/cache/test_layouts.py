@@ -92,8 +92,8 @@ def test_any_valid_choice_gives_a_slot_that_keeps_its_promises_or_is_refused(cho
         return
     budget = capacity if choice.budget is None else choice.budget
     assert plan.capacity <= budget
-    assert min(plan.head, plan.picked, plan.tail, plan.protected, plan.base) >= 0
-    votes = torch.ones(1, n - plan.tail - plan.head) if plan.picked else None
+    assert min(plan.sinks, plan.selected, plan.recent, plan.protected, plan.base) >= 0
+    votes = torch.ones(1, n - plan.recent - plan.sinks) if plan.selected else None
     held: list[int] = kept(plan, votes, heads=1)[0].tolist()
     assert len(held) == plan.live(n) == len(set(held))
     entries: dict[int, int] = dict(enumerate(held))

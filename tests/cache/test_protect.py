@@ -19,11 +19,11 @@ spans = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 12)).map(lambda on
 
 def held_after_prefill(plan: Layout, asked: tuple[tuple[int, int], ...]) -> list[int]:
     """Positions by entry, with votes for the tokens asked and against all others alike."""
-    if not plan.picked:
+    if not plan.selected:
         return kept(plan, None, heads=1)[0].tolist()
-    votes = torch.zeros(1, plan.prompt - plan.tail - plan.head)
+    votes = torch.zeros(1, plan.prompt - plan.recent - plan.sinks)
     for start, stop in asked:
-        votes[:, max(0, start - plan.head) : max(0, stop - plan.head)] = float("inf")
+        votes[:, max(0, start - plan.sinks) : max(0, stop - plan.sinks)] = float("inf")
     return kept(plan, votes, heads=1)[0].tolist()
 
 

@@ -13,8 +13,8 @@ from ringkv.cache.slots import Slots
 
 def entries_after_prefill(plan: Layout) -> list[int]:
     """Positions by entry, choosing the first candidates."""
-    candidates = plan.prompt - plan.tail - plan.head
-    votes = torch.arange(candidates, 0, -1).float()[None] if plan.picked else None
+    candidates = plan.prompt - plan.recent - plan.sinks
+    votes = torch.arange(candidates, 0, -1).float()[None] if plan.selected else None
     return kept(plan, votes, heads=1)[0].tolist()
 
 

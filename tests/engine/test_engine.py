@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from ringkv.base.codec import decode, encode
 from ringkv.base.engine import chunks
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import KVChoice
+from ringkv.base.messages import Submit
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.cache.compress.selection import select
+from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -82,6 +86,18 @@ def test_without_a_seed_equal_requests_draw_different_tokens(engine: LocalEngine
     assert first != second != third != first
 
 
+def test_a_request_without_a_seed_gives_the_same_tokens_again_on_another_engine(llama_dir: Path) -> None:
+    """In another slot and as it comes out of a message to an engine process, too."""
+    one = tiny.request(prompt(20), temperature=1.0)
+    (received,) = decode(encode(Submit((one,)))).requests  # type: ignore[union-attr]
+    tokens = []
+    for slot, asked in enumerate((one, received)):
+        engine = build(tiny.config(llama_dir))
+        tiny.enter(engine, asked, slot)
+        tokens.append(tiny.decode(engine, 30, slot)[0])
+    assert tokens[0] == tokens[1]
+
+
 def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine) -> None:
     sick, well = tiny.request(prompt(50, 1)), tiny.request(prompt(70, 2))
     tiny.enter(engine, well, slot=1)
@@ -116,6 +132,21 @@ def test_a_staged_prompt_can_be_inserted_twice_and_compressed_again(engine: Loca
     assert tokens[0] == tokens[2]
 
 
+def test_an_equal_choice_is_compressed_once_for_all_that_share_the_prompt(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[KVChoice] = []
+    monkeypatch.setattr(
+        lanes, "select", lambda views, choice, plans: scored.append(choice) or select(views, choice, plans)
+    )
+    wide, narrow = KVChoice(sinks=4, recent=16), KVChoice(budget=32, sinks=4, recent=8)
+    for tokens in (prompt(120), prompt(120, 1)):
+        tiny.stage(engine, tiny.request(tokens))
+        for choice in (wide, narrow, replace(wide), replace(narrow)):
+            engine.compress(0, choice)
+    assert scored == [wide, narrow] * 2
+
+
 def test_a_lane_has_nothing_to_compress_until_its_next_prompt_is_prefilled_whole(engine: LocalEngine) -> None:
     tiny.stage(engine, tiny.request(prompt(120)))
     engine.begin(tiny.request(prompt(30, 1)), 0)
@@ -144,6 +175,16 @@ def test_a_packet_of_other_shapes_is_refused(engine: LocalEngine) -> None:
     packet = engine.export(0)
     with pytest.raises(InvalidRequest, match="bytes"):
         engine.restore(packet._replace(entries=packet.entries[:-4]), 1)
+
+
+def test_answers_that_share_a_prompt_and_a_compression_are_those_given_alone(engine: LocalEngine) -> None:
+    choices = [None, KVChoice(budget=32, recent=8, select=SnapKV(window=8)), KVChoice("full"), None]
+    asked = [
+        tiny.request(prompt(50), f"{n}", kv, temperature=0.9, seed=n, max_tokens=12) for n, kv in enumerate(choices)
+    ]
+    together = tiny.serve(engine, *asked)
+    assert together == {one.id: tiny.serve(engine, one)[one.id] for one in asked}
+    assert len(set(map(tuple, together.values()))) == len(asked)
 
 
 def test_a_prompt_read_again_has_the_keys_and_queries_of_the_doubled_prompt(engine: LocalEngine) -> None:

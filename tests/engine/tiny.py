@@ -9,12 +9,14 @@ import transformers
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import prefill
+from ringkv.base.events import Token
 from ringkv.base.kv import KVChoice
 from ringkv.base.paths import cache_dir
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import Selector, SnapKV
 from ringkv.engine.engine import LocalEngine
+from ringkv.scheduler.loop import Loop
 
 SIZES = {
     "vocab_size": 199,
@@ -33,7 +35,8 @@ SIZES = {
 def save(folder: Path, kind: str, **changes: Any) -> torch.nn.Module:
     """Save a random model of `kind` ("Llama", "Qwen2" ...) to `folder` and return transformers' own instance."""
     torch.manual_seed(7)
-    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
+    config_class = getattr(transformers, f"{kind}ForCausalLM").config_class
+    config = config_class(**{**SIZES, **changes})
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases start out trivial, which would hide mistakes
@@ -102,3 +105,15 @@ def decode(
         tokens.append(token)
         engine.forward()
     return tokens, torch.stack(logits)
+
+
+def serve(engine: LocalEngine, *sharing: Request) -> dict[str, list[int]]:
+    """Serve requests that share a prompt to their end: each one's tokens."""
+    loop, tokens = Loop(engine), {one.id: [] for one in sharing}
+    events = loop.submit(*sharing)
+    while not loop.idle:
+        events += loop.step()
+    for event in events:
+        if isinstance(event, Token):
+            tokens[event.request_id].append(event.token)
+    return tokens

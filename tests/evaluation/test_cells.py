@@ -1,8 +1,9 @@
 import json
+import lzma
 
 import pytest
 
-from bench.report import RESULTS
+from bench.results import RESULTS
 from bench.studies import STUDIES
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
@@ -71,10 +72,10 @@ def test_a_label_is_written_as_in_the_answers_that_are_kept(cell: Cell, label: s
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_answers_of_a_study_that_are_kept_have_its_cells_labels(name: str) -> None:
-    kept = RESULTS / "accuracy" / name / "answers.jsonl"
+    kept = RESULTS / "accuracy" / f"{name}.jsonl.xz"
     if not kept.exists():
         pytest.skip(f"{name} has not run")
-    head, *lines = map(json.loads, kept.read_text().splitlines())
+    head, *lines = map(json.loads, lzma.decompress(kept.read_bytes()).decode().splitlines())
     usual = " ".join(f"{field}={value}" for field, value in settings_of(KVChoice()).items())
     assert head["about"]["usual"] == usual
     recorded = {line["cell"] for line in lines if "cell" in line}

@@ -11,7 +11,7 @@ from torch import Tensor
 from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.graphs import aot
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.graph import Eager
+from ringkv.graphs.graph import Eager, StaticFunction
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
@@ -23,6 +23,9 @@ def count_and_scale(x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
     return (torch.softmax(x * seen, -1), x.sum(-1))
 
 
+COUNT = StaticFunction(count_and_scale, "count and scale")
+
+
 def broken(x: Tensor) -> tuple[Tensor, ...]:
     return (x if x.sum() > 0 else -x,)  # a branch on a value: no static graph
 
@@ -31,7 +34,7 @@ def broken(x: Tensor) -> tuple[Tensor, ...]:
 def backend(tmp_path: Path) -> AheadOfTime:
     compiler = find_compiler()
     assert compiler is not None
-    return AheadOfTime(tmp_path, compiler.path, lambda name: None)
+    return AheadOfTime(tmp_path, compiler.path, "source", lambda name: None)
 
 
 def example(rows: int = 3) -> list[Tensor]:
@@ -39,17 +42,17 @@ def example(rows: int = 3) -> list[Tensor]:
 
 
 def test_a_compiled_graph_does_what_the_function_does_and_is_found_again_on_disk(backend: AheadOfTime) -> None:
-    graph = backend.make("f", count_and_scale, example())
+    graph = backend.make("f", COUNT, example())
     x, seen = example()
     seen_eagerly = seen.clone()
     for _ in range(3):
-        got, want = graph([x, seen]), Eager().make("f", count_and_scale, [])([x, seen_eagerly])
+        got, want = graph([x, seen]), Eager().make("f", COUNT, [])([x, seen_eagerly])
         torch.testing.assert_close(list(got), list(want))
     assert seen.flatten().tolist() == [4.0] * 3
 
     assert backend.builds == 1
-    again = AheadOfTime(backend.folder, backend.compiler, lambda name: pytest.fail("built again"))
-    again.make("f", count_and_scale, example())
+    again = AheadOfTime(backend.folder, backend.compiler, backend.source, lambda name: pytest.fail("built again"))
+    again.make("f", COUNT, example())
     assert again.builds == 0
 
 
@@ -57,16 +60,16 @@ def test_a_graph_found_on_disk_is_loaded_without_the_compiler(
     backend: AheadOfTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aot, "natives", list)  # as in the other process, whatever earlier tests loaded here
-    backend.make("f", count_and_scale, example())
+    backend.make("f", COUNT, example())
     code = f"""
 import sys
 from pathlib import Path
 import torch
 torch.set_num_threads({torch.get_num_threads()})
-from tests.graphs.test_aot import AheadOfTime, count_and_scale, example
-again = AheadOfTime(Path({str(backend.folder)!r}), {backend.compiler!r}, print)
+from tests.graphs.test_aot import AheadOfTime, COUNT, example
+again = AheadOfTime(Path({str(backend.folder)!r}), {backend.compiler!r}, {backend.source!r}, print)
 x, seen = example()
-print(again.make("f", count_and_scale, [x, seen])([x, seen])[0].shape, again.builds, seen[0, 0].item())
+print(again.make("f", COUNT, [x, seen])([x, seen])[0].shape, again.builds, seen[0, 0].item())
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -76,28 +79,28 @@ print(*sys.modules)
 
 
 def test_the_key_depends_on_shapes_types_threads_the_processor_and_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    def key(arguments: list[Tensor]) -> str:
-        return aot._digest("c++", count_and_scale, arguments)
+    def key(arguments: list[Tensor], source: str = "source", function: StaticFunction = COUNT) -> str:
+        return aot._digest("c++", source, function, arguments)
 
     monkeypatch.setattr(aot, "_version", lambda compiler: "one")
     keys = {key(example()), key(example(4)), key([t.double() for t in example()])}
     monkeypatch.setattr(aot, "_version", lambda compiler: "two")
     keys.add(key(example()))
-    monkeypatch.setattr(aot, "_source", lambda: "changed")
-    keys.add(key(example()))
+    keys.add(key(example(), source="changed"))
+    keys.add(key(example(), function=StaticFunction(count_and_scale, "another")))
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     keys.add(key(example()))
     torch.set_num_threads(threads)
     monkeypatch.setattr(aot, "identity", lambda: "another processor")
     keys.add(key(example()))
-    assert len(keys) == 7
+    assert len(keys) == 8
     assert key(example()) in keys
 
 
 def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:
     with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
-        backend.make("broken", broken, [torch.ones(2)])
+        backend.make("broken", StaticFunction.plain(broken), [torch.ones(2)])
     assert [path for path in backend.folder.iterdir() if path.suffix != ".lock"] == []
 
 
@@ -106,21 +109,19 @@ def take_first(x: Tensor, kept: Tensor) -> tuple[Tensor, ...]:
     return (kept[:, 0] * 2,)
 
 
-take_first.lengths = {1: (1,)}  # type: ignore[attr-defined]
-
-
 def test_one_graph_serves_every_length_that_a_function_leaves_free(backend: AheadOfTime) -> None:
+    take = StaticFunction(take_first, "take", free={"kept": (1,)})
     for rows, builds in ((6, 1), (9, 1), (4, 1), (1, 2)):  # torch makes a constant of a length of one
         x, kept = torch.randn(3), torch.randn(3, rows)
         want = kept.clone()
         want[:, 0] += x
-        (got,) = backend.make("take", take_first, [x, kept])([x, kept])
+        (got,) = backend.make("take", take, [x, kept])([x, kept])
         torch.testing.assert_close(got, want[:, 0] * 2)
         assert torch.equal(kept, want)
         assert backend.builds == builds
 
 
 def test_the_key_depends_on_which_kernels_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = aot._digest("c++", count_and_scale, example())
+    before = aot._digest("c++", "source", COUNT, example())
     monkeypatch.setattr(aot, "natives", lambda: ["ringkv::another"])
-    assert aot._digest("c++", count_and_scale, example()) != before
+    assert aot._digest("c++", "source", COUNT, example()) != before

@@ -6,6 +6,7 @@ no shape that depends on a value.
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
 from ringkv.graphs.graph import Eager
 from ringkv.models.config import load_config
-from ringkv.models.tensors import Parts, layer_tensors, shared_tensors
+from ringkv.models.weights import Declared
 from tests.engine import tiny
+from tests.engine.test_golden import GEMMA3
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal", "item")
 
@@ -43,19 +45,17 @@ class Watch(TorchDispatchMode):
         return out
 
 
-@pytest.fixture(params=["Llama", "Qwen2", "Qwen3"])
+@pytest.fixture(params=[("Llama", {}), ("Qwen2", {}), ("Qwen3", {}), ("Gemma3", GEMMA3)], ids=itemgetter(0))
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> LocalEngine:
-    tiny.save(tmp_path, request.param)
+    kind, changes = request.param
+    tiny.save(tmp_path, kind, **changes)
     model = load_config(tmp_path)
 
-    def made(parts: Parts) -> dict[str, torch.Tensor]:
-        return {
-            name: torch.empty(sum(part.shape[0] for part in stacked), *stacked[0].shape[1:], device="meta")
-            for name, stacked in parts.items()
-        }
+    def made(declared: Declared) -> dict[str, torch.Tensor]:
+        return {name: torch.empty(weight.shape, device="meta") for name, weight in declared.items()}
 
-    layers = [made(layer_tensors(model, i)) for i in range(model.num_layers)]
-    weights = ModelWeights(made(shared_tensors(model)), layers)
+    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
+    weights = ModelWeights(made(model.shared_weights()), layers)
     return assemble(tiny.config(tmp_path, device="meta"), model, weights, Eager())
 
 
@@ -67,19 +67,19 @@ def faults(step: Callable[[], None]) -> list[str]:
 
 
 def test_a_decode_step_never_waits_for_the_device(engine: LocalEngine) -> None:
-    assert faults(engine.batch._forward) == []
+    assert faults(partial(engine.batch._forward, 3)) == []
 
 
-@pytest.mark.parametrize("effort", list(Effort))
-def test_a_draw_never_waits_for_the_device(engine: LocalEngine, effort: Effort) -> None:
-    assert faults(partial(engine.batch._draw, effort)) == []
+@pytest.mark.parametrize("tier", list(SamplerTier))
+def test_sampling_never_waits_for_the_device(engine: LocalEngine, tier: SamplerTier) -> None:
+    assert faults(partial(engine.batch._sample, tier)) == []
 
 
 def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:
     """So that the tests above can fail."""
 
     def step() -> None:
-        engine.batch._forward()
+        engine.batch._forward(3)
         engine.batch._tokens.copy_(torch.zeros(3, dtype=torch.int64))
 
     assert len(faults(step)) > 0

@@ -11,6 +11,7 @@ from ringkv.base.paths import cache_dir
 from ringkv.engine import build as module
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.graphs.graph import StaticFunction
 from ringkv.graphs.inductor import Inductor
 from tests.engine import tiny
 
@@ -33,7 +34,7 @@ def compiled(folder: Path) -> Iterator[LocalEngine]:
     """What Inductor makes is kept between runs, as for users; tracing is not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "inductor"))
-        patch.setattr(module, "_backend", lambda config, tell: Inductor(cache_dir() / "inductor", lambda name: None))
+        patch.setattr(module, "_backend", lambda *_: Inductor(cache_dir() / "inductor", lambda name: None))
         yield build(tiny.config(folder))
     torch.compiler.reset()
 
@@ -64,4 +65,4 @@ def test_arguments_that_share_memory_are_refused(folder: Path) -> None:
         return (x.add_(y),)
 
     with pytest.raises(AssertionError, match="overlap"):
-        Inductor(folder, print).make("add", function, [both[0], both[1]])
+        Inductor(folder, print).make("add", StaticFunction.plain(function), [both[0], both[1]])

@@ -8,10 +8,10 @@ from ringkv.kernels import prefill_attend
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
 
 
-def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Causal attention of q [n, H, G, D] to k, v [n, H, D], in float64, without chunks."""
+def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sliding: int = 0) -> torch.Tensor:
+    """Causal attention of q [n, H, G, D] to the last `sliding` of k, v [n, H, D], in float64, without chunks."""
     scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) / q.shape[-1] ** 0.5
-    causal = torch.ones(len(q), len(q)).tril().bool()
+    causal = torch.ones(len(q), len(q)).tril().triu(1 - sliding if sliding else -len(q)).bool()
     return torch.einsum("hgnm,mhd->nhgd", scores.masked_fill(~causal, -torch.inf).softmax(-1), v.double())
 
 
@@ -30,6 +30,25 @@ def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  #
     want = whole(q[:length], k[:length], v[:length])
     torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=1e-5, rtol=1e-4)
     assert torch.equal(keys[:, :length], k[:length].transpose(0, 1))
+    assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
+
+
+@pytest.mark.parametrize("kernel", [prefill_attend.reference, prefill_attend.prefill_attend])
+@pytest.mark.parametrize("chunk", [8, 16, 64])
+@pytest.mark.parametrize("sliding", [1, 7, 16, 20, 64])
+def test_a_token_with_a_sliding_window_sees_so_many_tokens(kernel, chunk: int, sliding: int) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(chunk)
+    length = 43
+    q, k, v = torch.randn(64, HEADS, GROUPS, WIDTH), torch.randn(64, HEADS, WIDTH), torch.randn(64, HEADS, WIDTH)
+    planes = [torch.full((HEADS, STAGED, WIDTH), torch.nan) for _ in range(2)]
+    window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
+    outs = []
+    for start in range(0, length, chunk):
+        here = slice(start, start + chunk)
+        outs.append(kernel(q[here], k[here], v[here], *planes, window, torch.tensor([start, length]), sliding))
+    want = whole(q[:length], k[:length], v[:length], sliding)
+    torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=1e-5, rtol=1e-4)
+    assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
     assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
 
 

@@ -1,6 +1,7 @@
 """config.json, as transformers writes it and as older files spell it, against transformers' own reading."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import transformers
 
 from ringkv.base.errors import BadWeights, UnknownModel, UnsupportedModel
+from ringkv.models.base import Sliding
 from ringkv.models.config import RopeConfig, load_config, parse_config
 
 SIZES = {
@@ -19,6 +21,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 4096,
 }
+FAR, LOCAL = "full_attention", "sliding_attention"
 LLAMA = {"architectures": ["LlamaForCausalLM"], **SIZES}
 
 
@@ -29,18 +32,26 @@ def saved(config: Any, architecture: str, directory: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "extra", "flags"),
+    ("kind", "extra", "more"),
     [
-        ("Llama", {"attention_bias": True, "mlp_bias": True}, {"qkv_bias", "output_bias", "mlp_bias"}),
-        ("Llama", {"tie_word_embeddings": True, "head_dim": 48}, {"tied_embeddings"}),
+        (
+            "Llama",
+            {"attention_bias": True, "mlp_bias": True},
+            {"qkv_bias", "output_bias", "gate_up_bias", "down_bias"},
+        ),
+        ("Llama", {"tie_word_embeddings": True, "head_dim": 48}, set()),
         ("Mistral", {"sliding_window": None, "head_dim": 32}, set()),
         ("Qwen2", {}, {"qkv_bias"}),
-        ("Qwen3", {"head_dim": 64}, {"qk_norm"}),
-        ("Qwen3", {"attention_bias": True, "tie_word_embeddings": True}, {"qk_norm", "qkv_bias", "output_bias"}),
+        ("Qwen3", {"head_dim": 64}, {"q_norm", "k_norm"}),
+        (
+            "Qwen3",
+            {"attention_bias": True, "tie_word_embeddings": True},
+            {"q_norm", "k_norm", "qkv_bias", "output_bias"},
+        ),
     ],
 )
 def test_a_saved_configuration_reads_as_transformers_reads_it(
-    kind: str, extra: dict[str, Any], flags: set[str], tmp_path: Path
+    kind: str, extra: dict[str, Any], more: set[str], tmp_path: Path
 ) -> None:
     theirs = getattr(transformers, f"{kind}Config")(**SIZES, **extra)
     ours = load_config(saved(theirs, f"{kind}ForCausalLM", tmp_path))
@@ -51,8 +62,9 @@ def test_a_saved_configuration_reads_as_transformers_reads_it(
     assert ours.rms_norm_eps == theirs.rms_norm_eps
     assert ours.rope == RopeConfig(theirs.rope_parameters["rope_theta"])
     assert ours.tied_embeddings == theirs.tie_word_embeddings
-    booleans = ("qkv_bias", "output_bias", "mlp_bias", "qk_norm")
-    assert {name for name in booleans if getattr(ours, name)} == flags - {"tied_embeddings"}
+    always = {"attention_norm", "feed_forward_norm", "qkv", "output", "gate_up", "down"}
+    assert set(ours.layer_weights(0)) == always | more
+    assert ("head" in ours.shared_weights()) == (not theirs.tie_word_embeddings)
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
@@ -142,9 +154,8 @@ def test_what_is_not_implemented_is_refused_by_name_with_what_is(
 def test_mistral_has_a_sliding_window_unless_it_says_null() -> None:
     long = {**LLAMA, "architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
     assert transformers.MistralConfig(**{name: long[name] for name in SIZES}).sliding_window == 4096
-    with pytest.raises(UnsupportedModel, match="sliding_window 4096"):
-        parse_config(long)
-    assert parse_config({**long, "sliding_window": None}).context == 32768
+    assert parse_config(long).sliding == Sliding(4096, (0, 1, 2))
+    assert parse_config({**long, "sliding_window": None}).sliding is None
 
 
 @pytest.mark.parametrize(
@@ -157,13 +168,101 @@ def test_mistral_has_a_sliding_window_unless_it_says_null() -> None:
     ids=["switched off", "as long as the context", "beyond the last layer"],
 )
 def test_a_window_that_no_layer_uses_is_harmless(window: dict[str, Any]) -> None:
-    assert parse_config({**LLAMA, "architectures": ["Qwen2ForCausalLM"], **window}).qkv_bias
+    assert parse_config({**LLAMA, "architectures": ["Qwen2ForCausalLM"], **window}).sliding is None
 
 
-def test_a_window_that_some_layer_uses_is_refused() -> None:
-    window = {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 2}
-    with pytest.raises(UnsupportedModel, match="sliding_window 512"):
-        parse_config({**LLAMA, "architectures": ["Qwen2ForCausalLM"], **window})
+@pytest.mark.parametrize("kind", ["Qwen2", "Qwen3"])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 2},
+        {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 0},
+        {"use_sliding_window": True, "sliding_window": 512, "layer_types": [LOCAL, FAR, LOCAL]},
+        {"use_sliding_window": True, "max_window_layers": 1, "max_position_embeddings": 8192},
+    ],
+)
+def test_the_layers_with_a_window_are_those_of_transformers(kind: str, window: dict[str, Any]) -> None:
+    theirs = getattr(transformers, f"{kind}Config")(**{**SIZES, **window})
+    ours = parse_config({**LLAMA, "architectures": [f"{kind}ForCausalLM"], **window}).sliding
+    assert ours is not None
+    assert ours.window == theirs.sliding_window
+    assert ours.layers == tuple(i for i, type in enumerate(theirs.layer_types) if type == LOCAL)
+
+
+def test_layer_types_that_do_not_match_the_layers_are_named() -> None:
+    mistral = {**LLAMA, "architectures": ["MistralForCausalLM"], "sliding_window": 16}
+    with pytest.raises(BadWeights, match="2 layer_types for 3 layers"):
+        parse_config({**mistral, "layer_types": [LOCAL, FAR]})
+    with pytest.raises(UnsupportedModel, match="layer_types chunked_attention"):
+        parse_config({**mistral, "layer_types": ["chunked_attention"] * 3})
+
+
+OLD_GEMMA3 = {  # as gemma-3-1b-it's config.json is spelled, with small sizes
+    "architectures": ["Gemma3ForCausalLM"],
+    **SIZES,
+    "num_hidden_layers": 7,
+    "head_dim": 48,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 24,
+    "rope_local_base_freq": 20000,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "rope_theta": 1000000,
+    "sliding_window": 512,
+    "sliding_window_pattern": 3,
+}
+
+
+def test_gemma3_reads_alike_in_both_spellings(tmp_path: Path) -> None:
+    older = parse_config(OLD_GEMMA3)
+    theirs = transformers.Gemma3TextConfig(**{name: value for name, value in OLD_GEMMA3.items() if name in SIZES})
+    theirs.update({"head_dim": 48, "query_pre_attn_scalar": 24, "sliding_window": 512})
+    theirs.layer_types = [LOCAL, LOCAL, FAR, LOCAL, LOCAL, FAR, LOCAL]
+    theirs.num_hidden_layers = 7
+    theirs.rope_parameters = {
+        FAR: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+        LOCAL: {"rope_type": "default", "rope_theta": 2e4},
+    }
+    assert load_config(saved(theirs, "Gemma3ForCausalLM", tmp_path)) == older
+    assert older.sliding == Sliding(512, (0, 1, 3, 4, 6))
+    assert [group.window for group in older.groups] == [None, 512]
+    far, near = (older.layer(kind) for kind in ("global", "local"))
+    assert (far.rope, near.rope) == (RopeConfig(1e6, "linear", 8.0, 4096), RopeConfig(2e4))
+    assert far.attention.scale == 24**-0.5
+
+
+def test_a_gemma3_that_takes_images_is_read_as_its_text_model() -> None:
+    """As gemma-3-4b-it's config.json is: end tokens outside, most sizes left out."""
+    text = {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106], "model_type": "gemma3"}
+    ours = parse_config({**outer, "text_config": text})
+    alone = parse_config({**text, "eos_token_id": [1, 106]})
+    named = {"architecture": ours.architecture, "prefix": ours.prefix, "unread": ours.unread}
+    assert replace(alone, **named) == ours  # type: ignore[arg-type]
+    assert ours.shared_weights()["embed"].parts[0].name == "language_model.model.embed_tokens.weight"
+    with pytest.raises(BadWeights, match="text_config None"):
+        parse_config(outer)
+
+
+def test_what_a_short_gemma3_configuration_leaves_out_is_what_transformers_assumes() -> None:
+    short = {"hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26}
+    theirs, ours = transformers.Gemma3TextConfig(**short), parse_config({"model_type": "gemma3_text", **short})
+    assert (ours.vocab_size, ours.context, ours.head_dim) == (262208, theirs.max_position_embeddings, theirs.head_dim)
+    assert (ours.num_heads, ours.num_kv_heads) == (theirs.num_attention_heads, theirs.num_key_value_heads)
+    assert ours.tied_embeddings == theirs.tie_word_embeddings
+    assert ours.sliding is not None
+    assert ours.sliding.window == theirs.sliding_window
+    assert ours.sliding.layers == tuple(i for i, type in enumerate(theirs.layer_types) if type == LOCAL)
+    assert ours.layer("global").rope.theta == theirs.rope_parameters[FAR]["rope_theta"]
+    assert ours.layer("local").rope.theta == theirs.rope_parameters[LOCAL]["rope_theta"]
+    assert ours.layer("local").attention.scale == theirs.query_pre_attn_scalar**-0.5
+    assert (ours.eos_ids, ours.bos_id) == ((theirs.eos_token_id,), theirs.bos_token_id)
 
 
 @pytest.mark.parametrize(

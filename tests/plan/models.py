@@ -1,6 +1,9 @@
 """Configurations written out by hand from the models' published config.json."""
 
-from ringkv.models.config import ModelConfig, RopeConfig
+from ringkv.models.base import ModelConfig
+from ringkv.models.families.llama import Llama
+from ringkv.models.families.qwen2 import Qwen2
+from ringkv.models.layer import RopeConfig
 
 
 def config(
@@ -14,10 +17,10 @@ def config(
     head_dim: int,
     context: int,
     tied: bool = False,
-    qkv_bias: bool = False,
+    family: type[Llama] | type[Qwen2] = Llama,
 ) -> ModelConfig:
-    return ModelConfig(
-        architecture="LlamaForCausalLM",
+    return family(
+        architecture=f"{family.__name__}ForCausalLM",
         vocab_size=vocab,
         hidden_size=hidden,
         intermediate_size=intermediate,
@@ -28,10 +31,6 @@ def config(
         rms_norm_eps=1e-5,
         rope=RopeConfig(theta=1e4),
         context=context,
-        qkv_bias=qkv_bias,
-        output_bias=False,
-        mlp_bias=False,
-        qk_norm=False,
         tied_embeddings=tied,
         eos_ids=(2,),
         bos_id=1,
@@ -59,7 +58,7 @@ QWEN = config(
     head_dim=128,
     context=32768,
     tied=True,
-    qkv_bias=True,
+    family=Qwen2,
 )
 LLAMA_8B = config(
     vocab=128256,

@@ -1,11 +1,9 @@
 """Against parameter counts as published, and against torch's own count of a real module's parameters."""
 
-from dataclasses import replace
-
 import pytest
 
 from ringkv.base.errors import InvalidRequest, UnknownModel
-from ringkv.models.config import ModelConfig
+from ringkv.models.config import ModelConfig, parse_config
 from ringkv.plan.shapes import HeadCache, LatentCache, Shape, known, names, parameters
 from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, SMOLLM2
 
@@ -26,11 +24,23 @@ def test_the_catalogue_says_what_the_configuration_gives(name: str, config: Mode
     assert known(name) == Shape.of(config, name)
 
 
-@pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
-def test_parameters_equal_those_of_the_model_in_transformers(qk_norm: bool, biased: bool, tied: bool) -> None:
-    """Qwen3 has query and key norms and no bias but attention's; Llama has biases and no norms."""
+@pytest.mark.parametrize(
+    ("kind", "extra"),
+    [
+        ("Llama", {}),
+        ("Llama", {"attention_bias": True, "mlp_bias": True}),
+        ("Mistral", {"sliding_window": 8}),
+        ("Qwen2", {}),
+        ("Qwen3", {}),
+        ("Qwen3", {"attention_bias": True}),
+        ("Gemma3", {}),
+    ],
+)
+def test_declared_parameters_equal_those_of_the_model_in_transformers(
+    kind: str, extra: dict[str, bool], tied: bool
+) -> None:
+    """Qwen3 and Gemma 3 have query and key norms, Gemma 3 four norms a layer; biases differ, too."""
     transformers = pytest.importorskip("transformers")
     settings = {
         "vocab_size": 97,
@@ -40,28 +50,13 @@ def test_parameters_equal_those_of_the_model_in_transformers(qk_norm: bool, bias
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 10,
-        "attention_bias": biased,
+        "pad_token_id": 0,
         "tie_word_embeddings": tied,
+        **extra,
     }
-    if qk_norm:
-        model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**settings))
-    else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings, mlp_bias=biased))
-    ours = replace(
-        SMOLLM2,
-        vocab_size=97,
-        hidden_size=24,
-        intermediate_size=40,
-        num_layers=3,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=10,
-        qkv_bias=biased,
-        output_bias=biased,
-        mlp_bias=biased and not qk_norm,
-        qk_norm=qk_norm,
-        tied_embeddings=tied,
-    )
+    model_class = getattr(transformers, f"{kind}ForCausalLM")
+    model = model_class(model_class.config_class(**settings))
+    ours = parse_config({"architectures": [model_class.__name__], **settings, "max_position_embeddings": 4096})
     assert parameters(ours) == sum(weight.numel() for weight in model.parameters())
 
 

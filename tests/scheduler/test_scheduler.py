@@ -261,7 +261,7 @@ def test_an_id_in_use_is_refused_and_free_again_once_it_is_over():
 def test_a_shared_prompt_is_prefilled_once_and_inserted_for_each():
     it = scheduler(slots=3, chunk=2)
     it.submit(request("a", prompt=4), request("b", prompt=4), request("c", prompt=4))
-    assert names(it, 5) == ["Pa", "Pa", "+b", "+c", "D"]
+    assert names(it, 9) == ["Pa", "Pa", "D", "F", "+b", "D", "F", "+c", "D"]
     assert it.stats() == Stats(waiting=0, prefilling=0, running=3, free_slots=0)
 
 
@@ -272,6 +272,15 @@ def test_a_shared_prompt_keeps_its_lane_until_the_last_has_a_slot():
     assert names(it, 3) == ["Pa", "D", "+b"]
     assert it.stats().waiting == 1  # the lane has just become free, and no slot
     assert names(it, 3) == ["D", "Plater", "D"]
+
+
+def test_slots_that_a_shared_prompt_waits_for_are_not_given_to_a_later_one():
+    it = scheduler(slots=2, lanes=2)
+    it.submit(request("a"), request("b"))
+    assert names(it, 1) == ["Pa"]
+    it.submit(request("later"))
+    assert names(it, 4) == ["D", "F", "+b", "D"]
+    assert it.stats() == Stats(waiting=1, prefilling=0, running=2, free_slots=0)
 
 
 @pytest.mark.parametrize("steps", range(3))

@@ -76,7 +76,7 @@ def test_usage_tells_what_the_cache_did(served: Served) -> None:
         "kept": 20,
         "evicted": seen - 20,
         "ring_wraps": laps_of_the_ring,
-        "bytes_held": 64 * 10,  # what its slot sets aside
+        "bytes_held": 64 * 10,  # the slot is set aside whole
     }
 
 

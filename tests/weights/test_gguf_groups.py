@@ -61,7 +61,7 @@ def converted(tmp_path: Path) -> Path:
 
 def test_an_int4_engine_holds_the_files_own_numbers(converted: Path) -> None:
     engine = build(tiny.config(converted, weights="int4", dtype="bfloat16"))
-    checkpoint, layer = open_checkpoint(converted), engine._weights.layers[1]
+    checkpoint, layer = open_checkpoint(converted), engine.batch.weights.layers[1]
     at = "model.layers.1"
     want = {
         "qkv": [f"{at}.self_attn.{name}_proj.weight" for name in "qkv"],
@@ -75,10 +75,10 @@ def test_an_int4_engine_holds_the_files_own_numbers(converted: Path) -> None:
 
 
 def test_without_groups_they_are_made_of_the_numbers(converted: Path) -> None:
-    exact = build(tiny.config(converted, weights="int4", dtype="bfloat16"))._weights.layers[0]["qkv"]
+    exact = build(tiny.config(converted, weights="int4", dtype="bfloat16")).batch.weights.layers[0]["qkv"]
     (converted / "int4.groups").unlink()
     assert open_checkpoint(converted).groups("model.layers.0.mlp.down_proj.weight") is None
-    near = build(tiny.config(converted, weights="int4", dtype="bfloat16"))._weights.layers[0]["qkv"]
+    near = build(tiny.config(converted, weights="int4", dtype="bfloat16")).batch.weights.layers[0]["qkv"]
     torch.testing.assert_close(unpack(near), unpack(exact), atol=0.01, rtol=0.02)
 
 

@@ -92,7 +92,7 @@ class Packet(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """One slot's draw; `token` is None when the slot's logits were not finite."""
+    """One slot's token, None if its logits were not finite."""
 
     token: int | None
     logprob: TokenLogprob | None
@@ -152,10 +152,10 @@ class Engine(Protocol):
         ...
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
-        """Draw each slot's next token from its logits.
+        """Sample each slot's next token from its logits.
 
-        By slot: `forced`, a token that is taken instead of the draw; `allowed`, for requests with a grammar, which
-        tokens may be drawn: a bit each, the lowest of each byte first, in whole groups of 32.
+        By slot: `forced`, a token that is taken instead of sampling; `allowed`, for requests with a grammar, which
+        tokens may be sampled: a bit each, the lowest of each byte first, in whole groups of 32.
         """
         ...
 

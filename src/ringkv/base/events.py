@@ -28,7 +28,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Natural log-probabilities of the drawn token and of the likeliest, before penalties, bias and temperature."""
+    """Natural log-probabilities of the sampled token and of the top ones, before penalties, bias and temperature."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()

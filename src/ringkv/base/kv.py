@@ -93,17 +93,17 @@ class Layout(NamedTuple):
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
 
-    head: leading prompt tokens kept. picked: how many of the candidates `head .. n - tail` are kept, best first.
-    tail: trailing prompt tokens kept. In entry order: head, picked, then the tail, of which the part beyond
-    `protected` lies in ring order. base: the position that takes the ring's first entry; those before it lie
-    below `protected`, in order. wraps: False stops the request when its ring is full.
+    sinks: leading prompt tokens that are kept, all of them if the whole prompt is. selected: how many of the candidates
+    `sinks .. n - recent` are kept. recent: trailing prompt tokens that are kept. Entries stand in this order; recent
+    tokens beyond `protected` stand in ring order. base: the position that takes the ring's first entry; positions
+    before it stand below `protected`, in order. wraps: False stops the request when its ring is full.
     Source: SnapStream (arXiv 2511.03092), Figure 4; our elastic extension is in docs/policies.md.
     """
 
     prompt: int
-    head: int
-    picked: int
-    tail: int
+    sinks: int
+    selected: int
+    recent: int
     protected: int
     base: int
     ring: int

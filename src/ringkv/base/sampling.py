@@ -1,34 +1,33 @@
-"""SamplingParams: how one request's tokens are drawn."""
+"""SamplingParams: how one request's tokens are sampled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from math import isfinite
 
 from ringkv.base.errors import InvalidRequest
 
 
-class Effort(IntEnum):
-    """How much work a draw is; a batch takes the most that one of its requests asks for."""
+class SamplerTier(IntEnum):
+    """What a sampling graph can do, each all that the ones below it can; a batch takes the highest that it needs."""
 
-    GREEDY = 0  # the likeliest token: no random numbers
-    PLAIN = 1  # temperature
-    GUIDED = 2  # a grammar says which tokens may come
+    GREEDY = 0  # the top token: no random numbers
+    TEMPERATURE = 1
+    GRAMMAR = 2  # a grammar says which tokens may come
     ADJUSTED = 3  # penalties, bias, minimum length, logprobs
-    CUT = 4  # top_k, top_p or min_p: the vocabulary is sorted
+    TRUNCATED = 4  # top_k, top_p or min_p: masked sums over the vocabulary
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are drawn, and when to stop. Names and meanings follow OpenAI's API and vLLM's extensions.
+    """How tokens are sampled, and when to stop. Names and meanings follow OpenAI's API and vLLM's extensions.
 
-    temperature: 0 is greedy; the same `seed` gives the same tokens whatever else is in the batch.
-    top_k: 0 keeps all; top_p: 1 keeps all; min_p: share of the likeliest token's probability.
+    temperature: below GREEDY_BELOW is greedy; the same `seed` gives the same tokens whatever else is in the batch.
+    top_k: 0 keeps all; top_p: 1 keeps all; min_p: share of the top token's probability.
     repetition_penalty: divides positive and multiplies negative logits of tokens seen in prompt or output.
     presence_penalty, frequency_penalty: subtracted once, or per occurrence, for tokens in the output.
     logit_bias: token id -> amount added to its logit.
     min_tokens: end-of-sequence and `stop_token_ids` are masked, and `stop` is not looked for, until so many are out.
-    logprobs: how many likeliest tokens to report with each token; None reports nothing, 0 the drawn one only.
+    logprobs: how many top tokens to report with each token; None reports nothing, 0 the sampled one only.
     prompt_logprobs: the same for each token of the prompt but its first, whatever the cache keeps of them.
     grammar: what the text must be, as `text.grammar` writes it; "" allows anything. Such a text ends where it is whole,
     so neither ignore_eos nor min_tokens goes with it.
@@ -53,15 +52,20 @@ class SamplingParams:
     grammar: str = ""
 
     MAX_LOGPROBS = 20
+    GREEDY_BELOW = 1e-5  # as in vLLM: logits divided by less may overflow float32
+    MAX_TEMPERATURE = 1e4  # logits differ by some tens, so at this temperature all tokens are equally probable
+    REPETITION = (0.01, 100.0)  # penalties; a logit of some tens times more would decide alone, and at last overflow
 
     def __post_init__(self) -> None:
+        low, high = self.REPETITION
         for name, ok, rule in (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
-            ("temperature", 0 <= self.temperature and isfinite(self.temperature), "0 or more"),
+            ("temperature", 0 <= self.temperature, "0 or more"),
+            ("temperature", self.temperature <= self.MAX_TEMPERATURE, f"at most {self.MAX_TEMPERATURE:,.0f}"),
             ("top_k", self.top_k >= -1, "0 or -1 (all), or a count"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
-            ("repetition_penalty", 0 < self.repetition_penalty < float("inf"), "above 0"),
+            ("repetition_penalty", low <= self.repetition_penalty <= high, f"from {low:g} to {high:g}"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "from -2 to 2"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "from -2 to 2"),
             ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
@@ -75,15 +79,19 @@ class SamplingParams:
                 raise InvalidRequest(f"{name} is {getattr(self, name)!r}; it must be {rule}", name)
 
     @property
-    def effort(self) -> Effort:
-        """The cheapest sampling graph that serves it."""
-        if self.top_k > 0 or self.top_p < 1 or self.min_p > 0:
-            return Effort.CUT
+    def tier(self) -> SamplerTier:
+        """The cheapest sampling graph that serves it. Truncation never removes the top token, which greedy takes."""
+        if not self.is_greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0):
+            return SamplerTier.TRUNCATED
         if self._is_adjusted:
-            return Effort.ADJUSTED
+            return SamplerTier.ADJUSTED
         if self.grammar:
-            return Effort.GUIDED
-        return Effort.PLAIN if self.temperature > 0 else Effort.GREEDY
+            return SamplerTier.GRAMMAR
+        return SamplerTier.GREEDY if self.is_greedy else SamplerTier.TEMPERATURE
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < self.GREEDY_BELOW
 
     @property
     def _is_adjusted(self) -> bool:

@@ -19,10 +19,6 @@ class Rates:
     bandwidth: float
     matrix: float
 
-    def at_least(self, bandwidth: float = 0.0, matrix: float = 0.0) -> "Rates":
-        """The same, raised to what was seen elsewhere: a floor must not be above a time that somebody reached."""
-        return Rates(max(self.bandwidth, bandwidth), max(self.matrix, matrix))
-
 
 @dataclass(frozen=True)
 class Need:

@@ -23,7 +23,7 @@ def layouts(choice: KVChoice, n: int, capacity: int, groups: Sequence[LayerGroup
 
 def sliding(window: int, n: int) -> Layout:
     """A ring that loses nothing: it holds what a layer with such a sliding window sees."""
-    return Layout(n, head=0, picked=0, tail=min(n, window), protected=0, base=0, ring=window, wraps=True)
+    return Layout(n, sinks=0, selected=0, recent=min(n, window), protected=0, base=0, ring=window, wraps=True)
 
 
 class Rule(Protocol):
@@ -54,7 +54,7 @@ def _full(choice: KVChoice, n: int, budget: int) -> Layout:
             f"the full cache holds {budget:,} tokens and the prompt has {n:,}; "
             "raise the budget, or choose kv_policy snapstream, which compresses"
         )
-    return Layout(n, head=0, picked=0, tail=n, protected=0, base=0, ring=budget, wraps=False)
+    return Layout(n, sinks=0, selected=0, recent=n, protected=0, base=0, ring=budget, wraps=False)
 
 
 def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -62,10 +62,10 @@ def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
     room = choice.recent_entries(budget)  # what the published form leaves to the output
     kept = budget - room
     if n <= kept:
-        return Layout(n, head=n, picked=0, tail=0, protected=n, base=n, ring=budget - n, wraps=False)
-    picked = kept - choice.window
-    _refuse_too_many(tokens(protected(choice.protect, n - choice.window)), picked, budget)
-    return Layout(n, 0, picked, tail=choice.window, protected=kept, base=n, ring=room, wraps=False)
+        return Layout(n, sinks=n, selected=0, recent=0, protected=n, base=n, ring=budget - n, wraps=False)
+    selected = kept - choice.window
+    _refuse_too_many(tokens(protected(choice.protect, n - choice.window)), selected, budget)
+    return Layout(n, 0, selected, recent=choice.window, protected=kept, base=n, ring=room, wraps=False)
 
 
 def _streaming(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -91,9 +91,9 @@ def _ring(choice: KVChoice, n: int, spans: tuple[Span, ...], recent: int, budget
     if n > budget:
         _refuse_too_many(tokens(spans, sinks), selected, budget)
         # What the ring holds is overwritten: where something after `n - recent` is protected, it begins after that.
-        tail = min(recent, n - last)
-        base = sinks if tail == recent else n - tail
-        return Layout(n, sinks, selected, tail, protected=sinks + selected, base=base, ring=recent, wraps=True)
+        held = min(recent, n - last)
+        base = sinks if held == recent else n - held
+        return Layout(n, sinks, selected, held, protected=sinks + selected, base=base, ring=recent, wraps=True)
     if choice.elastic:
         held = max(sinks, min(n, sinks + selected), last)
         return _whole(n, held, base=held, ring=budget - held, budget=budget)

@@ -8,7 +8,9 @@ from ringkv.base.errors import EmptyPrompt, InvalidRequest
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams
-    from ringkv.llm.llm import LLM, OnPrefill, Pieces
+    from ringkv.llm.answers import OnPrefill
+    from ringkv.llm.llm import LLM
+    from ringkv.llm.result import Pieces
 
 STDIN = "-"
 

@@ -5,6 +5,7 @@ B slots, R rows of one step, L layers of a group, C entries per slot, V vocabula
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -13,13 +14,12 @@ from ringkv.base.cache_spec import places
 from ringkv.base.engine import Packet
 from ringkv.base.kv import Layouts
 from ringkv.base.request import Request
-from ringkv.base.sampling import Effort
+from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body, Row
 from ringkv.cache.slots import Slots
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
-from ringkv.engine.sampling.draw import ARITY
-from ringkv.engine.sampling.drawn import Draw
+from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.graphs.capture import Capture
 from ringkv.models.decoder import Decoder
@@ -41,15 +41,16 @@ class Batch:
         self.logits = torch.zeros(count, vocab, device=device)
         self._tokens = torch.zeros(count, dtype=torch.int64, device=device)
         self._forced = torch.full_like(self._tokens, -1)
-        self._scores: dict[Effort, tuple[Tensor, ...]] = {}
+        self._scores: dict[SamplerTier, tuple[Tensor, ...]] = {}
         where = list(places(decoder.groups).values())
         self._groups = [group for group, _ in where]
         self.layers = [
             [*bodies[group].layer(row), *layer.values()]
             for layer, (group, row) in zip(weights.layers, where, strict=True)
         ]
-        self._run_forward = capture(self._forward)
-        self._run_draw = {effort: capture(partial(self._draw, effort)) for effort in Effort}
+        self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # which slots a step takes
+        self._run_forward = {size: capture(partial(self._forward, size)) for size in programs.decode}
+        self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
         for slot in range(count):  # of what warming up a captured graph wrote nothing is left behind
             self.release(slot)
 
@@ -119,7 +120,7 @@ class Batch:
         for slots in self._slots:
             slots.length[slot] = packet.seen
 
-    def sample(self, forced: Mapping[int, int], allowed: Mapping[int, bytes]) -> Draw:
+    def sample(self, forced: Mapping[int, int], allowed: Mapping[int, bytes]) -> SampledStep:
         """Sample each slot's next token from its logits; arguments as `base.engine.Engine.sample` takes them."""
         self._forced.fill_(-1)
         for slot, token in forced.items():
@@ -127,15 +128,20 @@ class Batch:
         for slot, tokens in allowed.items():
             self._sampling.allow(slot, tokens)
         params = [owner.sampling if owner else None for owner in self._owners]
-        effort = max((p.effort for p in params if p), default=Effort.GREEDY)
-        self._run_draw[effort]()
+        tier = max((p.tier for p in params if p), default=SamplerTier.GREEDY)
+        self._run_sampler[tier]()
         wanted = [p.logprobs if p else None for p in params]
-        # Copies: a captured step may reuse the scores' memory, and the next draw overwrites the tokens.
-        return Draw(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[effort]))
+        # Copies: a captured step may reuse the scores' memory, and the next step overwrites the tokens.
+        return SampledStep(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[tier]))
 
     def forward(self) -> None:
         """Feed the tokens just sampled; leaves each slot's next logits."""
-        self._run_forward()
+        running = [slot for slot, owner in enumerate(self._owners) if owner]
+        size = self._programs.rows(len(running))
+        if size < len(self._owners):
+            free = (slot for slot, owner in enumerate(self._owners) if not owner)
+            self._rows[size].copy_(torch.tensor([*running, *islice(free, size - len(running))]))
+        self._run_forward[size]()
 
     def release(self, slot: int) -> None:
         """Empty a slot: nothing of it is read any more."""
@@ -144,23 +150,23 @@ class Batch:
         self._owners[slot], self._layouts[slot] = None, ()
         self.logits[slot].zero_()
 
-    def _forward(self) -> None:
-        """One decode step on static buffers: reads `_tokens`, leaves `_logits`, counts the tokens as seen."""
-        at = [(slots.next_entry(), slots.live_after_next()) for slots in self._slots]
-        rotation = self.decoder.rotation(self._slots[0].length)
-        x = self.decoder.embed(self._tokens.clamp(min=0), self.weights.shared)
-        for group, layer in zip(self._groups, self.layers, strict=True):
-            (x,) = self._programs.decode([x, *rotation, *at[group], *layer])
-        self.logits.copy_(self._programs.head([x, *self.weights.shared.values()])[0])
+    def _forward(self, size: int) -> None:
+        """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
+        rows, decode = self._rows[size], self._programs.decode[size]
+        slot = rows.int()
+        at = [(slot, slots.next_entry()[rows], slots.live_after_next()[rows]) for slots in self._slots]
+        rotations = self.decoder.rotations(self._slots[0].length[rows])
+        x = self.decoder.embed(self._tokens[rows].clamp(min=0), self.weights.shared)
+        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
+            (x,) = decode[kind]([x, *rotations[kind], *at[group], *layer])
+        self.logits.index_copy_(0, rows, self._programs.head[size]([x, *self.weights.shared.values()])[0])
         for slots in self._slots:
             slots.advance()
 
-    def _draw(self, effort: Effort) -> None:
-        """Fill `_tokens` from `_logits` and count them, and the effort's scores if its graph gives any."""
-        state = self._sampling
-        inputs = [self.logits, self._forced, state.seed, self._slots[0].length.long(), state.temperature]
-        inputs += state.more
-        tokens, *scores = self._programs.sampling[effort](inputs[: ARITY[effort]])
+    def _sample(self, tier: SamplerTier) -> None:
+        """Fill `_tokens` from `logits` and count them, and the tier's scores if its graph gives any."""
+        inputs = self._sampling.inputs(self.logits, self._forced, self._slots[0].length.long())
+        tokens, *scores = self._programs.sampling[tier](list(inputs))
         self._tokens.copy_(tokens)
-        state.count(self._tokens)
-        self._scores[effort] = tuple(scores)
+        self._sampling.count(self._tokens)
+        self._scores[tier] = tuple(scores)

@@ -16,7 +16,8 @@ from ringkv.engine.batch import Batch
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.load import ModelWeights, load
-from ringkv.engine.turns import Turns
+from ringkv.engine.source import digest
+from ringkv.engine.turns import Turns, check_turns
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.capture import CudaGraphs, as_it_is
 from ringkv.graphs.graph import Backend, Eager
@@ -32,14 +33,16 @@ log = logging.getLogger(__name__)
 def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     """Load weights, allocate slots and staging, make graphs. `tell` hears of each step; the first build takes longest.
 
-    Raises UnsupportedModel or BadWeights for a model directory that cannot be run.
+    Raises UnsupportedModel or BadWeights for a model directory that cannot be run, InvalidRequest for a configuration.
     """
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir)
+    check_turns(config.kv, model.groups)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    return assemble(config, model, weights, _backend(config, tell))
+    total = programs.count(config.chunk, config.slots, len(set(model.kinds)), weights)
+    return assemble(config, model, weights, _backend(config, tell, total))
 
 
 @torch.inference_mode()
@@ -53,7 +56,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
         Body.allocate(group, config.slots, _entries(group, config), like.new_zeros) for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk)
-    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, min(made.prefill))
+    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, made.smallest)
     lanes = Lanes(decoder, weights, staged, made, turns, config.lanes, config.capacity)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
     batch = Batch(decoder, weights, slots, made, capture)
@@ -79,21 +82,21 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _backend(config: EngineConfig, tell: Progress) -> Backend:
+def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
     if config.graphs == "off":
         return Eager()
     compiler = find_compiler()
     if compiler is None:
         log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
-    total, done = programs.count(config.chunk), iter(range(99))
+    done = iter(range(total))
 
     def on_build(name: str) -> None:
         tell(next(done), total, f"compiling {name} (once; kept on disk)")
 
     if torch.device(config.device).type == "cuda":
         return Inductor(config.cache_dir / "inductor", on_build)
-    return AheadOfTime(config.cache_dir / "graphs", compiler.path, on_build)
+    return AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build)
 
 
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:

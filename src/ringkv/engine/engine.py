@@ -17,8 +17,8 @@ from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.lanes import Lanes
-from ringkv.engine.sampling.drawn import Draw
-from ringkv.engine.turns import Turns
+from ringkv.engine.sampling.sampled import SampledStep
+from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
 
 
@@ -62,6 +62,7 @@ class LocalEngine:
     def admit(self, request: Request) -> None:
         """Refuse what could never be served, before any work."""
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
+        check_turns(choice, self.lanes.groups)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:
@@ -79,7 +80,7 @@ class LocalEngine:
             if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
                 raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plans = layouts(choice, n, limits.capacity, self.lanes.groups)
-        if any(plan.picked for plan in plans) and choice.select.queries > self.lanes.window:
+        if any(plan.selected for plan in plans) and choice.select.queries > self.lanes.window:
             raise InvalidRequest(
                 f"kv_window {choice.select.queries} is over the {self.lanes.window} queries kept; "
                 "ask for less, or start with a larger kv_window",
@@ -120,7 +121,9 @@ class LocalEngine:
             raise InvalidRequest(f"{error}; take an engine with the same model, dtype and slots") from error
 
     @torch.inference_mode()
-    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Draw:
+    def sample(
+        self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None
+    ) -> SampledStep:
         return self.batch.sample(forced or {}, allowed or {})
 
     @torch.inference_mode()

@@ -1,62 +1,70 @@
-"""The static functions that become graphs: one decoder layer in a prefill chunk, one in a decode step, the head.
+"""The static functions that become graphs: one layer of a kind in a prefill chunk, one in a decode step, the head.
 
 N rows: the chunk's tokens, or the slots. All arguments are tensors; a layer's weights come last, in `names` order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from ringkv.graphs.graph import Function
+from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.prefill_attend import prefill_attend
-from ringkv.layers.rotary import Rotation
 from ringkv.models.decoder import Decoder
+from ringkv.models.rotary import Rotation
 
-Lengths = Mapping[int, tuple[int, ...]]  # by argument: dimensions as long as a cache or the staging happens to be
 
-
-def prefill_layer(decoder: Decoder, names: Sequence[str]) -> Function:
+def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
     """(x, cos, sin, span, keys, values, window, *weights) -> (x,); stages keys and values, keeps the last queries."""
+    sliding = decoder.layers[kind].window or 0
 
-    def function(x: Tensor, cos: Tensor, sin: Tensor, span: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        keys, values, window, *weights = rest
-
+    def body(
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        span: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        window: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return prefill_attend(q, k, v, keys, values, window, span)
+            return prefill_attend(q, k, v, keys, values, window, span, sliding)
 
-        return (decoder.layer(x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
+        return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    return _keyed(function, "prefill_layer", decoder, names, lengths={4: (1,), 5: (1,)})
+    key = f"prefill {decoder.layers[kind]} {names}"
+    return StaticFunction(body, key, free={"keys": (1,), "values": (1,)})
 
 
-def decode_layer(decoder: Decoder, names: Sequence[str]) -> Function:
-    """(x, cos, sin, entry, live, keys, values, *weights) -> (x,); writes each slot's new key and value."""
+def decode_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
+    """(x, cos, sin, slot, entry, live, keys, values, *weights) -> (x,); writes each row's new key and value."""
+    scale = decoder.layers[kind].attention.head_dim ** -0.5
 
-    def function(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, live: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        keys, values, *weights = rest
-
+    def body(
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        slot: Tensor,
+        entry: Tensor,
+        live: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return decode_attend(q, k, v, keys, values, entry, live)
+            return decode_attend(q, k, v, keys, values, slot, entry, live, scale).out
 
-        return (decoder.layer(x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
+        return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    return _keyed(function, "decode_layer", decoder, names, lengths={5: (2,), 6: (2,)})
+    key = f"decode {decoder.layers[kind]} {names}"
+    return StaticFunction(body, key, free={"keys": (0, 2), "values": (0, 2)})
 
 
-def head(decoder: Decoder, names: Sequence[str]) -> Function:
+def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:
     """(x, *weights) -> (logits,), float32 [N, vocab]."""
 
-    def function(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def body(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         return (decoder.logits(x, dict(zip(names, weights, strict=True))),)
 
-    return _keyed(function, "head", decoder, names)
-
-
-def _keyed(
-    function: Function, kind: str, decoder: Decoder, names: Sequence[str], lengths: Lengths | None = None
-) -> Function:
-    """Name what the closure captured, for the cache of compiled graphs: shapes alone do not show an epsilon."""
-    function.key = f"{kind} {decoder.config} {names}"  # type: ignore[attr-defined]
-    function.lengths = lengths or {}  # type: ignore[attr-defined]
-    return function
+    return StaticFunction(body, f"head {decoder.config.norm} {names}")

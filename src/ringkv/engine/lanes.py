@@ -21,7 +21,7 @@ from ringkv.cache.compress.selection import Selection, select
 from ringkv.cache.layouts import layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
-from ringkv.engine.scoring import worths
+from ringkv.engine.scoring import token_logprobs
 from ringkv.engine.staging import Staging, Start
 from ringkv.engine.turns import Turns
 from ringkv.models.decoder import Decoder
@@ -36,7 +36,7 @@ class _Lane:
     tokens: tuple[int, ...] = ()
     start: Start = _NOTHING
     logits: Tensor | None = None  # float32 [V] of its last token, once it is prefilled whole
-    selections: dict[KVChoice, Selection] = field(default_factory=dict)
+    selections: dict[KVChoice, Selection] = field(default_factory=dict)  # of the requests that share the prompt
 
     @property
     def entries(self) -> int:
@@ -166,10 +166,14 @@ class Lanes:
             keys=planes[0],
             values=planes[-1],
             seen=len(prompt.tokens),
-            turn=self._decoder.turn,
+            turn=partial(self._decoder.turn, self._kind(group)),
             follow=partial(self.again, lane, group),
             room=self._room(prompt.entries),
         )
+
+    def _kind(self, group: int) -> str:
+        """Of a group's layers, which share one rotary embedding."""
+        return self._decoder.kinds[self.groups[group].layers[0]]
 
     def _room(self, entries: int) -> int:
         """How many tokens `again` may read at once: its pieces must end where the lane ends."""
@@ -178,7 +182,7 @@ class Lanes:
 
     def _piece(self) -> tuple[int, int]:
         """Rows of the smallest prefill graph, and how many tokens of a piece have their queries kept."""
-        size = min(self._programs.prefill)
+        size = self._programs.smallest
         return size, min(size, self.staging.window)
 
     def _chunk(self, work: Work) -> Iterator[Tensor]:
@@ -200,7 +204,7 @@ class Lanes:
             read, last = read + len(hidden), hidden[-1:]
             if wanted is not None:
                 following = tokens[read - len(hidden) + 1 : read + 1]
-                logprobs += worths(hidden, following, wanted, self._logits_after)
+                logprobs += token_logprobs(hidden, following, wanted, self._logits_after)
         return last, tuple(logprobs)
 
     def _logits_after(self, hidden: Tensor) -> Tensor:
@@ -217,11 +221,11 @@ class Lanes:
         padded = torch.zeros(size, dtype=torch.int64)
         padded[: len(tokens)] = torch.tensor(tokens)
         device = self.staging.queries[0].device
-        rotation = self._decoder.rotation(torch.arange(start, start + size, device=device))
+        rotations = self._decoder.rotations(torch.arange(start, start + size, device=device))
         x = self._decoder.embed(padded.to(device), self._weights.shared)
-        graph = self._programs.prefill[size]
-        for layer, weights in enumerate(self._weights.layers):
+        for layer, (kind, weights) in enumerate(zip(self._decoder.kinds, self._weights.layers, strict=True)):
             group, row = self._places[layer]
             caches = (plane[lane] for plane in self.staging.bodies[group].layer(row))
-            (x,) = graph([x, *rotation, span, *caches, self.staging.queries[group][row, lane], *weights.values()])
+            staged = [span, *caches, self.staging.queries[group][row, lane]]
+            (x,) = self._programs.prefill[kind][size]([x, *rotations[kind], *staged, *weights.values()])
         return x

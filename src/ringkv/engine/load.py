@@ -3,7 +3,7 @@
 Packing may quantise: the largest matrix is then there in full beside the packed ones for a moment, and no more.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
 from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.quantize import Groups, stacked
-from ringkv.models.config import ModelConfig
-from ringkv.models.tensors import IGNORED, Part, Parts, layer_tensors, shared_tensors
+from ringkv.models.base import ModelConfig
+from ringkv.models.weights import Declared, Part, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 
@@ -31,7 +31,6 @@ STORED: Mapping[Weights, Stored] = {
     "int8": Stored("int8", "int8"),
     "int4": Stored("int4", "int8"),
 }
-TABLES = ("embed", "head")
 
 
 class ModelWeights:
@@ -41,8 +40,20 @@ class ModelWeights:
         self.shared, self.layers = shared, layers
 
     @property
+    def is_packed(self) -> bool:
+        """Whether every matrix is stored in panels, as our own kernels read it."""
+        return not any(tensor.dim() == 2 for tensor in self._tensors())
+
+    def is_packed_in(self, dtype: torch.dtype) -> bool:
+        """Whether some matrix is stored in panels of this dtype."""
+        return any(tensor.dim() > 2 and tensor.dtype == dtype for tensor in self._tensors())
+
+    @property
     def bytes(self) -> int:
-        return sum(t.nbytes for group in (self.shared, *self.layers) for t in group.values())
+        return sum(tensor.nbytes for tensor in self._tensors())
+
+    def _tensors(self) -> Iterator[Tensor]:
+        return (tensor for group in (self.shared, *self.layers) for tensor in group.values())
 
 
 def load(
@@ -55,41 +66,37 @@ def load(
 ) -> ModelWeights:
     """Read a model directory. Raises BadWeights, naming the tensors, when the checkpoint does not match its config."""
     checkpoint = open_checkpoint(folder)
-    groups = [shared_tensors(config), *(layer_tensors(config, i) for i in range(config.num_layers))]
-    extra = [name for name in checkpoint.shapes() if name.endswith(IGNORED)]
-    if config.tied_embeddings:
-        extra.append("lm_head.weight")  # some checkpoints store the tied matrix twice
-    checkpoint.check({part.name: part.shape for part in _parts(groups)}, extra)
+    groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
+    checkpoint.check({part.name: part.shape for part in _parts(groups)}, config.ignored)
     read = []
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
-        each = ((name, parts, _empty(parts, dtype, device)) for name, parts in group.items())
-        read.append({name: _load(checkpoint, name, parts, whole, weights) for name, parts, whole in each})
+        each = ((name, weight, torch.empty(weight.shape, dtype=dtype, device=device)) for name, weight in group.items())
+        read.append({name: _load(checkpoint, weight, whole, STORED[weights]) for name, weight, whole in each})
     tell(len(groups), len(groups), "loading weights")
     return ModelWeights(read[0], read[1:])
 
 
-def _load(checkpoint: Checkpoint, name: str, parts: tuple[Part, ...], whole: Tensor, weights: Weights) -> Tensor:
+def _load(checkpoint: Checkpoint, weight: Weight, whole: Tensor, stored: Stored) -> Tensor:
     """Fill `whole` with its parts, and pack it as the operators read it fastest, where they can."""
-    stored = STORED[weights]
-    format = FORMATS[stored.tables if name in TABLES else stored.layers]
-    if not format.fits(whole):
-        return _read(checkpoint, parts, whole)
-    pack = format.pack_gated if name == "gate_up" else format.pack
+    format = FORMATS[stored.tables if weight.pack == "table" else stored.layers]
+    if weight.pack == "plain" or not format.fits(whole):
+        return _read(checkpoint, weight, whole)
+    pack = format.pack_gated if weight.pack == "gated" else format.pack
     if format.group is None:
-        return pack(_read(checkpoint, parts, whole))
-    return pack(stacked([_groups(checkpoint, part, rows, format.group) for part, rows in _rows(parts, whole)]))
+        return pack(_read(checkpoint, weight, whole))
+    return pack(stacked([_groups(checkpoint, part, rows, format.group) for part, rows in _rows(weight, whole)]))
 
 
-def _read(checkpoint: Checkpoint, parts: Sequence[Part], whole: Tensor) -> Tensor:
-    for part, rows in _rows(parts, whole):
+def _read(checkpoint: Checkpoint, weight: Weight, whole: Tensor) -> Tensor:
+    for part, rows in _rows(weight, whole):
         checkpoint.read_into(part.name, rows)
     return whole
 
 
-def _rows(parts: Sequence[Part], whole: Tensor) -> Iterator[tuple[Part, Tensor]]:
+def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[Part, Tensor]]:
     """Each part's own."""
-    return zip(parts, whole.split([part.shape[0] for part in parts]), strict=True)
+    return zip(weight.parts, whole.split([part.shape[0] for part in weight.parts]), strict=True)
 
 
 def _groups(checkpoint: Checkpoint, part: Part, rows: Tensor, group: Callable[[Tensor], Groups]) -> Groups:
@@ -100,11 +107,7 @@ def _groups(checkpoint: Checkpoint, part: Part, rows: Tensor, group: Callable[[T
     return group(rows)
 
 
-def _empty(parts: Sequence[Part], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]), dtype=dtype, device=device)
-
-
-def _parts(groups: list[Parts]) -> Iterator[Part]:
+def _parts(groups: list[Declared]) -> Iterator[Part]:
     for group in groups:
-        for parts in group.values():
-            yield from parts
+        for weight in group.values():
+            yield from weight.parts

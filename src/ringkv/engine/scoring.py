@@ -1,4 +1,4 @@
-"""Scoring: what the tokens of a prompt were worth to the model."""
+"""Scoring: the log-probabilities of a prompt's tokens under the model."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from ringkv.base.events import TokenLogprob
-from ringkv.engine.sampling.draw import scores
+from ringkv.engine.sampling.sample import scores
 
 ROWS = 128  # tokens whose logits are there at once
 
 
-def worths(
+def token_logprobs(
     hidden: Tensor, following: Sequence[int], wanted: int, logits: Callable[[Tensor], Tensor]
 ) -> Iterator[TokenLogprob]:
-    """The log-probability of the token after each row of hidden states [rows, hidden], and so many likeliest ones.
+    """The log-probability of the token after each row of hidden states [rows, hidden], and `wanted` top ones.
 
     `logits`: [rows, V] of such rows. Nothing follows a prompt's last token, so `following` may be one shorter.
     """

@@ -1,7 +1,11 @@
 """Turns: what a prompt's lane begins with, out of host memory, and what prompts and slots leave there."""
 
+from collections.abc import Sequence
+
 import torch
 
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.body import Row
@@ -10,6 +14,16 @@ from ringkv.cache.store.conversations import Conversations, Found, Held
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
 from ringkv.engine.staging import Start
+
+
+def check_turns(choice: KVChoice, groups: Sequence[LayerGroup]) -> None:
+    """Raise InvalidRequest for a choice that goes on with slots whose groups hold different tokens."""
+    if choice.turns == "continue" and len(groups) > 1:
+        raise InvalidRequest(
+            "kv_turns continue is not implemented for a model that has both global layers and layers with a sliding "
+            f"window of {groups[-1].window}; choose reread",
+            "kv_turns",
+        )
 
 
 class Turns:
@@ -51,9 +65,7 @@ class Turns:
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        if len(layouts) > 1:  # groups hold other tokens each, and a lane has one gap
-            return
-        layout = layouts[0]
+        (layout,) = layouts
         order = torch.tensor(layout.by_age(len(tokens)), device=slot.bodies[0].planes[0].device)
         newest = max(0, len(order) - layout.protected)
         self._conversations.save(Held(request.salt, choice, tokens, prompt, len(order), newest), slot, order)

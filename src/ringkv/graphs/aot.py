@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,23 +24,24 @@ from filelock import FileLock
 from torch import Tensor
 
 from ringkv.base.processor import identity
-from ringkv.graphs.graph import Function, Graph
+from ringkv.graphs.graph import Function, Graph, StaticFunction
 from ringkv.kernels.library import natives
-
-_ROOMS = ("cache", "engine", "graphs", "kernels", "layers", "models")  # whose source can change a graph
 
 
 class AheadOfTime:
-    """Builds what is not yet in `folder`; `on_build(name)` is told before each compilation."""
+    """Builds what is not yet in `folder`; `on_build(name)` is told before each compilation.
 
-    def __init__(self, folder: Path, compiler: str, on_build: Callable[[str], None]) -> None:
-        self.folder, self.compiler, self.on_build = folder, compiler, on_build
+    source: a digest of all source that a function's meaning depends on.
+    """
+
+    def __init__(self, folder: Path, compiler: str, source: str, on_build: Callable[[str], None]) -> None:
+        self.folder, self.compiler, self.source, self.on_build = folder, compiler, source, on_build
         self.builds = 0
 
-    def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # torch.export takes two arguments that are one tensor for one input, and would swap them unseen.
         assert len({id(tensor) for tensor in example}) == len(example), f"{name}: two example arguments are one tensor"
-        kept = self.folder / f"{name}-{_digest(self.compiler, function, example)}"
+        kept = self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
         if not kept.is_dir():
             self.folder.mkdir(parents=True, exist_ok=True)
             with FileLock(self.folder / f"{kept.name}.lock"):
@@ -48,13 +49,13 @@ class AheadOfTime:
                     self._build(name, function, example, kept)
         return _load(kept)
 
-    def _build(self, name: str, function: Function, example: Sequence[Tensor], kept: Path) -> None:
+    def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], kept: Path) -> None:
         self.on_build(name)
         self.builds += 1
         with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(**self._places(work)):
-            free = [dict.fromkeys(_free(function, i, x), torch.export.Dim.DYNAMIC) for i, x in enumerate(example)]
+            free = [dict.fromkeys(dimensions, torch.export.Dim.DYNAMIC) for dimensions in _free(function, example)]
             shapes = {"arguments": tuple(free)}
-            exported = torch.export.export(_Call(function), tuple(example), strict=False, dynamic_shapes=shapes)
+            exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
             package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
             _unpack(Path(package), Path(work) / "made")
             os.rename(Path(work) / "made", kept)
@@ -69,12 +70,12 @@ class AheadOfTime:
 class _Call(torch.nn.Module):
     """torch.export takes modules only."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, body: Function) -> None:
         super().__init__()
-        self.function = function
+        self.body = body
 
     def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        return self.function(*arguments)
+        return self.body(*arguments)
 
 
 def _unpack(package: Path, into: Path) -> None:
@@ -93,10 +94,13 @@ def _load(kept: Path) -> Graph:
     return run
 
 
-def _free(function: Function, i: int, example: Tensor) -> tuple[int, ...]:
-    """Which dimensions of argument i may have another length at each start; one of length 1 torch makes a constant."""
-    lengths: Mapping[int, tuple[int, ...]] = getattr(function, "lengths", {})
-    return tuple(dim for dim in lengths.get(i, ()) if example.shape[dim] > 1)
+def _free(function: StaticFunction, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """The dimensions of each argument that may have another length at each start.
+
+    torch makes a constant of a length of 1.
+    """
+    free = zip(function.dimensions(example), example, strict=True)
+    return [tuple(dim for dim in dimensions if tensor.shape[dim] > 1) for dimensions, tensor in free]
 
 
 def _form(tensor: Tensor, free: Collection[int]) -> str:
@@ -106,28 +110,20 @@ def _form(tensor: Tensor, free: Collection[int]) -> str:
     return f"{shape}{None if free else tensor.stride()}{tensor.dtype}{tensor.device}"
 
 
-def _digest(compiler: str, function: Function, example: Sequence[Tensor]) -> str:
-    shapes = [_form(tensor, _free(function, i, tensor)) for i, tensor in enumerate(example)]
+def _digest(compiler: str, source: str, function: StaticFunction, example: Sequence[Tensor]) -> str:
+    shapes = [_form(tensor, free) for tensor, free in zip(example, _free(function, example), strict=True)]
     about = [
-        _source(),
+        source,
         *natives(),
         torch.__version__,
         torch.backends.cpu.get_cpu_capability(),
         identity(),
         str(torch.get_num_threads()),
         _version(compiler),
-        getattr(function, "key", function.__qualname__),
+        function.key,
         *shapes,
     ]
     return hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
-
-
-@cache
-def _source() -> str:
-    """A digest of every file of ours that a graph's meaning can depend on."""
-    root = Path(__file__).parent.parent
-    files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 @cache

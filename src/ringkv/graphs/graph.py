@@ -4,18 +4,41 @@ Weights and caches are arguments, never constants: one layer's graph serves ever
 of the weights.
 """
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 Function = Callable[..., tuple[Tensor, ...]]
-"""Positional tensors in, a tuple of tensors out; may change arguments in place. No branch on a tensor's value.
+"""Positional tensors in, a tuple of tensors out; may change arguments in place. No branch on a tensor's value."""
 
-An attribute `key` may name what the function captured, where its name and its arguments' shapes do not tell two apart.
-An attribute `lengths` may say, by an argument's place, which of its dimensions have a length that the function does not
-depend on: a backend may make one graph for all of them.
-"""
+
+@dataclass(frozen=True)
+class StaticFunction:
+    """What a graph is made of.
+
+    key: tells apart functions whose arguments have the same shapes: its name, and all that its body captured. free: by
+    an argument's name, the dimensions whose length the body does not depend on. A backend may make one graph for all
+    lengths.
+    """
+
+    body: Function
+    key: str
+    free: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def plain(cls, body: Function) -> "StaticFunction":
+        """A function that captured nothing."""
+        return cls(body, f"{body.__module__}.{body.__qualname__}")
+
+    def dimensions(self, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
+        """The free dimensions of each argument; those beyond the named ones have none."""
+        named = list(inspect.signature(self.body).parameters)
+        places = {named.index(name): dimensions for name, dimensions in self.free.items()}
+        return [places.get(place, ()) for place in range(len(example))]
+
 
 Graph = Callable[[list[Tensor]], Sequence[Tensor]]
 """The same, ready to run; arguments as one list, of the shapes and types it was made for."""
@@ -26,7 +49,7 @@ class Backend(Protocol):
 
     builds: int
 
-    def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph: ...
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph: ...
 
 
 class Eager:
@@ -34,5 +57,5 @@ class Eager:
 
     builds = 0
 
-    def make(self, name: str, function: Function, example: Sequence[Tensor]) -> Graph:
-        return lambda arguments: function(*arguments)
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
+        return lambda arguments: function.body(*arguments)

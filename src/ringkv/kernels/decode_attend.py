@@ -1,6 +1,7 @@
-"""decode_attend: write one token per slot, then attend to the slot's live entries.
+"""Attention while decoding: one fresh token per row that is written at once, or several that are committed later.
 
-B slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
+B rows of a step, T fresh tokens per row, S slots, H key-value heads, G query heads per key-value head, C entries per
+slot, D head_dim.
 """
 
 from importlib.util import find_spec
@@ -8,48 +9,147 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.partial import Partial, merge
+
+STEP = 32  # the C++ kernels take head widths of whole vectors
 
 
-def decode_attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor) -> Tensor:
-    """Write k, v [B, H, D] at `entry` and return softmax(q keys^T / sqrt(D)) values over entries 0 .. live-1.
+def decode_attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """Write k, v [B, H, D] at `entry` of each row's slot and attend to the slot's entries 0 .. live-1.
 
-    q [B, H, G, D]; keys, values [B, H, C, D], changed in place; entry, live int32 [B], live counting the new token.
-    A slot with live 0 is free: nothing is written and its output is 0. Scores and sums are float32.
+    q [B, H, G, D]; keys, values [S, H, C, D], changed in place; slot, entry, live int32 [B], live counting the new
+    token. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp. No two rows share a slot. A row
+    with live 0 is free: nothing is written, its out is 0 and its lse -inf. Scores and sums are float32.
     """
-    out: Tensor = torch.ops.ringkv.decode_attend(q, k, v, keys, values, entry, live)
-    return out
+    ops = torch.ops.ringkv
+    attend = ops.decode_attend_any if _is_odd(q) else ops.decode_attend
+    return Partial(*attend(q, k, v, keys, values, slot, entry, live, scale))
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor) -> Tensor:
-    """The same in plain torch, over all C entries with a mask: one shape whatever the lengths, no host sync."""
-    _write(keys, k, entry, live)
-    _write(values, v, entry, live)
-    scores = torch.matmul(q.float() * q.shape[-1] ** -0.5, keys.float().transpose(-1, -2))
+def fresh_attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """Attend with T fresh tokens that no entry holds yet; `commit` writes those that are kept.
+
+    q [B, T, H, G, D]; k, v [B, T, H, D]; entry int32 [B, T], which entry each fresh token would take; live int32 [B],
+    the slot's live entries before them. Token t sees the live entries except those that tokens 0 .. t would overwrite,
+    and tokens 0 .. t themselves: what T steps of `decode_attend` would see. Returns out [B, T, H, G, D] and its lse.
+    """
+    rows, fresh, heads, groups, width = q.shape
+    queries = q.permute(0, 2, 1, 3, 4).reshape(rows, heads, fresh * groups, width)
+    ops = torch.ops.ringkv
+    attend = ops.cache_attend_any if _is_odd(q) else ops.cache_attend
+    held = Partial(*attend(queries, keys, values, slot, entry, live, scale))
+    both = merge(held, _among_themselves(queries, k, v, live, scale))
+    out = both.out.view(rows, heads, fresh, groups, width).transpose(1, 2)
+    return Partial(out, both.lse.view(rows, heads, fresh, groups).transpose(1, 2))
+
+
+def commit(keys: Tensor, values: Tensor, k: Tensor, v: Tensor, slot: Tensor, entry: Tensor, count: Tensor) -> None:
+    """Write the first `count` int32 [B] of each row's fresh tokens k, v [B, T, H, D] at their entries int32 [B, T]."""
+    fresh = entry.shape[1]
+    for token in range(fresh):
+        for plane, new in ((keys, k), (values, v)):
+            at = slot.long(), slice(None), entry[:, token].long()
+            kept = (token < count)[:, None, None]
+            plane[at] = torch.where(kept, new[:, token], plane[at])
+
+
+def _among_themselves(q: Tensor, k: Tensor, v: Tensor, live: Tensor, scale: float) -> Partial:
+    """Causal attention of q [B, H, T * G, D] to the fresh tokens alone, k and v [B, T, H, D]."""
+    fresh, queries = k.shape[1], q.shape[2]
+    scores = torch.matmul(q.float() * scale, k.permute(0, 2, 3, 1).float())
+    token = torch.arange(fresh, device=q.device)
+    future = token > token.repeat_interleave(queries // fresh)[:, None]
+    scores = scores.masked_fill(future, float("-inf"))
+    out = torch.matmul(scores.softmax(-1), v.transpose(1, 2).float())
+    return Partial(out.to(q.dtype), scores.logsumexp(-1))
+
+
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """The same as `decode_attend` in plain torch, over all C entries with a mask: no host sync whatever the lengths."""
+    count = (live > 0).int()
+    commit(keys, values, k[:, None], v[:, None], slot, entry[:, None], count)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    scores = scores.masked_fill(~visible[:, None, None], float("-inf"))
-    weights = scores.softmax(-1).masked_fill((live == 0)[:, None, None, None], 0.0)
-    return torch.matmul(weights, values.float()).to(q.dtype)
+    return _attend(q, keys[slot.long()], values[slot.long()], visible[:, None, None], scale)
 
 
-def _write(plane: Tensor, new: Tensor, entry: Tensor, live: Tensor) -> None:
-    slots = torch.arange(plane.shape[0], device=plane.device)
-    at = entry.long()
-    busy = (live > 0)[:, None, None]
-    plane[slots, :, at] = torch.where(busy, new, plane[slots, :, at])
+def cache_reference(
+    q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, holes: Tensor, live: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attention of q [B, H, T * G, D] to live entries; query i sees all except holes 0 .. i / G, int32 [B, T]."""
+    place = torch.arange(keys.shape[2], device=q.device)
+    hidden = (holes[:, :, None] == place).int().cumsum(1).bool()  # [B, T, C]
+    visible = (place < live[:, None])[:, None] & ~hidden
+    visible = visible.repeat_interleave(q.shape[2] // holes.shape[1], 1)[:, None]
+    return _attend(q, keys[slot.long()], values[slot.long()], visible, scale)
 
 
-def _cuda(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, entry: Tensor, live: Tensor) -> Tensor:
+def _attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    scores = torch.matmul(q.float() * scale, keys.float().transpose(-1, -2))
+    scores = scores.masked_fill(~visible, float("-inf"))
+    lse = scores.logsumexp(-1)
+    weights = scores.softmax(-1).masked_fill((lse == float("-inf"))[..., None], 0.0)
+    return torch.matmul(weights, values.float()).to(q.dtype), lse
+
+
+def _is_odd(q: Tensor) -> bool:
+    """Whether the C++ kernels do not take such head widths."""
+    return q.device.type == "cpu" and q.shape[-1] % STEP != 0 and is_native("decode_attend")
+
+
+def _cuda(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
     from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
 
-    return gpu.decode_attend(q, k, v, keys, values, entry, live)
+    return gpu.decode_attend(q, k, v, keys, values, slot, entry, live, scale)  # type: ignore[call-arg,return-value]
 
 
-def _shape(q: Tensor, *_: Tensor) -> Tensor:
-    return torch.empty_like(q, memory_format=torch.contiguous_format)
+def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-LIBRARY.impl("decode_attend", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("decode_attend", _shape, "Meta")
+for name, function in {"decode_attend": reference, "cache_attend": cache_reference}.items():
+    for one in (name, f"{name}_any"):
+        LIBRARY.impl(one, function, "CompositeExplicitAutograd")
+        LIBRARY.impl(one, _shape, "Meta")
 if find_spec("triton"):
     LIBRARY.impl("decode_attend", _cuda, "CUDA")

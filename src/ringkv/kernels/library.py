@@ -8,14 +8,22 @@ while it reads only live entries. The dispatcher is the registry: a CPU call tak
 import torch
 
 LIBRARY = torch.library.Library("ringkv", "DEF")
-LIBRARY.define(
-    "decode_attend(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor entry, Tensor live)"
-    " -> Tensor"
+_DECODE = (
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slot, Tensor entry, Tensor live,"
+    " float scale) -> (Tensor, Tensor)"
 )
+LIBRARY.define("decode_attend" + _DECODE)
+LIBRARY.define("decode_attend_any" + _DECODE)  # the same for head widths that the C++ kernel does not take
+_CACHE = (
+    "(Tensor q, Tensor keys, Tensor values, Tensor slot, Tensor holes, Tensor live, float scale) -> (Tensor, Tensor)"
+)
+LIBRARY.define("cache_attend" + _CACHE)
+LIBRARY.define("cache_attend_any" + _CACHE)
 _PREFILL = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
+LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("span)", "span, int sliding)"))
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same in tiles, where the CPU multiplies bfloat16
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last) -> Tensor")

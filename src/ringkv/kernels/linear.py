@@ -4,6 +4,9 @@ M rows. With few rows a product takes the time to read its weight; whatever else
 memory, barriers or calls. So the normalisation before, and the bias, gate or residual after, are part of it.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,6 +15,11 @@ from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.norm import rms_norm
 from ringkv.kernels.packing import WIDE
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 def linear(
@@ -22,25 +30,59 @@ def linear(
     eps: float = 0.0,
     residual: Tensor | None = None,
     dtype: torch.dtype | None = None,
+    offset: float = 0.0,
 ) -> Tensor:
     """RMS-normalised (if `norm` [in] is given) x [M, in], times weight transposed, plus bias [out], plus residual.
 
     The weight is [out, in], or packed (`formats.FORMATS`). Sums are float32; the result [M, out] is of `dtype`, x's own
-    if none is given.
+    if none is given. `offset`: that of the norm, which is then an operator of its own.
     """
     dtype = dtype or x.dtype
+    if norm is not None and offset:
+        x, norm = rms_norm(x, norm, eps, offset), None
     if weight.dim() == 2:
         return reference(x, weight, bias, norm, eps, residual, dtype)
     out: Tensor = torch.ops.ringkv.linear(x, weight, bias, norm, eps, residual, dtype)
     return out
 
 
-def gated(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
-    """silu(gate) * up of normalised x [M, in]: the weight is gate and up stacked, [2 * wide, in], or `pack_gated`."""
+def gated(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Tensor,
+    eps: float,
+    activation: str = "silu",
+    offset: float = 0.0,
+) -> Tensor:
+    """activation(gate) * up of normalised x [M, in].
+
+    The weight is gate and up stacked, [2 * wide, in], or `pack_gated`.
+    One operator serves silu and a norm without `offset`; anything else is composed of `linear` and torch's own.
+    """
+    if offset or activation != "silu":
+        return _composed(x, weight, bias, norm, eps, activation, offset)
     if weight.dim() == 2:
         return gated_reference(x, weight, bias, norm, eps)
     out: Tensor = torch.ops.ringkv.gated(x, weight, bias, norm, eps)
     return out
+
+
+def _composed(
+    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float, activation: str, offset: float
+) -> Tensor:
+    product = linear(x, weight, None, norm, eps, offset=offset)
+    gate, up = product.chunk(2, dim=-1) if weight.dim() == 2 else _halves(product)
+    if bias is not None:
+        of_gate, of_up = bias.chunk(2)
+        gate, up = gate + of_gate, up + of_up
+    return ACTIVATIONS[activation](gate) * up
+
+
+def _halves(product: Tensor) -> tuple[Tensor, Tensor]:
+    """Gate and up of a product with a `pack_gated` weight, whose strips alternate."""
+    gate, up = product.unflatten(-1, (-1, 2, WIDE)).unbind(-2)
+    return gate.flatten(-2), up.flatten(-2)
 
 
 def reference(

@@ -4,7 +4,11 @@ import torch
 from torch import Tensor
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / rms(x) * weight over the last dimension; the mean square is taken in float32, the product in x's dtype."""
+def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
+    """x / rms(x) * weight over the last dimension; the mean square is taken in float32, the product in x's dtype.
+
+    With an `offset` (Gemma's is 1) the factor is offset + weight, and the product is float32, too.
+    """
     wide = x.float()
-    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return (wide * (offset + weight.float())).to(x.dtype) if offset else wide.to(x.dtype) * weight

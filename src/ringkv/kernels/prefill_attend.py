@@ -12,14 +12,17 @@ from ringkv.kernels.packing import fits_tiles
 
 
 def prefill_attend(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, sliding: int = 0
 ) -> Tensor:
     """Stage k, v [T, H, D] and return causal attention of q [T, H, G, D] to tokens 0 .. start+T-1.
 
     keys, values [H, S, D] and window [H, G, W, D] change in place. span int64 [2] on the CPU: the chunk's first
     position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned; the tokens beyond
-    the length are padding, which no true token sees.
+    the length are padding, which no true token sees. sliding: a token sees so many, itself included; 0 is all.
     """
+    if sliding:
+        banded: Tensor = torch.ops.ringkv.prefill_attend_sliding(q, k, v, keys, values, window, span, sliding)
+        return banded
     # A compiled graph that calls the tiles' operator by its name does not come back to Python in every layer.
     tiles = fits_tiles(q, "prefill_attend_tiles")
     attend = torch.ops.ringkv.prefill_attend_tiles if tiles else torch.ops.ringkv.prefill_attend
@@ -39,14 +42,18 @@ def _stage(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window
     return start
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, sliding: int = 0
+) -> Tensor:
     """The same with the scores written out, in float32."""
     start = _stage(q, k, v, keys, values, window, span)
     chunk = q.shape[0]
     seen = keys[:, None, : start + chunk].float(), values[:, None, : start + chunk].float()
     scores = torch.matmul(q.permute(1, 2, 0, 3).float() * q.shape[-1] ** -0.5, seen[0].transpose(-1, -2))
-    future = torch.ones(chunk, start + chunk, dtype=torch.bool, device=q.device).triu(start + 1)
-    weights = scores.masked_fill(future, float("-inf")).softmax(-1)
+    hidden = torch.ones(chunk, start + chunk, dtype=torch.bool, device=q.device).triu(start + 1)
+    if sliding:
+        hidden |= torch.ones_like(hidden).tril(start - sliding)
+    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
     return torch.matmul(weights, seen[1]).permute(2, 0, 1, 3).to(q.dtype)
 
 
@@ -90,6 +97,24 @@ def _cuda(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window:
     return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
 
 
+def _banded(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, sliding: int
+) -> Tensor:
+    """Attention with a band mask over the keys that the chunk's first token sees, and all after them.
+
+    The G query heads of a key-value head are rows of one matrix: keys are read once for all.
+    """
+    start = _stage(q, k, v, keys, values, window, span)
+    chunk, heads, groups, width = q.shape
+    first, stop = max(0, start - sliding + 1), start + chunk
+    position, of = torch.arange(start, stop, device=q.device)[:, None], torch.arange(first, stop, device=q.device)
+    band = (of <= position) & (of > position - sliding)
+    rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
+    seen = keys[None, :, first:stop], values[None, :, first:stop]
+    out = F.scaled_dot_product_attention(rows, *seen, attn_mask=band.repeat(groups, 1))
+    return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
+
+
 def _shape(q: Tensor, *_: Tensor) -> Tensor:
     return torch.empty_like(q, memory_format=torch.contiguous_format)
 
@@ -97,4 +122,6 @@ def _shape(q: Tensor, *_: Tensor) -> Tensor:
 LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
 LIBRARY.impl("prefill_attend", _shape, "Meta")
+LIBRARY.impl("prefill_attend_sliding", _banded, "CompositeExplicitAutograd")
+LIBRARY.impl("prefill_attend_sliding", _shape, "Meta")
 LIBRARY.impl("prefill_attend_tiles", _shape, "Meta")

@@ -1,18 +1,26 @@
 """Answer: one request's events, gathered into text and a Result."""
 
-from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
+from collections import deque
+from dataclasses import replace
+
+from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
-from ringkv.llm.result import Piece, Result
+from ringkv.llm.result import Piece, Pieces, Result
 from ringkv.text.stream import TextStream
 
 
 class Answer:
-    """Fed with the request's events in order; `stopped` says that a stop string was met and the request may end."""
+    """Takes the request's events in order, and keeps their pieces for its reader.
+
+    `stopped` says that a stop string was met, so the request may end. `is_over`: the last event has come.
+    """
 
     def __init__(self, request: Request, text: TextStream) -> None:
         self.request = request
         self.result: Result | None = None
+        self._failure: Failure | None = None
+        self._unread: deque[Piece] = deque()
         self._stream, self._text = text, ""
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
@@ -27,18 +35,39 @@ class Answer:
         """True once it holds a token."""
         return bool(self._tokens)
 
-    def take(self, event: Event) -> Piece | None:
-        """The piece that an event adds; None for a token drawn after the end. Raises what the engine reports."""
+    @property
+    def is_over(self) -> bool:
+        return self.result is not None or self._failure is not None
+
+    @property
+    def is_read(self) -> bool:
+        """True once its reader has all pieces; never, if it failed."""
+        return self.result is not None and not self._unread
+
+    @property
+    def has_news(self) -> bool:
+        """True if `read` would give a piece, or raise."""
+        return bool(self._unread) or self._failure is not None
+
+    def read(self) -> Pieces:
+        """Give the pieces that have come since the last call, then raise the error that the engine reported, if any."""
+        while self._unread:
+            yield self._unread.popleft()
+        if self._failure is not None:
+            raise revive(self._failure)
+
+    def take(self, event: Event, usage: Usage | None) -> None:
+        """Take the next event; `usage` is what the request holds by now. A token after a stop string adds nothing."""
         match event:
-            case Failed():
-                raise revive(Failure(event.kind, event.message, event.param))
+            case Failed(_, kind, message, param):
+                self._failure = Failure(kind, message, param)
             case Scored():
                 self._prompt_logprobs += event.logprobs
-                return None
             case Token():
-                return None if self.stopped else self._token(event)
+                if not self.stopped:
+                    self._unread.append(replace(self._token(event), usage=usage))
             case Finished():
-                return self._finish(event)
+                self._unread.append(replace(self._finish(event), usage=event.usage))
 
     def _token(self, event: Token) -> Piece:
         self._tokens.append(event.token)

@@ -4,7 +4,7 @@ llm = LLM("smollm2", kv_budget=1024)
 llm.generate("The capital of France is").text
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from itertools import count
@@ -16,14 +16,14 @@ from rich.progress import Progress as Bar
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, Limits
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.events import Event
 from ringkv.base.interrupts import uninterrupted
 from ringkv.base.kv import KVChoice, keeping_system
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.llm.answer import Answer
-from ringkv.llm.result import Piece, Result
+from ringkv.llm.answers import Answers, OnPrefill
+from ringkv.llm.result import Pieces, Result
 from ringkv.llm.watching import watching
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -39,9 +39,6 @@ from ringkv.weights.read_ahead import read_ahead
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
-Pieces = Generator[Piece, None, None]
-OnPrefill = Callable[[int, int], None]
-"""Prompt tokens prefilled, and in all."""
 
 SLOTS = 8  # requests that decode together unless `slots` says otherwise
 
@@ -54,6 +51,7 @@ class LLM:
     weights, graphs, threads and so on. Whatever is left open is chosen for this machine.
     on_progress: told of downloads, weights and graphs as they come; without it they are shown on stderr, and
     `base.progress.silent` shows nothing.
+    Several answers may be open at a time, a `generate` inside a `stream` too; read them all from one thread.
     Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for a choice that cannot be.
     """
 
@@ -65,6 +63,7 @@ class LLM:
             self.tokenizer = Tokenizer.from_directory(folder)
             self._engine = _build(self.config, tell)
         self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))
+        self._answers = Answers(self._loop)
         self._ids = count()
 
     @property
@@ -103,7 +102,7 @@ class LLM:
         answers = [self._answer(self._encode(prompt), sampling, kv) for prompt in prompts]
         with Bar(disable=not (progress and len(answers) > 1)) as bar:
             task = bar.add_task("generating", total=len(answers))
-            for piece in self._run(answers):
+            for piece in self._answers.serve(answers):
                 bar.advance(task, piece.result is not None)
         return [answer.result for answer in answers if answer.result is not None]
 
@@ -125,7 +124,7 @@ class LLM:
         on_prefill: OnPrefill | None = None,
     ) -> Pieces:
         """The same for one prompt, a piece a token; the last piece carries the result. Closing it early cancels."""
-        return self._run([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
+        return self._answers.serve([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
 
     def stream_chat(
         self,
@@ -161,37 +160,6 @@ class LLM:
         return Answer(
             request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
-
-    def _run(self, answers: Sequence[Answer], on_prefill: OnPrefill | None = None) -> Pieces:
-        """Serve all to their end, giving pieces as they come; whatever is unfinished when we leave is cancelled."""
-        open_ = {answer.request.id: answer for answer in answers}
-        try:
-            for answer in answers:
-                yield from self._take(open_, self._loop.submit(answer.request))
-            while open_:
-                events = self._loop.step()
-                self._tell(answers[0], on_prefill)
-                yield from self._take(open_, events)
-        finally:
-            for name in open_:
-                self._loop.cancel(name)
-
-    def _take(self, open_: dict[str, Answer], events: Sequence[Event]) -> Pieces:
-        for event in events:
-            answer = open_.get(event.request_id)
-            if answer is None or (piece := answer.take(event)) is None:
-                continue
-            yield replace(piece, usage=piece.result.usage if piece.result else self._loop.usage(event.request_id))
-            if piece.result is not None:
-                del open_[event.request_id]
-            elif answer.stopped:
-                yield from self._take(open_, self._loop.cancel(event.request_id))
-
-    def _tell(self, answer: Answer, on_prefill: OnPrefill | None) -> None:
-        """Report the prompt's progress, until its first token is there."""
-        done = self._loop.prefilled(answer.request.id)
-        if on_prefill is not None and done and not answer.has_begun:
-            on_prefill(done, len(answer.request.tokens))
 
 
 def _build(config: EngineConfig, tell: Progress) -> Engine:

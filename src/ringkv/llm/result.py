@@ -1,5 +1,6 @@
 """What an LLM gives back: a Result for each prompt, Pieces while it streams."""
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from ringkv.base.events import FinishReason, TokenLogprob, Usage
@@ -32,3 +33,6 @@ class Piece:
     token: int | None = None
     result: Result | None = None
     usage: Usage | None = None
+
+
+Pieces = Generator[Piece, None, None]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ringkv.models.config import RopeConfig
+from ringkv.models.layer import RopeConfig
 
 
 def frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:

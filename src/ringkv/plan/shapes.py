@@ -82,15 +82,9 @@ class Shape:
 
 
 def parameters(config: ModelConfig) -> int:
-    """Numbers in the checkpoint: embeddings, layers, norms, and the output head where it is not the embedding."""
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention = config.hidden_size * (2 * queries + 2 * keys)
-    biases = config.qkv_bias * (queries + 2 * keys) + config.output_bias * config.hidden_size
-    mlp = 3 * config.hidden_size * config.intermediate_size
-    mlp_biases = config.mlp_bias * (2 * config.intermediate_size + config.hidden_size)
-    norms = 2 * config.hidden_size + config.qk_norm * 2 * config.head_dim
-    embeddings = (1 if config.tied_embeddings else 2) * config.vocab_size * config.hidden_size
-    return config.num_layers * (attention + biases + mlp + mlp_biases + norms) + embeddings + config.hidden_size
+    """Elements of all weights that the model declares."""
+    declared = (config.shared_weights(), *map(config.layer_weights, range(config.num_layers)))
+    return sum(weight.elements for weights in declared for weight in weights.values())
 
 
 def names() -> tuple[str, ...]:

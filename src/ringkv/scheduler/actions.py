@@ -23,7 +23,7 @@ class Prefill(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """The prompt in `lane` is there already: compress it again as this request asks, and insert."""
+    """The prompt in `lane` is prefilled: insert it into `slot`, compressed under this request's choice."""
 
     request: Request
     lane: int

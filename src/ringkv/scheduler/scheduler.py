@@ -4,8 +4,9 @@
 
 - First come, first served: requests take slots and lanes in the order they were submitted. One that is held, as its
   grammar is still being read, is passed over and keeps its place.
-- After a chunk comes a decode step if anybody runs, so a running request never waits for more than one chunk
-  between two of its tokens. When nobody runs, chunks follow one another.
+- After a chunk or an insertion comes a decode step if anybody runs, so a running request never waits for more than
+  one of them between two of its tokens. A prompt's last chunk includes its first insertion. When nobody runs, chunks
+  and insertions follow one another.
 - A prompt that got a lane begins with what the engine knows of it, and is read from there.
 - With several lanes the staged prompts take turns, chunk by chunk: a short one need not wait for a long one.
 - Requests with one prompt share its prefill: the first has a slot reserved, and the prompt keeps its lane until all the
@@ -48,7 +49,7 @@ class Scheduler:
         self._free_lanes = list(range(limits.lanes))
         heapify(self._free_slots)
         heapify(self._free_lanes)
-        self._decode_is_due = False  # a chunk has run since the last decode step
+        self._decode_is_due = False  # a chunk or an insertion has run since the last decode step
         self._forward_is_due = False  # tokens were drawn and not fed
 
     @property
@@ -117,10 +118,11 @@ class Scheduler:
             self._forward_is_due = False
             if self._running:
                 return self._forward()
-        if self._shared and self._free_slots:
+        may_stall = not (self._decode_is_due and self._running)
+        if may_stall and self._shared and self._free_slots:
             return self._insert()
         self._reserve()
-        if self._staged and not (self._decode_is_due and self._running):
+        if may_stall and self._staged:
             return self._chunk()
         if self._running:
             return self._decode()
@@ -162,7 +164,9 @@ class Scheduler:
         return outcome
 
     def _reserve(self) -> None:
-        while self._free_slots and self._free_lanes and (prompt := self._first_waiting()):
+        """Give waiting prompts a slot and a lane each, except the slots that requests with a prefilled prompt take."""
+        taken = sum(len(prompt.jobs) for prompt in self._shared)
+        while len(self._free_slots) > taken and self._free_lanes and (prompt := self._first_waiting()):
             self._waiting.remove(prompt)
             prompt.jobs[0].slot, prompt.lane = heappop(self._free_slots), heappop(self._free_lanes)
             self._staged.append(prompt)
@@ -175,6 +179,7 @@ class Scheduler:
         assert prompt.lane is not None
         job = prompt.jobs[0]
         job.slot = heappop(self._free_slots)
+        self._decode_is_due = True
         return Insert(job.request, prompt.lane, job.slot)
 
     def _forward(self) -> Forward:

@@ -33,6 +33,7 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
     hidden = _number(gguf, f"{kind}.embedding_length")
     head_dim = _number(gguf, f"{kind}.attention.key_length", hidden // heads)
     _check_heads(gguf, kind, head_dim)
+    _refuse_window(gguf, kind)
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -48,8 +49,7 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         "max_position_embeddings": _number(gguf, f"{kind}.context_length"),
         "rope_theta": _theta(gguf, kind),
         "rope_scaling": _rope_scaling(gguf, kind, head_dim),
-        "sliding_window": gguf.get(f"{kind}.attention.sliding_window"),
-        "use_sliding_window": gguf.get(f"{kind}.attention.sliding_window") is not None,
+        "sliding_window": None,
         "attention_bias": kind != "qwen2" and "blk.0.attn_q.bias" in gguf.names,
         "mlp_bias": "blk.0.ffn_up.bias" in gguf.names,
         "tie_word_embeddings": "output.weight" not in gguf.names,
@@ -89,6 +89,15 @@ def _check_heads(gguf: GGUF, kind: str, head_dim: int) -> None:
                 f"{gguf.path} has {key} {width} and head_dim {head_dim}; ringkv needs values as wide as keys, "
                 "and rotary embedding over the whole head"
             )
+
+
+def _refuse_window(gguf: GGUF, kind: str) -> None:
+    """A window shorter than the context changes answers, and a GGUF does not say which layers have it."""
+    window = gguf.get(f"{kind}.attention.sliding_window")
+    if window is not None and window < _number(gguf, f"{kind}.context_length"):
+        raise UnsupportedModel(
+            f"{gguf.path} has sliding_window {window} and does not say for which layers; take this model as safetensors"
+        )
 
 
 def _theta(gguf: GGUF, kind: str) -> float:

@@ -44,7 +44,7 @@ def test_a_peer_that_cannot_be_installed_is_a_row_of_its_own_measurement(
     monkeypatch.setattr(module, "python_of", refuse)
     play(monkeypatch, lambda *words: None, "--engines", "ringkv,vllm")
     ((name, workload, (row,), *_),) = kept
-    assert (name, workload["equal_bytes"]) == ("peers-smollm2-equal-bytes", 10**9)
+    assert (name, workload["model"], workload["equal_bytes"]) == ("peers", "smollm2", 10**9)
     assert (row["engine"], row["protocol"], row["prompt"], row["why"]) == ("vllm", "equal-bytes", 7680, "no wheel")
 
 

@@ -55,7 +55,7 @@ def test_the_kept_set_equals_a_brute_force_selection(
     choice = KVChoice(sinks=3, recent=recent, select=selector)
     q, keys = torch.randn(LAYERS, HEADS, GROUPS, window, WIDTH) * 2, torch.randn(LAYERS, HEADS, n, WIDTH) * 2
     plan = layout(choice, n, capacity)
-    low, high = plan.head, n - plan.tail
+    low, high = plan.sinks, n - plan.recent
 
     got = votes(Prompt(q, keys, keys, n, never, never, 0), low, high, selector)
     want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, selector)]
@@ -63,7 +63,7 @@ def test_the_kept_set_equals_a_brute_force_selection(
 
     for head, row in enumerate(kept(plan, got, LAYERS * HEADS).tolist()):
         ranked = sorted(range(low, high), key=lambda j: (-want[head][j - low], j))
-        chosen = sorted(ranked[: plan.picked])
+        chosen = sorted(ranked[: plan.selected])
         assert row[: plan.protected] == [*range(low), *chosen]
         assert sorted(row[plan.protected :]) == list(range(high, n))
 

@@ -14,17 +14,17 @@ EMPTY = -1
 def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
     """int64 [H, live]: the prompt token of each live entry.
 
-    votes float32 [H, candidates] are those of tokens head .. n-tail-1; None when none has to be chosen. Chosen tokens
+    votes float32 [H, candidates] are those of tokens sinks .. n-recent-1; None if none has to be chosen. Selected ones
     stand in the order of the prompt; between equal votes the earlier token wins.
     """
-    n, head, picked, tail = layout.prompt, layout.head, layout.picked, layout.tail
-    first = torch.arange(head).expand(heads, -1)
+    n, sinks, selected, newest = layout.prompt, layout.sinks, layout.selected, layout.recent
+    first = torch.arange(sinks).expand(heads, -1)
     recent = _in_ring_order(layout).expand(heads, -1)
-    appended = layout.protected - head - picked if picked else 0
-    window = torch.arange(n - tail, n - tail + appended).expand(heads, -1)
+    appended = layout.protected - sinks - selected if selected else 0
+    window = torch.arange(n - newest, n - newest + appended).expand(heads, -1)
     if votes is None:
         return torch.cat((first, window, recent), 1)
-    chosen = _most_voted(votes, picked) + head
+    chosen = _most_voted(votes, selected) + sinks
     return torch.cat((first.to(chosen), chosen, window.to(chosen), recent.to(chosen)), 1)
 
 

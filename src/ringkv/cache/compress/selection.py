@@ -37,16 +37,16 @@ def select(prompts: Sequence[Prompt], choice: KVChoice, plans: Layouts) -> tuple
 def choose(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
     """int64 [L, H, live]: each layer's kept tokens. Only prompts that lose something are scored."""
     layers, heads = prompt.keys.shape[:2]
-    votes = _votes(prompt, choice, plan) if plan.picked else None
+    votes = _votes(prompt, choice, plan) if plan.selected else None
     return kept(plan, votes, layers * heads).to(prompt.keys.device).view(layers, heads, -1)
 
 
 def _votes(prompt: Prompt, choice: KVChoice, plan: Layout) -> Tensor:
     """Of the candidates; what is protected gets more than anything can. Where it takes all, nothing is scored."""
-    low, high = plan.head, plan.prompt - plan.tail
+    low, high = plan.sinks, plan.prompt - plan.recent
     spans = [(max(start, low), min(stop, high)) for start, stop in protected(choice.protect, plan.prompt)]
     spans = [(start, stop) for start, stop in spans if start < stop]
-    if spans and tokens(tuple(spans)) == plan.picked:
+    if spans and tokens(tuple(spans)) == plan.selected:
         layers, heads = prompt.keys.shape[:2]
         votes = prompt.keys.new_zeros(layers * heads, high - low, dtype=torch.float32)
     else:

@@ -3,16 +3,15 @@
 B slots, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from secrets import randbits
 
 import torch
 from torch import Tensor
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.engine.sampling.draw import knobs_of
+from ringkv.engine.sampling.sample import Inputs, params_of
 
 WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
 
@@ -22,7 +21,7 @@ class SamplingState:
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
     allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
-    knobs: Tensor  # float32 [B, 7]
+    params: Tensor  # float32 [B, 7]
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
     in_output: Tensor  # int32 [B, V]
@@ -33,12 +32,11 @@ class SamplingState:
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        knobs = torch.tensor([knobs_of(SamplingParams())], device=device).repeat(slots, 1)
         return cls(
             seed=zeros(slots, dtype=torch.int64),
             temperature=zeros(slots, dtype=torch.float32),
             allowed=zeros(slots, -(-vocab // WORD), dtype=torch.int32) + ALL,
-            knobs=knobs,
+            params=torch.tensor([params_of(SamplingParams())], device=device).repeat(slots, 1),
             bias=zeros(slots, vocab, dtype=torch.float32),
             in_prompt=zeros(slots, vocab, dtype=torch.bool),
             in_output=zeros(slots, vocab, dtype=torch.int32),
@@ -49,25 +47,36 @@ class SamplingState:
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in vars(self).values())
 
-    @property
-    def more(self) -> tuple[Tensor, ...]:
-        """What a plain draw does not read, in the order that the others take it."""
-        return self.allowed, self.knobs, self.bias, self.in_prompt, self.in_output, self.ends
+    def inputs(self, logits: Tensor, forced: Tensor, position: Tensor) -> Inputs:
+        """What a sampling graph takes: the tensors of this state, and those of a step."""
+        return Inputs(
+            logits=logits,
+            forced=forced,
+            position=position,
+            seed=self.seed,
+            temperature=self.temperature,
+            allowed=self.allowed,
+            params=self.params,
+            bias=self.bias,
+            in_prompt=self.in_prompt,
+            in_output=self.in_output,
+            ends=self.ends,
+        )
 
     def enter(self, slot: int, request: Request) -> None:
-        """Take over a request's parameters; in place. Without a seed it gets one of its own."""
+        """Take over a request's parameters; in place."""
         params, device = request.sampling, self.seed.device
-        self.seed[slot] = _wrapped(randbits(64) if params.seed is None else params.seed)
-        self.temperature[slot] = params.temperature
+        self.seed[slot] = _wrapped(request.seed)
+        self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
         self.allowed[slot] = ALL
-        self.knobs[slot] = torch.tensor(knobs_of(params), device=device)
+        self.params[slot] = torch.tensor(params_of(params), device=device)
         for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
             plane[slot].zero_()
-        for token, amount in params.logit_bias.items():
-            self.bias[slot, token] = amount
-        self.in_prompt[slot, torch.tensor(request.tokens, device=device)] = True
+        biased, amounts = list(params.logit_bias), list(params.logit_bias.values())
+        self.bias[slot, _ids(biased, device)] = torch.tensor(amounts, dtype=torch.float32, device=device)
+        self.in_prompt[slot, _ids(request.tokens, device)] = True
         ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
-        self.ends[slot, torch.tensor(ends, dtype=torch.int64, device=device)] = True
+        self.ends[slot, _ids(ends, device)] = True
 
     def sampled(self, slot: int) -> dict[int, int]:
         """How often each token was sampled, for those that were."""
@@ -80,13 +89,17 @@ class SamplingState:
             self.in_output[slot, token] = count
 
     def allow(self, slot: int, tokens: bytes) -> None:
-        """Only these may be drawn next, a bit each; in place."""
+        """Only these may be sampled next, a bit each; in place."""
         self.allowed[slot] = torch.frombuffer(bytearray(tokens), dtype=torch.int32)
 
     def count(self, tokens: Tensor) -> None:
-        """Remember what was drawn, int64 [B]; a bad token counts nothing. In place."""
+        """Count what was sampled, int64 [B]; a bad token counts nothing. In place."""
         ones = (tokens >= 0).int()[:, None]
         self.in_output.scatter_add_(1, tokens.clamp(min=0)[:, None], ones)
+
+
+def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(tokens, dtype=torch.int64, device=device)
 
 
 def _wrapped(seed: int) -> int:

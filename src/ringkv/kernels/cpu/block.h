@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 #include <utility>
 
 #include "lanes.h"
@@ -16,11 +18,26 @@ struct Partial {
   float *out, *top, *sum;
 };
 
-// What a block reads: its head's queries, [groups, width], and the keys and values of its entries, [entries, width]
+// What a block reads: its head's queries, [queries, width], and the keys and values of its entries, [entries, width]
 template <typename T>
 struct Block {
   const T *query, *key, *value;
   int64_t entries;
+  int64_t row, first;  // of the batch; of the block's entries in their slot
+};
+
+// Entries that queries must not see, int32 [rows, count]: each run of `each` queries sees one less than the run before
+struct Holes {
+  const int32_t* entries = nullptr;
+  int64_t count = 0, each = 1;
+
+  // Hides them from a query's scores of a block.
+  void hide(int64_t row, int64_t query, int64_t first, int64_t size, float* scores) const {
+    for (int64_t i = 0; entries && i <= query / each; ++i) {
+      const int64_t at = entries[row * count + i] - first;
+      if (0 <= at && at < size) scores[at] = -std::numeric_limits<float>::infinity();
+    }
+  }
 };
 
 constexpr int64_t kBlock = 256;  // entries a task reads: small enough to balance, large enough to amortise
@@ -94,20 +111,26 @@ void sum_rows(const float* weights, const T* value, const T* later, int64_t entr
   if (d < width) sum_columns<T, G, 1>(weights, value + d, later + d, entries, width, out + d);
 }
 
-// Exponentiates scores in place against their maximum; returns {maximum, sum}.
+// Exponentiates scores in place against their maximum; returns {maximum, sum}. Where all are hidden the sum is 0.
 inline std::pair<float, float> soften(float* scores, int64_t entries) {
-  const float top = at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, scores, entries);
+  const float highest =
+      at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, scores, entries);
+  const float top = highest == -std::numeric_limits<float>::infinity() ? -1e30f : highest;
   at::vec::map<float>([top](Vec x) { return (x - Vec(top)).exp(); }, scores, scores, entries);
   return {top, at::vec::reduce_all<float>([](Vec& a, Vec& b) { return a + b; }, scores, entries)};
 }
 
+// G queries from the block's query `from` on
 template <typename T, int G>
-void attend_group(const T* q, const T* key, const T* value, int64_t entries, int64_t width, float scale, float* out,
-                  float* top, float* sum) {
+void attend_group(const Block<T>& block, int64_t from, int64_t width, float scale, const Holes& holes,
+                  const Partial& to) {
   float scores[G * kBlock];
-  score_rows<T, G>(q, key, value, entries, width, scale, scores);
-  for (int g = 0; g < G; ++g) std::tie(top[g], sum[g]) = soften(scores + g * kBlock, entries);
-  sum_rows<T, G>(scores, value, key + entries * width, entries, width, out);
+  score_rows<T, G>(block.query + from * width, block.key, block.value, block.entries, width, scale, scores);
+  for (int g = 0; g < G; ++g) {
+    holes.hide(block.row, from + g, block.first, block.entries, scores + g * kBlock);
+    std::tie(to.top[from + g], to.sum[from + g]) = soften(scores + g * kBlock, block.entries);
+  }
+  sum_rows<T, G>(scores, block.value, block.key + block.entries * width, block.entries, width, to.out + from * width);
 }
 
 // Calls run with the number of heads in a group, at most kGroup, as a constant.
@@ -125,22 +148,23 @@ void for_group(int64_t count, const Run& run) {
 template <typename T>
 class BlockRows {
  public:
-  BlockRows(int64_t groups, int64_t width, float scale) : groups_(groups), width_(width), scale_(scale) {}
+  BlockRows(int64_t queries, int64_t width, float scale, const Holes& holes)
+      : queries_(queries), width_(width), scale_(scale), holes_(holes) {}
 
   void begin(const Block<T>&) {}
   void attend(const Block<T>& block, const Block<T>&, const Partial& to) const {
-    for (int64_t g = 0; g < groups_; g += kGroup) {
+    for (int64_t from = 0; from < queries_; from += kGroup) {
       const auto run = [&](auto count) {
-        attend_group<T, decltype(count)::value>(block.query + g * width_, block.key, block.value, block.entries, width_,
-                                                scale_, to.out + g * width_, to.top + g, to.sum + g);
+        attend_group<T, decltype(count)::value>(block, from, width_, scale_, holes_, to);
       };
-      for_group(std::min(kGroup, groups_ - g), run);
+      for_group(std::min(kGroup, queries_ - from), run);
     }
   }
 
  private:
-  const int64_t groups_, width_;
+  const int64_t queries_, width_;
   const float scale_;
+  const Holes holes_;
 };
 
 }  // namespace ringkv

@@ -1,0 +1,18 @@
+"""table: how many checks of each client passed."""
+
+from collections.abc import Sequence
+
+from bench.results import Row, figures, table
+
+
+def clients(rows: Sequence[Row]) -> str:
+    """Those that failed are named."""
+    checks = figures(rows, "clients")
+    lines = []
+    for package in dict.fromkeys(one["package"] for one in checks):
+        mine = [one for one in checks if one["package"] == package]
+        failed = "; ".join(one["check"] for one in mine if not one["passed"])
+        count = f"{sum(one['passed'] for one in mine)} of {len(mine)}"
+        about = ", ".join(dict.fromkeys(f"{one['processor']}, commit {one['commit']}" for one in mine))
+        lines.append((package, f"{count}{f'; **failed**: {failed}' if failed else ''}", about))
+    return table(("client", "checks passed", "measured on"), lines).replace("---:", "---")

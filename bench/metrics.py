@@ -1,0 +1,92 @@
+"""metrics: the unit of every number that a benchmark reports, and what it was made of the repetitions.
+
+A figure is a mapping. Its fields that are named here are measurements; all others are columns that say what was
+measured.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    unit: str
+    statistic: str = "median"
+
+
+SECONDS, BYTES, RATIO, SHARE = Metric("s"), Metric("B", "once"), Metric("ratio"), Metric("share", "mean")
+
+METRICS: Mapping[str, Metric] = {
+    # peers
+    "prefill_tps": Metric("tokens/s"),
+    "ttft_s": SECONDS,
+    "step_s": SECONDS,
+    "itl_p99_s": Metric("s", "p99"),
+    "decode_tps": Metric("tokens/s"),
+    "rss_bytes": Metric("B", "max"),
+    "cache_bytes": Metric("B", "max"),
+    "start_s": Metric("s", "min"),
+    "ringkv_decodes": RATIO,
+    "ringkv_prefills": RATIO,
+    "agrees": Metric("tokens", "min"),
+    "recall": SHARE,
+    # limits
+    "rate": Metric("B/s or FLOP/s", "max"),
+    "seconds": SECONDS,
+    "need_bytes": BYTES,
+    "need_operations": Metric("FLOP", "once"),
+    "bandwidth": Metric("B/s", "max"),
+    "matrix": Metric("FLOP/s", "max"),
+    "share": Metric("share"),
+    "score_s": SECONDS,
+    "compress_s": SECONDS,
+    "insert_s": SECONDS,
+    "of_prefill": Metric("share"),
+    "per_1k_s": SECONDS,
+    "step_bytes": BYTES,
+    "over_shortest": RATIO,
+    # flat; then of each stage
+    **{f"{part}_bytes": BYTES for part in ("weights", "slots", "staging", "early", "late", "remainder", "growth")},
+    "peak_bytes": Metric("B", "max"),
+    **{f"{part}_bytes": BYTES for part in ("total", "own", "files")},
+    # threads, waiting, startup, graphs, concurrent
+    "alone_s": SECONDS,
+    "served_s": SECONDS,
+    "loss": Metric("share"),
+    "http_cpu_s": SECONDS,
+    "clients_cpu_s": SECONDS,
+    "tokens_per_s": Metric("tokens/s"),
+    "idle_s": SECONDS,
+    "busy_s": SECONDS,
+    "first_s": SECONDS,
+    "best_s": Metric("s", "min"),
+    "whole_s": SECONDS,
+    "cpu_s": SECONDS,
+    "build_s": Metric("s", "once"),
+    "prefill_s": SECONDS,
+    # turns
+    "first_right": SHARE,
+    "second_right": SHARE,
+    "read": Metric("tokens", "mean"),
+    "sooner": RATIO,
+    "same": SHARE,
+    # structured
+    **{result: Metric("documents", "once") for result in ("fits", "shortened", "refused", "WRONG")},
+    "fitting": Metric("share", "once"),
+    "without_s": SECONDS,
+    "with_s": SECONDS,
+    "more": Metric("share"),
+    # perplexity
+    "bits": Metric("bits", "once"),
+    "perplexity": Metric("perplexity", "mean"),
+    "over_16_bits": Metric("share", "once"),
+    # clients
+    "passed": Metric("yes is 1", "once"),
+    # device
+    "free": BYTES,
+    "s": SECONDS,
+    "slowest_s": Metric("s", "max"),
+    "forward_s": SECONDS,
+    "sample_s": SECONDS,
+    "built_s": Metric("s", "once"),
+    "operations": Metric("FLOP", "once"),
+}

@@ -1,0 +1,58 @@
+"""Write what the benchmarks measured into README.md and docs/: tables, plots, and the data file of all scores.
+
+    python -m bench.report
+
+Reads bench/results only; needs no model and no network. A page keeps its own words: what stands between
+`<!-- report:NAME -->` and `<!-- /report -->` is written again.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from bench.clients.table import clients
+from bench.report import accuracy, speed
+from bench.report.claims import claims_table
+from bench.report.targets import targets_table
+from bench.results import RESULTS, TABLE, latest, read
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", DOCS / "performance.md", DOCS / "accuracy.md", DOCS / "serving.md")
+BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
+
+
+def main() -> None:
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+def files() -> Mapping[Path, str]:
+    """Everything that the report writes."""
+    rows, answers = latest(read(TABLE)), accuracy.answers()
+    means = accuracy.groups(answers)
+    blocks = {
+        "engines": partial(speed.engines, rows, accuracy.scores(means)),
+        "by_engine": partial(speed.by_engine, rows),
+        "perplexity": partial(speed.perplexity, rows),
+        "targets": partial(targets_table, rows),
+        "clients": partial(clients, rows),
+        "scores": partial(accuracy.summary, means),
+        "claims": partial(claims_table, answers),
+    }
+    return {
+        DOCS / "throughput.svg": speed.throughput(rows),
+        DOCS / "accuracy.svg": accuracy.picture(means),
+        RESULTS / "accuracy.csv": accuracy.data(answers, means),
+        **{page: filled(page.read_text(encoding="utf-8"), blocks) for page in PAGES},
+    }
+
+
+def filled(page: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    return BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]()}\n{found[3]}", page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""chart: lines in panels as one SVG, readable on light and on dark pages. No package, so the same bytes everywhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+COLOURS = ("#2f81f7", "#8250df", "#e0602e", "#1a9c5b", "#c99a00", "#d6409f")
+WIDTH, LEFT, TOP, HEIGHT, GAP = 880, 62, 84, 190, 78
+SHIFT = 4  # between lines, so that their intervals do not hide each other
+STYLE = """
+    text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a }
+    .title { font-size: 15px; font-weight: 600 }
+    .grid { stroke: #57606a; stroke-opacity: .25 } .zero { stroke: #57606a }
+    .line { fill: none; stroke-width: 2.5; stroke-linejoin: round } .bar { stroke-width: 1.2; stroke-opacity: .6 }
+    @media (prefers-color-scheme: dark) { text { fill: #c9d1d9 } .grid, .zero { stroke: #c9d1d9 } }
+"""
+
+
+class Point(NamedTuple):
+    """`low` and `high` are the ends of its interval."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Panel(NamedTuple):
+    """ticks: what stands under a place of the x axis."""
+
+    title: str
+    lines: Mapping[str, Sequence[Point]]
+    ticks: Mapping[float, str]
+    x_title: str = ""
+
+
+def chart(title: str, panels: Sequence[Panel]) -> str:
+    """Two panels a row; the legend names each line once."""
+    names = list(dict.fromkeys(name for panel in panels for name, points in panel.lines.items() if points))
+    colours = dict(zip(names, COLOURS, strict=False))
+    rows = (len(panels) + 1) // 2
+    height = TOP + rows * (HEIGHT + GAP) - GAP + 46
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">',
+            f"  <style>{STYLE}  </style>",
+            _text(0, 16, title, "title"),
+            *_legend(colours),
+            *(line for place, panel in enumerate(panels) for line in _panel(panel, place, colours)),
+            "</svg>\n",
+        )
+    )
+
+
+def _legend(colours: Mapping[str, str]) -> list[str]:
+    lines, x = [], 0
+    for name, colour in colours.items():
+        lines += [f'  <circle cx="{x + 6}" cy="36" r="5" fill="{colour}"/>', _text(x + 16, 40, name)]
+        x += 34 + 7 * len(name)
+    return lines
+
+
+def _panel(panel: Panel, place: int, colours: Mapping[str, str]) -> list[str]:
+    left = LEFT + place % 2 * (WIDTH // 2)
+    right, top = left + WIDTH // 2 - LEFT - 20, TOP + place // 2 * (HEIGHT + GAP)
+    points = [point for line in panel.lines.values() for point in line]
+    marks = _marks(points)
+    low, high = marks[0], marks[-1]
+    first, last = min(panel.ticks), max(panel.ticks)
+
+    def x(value: float) -> float:
+        return left + 14 + (right - left - 28) * (value - first) / (last - first)
+
+    def y(value: float) -> float:
+        return top + HEIGHT * (high - value) / (high - low)
+
+    drawn = [_text(left, top - 10, panel.title)]
+    for mark in marks:
+        kind = "grid" if mark or not low else "zero"
+        drawn.append(f'  <line class="{kind}" x1="{left}" y1="{y(mark):.1f}" x2="{right}" y2="{y(mark):.1f}"/>')
+        drawn.append(_text(left - 8, y(mark) + 4, f"{mark:,g}", anchor="end"))
+    drawn += [_text(x(value), top + HEIGHT + 20, text, anchor="middle") for value, text in panel.ticks.items()]
+    drawn.append(_text((left + right) / 2, top + HEIGHT + 40, panel.x_title, anchor="middle"))
+    for shift, (name, line) in enumerate(panel.lines.items()):
+        aside = SHIFT * (shift - (len(panel.lines) - 1) / 2)
+        drawn += _line([point._replace(x=x(point.x) + aside) for point in line], y, colours.get(name, "none"))
+    return drawn
+
+
+def _line(points: Sequence[Point], y: Callable[[float], float], colour: str) -> list[str]:
+    path = " ".join(f"{point.x:.1f},{y(point.y):.1f}" for point in points)
+    return [
+        f'  <polyline class="line" stroke="{colour}" points="{path}"/>',
+        *(f'  <circle cx="{point.x:.1f}" cy="{y(point.y):.1f}" r="4" fill="{colour}"/>' for point in points),
+        *(
+            f'  <line class="bar" stroke="{colour}" x1="{point.x:.1f}" y1="{y(point.low):.1f}"'
+            f' x2="{point.x:.1f}" y2="{y(point.high):.1f}"/>'
+            for point in points
+            if point.low is not None and point.high is not None
+        ),
+    ]
+
+
+def _marks(points: Sequence[Point]) -> list[float]:
+    """Four to eight round values from at most the lowest to at least the highest, zero among them."""
+    values = [0.0, *(value for point in points for value in (point.y, point.low, point.high) if value is not None)]
+    low, high = min(values), max(values)
+    step = 10.0 ** floor(log10(high - low))
+    step *= next(share for share in (0.2, 0.5, 1, 2) if (high - low) / (share * step) <= 7)
+    return [mark * step for mark in range(floor(low / step), ceil(high / step) + 1)]
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'  <text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'

@@ -1,0 +1,100 @@
+"""speed: ringkv beside other engines, one column a kind of machine."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+from bench.peers.cells import Cell
+from bench.report.chart import Panel, Point, chart
+from bench.report.peers import BITS, FAMILIES, FULL, OURS, cells, choose, closest, peak
+from bench.results import Row, figures, table
+
+MACHINES = {"intel-amx_bf16": "Intel, AMX", "amd-avx512_bf16": "AMD, AVX-512", "intel-avx512_bf16": "Intel, AVX-512"}
+FIRST = "intel-amx_bf16"
+MODELS = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B"}
+
+
+def engines(rows: Sequence[Row], scores: Mapping[str, Sequence[str]]) -> str:
+    """Throughput in equal cache bytes, memory, and what eviction costs in accuracy.
+
+    scores: by benchmark, of a quarter kept and of the full cache.
+    """
+    found = cells(rows, FIRST, "smollm2")
+    equal = [cell for cell in found if cell.protocol == "equal-bytes"]
+    ours = [cell for cell in equal if cell.engine == OURS]
+    lines = []
+    for name, members in FAMILIES.items():
+        pair, size = closest(ours, [cell for cell in equal if cell.engine in members]), peak(found, members)
+        if pair is not None and size is not None:
+            rate, ratio = f"{pair.other.decode_tps:,.0f}", "" if OURS in members else f"{pair.ratio:.1f}x"
+            place = ((OURS,), (FULL,)).index(members) if members in ((OURS,), (FULL,)) else None
+            score = ["" if place is None else each[place] for each in scores.values()]
+            lines.append((name, f"{pair.other.requests}", rate, ratio, f"{size / 1e6:,.0f} MB", *score))
+    head = ("engine", "requests in 1.5 GB", "tokens/s, all", "ringkv is faster by", "peak memory, 8 requests")
+    return table((*head, *scores), lines)
+
+
+def by_engine(rows: Sequence[Row]) -> str:
+    """From the least to the most that ringkv is faster than each engine, over so many workloads."""
+    lines = []
+    for metric, bits, (name, engines) in product(("decode", "prefill"), BITS, FAMILIES.items()):
+        ratios = [_ratios(rows, machine, metric, bits, engines) for machine in MACHINES]
+        if any(ratios) and OURS not in engines and FULL not in engines:
+            lines.append((f"{metric}, {bits} bits", name, *map(_range, ratios)))
+    return table(("", "ringkv over", *MACHINES.values()), lines)
+
+
+def _ratios(rows: Sequence[Row], machine: str, metric: str, bits: int, engines: Sequence[str]) -> list[float]:
+    """For each workload, ringkv's faster setting over the fastest of the engine's settings."""
+    found = []
+    for every in (cells(rows, machine, model) for model in MODELS):
+        for prompt, requests in sorted({(cell.prompt, cell.requests) for cell in every}):
+            ours = choose(every, (OURS, FULL), prompt, requests, weights=BITS[bits])
+            others = choose(every, engines, prompt, requests, weights=None)
+            if pair := closest(ours, others, metric):
+                found.append(pair.ratio)
+    return found
+
+
+def _range(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    slower = sum(ratio < 1 for ratio in ratios)
+    ends = dict.fromkeys(f"{end(ratios):.2f}x" for end in (min, max))
+    return f"{' to '.join(ends)} ({len(ratios)})" + f", **slower in {slower}**" * bool(slower)
+
+
+def perplexity(rows: Sequence[Row]) -> str:
+    """What fewer bits a weight cost over 16 bits of the same engine."""
+    found = {machine: figures(rows, "perplexity", machine=machine) for machine in MACHINES}
+    names = list(dict.fromkeys(_kind(one) for each in found.values() for one in each if one["over_16_bits"]))
+    lines = []
+    for name in names:
+        over = [next((one["over_16_bits"] for one in each if _kind(one) == name), None) for each in found.values()]
+        lines.append((*name, *("" if one is None else f"{one:+.2%}" for one in over)))
+    return table(("model", "engine", "weights", *MACHINES.values()), lines)
+
+
+def _kind(one: Row) -> tuple[str, str, str]:
+    return MODELS[one["model"]], one["engine"], one["weights"]
+
+
+def throughput(rows: Sequence[Row]) -> str:
+    """Tokens a second against prompt length, all engines of one run."""
+    found = [cell for cell in cells(rows, FIRST, "smollm2") if cell.protocol == "same" and cell.decode_tps]
+    runs = [cell.run for cell in found]
+    widest = [cell for cell in found if cell.run == max(set(runs), key=runs.count)]
+    panels = [
+        _panel("1 request, tokens/s", [cell for cell in widest if cell.requests == 1]),
+        _panel("16 requests, tokens/s of all together", [cell for cell in widest if cell.requests == 16]),
+    ]
+    title = "Decode throughput against prompt length (SmolLM2-135M, Intel Xeon with AMX, 2 cores)"
+    return chart(title, panels)
+
+
+def _panel(title: str, found: Sequence[Cell]) -> Panel:
+    lines = {
+        name: [Point(cell.prompt, cell.decode_tps or 0) for cell in found if cell.engine == engines[0]]
+        for name, engines in FAMILIES.items()
+        if "sparse" not in name
+    }
+    return Panel(title, lines, {cell.prompt: f"{cell.prompt:,}" for cell in found}, "prompt tokens")

@@ -1,0 +1,154 @@
+"""targets: what was to be reached, and what each kind of machine measured. A target that is missed stays here."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from bench.peers.cells import Protocol
+from bench.report import peers
+from bench.report.peers import EVICTS, FULL, KEEP_ALL, LLAMA, OPENVINO, OURS, PEERS, VLLM, choose, closest
+from bench.report.speed import MACHINES, MODELS
+from bench.results import Row, figures, table
+from ringkv.plan.footprint import read_bytes, token_bytes
+from ringkv.plan.shapes import known
+
+Found = Sequence[float | None]  # one figure for each case; None if it was not measured
+Measured = Callable[[Sequence[Row], str], Found]  # takes the table and the name of a machine
+Show = Callable[[float], str]
+MIDDLE = (4096, 8192)  # prompt tokens
+OTHERS = tuple(engine for engine in KEEP_ALL if engine not in OPENVINO)
+SMOLLM2, QWEN = MODELS
+
+
+class Target(NamedTuple):
+    claim: str
+    bound: float
+    measured: Measured
+    show: Show
+    at_most: bool = False
+
+    def row(self, rows: Sequence[Row]) -> tuple[str, ...]:
+        bound = f"{'at most' if self.at_most else 'at least'} {self.show(self.bound)}"
+        return self.claim, bound, *(self.verdict(self.measured(rows, machine)) for machine in MACHINES)
+
+    def verdict(self, found: Found) -> str:
+        """The least and the most that was measured, and in how many cases that misses the target."""
+        figures = [figure for figure in found if figure is not None]
+        if not figures:
+            return "not measured"
+        ends = dict.fromkeys(self.show(end(figures)) for end in (min, max))
+        missed = sum(figure > self.bound if self.at_most else figure < self.bound for figure in figures)
+        result = f"**missed in {missed} of {len(figures)}**" if missed else "met"
+        partly = f" ({len(figures)} of {len(found)} measured)" if len(figures) < len(found) else ""
+        return f"{' to '.join(ends)}, {result}{partly}"
+
+
+def targets_table(rows: Sequence[Row]) -> str:
+    return table(("", "target", *MACHINES.values()), [target.row(rows) for target in (*_peers(), *_ourselves())])
+
+
+def _peers() -> Iterator[Target]:
+    several = {SMOLLM2: (8192, (4, 8, 16)), QWEN: (16384, (4, 8))}
+    bounds = {SMOLLM2: (5.0, 3.0, 1.5, 1.2), QWEN: (None, None, 1.5, 1.2)}
+    named = {"llama.cpp": LLAMA, "vLLM": VLLM, "OpenVINO": OPENVINO, "OpenVINO, evicting": EVICTS}
+    for model, (prompt, requests) in several.items():
+        where = f"{MODELS[model]}, {requests[0]} to {requests[-1]} x {prompt // 1024}k: decode over"
+        for (name, engines), bound in zip(named.items(), bounds[model], strict=True):
+            if bound:
+                yield Target(f"{where} {name}", bound, _ratios(model, (OURS,), engines, (prompt,), requests), _times)
+        yield Target(f"{where} our full cache, of the ratio of bytes", 0.85, _gains(model, prompt, requests), _percent)
+    for name, bound in (("llama.cpp", 7.0), ("vLLM", 4.3), ("OpenVINO", 2.0)):
+        measured = _ratios(SMOLLM2, (OURS,), named[name], (8192,), (None,), protocol="equal-bytes")
+        yield Target(f"SmolLM2-135M, 8k, equal cache bytes: decode over {name}", bound, measured, _times)
+    for model, name in MODELS.items():
+        full = _ratios(model, (FULL,), KEEP_ALL, MIDDLE, (1, 4, 8, 16))
+        yield Target(f"{name}, 1 to 16 x 4k, 8k, nothing evicted: decode over the best peer", 1.0, full, _times)
+        short = _ratios(model, (OURS, FULL), PEERS, (512,), (1,))
+        yield Target(f"{name}, 1 x 512: decode over the best peer", 1.0, short, _times)
+        for other, engines, bound in (("OpenVINO", (*OPENVINO, *EVICTS), 0.95), ("the best other peer", OTHERS, 1.3)):
+            measured = _ratios(model, (OURS, FULL), engines, MIDDLE, (1,), "prefill")
+            yield Target(f"{name}, 4k, 8k: prefill over {other}", bound, measured, _times)
+    yield Target("SmolLM2-135M, 8 x 8k: peak memory of peers that keep all, less ours", 0, _memory, _mebibytes)
+
+
+def _ourselves() -> Iterator[Target]:
+    of = _figures
+    yield Target("decode step, of its floor", 0.8, of("limits", "share", what="decode", weights="bfloat16"), _percent)
+    yield Target(
+        "prefill of 4k, of its floor", 0.75, of("limits", "share", what="prefill", weights="bfloat16"), _percent
+    )
+    yield Target("first token of a second turn, sooner than from nothing", 10.0, of("turns", "sooner"), _times)
+    yield Target("answers that fit random schemas", 1.0, of("structured", "fitting"), _percent)
+    generate = of("startup", "first_s", command="ringkv generate")
+    for claim, bound, measured, show in (
+        ("step after the longest prompt, over the shortest", 1.1, of("limits", "over_shortest"), _times),
+        ("memory beyond weights, slots and staging", 700 << 20, of("flat", "remainder_bytes"), _mebibytes),
+        ("growth from the 100th request to the 1,000th", 16 << 20, of("flat", "growth_bytes"), _mebibytes),
+        ("`ringkv generate`, warm: first token", 4.0, generate, "{:.1f} s".format),
+        ("over HTTP: throughput lost", 0.1, of("threads", "loss", setting="as shipped"), _percent),
+        ("token selection, of prefill", 0.02, of("limits", "of_prefill"), _percent),
+        ("compress and insert 1k tokens", 0.005, of("limits", "per_1k_s"), lambda taken: f"{taken * 1e3:.1f} ms"),
+        ("step of 8 requests, one with a grammar: slower by", 0.2, of("structured", "more"), _percent),
+    ):
+        yield Target(claim, bound, measured, show, at_most=True)
+
+
+def _ratios(
+    model: str,
+    ours: Sequence[str],
+    others: Sequence[str],
+    prompts: Sequence[int],
+    requests: Sequence[int | None],
+    metric: str = "decode",
+    protocol: Protocol = "same",
+) -> Measured:
+    """Over the closest of the others, for each prompt length and number of requests."""
+
+    def measured(rows: Sequence[Row], machine: str) -> Iterator[float | None]:
+        found = peers.cells(rows, machine, model)
+        for prompt in prompts:
+            for n in requests:
+                pair = closest(*(choose(found, names, prompt, n, protocol) for names in (ours, others)), metric)
+                yield pair and pair.ratio
+
+    return lambda rows, machine: list(measured(rows, machine))
+
+
+def _gains(model: str, prompt: int, requests: Sequence[int]) -> Measured:
+    """The gain over our full cache, of the ratio of the bytes that a step must read: weights and live entries."""
+    shape = known(model)
+
+    def bytes_read(requests: int, kept: int) -> int:
+        return read_bytes(shape, "bfloat16") + requests * kept * token_bytes(shape, "bfloat16")
+
+    def measured(rows: Sequence[Row], machine: str) -> Iterator[float | None]:
+        found = peers.cells(rows, machine, model)
+        for n in requests:
+            pair = closest(*(choose(found, (name,), prompt, n) for name in (OURS, FULL)))
+            yield pair and pair.ratio * bytes_read(n, pair.ours.kept) / bytes_read(n, pair.other.kept)
+
+    return lambda rows, machine: list(measured(rows, machine))
+
+
+def _memory(rows: Sequence[Row], machine: str) -> Found:
+    """Of several settings of a peer the smallest counts."""
+    peaks = [peers.peak(peers.cells(rows, machine, SMOLLM2), engines) for engines in peers.FAMILIES.values()]
+    ours, keeping = peaks[0], [set(engines) <= set(KEEP_ALL) for engines in peers.FAMILIES.values()]
+    return [peak - ours if peak and ours else None for peak, is_whole in zip(peaks, keeping, strict=True) if is_whole]
+
+
+def _figures(bench: str, metric: str, **columns: str) -> Measured:
+    return lambda rows, machine: [
+        one[metric] for one in figures(rows, bench, machine=machine, **columns) if metric in one
+    ]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}".replace(".0%", "%")
+
+
+def _mebibytes(size: float) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"

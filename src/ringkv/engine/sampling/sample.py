@@ -1,0 +1,140 @@
+"""The sampling graphs, after the forward graph: one for each `SamplerTier`, so that nobody pays for random numbers or
+sums over the vocabulary without need.
+
+B slots, V vocabulary. With neutral parameters all sample the same token from the same logits, so a request's tokens do
+not change if a neighbour needs a higher tier.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ringkv.base.sampling import SamplerTier, SamplingParams
+from ringkv.engine.sampling.noise import gumbel
+from ringkv.engine.sampling.truncate import truncate
+from ringkv.graphs.graph import StaticFunction
+
+TOP = SamplingParams.MAX_LOGPROBS
+BAD = -1  # the token of a slot whose logits were not finite
+MANY = 2**24  # as many as float32 counts, and more than a vocabulary has
+_NONE = float("-inf")
+
+
+class Inputs(NamedTuple):
+    """The arguments of every sampling graph, in this order; a tier reads the fields that it needs."""
+
+    logits: Tensor  # float32 [B, V]
+    forced: Tensor  # int64 [B], a token to take instead of sampling, or -1
+    position: Tensor  # int64 [B], of the token to sample
+    seed: Tensor  # int64 [B]
+    temperature: Tensor  # float32 [B], 0 is greedy
+    allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token that a grammar allows, lowest first
+    params: Tensor  # float32 [B, 7], in the order of `params_of`
+    bias: Tensor  # float32 [B, V]
+    in_prompt: Tensor  # bool [B, V]
+    in_output: Tensor  # int32 [B, V], how often each token was sampled
+    ends: Tensor  # bool [B, V], the tokens that min_tokens forbids
+
+
+def params_of(params: SamplingParams) -> tuple[float, ...]:
+    """One slot's row of `Inputs.params`."""
+    p = params
+    return (
+        float(min(max(p.top_k, 0), MANY)),
+        p.top_p,
+        p.min_p,
+        p.repetition_penalty,
+        p.presence_penalty,
+        p.frequency_penalty,
+        float(p.min_tokens),
+    )
+
+
+def greedy(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The top tokens: (int64 tokens [B],)."""
+    return (_checked(inputs.logits.argmax(-1), inputs),)
+
+
+def temperature(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The top token where the temperature is 0, else a sample at that temperature."""
+    return (_checked(_sample(inputs.logits, inputs), inputs),)
+
+
+def grammar(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The same among the tokens that a grammar allows."""
+    return (_checked(_sample(_allow(inputs), inputs), inputs),)
+
+
+def adjusted(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The same after bias, penalties and min_tokens: (tokens [B], logprobs [B], top ids [B, TOP], their logprobs)."""
+    return _scored(_adjust(_allow(inputs), inputs), inputs)
+
+
+def truncated(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The same, then top_k, top_p and min_p."""
+    logits = _adjust(_allow(inputs), inputs)
+    return _scored(truncate(logits, inputs.temperature, *inputs.params[:, :3, None].unbind(1)), inputs)
+
+
+SAMPLERS: dict[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]] = {
+    SamplerTier.GREEDY: greedy,
+    SamplerTier.TEMPERATURE: temperature,
+    SamplerTier.GRAMMAR: grammar,
+    SamplerTier.ADJUSTED: adjusted,
+    SamplerTier.TRUNCATED: truncated,
+}
+
+
+def graph(tier: SamplerTier) -> StaticFunction:
+    """A tier as a static function of the tensors of `Inputs`."""
+    sampler = SAMPLERS[tier]
+
+    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return sampler(Inputs(*tensors))
+
+    return StaticFunction(body, f"sample {tier.name}")
+
+
+def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities of these tokens, and the top ids with theirs, under the model itself."""
+    logprobs = logits.log_softmax(-1)
+    top, ids = logprobs.topk(min(TOP, logits.shape[-1]))
+    return logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
+
+
+def _allow(inputs: Inputs) -> Tensor:
+    logits = inputs.logits
+    bits = inputs.allowed[:, :, None] >> torch.arange(32, dtype=torch.int32, device=logits.device)
+    return logits.masked_fill((bits & 1).flatten(1)[:, : logits.shape[1]] == 0, _NONE)
+
+
+def _adjust(logits: Tensor, inputs: Inputs) -> Tensor:
+    """In vLLM's order: bias, forbidden ends, repetition, frequency and presence."""
+    repetition, presence, frequency, min_tokens = (inputs.params[:, i, None] for i in range(3, 7))
+    in_output = inputs.in_output
+    logits = logits + inputs.bias
+    logits = logits.masked_fill(inputs.ends & (in_output.sum(-1, keepdim=True) < min_tokens), _NONE)
+    seen = inputs.in_prompt | (in_output > 0)
+    logits = torch.where(seen, torch.where(logits > 0, logits / repetition, logits * repetition), logits)
+    return logits - frequency * in_output - presence * (in_output > 0)
+
+
+def _sample(logits: Tensor, inputs: Inputs) -> Tensor:
+    """int64 [B]: the argmax where the temperature is 0, else a sample by the Gumbel-max trick."""
+    warm = inputs.temperature[:, None] > 0
+    scaled = logits / torch.where(warm, inputs.temperature[:, None], 1.0)
+    return torch.where(warm, scaled + gumbel(inputs.seed, inputs.position, logits.shape[1]), logits).argmax(-1)
+
+
+def _scored(logits: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
+    """Sample from `logits`; the scores are of the model's own."""
+    tokens = _checked(_sample(logits, inputs), inputs)
+    return tokens, *scores(inputs.logits, tokens)
+
+
+def _checked(tokens: Tensor, inputs: Inputs) -> Tensor:
+    """The forced token if there is one; BAD if the logits hold a NaN, or nothing finite."""
+    tokens = torch.where(inputs.forced >= 0, inputs.forced, tokens)
+    return torch.where(inputs.logits.amax(-1).isfinite(), tokens, BAD)

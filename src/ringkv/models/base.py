@@ -1,0 +1,100 @@
+"""ModelConfig: what the families' configurations share. No torch."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from ringkv.base.cache_spec import CacheSpec, LayerGroup
+from ringkv.models.layer import Layer, Norm, RopeConfig
+from ringkv.models.weights import Declared, Part, Weight, vector
+
+GLOBAL, LOCAL = "global", "local"
+"""Kinds of layers: those that see all tokens, and those with a sliding window."""
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Layers that see the last `window` tokens only, the present one included."""
+
+    window: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ABC):
+    """One decoder. A family adds its own fields, and says what its layers are made of."""
+
+    architecture: str  # as config.json's "architectures"[0], e.g. "LlamaForCausalLM"
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    context: int  # max_position_embeddings
+    tied_embeddings: bool
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    sliding: Sliding | None = None
+    prefix: str = ""  # before every name in the checkpoint
+    unread: tuple[str, ...] = ()  # patterns of names in the checkpoint that this model has no use for
+
+    @abstractmethod
+    def layer(self, kind: str) -> Layer:
+        """What the layers of a kind are made of."""
+
+    @property
+    def norm(self) -> Norm:
+        """The norm before the vocabulary projection."""
+        return Norm(self.rms_norm_eps)
+
+    @property
+    def embed_scale(self) -> float:
+        """Factor on the embedding's rows."""
+        return 1.0
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        local = self.sliding.layers if self.sliding else ()
+        return tuple(LOCAL if layer in local else GLOBAL for layer in range(self.num_layers))
+
+    @property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """Layers whose caches look alike; those that see all tokens come first."""
+        return tuple(self._group(kind) for kind in (GLOBAL, LOCAL) if kind in self.kinds)
+
+    def shared_weights(self) -> Declared:
+        """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
+        weights = {
+            "embed": self._table(f"{self.prefix}model.embed_tokens.weight"),
+            "final_norm": vector(f"{self.prefix}model.norm.weight", self.hidden_size),
+        }
+        return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
+
+    def layer_weights(self, index: int) -> Declared:
+        return self.layer(self.kinds[index]).weights(f"{self.prefix}model.layers.{index}")
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Patterns of names that a checkpoint may hold and that are not read.
+
+        Old checkpoints carry derived buffers; some store a tied matrix twice.
+        """
+        tied = (f"{self.prefix}lm_head.weight",) if self.tied_embeddings else ()
+        return ("*rotary_emb.inv_freq", *tied, *self.unread)
+
+    def _table(self, name: str) -> Weight:
+        return Weight((Part(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
+
+    def _group(self, kind: str) -> LayerGroup:
+        layer = self.layer(kind)
+        attention = layer.attention
+        return LayerGroup(
+            layers=tuple(index for index, its in enumerate(self.kinds) if its == kind),
+            spec=CacheSpec.grouped(attention.kv_heads, attention.head_dim),  # queries bear another scale, if any
+            queries=attention.heads // attention.kv_heads,
+            window=layer.window,
+        )

@@ -1,0 +1,78 @@
+"""Blocks: what `layer` describes, computed. Pure functions: weights come in as tensors, the cache is met in `attend`.
+
+N tokens, H key-value heads, G query heads per key-value head, D head_dim.
+"""
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from ringkv.kernels.linear import gated, linear
+from ringkv.kernels.norm import rms_norm
+from ringkv.models.layer import Attention, FeedForward, Layer, Norm
+from ringkv.models.rotary import Rotation, rotate
+
+Weights = Mapping[str, Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""q [N, H, G, D], k and v [N, H, D] -> [N, H, G, D]: all that a model knows of the cache."""
+
+
+def transform(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+    """One layer on x [N, hidden]."""
+    return _ARRANGED[layer.arrangement](layer, x, turn, weights, attend)
+
+
+def attention(
+    block: Attention,
+    norm: Norm,
+    x: Tensor,
+    turn: Rotation,
+    weights: Weights,
+    attend: Attend,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """Attention over normalised x [N, hidden], plus the residual."""
+    heads, width = block.kv_heads, block.head_dim
+    qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), weights["attention_norm"], norm.eps, offset=norm.offset)
+    q, k, v = qkv.view(len(x), -1, width).split((block.heads, heads, heads), dim=1)
+    if block.qk_norm:
+        q, k = (rms_norm(one, weights[f"{name}_norm"], norm.eps, norm.offset) for name, one in (("q", q), ("k", k)))
+    q, k = _scaled(block, rotate(q, turn)), rotate(k, turn)
+    out = attend(q.reshape(len(x), heads, -1, width), k, v)
+    return linear(out.reshape(len(x), -1), weights["output"], weights.get("output_bias"), residual=residual)
+
+
+def feed_forward(block: FeedForward, norm: Norm, x: Tensor, weights: Weights, residual: Tensor | None = None) -> Tensor:
+    """Gated feed-forward of normalised x [N, hidden], plus the residual."""
+    wide = gated(
+        x,
+        weights["gate_up"],
+        weights.get("gate_up_bias"),
+        weights["feed_forward_norm"],
+        norm.eps,
+        block.activation,
+        norm.offset,
+    )
+    return linear(wide, weights["down"], weights.get("down_bias"), residual=residual)
+
+
+def _pre(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+    x = attention(layer.attention, layer.norm, x, turn, weights, attend, residual=x)
+    return feed_forward(layer.feed_forward, layer.norm, x, weights, residual=x)
+
+
+def _sandwich(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+    norm = layer.norm
+    out = attention(layer.attention, norm, x, turn, weights, attend)
+    x = x + rms_norm(out, weights["attention_out_norm"], norm.eps, norm.offset)
+    out = feed_forward(layer.feed_forward, norm, x, weights)
+    return x + rms_norm(out, weights["feed_forward_out_norm"], norm.eps, norm.offset)
+
+
+_ARRANGED = {"pre": _pre, "sandwich": _sandwich}
+
+
+def _scaled(block: Attention, q: Tensor) -> Tensor:
+    """Queries for an `attend` that divides scores by sqrt(D), where the block has a scale of its own."""
+    factor = 1.0 if block.scale is None else block.scale * block.head_dim**0.5
+    return q if factor == 1.0 else q * factor

@@ -1,0 +1,101 @@
+"""Gemma 3's text models (arXiv 2503.19786): five local layers to each global one, sandwich norms, GeGLU.
+
+Local layers have a sliding window and a rotary base of their own. Norms multiply by 1 + weight, and the embedding by
+sqrt(hidden_size).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ringkv.base.errors import BadWeights
+from ringkv.models.base import LOCAL, ModelConfig
+from ringkv.models.layer import Attention, FeedForward, Layer, Norm, RopeConfig
+from ringkv.models.reading import WINDOW, Raw, Refusal, common, count, refuse, rope_of, sliding
+
+GELU = tuple(
+    Refusal(name, lambda v: v in (None, "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
+    for name in ("hidden_act", "hidden_activation")
+)
+OUTER = ("eos_token_id", "bos_token_id", "quantization_config")  # beside text_config, these hold for the text
+PATTERN = 6  # sliding_window_pattern if config.json leaves it out: every sixth layer is global
+# What transformers' Gemma3TextConfig has if config.json leaves it out; published files do leave some out.
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 256,
+    "eos_token_id": 1,
+    "bos_token_id": 2,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma3(ModelConfig):
+    local_rope: RopeConfig
+    query_scalar: float  # query_pre_attn_scalar: scores are divided by its square root
+    attention_bias: bool = False
+
+    @classmethod
+    def read(cls, raw: Raw, generation: Raw) -> "Gemma3":
+        raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
+        refuse(raw, *GELU)
+        far, near = _ropes(raw)
+        period = count(raw, "sliding_window_pattern", PATTERN)
+        return cls(
+            **common(raw, generation, "Gemma3ForCausalLM"),
+            rope=far,
+            local_rope=near,
+            sliding=sliding(raw, count(raw, "sliding_window", WINDOW), lambda layer: (layer + 1) % period != 0),
+            query_scalar=float(raw["query_pre_attn_scalar"]),
+            attention_bias=bool(raw.get("attention_bias")),
+        )
+
+    @property
+    def norm(self) -> Norm:
+        return Norm(self.rms_norm_eps, offset=1.0)
+
+    @property
+    def embed_scale(self) -> float:
+        return float(self.hidden_size**0.5)
+
+    def layer(self, kind: str) -> Layer:
+        heads, bias = (self.num_heads, self.num_kv_heads, self.head_dim), self.attention_bias
+        scale = self.query_scalar**-0.5
+        is_local = kind == LOCAL
+        return Layer(
+            Attention(self.hidden_size, *heads, bias=bias, output_bias=bias, qk_norm=True, scale=scale),
+            FeedForward(self.hidden_size, self.intermediate_size, activation="gelu_tanh"),
+            self.norm,
+            self.local_rope if is_local else self.rope,
+            arrangement="sandwich",
+            window=self.sliding.window if self.sliding and is_local else None,
+        )
+
+
+class Gemma3WithImages:
+    """The models that take images, too: their text part, whose configuration and weights lie one level deeper."""
+
+    @staticmethod
+    def read(raw: Raw, generation: Raw) -> Gemma3:
+        text = raw.get("text_config")
+        if not isinstance(text, dict):
+            raise BadWeights(f"config.json has text_config {text!r}, an object is needed; fetch config.json again")
+        outer = {name: raw[name] for name in OUTER if raw.get(name) is not None}
+        return replace(
+            Gemma3.read(text | outer, generation),
+            architecture="Gemma3ForConditionalGeneration",
+            prefix="language_model.",
+            unread=("vision_tower.*", "multi_modal_projector.*"),
+        )
+
+
+def _ropes(raw: dict[str, Any]) -> tuple[RopeConfig, RopeConfig]:
+    """Of global and of local layers; only the global one is ever scaled in the older spelling."""
+    given, base = raw.get("rope_parameters") or {}, raw.get("rope_local_base_freq") or 1e4
+    if "full_attention" in given:
+        near = rope_of(raw | {"rope_theta": base}, given["sliding_attention"], base)
+        return rope_of(raw, given["full_attention"], 1e6), near
+    return rope_of(raw, given or raw.get("rope_scaling") or {}, 1e6), RopeConfig(float(base))

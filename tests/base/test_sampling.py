@@ -1,0 +1,44 @@
+"""SamplingParams refuse what no sampler can follow, with the field, the value and the remedy."""
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.sampling import SamplingParams
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "remedy"),
+    [
+        ("temperature", (-1e-9, NAN, -INF), "it must be 0 or more"),
+        ("temperature", (10001, 3.5e38, 1e300, INF, 10**400), "it must be at most 10,000"),
+        ("repetition_penalty", (0, -1, 0.0099, 100.1, 1e-38, INF, NAN, 10**400), "it must be from 0.01 to 100"),
+        ("presence_penalty", (-2.1, 2.1, INF, NAN), "it must be from -2 to 2"),
+        ("frequency_penalty", (-2.1, 2.1, INF, NAN), "it must be from -2 to 2"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(field: str, values: tuple[float, ...], remedy: str) -> None:
+    for value in values:
+        with pytest.raises(InvalidRequest) as refused:
+            SamplingParams(**{field: value})  # type: ignore[arg-type]
+        assert str(refused.value) == f"{field} is {value!r}; {remedy}"
+        assert refused.value.param == field
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("temperature", (0, 1e-300, 1e-5, 2, 1e4)),
+        ("repetition_penalty", (0.01, 1, 100)),
+        ("presence_penalty", (-2, 2)),
+        ("frequency_penalty", (-2, 2)),
+    ],
+)
+def test_the_bounds_themselves_are_taken(field: str, values: tuple[float, ...]) -> None:
+    for value in values:
+        assert getattr(SamplingParams(**{field: value}), field) == value  # type: ignore[arg-type]
+
+
+def test_a_temperature_below_a_hundred_thousandth_is_greedy() -> None:
+    assert [SamplingParams(temperature=t).is_greedy for t in (0, 1e-40, 9.9e-6, 1e-5, 1)] == [True] * 3 + [False] * 2

@@ -1,0 +1,109 @@
+"""Claims judged from answers whose outcome is known."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from bench.report.claims import CLAIMS, NOISE, NOT_YET, TOO_FEW, claims_table, together
+from bench.studies import STUDIES
+from ringkv.evaluation.journal import Record
+
+LONGBENCH, NEEDLES, RULER = "choosing-longbench-qwen", "default-qwen", "ruler-qwen"
+KVPRESS = "window=64 kernel=5 pooling=avg"
+NEEDLE_TASKS = ("niah_single_1", "niah_multikey_1")
+
+
+def answered(tasks: Sequence[str], scores: Mapping[str, Sequence[float]], place: str = "inside") -> list[Record]:
+    """Each task's prompts have the same scores under each cache."""
+    return [
+        Record(task, place, f"{sample}", cell, score)
+        for task in tasks
+        for cell, of_prompts in scores.items()
+        for sample, score in enumerate(of_prompts)
+    ]
+
+
+def judged(study: str, records: Sequence[Record], words: str) -> tuple[str, str, str]:
+    """Prompts, what was found and the verdict of the first claim about a study that has these words."""
+    claim = next(one for one in CLAIMS if one.study == study and words in one.text)
+    return claim.row({study: records})[1:]
+
+
+def test_a_claim_without_answers_is_not_answered() -> None:
+    assert {claim.row({})[2:] for claim in CLAIMS} == {(NOT_YET, "")}
+    assert claims_table({}).count(NOT_YET) == len(CLAIMS)
+
+
+def test_every_claim_is_about_caches_that_its_study_asks() -> None:
+    for claim in CLAIMS:
+        assert set(claim.caches) <= {cell.label for cell in STUDIES[claim.study].cells}
+        assert claim.place in STUDIES[claim.study].places
+
+
+@pytest.mark.parametrize(
+    ("ours", "found"), [(0.49, ("-2.0% [-2.0, -2.0]", "met")), (0.48, ("-4.0% [-4.0, -4.0]", "**missed**"))]
+)
+def test_near_is_a_share_of_the_full_cache(ours: float, found: tuple[str, str]) -> None:
+    records = answered(("qasper", "lcc"), {"full": [0.5] * 5, "snapstream 4x": [ours] * 5})
+    assert judged(LONGBENCH, records, "within 3%") == ("10", *found)
+
+
+def test_a_task_is_left_out_of_the_claim_that_says_so() -> None:
+    records = answered(("qasper",), {"full": [0.5] * 5, "snapstream 4x": [0.4] * 5})
+    records += answered(("lcc",), {"full": [0.5] * 5, "snapstream 4x": [0.6] * 5})
+    assert judged(LONGBENCH, records, "on LongBench")[1:] == ("+0.0% [+0.0, +0.0]", "met")
+    assert judged(LONGBENCH, records, "without `lcc`") == ("5", "-20.0% [-20.0, -20.0]", "**missed**")
+
+
+def test_more_is_asked_of_each_needle_task_and_of_no_other() -> None:
+    records = answered(NEEDLE_TASKS, {"streaming 4x": [0, 0, 0, 1, 0], "snapstream 4x": [1] * 5})
+    records += answered(("cwe",), {"streaming 4x": [1] * 5, "snapstream 4x": [0] * 5})
+    assert judged(NEEDLES, records, "on each") == ("10", "on 2 of 2 tasks", "met")
+    records += answered(("niah_single_2",), {"streaming 4x": [0, 1, 0, 1, 0], "snapstream 4x": [1, 0, 0, 1, 0]})
+    _, words, verdict = judged(NEEDLES, records, "on each")
+    assert words.startswith("on 2 of 3 tasks; not on niah_single_2 +0.0 [")
+    assert verdict == "**missed**"
+
+
+def test_nothing_is_judged_by_too_few_prompts_for_an_interval() -> None:
+    records = answered(NEEDLE_TASKS, {"streaming 4x": [0] * 5, "snapstream 4x": [1] * 5})
+    records += answered(("niah_single_2",), {"streaming 4x": [0] * 4, "snapstream 4x": [1] * 4})
+    assert judged(NEEDLES, records, "on each")[1:] == ("no interval on 1 of 3 tasks", TOO_FEW)
+    records = answered(("qasper",), {"full": [0.5] * 4, "snapstream 4x": [0.1] * 4})
+    assert judged(LONGBENCH, records, "within 3%")[1:] == ("-80.0%", TOO_FEW)
+
+
+def test_what_is_recovered_is_a_share_of_what_was_lost_by_later_questions() -> None:
+    snapkv, keydiff = f"snapkv 2x {KVPRESS}", "snapstream 2x select=keydiff"
+    scores = {"full": [1.0] * 5, snapkv: [0.2] * 5, keydiff: [0.8] * 5}
+    records = answered(NEEDLE_TASKS, scores, "after") + answered(NEEDLE_TASKS, {cell: [0.0] * 5 for cell in scores})
+    assert judged(RULER, records, "kvpress's SnapKV") == ("10", "+75.0% [+75.0, +75.0]", "met")
+    assert judged(RULER, records, "snapstream, window 64, loses")[1:] == (NOT_YET, "")
+
+
+def test_tasks_that_settings_were_tuned_on_are_left_out_of_one_claim() -> None:
+    ours, kvpress = "snapstream 4x window=64", f"snapstream 4x {KVPRESS}"
+    records = answered(("niah_single_3", "niah_multikey_1"), {ours: [1] * 5, kvpress: [0] * 5})
+    records += answered(("vt", "cwe"), {ours: [1] * 5, kvpress: [0.5] * 5})
+    assert judged(RULER, records, "kvpress's settings on RULER") == ("20", "+75.0 points [+75.0, +75.0]", "met")
+    assert judged(RULER, records, "tuned on") == ("10", "+50.0 points [+50.0, +50.0]", "met")
+
+
+@pytest.mark.parametrize(
+    ("ours", "papers", "verdict"),
+    [
+        ([1, 1, 0, 1, 0], [1, 0, 0, 1, 0], "met"),
+        ([1, 0, 0, 1, 0], [1, 1, 0, 0, 1], NOISE),
+        ([0] * 5, [1] * 5, "**missed**"),
+    ],
+)
+def test_less_is_missed_only_if_all_of_the_interval_says_so(
+    ours: list[float], papers: list[float], verdict: str
+) -> None:
+    records = answered(("gsm8k",), {"snapstream 192": ours, "snapstream 192 elastic=False": papers})
+    assert judged("layouts-qwen", records, "192 entries")[2] == verdict
+
+
+def test_only_prompts_with_all_scores_are_compared() -> None:
+    records = answered(("vt",), {"full": [1, 1, 0], "streaming 4x": [0]})
+    assert together(records, ("full", "streaming 4x")) == {"vt": [(1, 0)]}

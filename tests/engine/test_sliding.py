@@ -1,0 +1,174 @@
+"""Layers with a sliding window beside layers that a policy compresses."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from tests.engine import tiny
+from tests.engine.test_engine import prompt
+from tests.engine.test_golden import FULL, GEMMA3, GEMMA3_ROPES
+from tests.engine.test_turns import STORE, read, take_turn
+
+WINDOW = 16
+LOCAL, GLOBAL = (0, 2), (1, 3)
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gemma3")
+    tiny.save(folder, "Gemma3", **GEMMA3, rope_parameters=GEMMA3_ROPES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistral")
+    tiny.save(folder, "Mistral", sliding_window=WINDOW)
+    return folder
+
+
+@pytest.mark.parametrize("select", SELECTORS, ids=lambda select: type(select).__name__)
+@pytest.mark.parametrize("count", [10, 16, 17, 150])
+def test_window_layers_hold_exactly_their_window_whatever_global_layers_select(
+    gemma: Path, select: Selector, count: int
+) -> None:
+    engine = build(tiny.config(gemma))
+    asked = tiny.request(prompt(count), kv=tiny.choice("snapstream", select))
+    tiny.enter(engine, asked)
+    kept = engine.kept(0, asked.kv)
+    for layer in LOCAL:
+        for head in kept[layer]:
+            assert sorted(head) == list(range(max(0, count - WINDOW), count))
+    for layer in GLOBAL:
+        assert kept[layer].shape[1] == min(count, 64)
+    tiny.decode(engine, 40)
+    _, layouts = engine.batch.owner(0)
+    assert [layout.live(count + 40) for layout in layouts] == [64 if count > 24 else count + 40, WINDOW]
+
+
+def test_slots_of_window_layers_are_rings_of_exactly_their_window(gemma: Path) -> None:
+    bodies = build(tiny.config(gemma)).batch.bodies
+    assert [(body.group.layers, body.entries) for body in bodies] == [(GLOBAL, 64), (LOCAL, WINDOW)]
+
+
+def test_compressed_decoding_is_attention_to_what_each_layer_keeps(gemma: Path) -> None:
+    """transformers' own model with a mask a layer: global layers see sinks and recent tokens, local ones the window."""
+    tokens = prompt(140)
+    engine = build(tiny.config(gemma))
+    streaming = tiny.request(tokens[:120], kv=tiny.choice("streaming"))
+    tiny.enter(engine, streaming)
+    _, logits = tiny.decode(engine, 20, forced=tokens[120:])
+    want = _masked(gemma, tokens, prompt_tokens=120, sinks=4, budget=64)
+    torch.testing.assert_close(logits, want[119:139], atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def _masked(folder: Path, tokens: list[int], prompt_tokens: int, sinks: int, budget: int) -> torch.Tensor:
+    model = transformers.Gemma3ForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    at, of = torch.arange(len(tokens))[:, None], torch.arange(len(tokens))
+    causal = of <= at
+    decoding = at >= prompt_tokens
+    streamed = causal & (~decoding | (of < sinks) | (of > at - (budget - sinks)))
+    masks = {"full_attention": streamed, "sliding_attention": causal & (of > at - WINDOW)}
+    added = {name: torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)[None, None] for name, mask in masks.items()}
+    return model(torch.tensor([tokens]), attention_mask=added).logits[0]
+
+
+def test_selectors_turn_each_group_by_its_own_rotary_embedding(gemma: Path) -> None:
+    engine = build(tiny.config(gemma))
+    tiny.stage(engine, tiny.request(prompt(20)))
+    x, positions = torch.randn(2, 5, 32), torch.tensor([0, 3, 17, 40, -9])
+    pairs = torch.view_as_complex(torch.stack(x.chunk(2, dim=-1), -1))
+    for group, (base, factor) in enumerate(((1e6, 8.0), (1e4, 1.0))):
+        angles = positions[:, None] * base ** -(torch.arange(0, 32, 2) / 32) / factor
+        turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles))
+        want = torch.cat(turned.unbind(-1), -1)
+        torch.testing.assert_close(engine.lanes.view(0, group, 8).turn(x, positions), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("same", [200, 130])
+def test_a_stored_prefix_serves_both_groups(gemma: Path, same: int) -> None:
+    first = prompt(200)
+    second = tiny.request([*first[:same], *prompt(40, 1)])
+    stored = build(tiny.config(gemma, store_bytes=STORE))
+    read(stored, tiny.request(first))
+    known, logits = read(stored, second)
+    assert known > 0
+    fresh = build(tiny.config(gemma))
+    assert torch.equal(logits, read(fresh, second)[1])
+    for engine in (stored, fresh):
+        engine.insert(0, 0, second)
+    assert torch.equal(tiny.decode(stored, 30)[1], tiny.decode(fresh, 30)[1])
+
+
+def test_a_window_conversation_that_goes_on_from_its_slot_answers_as_if_read_again(mistral: Path) -> None:
+    choice = KVChoice(budget=64, sinks=4, recent=16, select=SnapKV(window=8), turns="continue")
+    engine = build(tiny.config(mistral, store_bytes=STORE))
+    first = tiny.request(prompt(100), kv=choice)
+    _, answer = take_turn(engine, first, 30)
+    second = replace(first, tokens=(*first.tokens, *answer, *prompt(40, 2)))
+    known, logits = read(engine, second)
+    assert known == 130
+    fresh = build(tiny.config(mistral))
+    torch.testing.assert_close(logits, read(fresh, second)[1], atol=1e-5, rtol=1e-5)
+    for one in (engine, fresh):
+        one.insert(0, 0, second)
+    torch.testing.assert_close(tiny.decode(engine, 40)[1], tiny.decode(fresh, 40)[1], atol=1e-5, rtol=1e-5)
+
+
+def test_the_text_part_of_a_gemma3_that_takes_images_matches_transformers(tmp_path: Path) -> None:
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Gemma3Config(
+        text_config={**tiny.SIZES, **GEMMA3},
+        vision_config={**vision, "image_size": 28, "patch_size": 14},
+        mm_tokens_per_image=4,
+    )
+    torch.manual_seed(7)
+    theirs = transformers.Gemma3ForConditionalGeneration(config).eval().float()
+    theirs.save_pretrained(tmp_path)
+    tokens = prompt(60)
+    with torch.inference_mode():
+        want = theirs(torch.tensor([tokens])).logits[0]
+    engine = build(tiny.config(tmp_path))
+    torch.testing.assert_close(torch.cat(list(engine.prompt_logits(tokens))), want, atol=1e-4, rtol=1e-4)
+
+
+def test_going_on_from_slots_whose_groups_hold_different_tokens_is_refused_by_name(gemma: Path) -> None:
+    choice = replace(tiny.choice("snapstream"), turns="continue")
+    engine = build(tiny.config(gemma, store_bytes=STORE))
+    with pytest.raises(InvalidRequest, match=r"kv_turns continue .* window of 16; choose reread"):
+        engine.admit(tiny.request(prompt(100), kv=choice))
+    with pytest.raises(InvalidRequest, match="kv_turns continue"):
+        build(tiny.config(gemma, store_bytes=STORE, kv=choice))
+
+
+def test_an_exported_request_goes_on_elsewhere_with_both_groups(gemma: Path) -> None:
+    here, there = (build(tiny.config(gemma)) for _ in range(2))
+    tiny.enter(here, tiny.request(prompt(100)), slot=1)
+    tiny.decode(here, 30, slot=1)
+    there.restore(here.export(1), 0)
+    assert torch.equal(tiny.decode(here, 20, slot=1)[1], tiny.decode(there, 20, slot=0)[1])
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8"])
+def test_bfloat16_gives_nearly_the_logits_of_float32(weights: str, tmp_path: Path) -> None:
+    """Packed matrices, if there are C++ kernels: gate and up alternate by strips."""
+    tiny.save(tmp_path, "Gemma3", **GEMMA3, vocab_size=256, tie_word_embeddings=True)
+    exact, packed = (_decoded(tmp_path, **how) for how in ({}, {"dtype": "bfloat16", "weights": weights}))
+    assert (packed - exact).norm() / exact.norm() < 0.08
+
+
+def _decoded(folder: Path, **how: Any) -> torch.Tensor:
+    engine: LocalEngine = build(tiny.config(folder, capacity=128, kv=FULL, **how))
+    tiny.enter(engine, tiny.request(prompt(60)))
+    return tiny.decode(engine, 30, forced=prompt(30, 3))[1]

@@ -1,0 +1,125 @@
+"""Several answers of one LLM at a time: each is the one that its request gets alone, piece by piece."""
+
+import gc
+from random import Random
+
+import pytest
+
+from ringkv import LLM, SamplingParams
+from ringkv.base.errors import RequestFailed
+from ringkv.llm.result import Piece
+from tests import chat_model
+
+pytestmark = pytest.mark.timeout(60)  # a lost event is an endless wait
+
+PROMPTS = ("The ring holds what is new. " * 8, "short", "Water boils at", "a b c", "fifth, with three slots")
+TEN = SamplingParams(max_tokens=10, ignore_eos=True)
+WARM = SamplingParams(max_tokens=7, temperature=0.9, seed=3, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    folder = chat_model.save(tmp_path_factory.mktemp("model"))
+    return LLM(folder, kv_budget=64, kv_window=8, prompt_tokens=448, slots=3, dtype="float32", graphs="off", threads=1)
+
+
+def pieces(llm: LLM, prompt: str, sampling: SamplingParams = TEN) -> list[Piece]:
+    """The answer that the request gets alone."""
+    return list(llm.stream(prompt, sampling))
+
+
+@pytest.mark.parametrize("inner_tokens", [4, 20])
+def test_an_answer_inside_a_stream_changes_neither(llm: LLM, inner_tokens: int) -> None:
+    inner = SamplingParams(max_tokens=inner_tokens, ignore_eos=True)
+    alone, alone_inner = pieces(llm, PROMPTS[0]), llm.generate(PROMPTS[1], inner)
+    together = []
+    for number, piece in enumerate(llm.stream(PROMPTS[0], TEN)):
+        together.append(piece)
+        if number == 1:
+            assert llm.generate(PROMPTS[1], inner) == alone_inner
+    assert together == alone
+
+
+def test_streams_that_are_read_in_turns_give_what_each_gives_alone(llm: LLM) -> None:
+    alone = [pieces(llm, PROMPTS[0]), pieces(llm, PROMPTS[1], TEN)]
+    both = zip(llm.stream(PROMPTS[0], TEN), llm.stream(PROMPTS[1], TEN), strict=True)
+    assert [list(one) for one in zip(*both, strict=True)] == alone
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_streams_that_are_read_in_any_order_give_what_each_gives_alone(llm: LLM, seed: int) -> None:
+    """More of them than slots; half end at a stop string."""
+    dice = Random(seed)
+    stop = llm.generate(PROMPTS[2], TEN).text[2:4]
+    samplings = [TEN, WARM, SamplingParams(max_tokens=10, ignore_eos=True, stop=(stop,))]
+    asked = [(prompt, dice.choice(samplings)) for prompt in PROMPTS]
+    alone = [pieces(llm, *one) for one in asked]
+    streams = dict(enumerate(llm.stream(*one) for one in asked))
+    together: list[list[Piece]] = [[] for _ in asked]
+    while streams:
+        number = dice.choice(list(streams))
+        if (piece := next(streams[number], None)) is None:
+            del streams[number]
+        else:
+            together[number].append(piece)
+    assert together == alone
+    assert llm._loop.idle
+
+
+def test_a_stream_that_is_abandoned_is_cancelled_and_others_go_on(llm: LLM) -> None:
+    alone = pieces(llm, PROMPTS[0])
+    endless = SamplingParams(max_tokens=250, ignore_eos=True)
+    stream = llm.stream(PROMPTS[0], TEN)
+    first = next(stream)
+    for _ in range(5):  # more than there are slots
+        abandoned = llm.stream(PROMPTS[1], endless)
+        next(abandoned)
+        del abandoned
+    assert llm._loop.stats().running == 1
+    assert [first, *stream] == alone
+    assert llm._loop.idle
+
+
+def test_a_stream_that_was_never_read_holds_nothing(llm: LLM) -> None:
+    llm.stream(PROMPTS[0], TEN)
+    assert llm._loop.idle
+
+
+def test_a_stream_that_is_collected_as_garbage_during_a_step_is_cancelled_after_it(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector closes a generator in a cycle wherever it happens to run, here in the middle of a forward pass."""
+    alone, running = pieces(llm, PROMPTS[1]), []
+    engine, forward = llm._engine, llm._engine.forward
+
+    def collect_then_feed() -> None:
+        gc.collect()
+        running.append(llm._loop.stats().running)
+        forward()
+
+    stream, abandoned = llm.stream(PROMPTS[1], TEN), [llm.stream(PROMPTS[0], TEN)]
+    first, _ = next(stream), next(abandoned[0])
+    abandoned.append(abandoned)  # type: ignore[arg-type]
+    del abandoned
+    monkeypatch.setattr(engine, "forward", collect_then_feed)
+    assert [first, *stream] == alone
+    assert (running[0], running[1]) == (2, 1)
+    assert llm._loop.idle
+
+
+def test_a_failure_is_raised_to_its_own_reader(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = pieces(llm, PROMPTS[1])
+    engine, insert = llm._engine, llm._engine.insert
+
+    def refuse_the_long(prefix, slot, request):  # type: ignore[no-untyped-def]
+        if len(request.tokens) > 100:
+            raise ValueError("it is broken")
+        insert(prefix, slot, request)
+
+    monkeypatch.setattr(engine, "insert", refuse_the_long)
+    failing, fine = llm.stream(PROMPTS[0], TEN), llm.stream(PROMPTS[1], TEN)
+    together = [next(fine)]
+    with pytest.raises(RequestFailed, match="it is broken"):
+        next(failing)
+    assert together + list(fine) == alone
+    assert llm._loop.idle
