@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ringkv.cli.options import TalkOptions
+from ringkv.cli.output import say
 from ringkv.llm.watching import watching
 
 SLOTS = 8
@@ -42,6 +43,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    request_log: Annotated[
+        bool,
+        typer.Option(
+            "--request-log/--no-request-log",
+            help="Write a line for each request to stderr: method, path, status, time and tokens, and no text.",
+            rich_help_panel=SERVER,
+        ),
+    ] = True,
 ) -> None:
     """Serve a model over OpenAI's HTTP API, to as many clients at once as there are slots; others wait their turn.
 
@@ -68,7 +77,7 @@ def serve(
             typer.echo(text)
 
         names = served_model_name or [_name(engine.model)]
-        run(config, names, host, port, tell, ready, origins=allow_origin or ())
+        run(config, names, host, port, tell, ready, origins=allow_origin or (), log=say if request_log else None)
 
 
 def _name(model: str) -> str:
