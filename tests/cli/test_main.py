@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -18,6 +19,24 @@ def test_every_commands_help_gives_an_example_of_it(command: str, cli: Cli) -> N
     assert said.status == 0
     assert usage in said.out
     assert example in said.out.replace(usage, "")
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "serve", "demo", "bench", "eval"])
+def test_help_begins_with_the_common_options_and_ends_with_all_others(command: str, cli: Cli) -> None:
+    common, less_common = cli(command, "--help").out.split("Less common")
+    assert "--model" in common
+    assert "--slots" in common
+    assert re.findall(r"--kv-\w+", common.rpartition("─ Model ─")[2]) in (
+        [],
+        ["--kv-policy", "--kv-budget", "--kv-compression"],
+    )
+    assert {"--kv-window", "--kv-select", "--threads", "--graphs"} <= set(re.findall(r"--[a-z-]+", less_common))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_that_take_no_value_are_shown_without_one(command: str, cli: Cli) -> None:
+    typed = [line for line in cli(command, "--help").out.splitlines() if "<bool>" in line]
+    assert all("--help" in line for line in typed)
 
 
 def test_without_arguments_the_commands_are_listed(cli: Cli) -> None:

@@ -22,6 +22,7 @@ from ringkv.cli.commands.plan import plan
 from ringkv.cli.commands.pull import pull
 from ringkv.cli.commands.serve import serve
 from ringkv.cli.failures import INTERRUPTED, complain, guarded, show_warnings
+from ringkv.cli.options import SWITCH
 from ringkv.cli.spread import spread
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -55,7 +56,8 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option("--version", metavar=SWITCH, callback=_version, is_eager=True, help="Print the version and end."),
     ] = False,
 ) -> None:
     """Long-context language models in a fixed amount of key-value memory per request.

@@ -11,6 +11,7 @@ from ringkv.plan.kv_settings import Amount, Conversation, Ratio, Selection
 from ringkv.plan.options import AUTO, Options
 
 MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
+SWITCH = ""  # the metavar of a flag that takes no value
 
 ModelName = Annotated[
     str,
@@ -22,10 +23,10 @@ ModelName = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar=SWITCH, help="Print one JSON value on stdout, for programs.")]
 
 
-def _cache(flag: str, metavar: str | None, help: str) -> Any:
+def _cache(flag: str, metavar: str, help: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=CACHE, show_default=False)
 
 
@@ -33,7 +34,7 @@ def _machine(flag: str, metavar: str, help: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=MACHINE, show_default=False)
 
 
-def _sampling(flag: str, metavar: str | None, help: str, show: bool = True) -> Any:
+def _sampling(flag: str, metavar: str, help: str, show: bool = True) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=SAMPLING, show_default=show)
 
 
@@ -141,7 +142,7 @@ class Sampling:
     ] = None
     min_tokens: Annotated[int, _sampling("--min-tokens", "N", "Do not end before so many tokens.")] = 0
     ignore_eos: Annotated[
-        bool, _sampling("--ignore-eos", None, "Go on to --max-tokens whatever the model says.", False)
+        bool, _sampling("--ignore-eos", SWITCH, "Go on to --max-tokens whatever the model says.", False)
     ] = False
     repetition_penalty: Annotated[
         float, _sampling("--repetition-penalty", "F", "Above 1 discourages tokens of the prompt and the answer.")

@@ -8,7 +8,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
-from ringkv.cli.options import StudyOptions
+from ringkv.cli.options import SWITCH, StudyOptions
 from ringkv.cli.output import console, print_table, say
 from ringkv.llm.watching import watching
 
@@ -60,7 +60,7 @@ def study(
         typer.Option("--minutes", metavar="N", help="Stop after so long; the same goes on.", rich_help_panel=STUDY),
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Only say how long it would take.", rich_help_panel=STUDY)
+        bool, typer.Option("--estimate", metavar=SWITCH, help="Only say how long it would take.", rich_help_panel=STUDY)
     ] = False,
 ) -> None:
     """See what compression costs: tasks x policies x budgets, through the graphs and the batching that serve requests.

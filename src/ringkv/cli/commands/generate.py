@@ -7,7 +7,7 @@ import typer
 
 from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.loading import load
-from ringkv.cli.options import AsJson, EngineOptions, Sampling
+from ringkv.cli.options import SWITCH, AsJson, EngineOptions, Sampling
 from ringkv.cli.output import in_pieces, print_json, say
 from ringkv.cli.prompts import ask, read_prompt
 from ringkv.llm.watching import watching
@@ -37,7 +37,9 @@ def generate(
     ] = None,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Complete the plain text, without the chat template.", rich_help_panel=INPUT),
+        typer.Option(
+            "--raw", metavar=SWITCH, help="Complete the plain text, without the chat template.", rich_help_panel=INPUT
+        ),
     ] = False,
     engine: EngineOptions,
     sampling: Sampling,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ringkv.cli.options import TalkOptions
+from ringkv.cli.options import SWITCH, TalkOptions
 from ringkv.cli.output import say
 from ringkv.llm.watching import watching
 
@@ -47,6 +47,7 @@ def serve(
         bool,
         typer.Option(
             "--request-log/--no-request-log",
+            metavar=SWITCH,
             help="Write a line for each request to stderr: method, path, status, time and tokens, and no text.",
             rich_help_panel=SERVER,
         ),
