@@ -76,7 +76,9 @@ def _usage(error: Any) -> str:
 
 
 def _in_flags(message: str, param: str | None) -> str:
-    """The same sentence with options as they are typed: `kv_budget` becomes `--kv-budget`."""
+    """The same sentence with options as they are typed: `kv_budget` and `weights="int4"` become flags."""
+    given = rf'\b({"|".join(_NAMES)})="(\w+)"'
+    message = re.sub(given, lambda found: f"{_flag(found[1])} {found[2]}", message)
     named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]), message)
     return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param else named
 
