@@ -88,6 +88,11 @@ def test_a_program_that_loaded_torch_ends_with_all_said_and_done(command: str, s
     ("arguments", "says"),
     [
         (["nope"], "no such command 'nope'; see ringkv --help"),
+        (["generae"], "no such command 'generae'. Did you mean 'generate'? See ringkv --help"),
+        (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
+        (["generate", "--kv-budget", "abc", "x"], "invalid value for '--kv-budget': give a whole number; see"),
+        (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
+        (["pull"], "missing argument 'NAME'; name one of smollm2, qwen2.5-coder-1.5b, or a hub id"),
         (["generate", "--nope"], "no such option: --nope"),
         (["generate", "--kv-budget"], "option '--kv-budget' requires an argument"),
         (["generate", "--kv-budget", "many", "x"], "invalid value for '--kv-budget'"),

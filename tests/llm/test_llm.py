@@ -140,6 +140,20 @@ def test_a_text_that_cannot_fit_is_refused_at_once_and_not_tokenised(
     assert time.monotonic() - started < 1
 
 
+def test_a_field_of_sampling_as_an_argument_is_answered_with_how_to_write_it(llm: LLM) -> None:
+    for verb in (llm.generate, llm.chat, llm.stream, llm.stream_chat):
+        with pytest.raises(TypeError, match=rf"{verb.__name__}\(\.\.\., SamplingParams\(max_tokens=5, top_p=0\.9\)\)"):
+            verb("Hi", max_tokens=5, top_p=0.9)  # type: ignore[call-overload, call-arg, operator]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
+        llm.generate("Hi", nope=5)  # type: ignore[call-overload]
+
+
+def test_an_llm_says_what_it_is(llm: LLM) -> None:
+    held = llm.limits.held_bytes / 1e6
+    assert repr(llm).startswith(f"<LLM {llm.model}: 3 slots of 64 entries, policy snapstream, prompts of up to ")
+    assert repr(llm).endswith(f"{held:.3g} MB of cache>")
+
+
 def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="LLM does not take kv_bugdet; it takes kv_policy, kv_budget"):
         LLM(tmp_path, kv_bugdet=5)

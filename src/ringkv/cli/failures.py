@@ -25,6 +25,12 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 # What typer raises for arguments that it cannot read; its own base class has moved between its versions.
 UsageError = typer.BadParameter.__base__ or typer.BadParameter
 
+# What it says and what we say instead: its options that are alike are seldom what was meant.
+_IN_OURS = (
+    (r" \(Possible options: [^)]*\)", ""),
+    (r"Input should be a valid integer.*", "give a whole number"),
+    (r"Input should be a valid number.*", "give a number"),
+)
 _FLAGS = {
     "prompt_tokens": "--max-prompt",
     "output_tokens": "--max-output",
@@ -72,7 +78,10 @@ def sentence(error: Exception) -> str:
 def _usage(error: Any) -> str:
     """typer's sentence, begun as ours are and without its full stop."""
     said = error.format_message().rstrip(".")
-    return f"{said[:1].lower()}{said[1:]}; see {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+    for theirs, ours in _IN_OURS:
+        said = re.sub(theirs, ours, said)
+    end = " See" if said.endswith("?") else "; see"
+    return f"{said[:1].lower()}{said[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
 
 
 def _in_flags(message: str, param: str | None) -> str:
