@@ -57,13 +57,13 @@ def _version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", metavar=SWITCH, callback=_version, is_eager=True, help="Print the version and end."),
+        typer.Option("--version", metavar=SWITCH, callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Long-context language models in a fixed amount of key-value memory per request.
 
-    A request's cache holds its budget and no more, however long the prompt: the tokens that matter are chosen at the
-    end of the prompt (SnapKV), and while answering the newest ones take turns in a ring (StreamingLLM).
+    A request's cache holds its budget and no more, however long the prompt: the tokens that matter are selected at the
+    end of prefill (SnapKV), and while decoding the newest overwrite the oldest in a ring buffer (StreamingLLM).
 
         ringkv demo
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What is this about?"

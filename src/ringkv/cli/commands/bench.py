@@ -38,7 +38,7 @@ def bench(
     limit: Annotated[
         bool,
         typer.Option(
-            "--limit", metavar=SWITCH, help="Also measure what the machine can do, and the share of it that is reached."
+            "--limit", metavar=SWITCH, help="Also measure the machine's limits, and the share of them that is reached."
         ),
     ] = False,
     trace: Annotated[
@@ -46,7 +46,7 @@ def bench(
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="Do not compare: write a trace of one prefill and its decode steps, and say what took longest.",
+            help="Do not compare: write a trace of one prefill and its decode steps, and print what took longest.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringkv.llm.result import Piece, Result
 
 HELP = """/help   this        /file FILE   put a document before your next question
-/reset  forget the conversation          /quit   end (Ctrl-D does too)
+/reset  forget the conversation          /quit   exit (Ctrl-D does too)
 Ctrl-C stops an answer. The bar shows the cache's entries: tokens held, of those it may hold."""
 BAR = 16  # characters
 PROMPT = "> "
@@ -39,11 +39,11 @@ def chat(
     ] = None,
     sampling: Sampling,
 ) -> None:
-    """Talk with a model, and watch its cache fill up and then stay as it is.
+    """Talk with a model, and watch its cache fill up, then stay constant.
 
-    A turn reads what is new since the last one, and chooses anew what to keep of all that was said; with --kv-turns
-    continue it goes on from what was kept before. /help, /file, /reset and /quit are commands; Ctrl-C stops an answer,
-    Ctrl-D ends. Questions that come through a pipe are written out between their answers.
+    Each turn processes the new text and selects again from the whole conversation; with --kv-turns continue it selects
+    from what the last turn kept. /help, /file, /reset and /quit are commands; Ctrl-C stops an answer, Ctrl-D exits.
+    Questions from a pipe are printed between their answers.
 
         ringkv chat
         ringkv chat --prompt-file BIG.txt
@@ -176,7 +176,7 @@ def _next_line() -> str | None:
             typer.echo()  # the shell's own prompt comes next
             return None
         except KeyboardInterrupt:
-            say("\n(Ctrl-D ends)")
+            say("\n(Ctrl-D exits)")
 
 
 def _piped_line() -> str | None:

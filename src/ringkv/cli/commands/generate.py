@@ -20,7 +20,8 @@ INPUT = "Prompt"
 
 def generate(
     question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="What to ask; it comes after the document, if any.")
+        str | None,
+        typer.Argument(metavar="QUESTION", help="The question; it comes after the document, if there is one."),
     ] = None,
     *,
     prompt: Annotated[
@@ -47,7 +48,7 @@ def generate(
 ) -> None:
     """Answer one question, about a document of any length if you give one.
 
-    The text streams to stdout; progress, and a last line that tells what the cache did, go to stderr. The first run
+    The text streams to stdout; progress, and a last line about the cache, go to stderr. The first run
     of a model, or with other --slots, --threads or --kv-window, compiles graphs, once: one to three minutes.
 
         ringkv generate "What is the capital of France?"

@@ -21,7 +21,7 @@ def pull(
 ) -> None:
     """Fetch a model and make it ready to load: download, verify, convert.
 
-    Safe to interrupt: run it again and it goes on where it stopped. What is already there is not fetched again.
+    Safe to interrupt: run it again and it resumes. What is already there is not fetched again.
 
         ringkv pull smollm2
         ringkv pull qwen2.5-coder-1.5b
