@@ -11,6 +11,7 @@ from bench import results
 from bench.device.journal import Journal
 from bench.device.parts import planned
 from bench.device.scale import REAL, SMALL
+from ringkv.plan.footprint import TEMPORARIES, sampler_bytes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -32,7 +33,7 @@ def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path
     room = memory - weights - SMALL.reserve - SMALL.prompt * token
     for entries in (1024, 256, 128):
         found = next(one for one in figures if one["kind"] == "decode" and one["budget"] == entries)
-        assert found["slots"] == room // (entries * token)
+        assert found["slots"] == room // (entries * token + sampler_bytes(199))
         read = 4 * (199 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 192))  # no norms, one table
         assert found["need_bytes"] == read + found["slots"] * found["live"] * token
         assert 0 <= entries - found["live"] < SMALL.steps
@@ -50,7 +51,8 @@ def test_what_the_plan_promises_for_llama_on_80_gb_is_worked_out_by_hand() -> No
     rows = planned(replace(REAL, memory=80 * 10**9), 8192, bandwidth)
     slot = 8192 * 131072  # entries, bytes of each
     staging, weights = 131072 * 131072, 2 * 8_030_261_248
-    slots = (80 * 10**9 - staging - weights - REAL.reserve) // slot
+    sampler = 128_256 * (14 + TEMPORARIES) + 128_256 // 8
+    slots = (80 * 10**9 - staging - weights - REAL.reserve) // (slot + sampler)
     assert rows["snapstream"].slots == slots
     seconds = (2 * 7_504_924_672 + slots * slot) / bandwidth
     assert rows["snapstream"].tokens_per_second == pytest.approx(slots / seconds)

@@ -51,6 +51,8 @@ def test_a_traceback_is_shown_to_those_who_ask(
         (InvalidRequest("kv_budget is 0; lower it", "kv_budget"), "--kv-budget is 0; lower it"),
         (InvalidRequest("prompt_tokens is 9; lower kv_sinks", None), "--max-prompt is 9; lower --kv-sinks"),
         (InvalidRequest("slots is 0", "slots"), "--slots is 0"),
+        (InvalidRequest('5 slots fit, or take weights="int4"'), "5 slots fit, or take --weights int4"),
+        (InvalidRequest('the template has class="wide"'), 'the template has class="wide"'),
         (InvalidRequest("4 slots is not few", "slots"), "4 slots is not few"),
         (InvalidRequest("some_file has no dtype", "dtype"), "some_file has no dtype"),
     ],

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -18,6 +19,24 @@ def test_every_commands_help_gives_an_example_of_it(command: str, cli: Cli) -> N
     assert said.status == 0
     assert usage in said.out
     assert example in said.out.replace(usage, "")
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "serve", "demo", "bench", "eval"])
+def test_help_begins_with_the_common_options_and_ends_with_all_others(command: str, cli: Cli) -> None:
+    common, less_common = cli(command, "--help").out.split("Less common")
+    assert "--model" in common
+    assert "--slots" in common
+    assert re.findall(r"--kv-\w+", common.rpartition("─ Model ─")[2]) in (
+        [],
+        ["--kv-policy", "--kv-budget", "--kv-compression"],
+    )
+    assert {"--kv-window", "--kv-select", "--threads", "--graphs"} <= set(re.findall(r"--[a-z-]+", less_common))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_that_take_no_value_are_shown_without_one(command: str, cli: Cli) -> None:
+    typed = [line for line in cli(command, "--help").out.splitlines() if "<bool>" in line]
+    assert all("--help" in line for line in typed)
 
 
 def test_without_arguments_the_commands_are_listed(cli: Cli) -> None:
@@ -69,6 +88,11 @@ def test_a_program_that_loaded_torch_ends_with_all_said_and_done(command: str, s
     ("arguments", "says"),
     [
         (["nope"], "no such command 'nope'; see ringkv --help"),
+        (["generae"], "no such command 'generae'. Did you mean 'generate'? See ringkv --help"),
+        (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
+        (["generate", "--kv-budget", "abc", "x"], "invalid value for '--kv-budget': give a whole number; see"),
+        (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
+        (["pull"], "missing argument 'NAME'; name one of smollm2, qwen2.5-coder-1.5b, or a hub id"),
         (["generate", "--nope"], "no such option: --nope"),
         (["generate", "--kv-budget"], "option '--kv-budget' requires an argument"),
         (["generate", "--kv-budget", "many", "x"], "invalid value for '--kv-budget'"),

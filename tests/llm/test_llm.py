@@ -1,5 +1,6 @@
 """LLM on a tiny random model whose tokens are bytes: what comes out is what the engine's own verbs give."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,35 @@ def test_what_cannot_be_served_raises_and_leaves_nothing_running(llm: LLM, promp
     with pytest.raises(error, match=words):
         llm.generate(["fine", *prompts], TEN, kv=kv)
     assert llm._loop.idle
+
+
+@pytest.mark.parametrize("character", [" ", "x"])
+def test_a_text_that_cannot_fit_is_refused_at_once_and_not_tokenised(
+    llm: LLM, character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm.tokenizer, "encode", lambda *_: pytest.fail("tokenised"))
+    text = character * 8 * 2**20
+    started = time.monotonic()
+    with pytest.raises(PromptTooLong, match="prompt has 8,388,608 characters"):
+        llm.generate(text, TEN)
+    for role in ("user", "system"):
+        with pytest.raises(PromptTooLong, match="messages has 8,388,"):
+            next(llm.stream_chat([{"role": role, "content": text}], TEN))
+    assert time.monotonic() - started < 1
+
+
+def test_a_field_of_sampling_as_an_argument_is_answered_with_how_to_write_it(llm: LLM) -> None:
+    for verb in (llm.generate, llm.chat, llm.stream, llm.stream_chat):
+        with pytest.raises(TypeError, match=rf"{verb.__name__}\(\.\.\., SamplingParams\(max_tokens=5, top_p=0\.9\)\)"):
+            verb("Hi", max_tokens=5, top_p=0.9)  # type: ignore[call-overload, call-arg, operator]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
+        llm.generate("Hi", nope=5)  # type: ignore[call-overload]
+
+
+def test_an_llm_says_what_it_is(llm: LLM) -> None:
+    held = llm.limits.held_bytes / 1e6
+    assert repr(llm).startswith(f"<LLM {llm.model}: 3 slots of 64 entries, policy snapstream, prompts of up to ")
+    assert repr(llm).endswith(f"{held:.3g} MB of cache>")
 
 
 def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:

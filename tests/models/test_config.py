@@ -141,6 +141,21 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters", "one rotary"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping", "softmax"),
         ({"num_local_experts": 8}, "num_local_experts", "dense"),
+        ({"position_embedding_type": "alibi"}, "position_embedding_type", "rotary"),
+        ({"rotary_pct": 0.25}, "rotary_pct", "whole head"),
+        ({"rope_interleaved": True}, "rope_interleaved", "two halves"),
+        ({"use_mrope": True}, "use_mrope", "one position"),
+        ({"use_dynamic_ntk": True}, "use_dynamic_ntk", "does not change"),
+        ({"no_rope_layer_interval": 4}, "no_rope_layer_interval", "every layer"),
+        ({"use_logn_attn": True}, "use_logn_attn", "not scaled"),
+        ({"attn_temperature_tuning": True}, "attn_temperature_tuning", "not scaled"),
+        ({"attention_multiplier": 0.0078125}, "attention_multiplier 0.0078125", "sqrt"),
+        ({"attention_chunk_size": 8192}, "attention_chunk_size", "all tokens"),
+        ({"clip_qkv": 8.0}, "clip_qkv", "not clipped"),
+        ({"qk_layernorm": True}, "qk_layernorm", "Qwen3ForCausalLM"),
+        ({"use_cla": True}, "use_cla", "of its own"),
+        ({"num_kv_shared_layers": 10}, "num_kv_shared_layers", "of its own"),
+        ({"dual_chunk_attention_config": {"chunk_size": 1024}}, "dual_chunk_attention_config", "all tokens"),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_name_with_what_is(
@@ -149,6 +164,19 @@ def test_what_is_not_implemented_is_refused_by_name_with_what_is(
     with pytest.raises(UnsupportedModel, match=named) as refused:
         parse_config({**LLAMA, **setting})
     assert supported in str(refused.value)
+
+
+def test_settings_that_published_models_switch_off_are_harmless() -> None:
+    off = {"rope_interleaved": False, "use_mrope": False, "use_logn_attn": False, "use_dynamic_ntk": False}
+    assert parse_config({**LLAMA, **off, "clip_qkv": None, "position_embedding_type": "rope"}) == parse_config(LLAMA)
+
+
+def test_dual_chunk_attention_is_refused_above_the_trained_length_only() -> None:
+    dual = {"chunk_size": 262144, "local_size": 8192, "original_max_position_embeddings": 262144}
+    qwen = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "dual_chunk_attention_config": dual}
+    with pytest.raises(UnsupportedModel, match=r"1,010,000 tokens.*set max_position_embeddings .* to 262,144 or less"):
+        parse_config({**qwen, "max_position_embeddings": 1_010_000})
+    assert parse_config({**qwen, "max_position_embeddings": 262_144}).context == 262_144
 
 
 def test_mistral_has_a_sliding_window_unless_it_says_null() -> None:

@@ -3,6 +3,7 @@
 from ringkv.models.base import ModelConfig
 from ringkv.models.families.llama import Llama
 from ringkv.models.families.qwen2 import Qwen2
+from ringkv.models.families.qwen3 import Qwen3
 from ringkv.models.layer import RopeConfig
 
 
@@ -17,7 +18,7 @@ def config(
     head_dim: int,
     context: int,
     tied: bool = False,
-    family: type[Llama] | type[Qwen2] = Llama,
+    family: type[Llama] | type[Qwen2] | type[Qwen3] = Llama,
 ) -> ModelConfig:
     return family(
         architecture=f"{family.__name__}ForCausalLM",
@@ -80,3 +81,28 @@ LLAMA_70B = config(
     head_dim=128,
     context=131072,
 )
+
+
+def qwen3(layers: int, hidden: int, intermediate: int, heads: int, tied: bool) -> ModelConfig:
+    return config(
+        vocab=151936,
+        hidden=hidden,
+        intermediate=intermediate,
+        layers=layers,
+        heads=heads,
+        kv_heads=8,
+        head_dim=128,
+        context=40960,
+        tied=tied,
+        family=Qwen3,
+    )
+
+
+QWEN3 = {
+    "qwen3-0.6b": qwen3(28, 1024, 3072, 16, tied=True),
+    "qwen3-1.7b": qwen3(28, 2048, 6144, 16, tied=True),
+    "qwen3-4b": qwen3(36, 2560, 9728, 32, tied=True),
+    "qwen3-8b": qwen3(36, 4096, 12288, 32, tied=False),
+    "qwen3-14b": qwen3(40, 5120, 17408, 40, tied=False),
+    "qwen3-32b": qwen3(64, 5120, 25600, 64, tied=False),
+}

@@ -171,6 +171,22 @@ def test_where_no_slot_fits_the_remedy_is_what_would_help(memory: int, remedy: s
         resolved(prompt_tokens=8192, memory=memory)
 
 
+def test_weights_of_four_bits_are_offered_where_they_make_everything_fit() -> None:
+    whole, packed = 1_543_714_304 * 2, ((1_543_714_304 - 151_936 * 1536) * 5 + 151_936 * 1536 * 8) // 8
+    rest = RESERVE + QWEN_QUERIES + 2 * QWEN_SAMPLER + (4096 + 2 * 2048) * 28_672
+    asked = {"slots": 2, "prompt_tokens": 4096}
+    offer = f', or take weights="int4", which are {packed / 1e9:.3g} GB, and all of it fits'
+    for memory in (packed + rest, whole + rest - 1):
+        with pytest.raises(DoesNotFit) as refused:
+            resolved(QWEN, memory, **asked)
+        assert str(refused.value).endswith(offer)
+    assert resolved(QWEN, packed + rest, weights="int4", **asked).slots == 2
+    for less in ({"memory": packed + rest - 1}, {"memory": packed + rest, "dtype": "float32"}):
+        with pytest.raises(DoesNotFit) as refused:
+            resolved(QWEN, **less, **asked)
+        assert "int4" not in str(refused.value)
+
+
 def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory_is_short() -> None:
     weights, token = 134_515_008 * 2, 23_040
     memory = weights + RESERVE + SMOLLM2_QUERIES + SMOLLM2_SAMPLER + (8192 + 2048) * token

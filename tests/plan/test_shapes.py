@@ -5,12 +5,20 @@ import pytest
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.plan.shapes import HeadCache, LatentCache, Shape, known, names, parameters
-from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, SMOLLM2
+from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
 
 
 @pytest.mark.parametrize(
     ("config", "published"),
-    [(SMOLLM2, 134_515_008), (QWEN, 1_543_714_304), (LLAMA_8B, 8_030_261_248), (LLAMA_70B, 70_553_706_496)],
+    [
+        (SMOLLM2, 134_515_008),
+        (QWEN, 1_543_714_304),
+        (LLAMA_8B, 8_030_261_248),
+        (LLAMA_70B, 70_553_706_496),
+        (QWEN3["qwen3-4b"], 4_022_468_096),
+        (QWEN3["qwen3-8b"], 8_190_735_360),
+        (QWEN3["qwen3-32b"], 32_762_123_264),
+    ],
 )
 def test_parameters_are_counted_to_the_last(config: ModelConfig, published: int) -> None:
     assert parameters(config) == published
@@ -18,7 +26,13 @@ def test_parameters_are_counted_to_the_last(config: ModelConfig, published: int)
 
 @pytest.mark.parametrize(
     ("name", "config"),
-    [("smollm2", SMOLLM2), ("qwen2.5-coder-1.5b", QWEN), ("llama-3.1-8b", LLAMA_8B), ("llama-3.1-70b", LLAMA_70B)],
+    [
+        ("smollm2", SMOLLM2),
+        ("qwen2.5-coder-1.5b", QWEN),
+        ("llama-3.1-8b", LLAMA_8B),
+        ("llama-3.1-70b", LLAMA_70B),
+        *QWEN3.items(),
+    ],
 )
 def test_the_catalogue_says_what_the_configuration_gives(name: str, config: ModelConfig) -> None:
     assert known(name) == Shape.of(config, name)

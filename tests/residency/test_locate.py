@@ -75,6 +75,15 @@ def test_a_misspelt_name_is_answered_with_the_nearest_and_what_is_accepted(wrong
         assert accepted in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("far", "says"), [("llama3", "no model 'llama3'; give a"), ("/no/x.gguf", "no file '/no/x.gguf'; give a")]
+)
+def test_a_name_that_is_like_none_gets_no_guess_and_a_missing_file_is_called_one(far: str, says: str) -> None:
+    with pytest.raises(UnknownModel) as refused:
+        locate(far)
+    assert str(refused.value).startswith(says)
+
+
 @pytest.mark.parametrize("absent", ["./nowhere", "/no/such/dir/model", "zzz", "", "a/b/c", "models/absent.gguf"])
 def test_a_path_to_nothing_is_no_model(absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

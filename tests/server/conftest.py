@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,13 @@ class Served:
 
 @contextmanager
 def serving(
-    engine: InProcess, tokenizer: Tokenizer, template: ChatTemplate | None, origins: Sequence[str] = ()
+    engine: InProcess,
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    origins: Sequence[str] = (),
+    log: Callable[[str], None] | None = None,
 ) -> Iterator[Served]:
-    app = make_app(engine, tokenizer, template, NAMES, origins)
+    app = make_app(engine, tokenizer, template, NAMES, origins, log)
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
     listener = server.config.bind_socket()
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),))

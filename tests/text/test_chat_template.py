@@ -203,3 +203,27 @@ def test_the_system_messages_tokens_are_the_prompts_first_and_end_with_its_words
     first = template.encode(messages, tokenizer)[:count]
     assert tokenizer.decode(first).endswith("Answer in French, whatever comes.")
     assert template.system_tokens(messages[1:], tokenizer) == 0
+
+
+def test_a_system_message_that_the_template_drops_is_not_found_in_what_a_user_says(bytewise: Tokenizer) -> None:
+    chat = ChatTemplate({"default": "{{ messages[-1].content }}"}, {})
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "You said: Be brief."}]
+    assert chat.system_tokens(messages, bytewise) == 0
+
+
+NOTED = "{{ bos_token }}{% if '/think' in messages[0].content %}Think. {% endif %}" + CHATML
+
+
+@pytest.mark.parametrize("template", [CHATML, NOTED])
+@pytest.mark.parametrize(
+    "system", ["a", "system", "user", "<", "\n", "You are helpful.", "  spaced  ", "/think twice", "\U000f0000"]
+)
+def test_a_system_message_is_found_by_its_place_and_not_by_its_words(
+    template: str, system: str, bytewise: Tokenizer
+) -> None:
+    chat = ChatTemplate({"default": template}, {"bos_token": "<a system of users>"})
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": f"{system} Hello"}]
+    header, _, _ = chat.render([{"role": "system", "content": f"<HERE>{system}"}, *messages[1:]]).partition("<HERE>")
+    spaces = len(system) - len(system.lstrip())
+    wanted = f"{header}{system[:spaces]}{system.strip()}" if system.strip() else ""
+    assert chat.system_tokens(messages, bytewise) == len(bytewise.encode(wanted, add_special_tokens=False))

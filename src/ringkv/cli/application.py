@@ -22,6 +22,7 @@ from ringkv.cli.commands.plan import plan
 from ringkv.cli.commands.pull import pull
 from ringkv.cli.commands.serve import serve
 from ringkv.cli.failures import INTERRUPTED, complain, guarded, show_warnings
+from ringkv.cli.options import SWITCH
 from ringkv.cli.spread import spread
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -55,13 +56,14 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option("--version", metavar=SWITCH, callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Long-context language models in a fixed amount of key-value memory per request.
 
-    A request's cache holds its budget and no more, however long the prompt: the tokens that matter are chosen at the
-    end of the prompt (SnapKV), and while answering the newest ones take turns in a ring (StreamingLLM).
+    A request's cache holds its budget and no more, however long the prompt: the tokens that matter are selected at the
+    end of prefill (SnapKV), and while decoding the newest overwrite the oldest in a ring buffer (StreamingLLM).
 
         ringkv demo
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What is this about?"

@@ -25,6 +25,12 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 # What typer raises for arguments that it cannot read; its own base class has moved between its versions.
 UsageError = typer.BadParameter.__base__ or typer.BadParameter
 
+# What it says and what we say instead: its options that are alike are seldom what was meant.
+_IN_OURS = (
+    (r" \(Possible options: [^)]*\)", ""),
+    (r"Input should be a valid integer.*", "give a whole number"),
+    (r"Input should be a valid number.*", "give a number"),
+)
 _FLAGS = {
     "prompt_tokens": "--max-prompt",
     "output_tokens": "--max-output",
@@ -46,7 +52,7 @@ def guarded(run: Callable[[], int | None]) -> int:
     except Exception as error:
         if debugging():
             traceback.print_exc()
-        complain(_sentence(error))
+        complain(sentence(error))
         return MISUSED if isinstance(error, (InvalidRequest, UnknownModel, UsageError)) else FAILED
 
 
@@ -58,7 +64,8 @@ def debugging() -> bool:
     return os.environ.get("RINGKV_DEBUG", "") not in ("", "0")
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """What went wrong, with options as they are typed."""
     if isinstance(error, RingKVError):
         return _in_flags(str(error), getattr(error, "param", None))
     if isinstance(error, UsageError):
@@ -71,11 +78,16 @@ def _sentence(error: Exception) -> str:
 def _usage(error: Any) -> str:
     """typer's sentence, begun as ours are and without its full stop."""
     said = error.format_message().rstrip(".")
-    return f"{said[:1].lower()}{said[1:]}; see {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+    for theirs, ours in _IN_OURS:
+        said = re.sub(theirs, ours, said)
+    end = " See" if said.endswith("?") else "; see"
+    return f"{said[:1].lower()}{said[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
 
 
 def _in_flags(message: str, param: str | None) -> str:
-    """The same sentence with options as they are typed: `kv_budget` becomes `--kv-budget`."""
+    """The same sentence with options as they are typed: `kv_budget` and `weights="int4"` become flags."""
+    given = rf'\b({"|".join(_NAMES)})="(\w+)"'
+    message = re.sub(given, lambda found: f"{_flag(found[1])} {found[2]}", message)
     named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]), message)
     return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param else named
 

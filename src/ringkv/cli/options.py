@@ -1,4 +1,4 @@
-"""Options that several commands share: which model, which cache, which machine, and how tokens are drawn."""
+"""Options that several commands share: which model, which cache, which machine, and how to sample."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ from ringkv.plan.kv_settings import Amount, Conversation, Ratio, Selection
 from ringkv.plan.options import AUTO, Options
 
 MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
+SWITCH = ""  # the metavar of a flag that takes no value
 
 ModelName = Annotated[
     str,
@@ -22,10 +23,10 @@ ModelName = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar=SWITCH, help="Print one JSON value on stdout, for programs.")]
 
 
-def _cache(flag: str, metavar: str | None, help: str) -> Any:
+def _cache(flag: str, metavar: str, help: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=CACHE, show_default=False)
 
 
@@ -33,7 +34,7 @@ def _machine(flag: str, metavar: str, help: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=MACHINE, show_default=False)
 
 
-def _sampling(flag: str, metavar: str | None, help: str, show: bool = True) -> Any:
+def _sampling(flag: str, metavar: str, help: str, show: bool = True) -> Any:
     return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=SAMPLING, show_default=show)
 
 
@@ -49,12 +50,12 @@ class _Lengths:
         _machine(
             "--max-prompt",
             "TOKENS",
-            "Longest prompt to make room for; by default the model's context, at most 32768, or what fits.",
+            "Longest prompt; by default the model's context, at most 32768, or what fits in memory.",
         ),
     ] = None
     output_tokens: Annotated[
         int | None,
-        _machine("--max-output", "TOKENS", "Longest output to make room for under policy full; 1024 by default."),
+        _machine("--max-output", "TOKENS", "Longest output under policy full; 1024 by default."),
     ] = None
 
 
@@ -62,7 +63,7 @@ class _Lengths:
 class _Machine:
     slots: Annotated[
         int | None,
-        _machine("--slots", "N", "Requests that decode together; 1, but 8 for serve and bench."),
+        _machine("--slots", "N", "Requests that decode together; 1 by default, 8 for serve and bench."),
     ] = None
     dtype: Annotated[
         str | None,
@@ -70,7 +71,9 @@ class _Machine:
     ] = None
     weights: Annotated[
         str | None,
-        _machine("--weights", "BITS", "Of the matrices: bf16 (the default), int8 or int4; fewer are read faster."),
+        _machine(
+            "--weights", "BITS", "Of the weight matrices: bf16 (the default), int8 or int4; fewer bits decode faster."
+        ),
     ] = None
     device: Annotated[
         str | None,
@@ -78,7 +81,7 @@ class _Machine:
     ] = None
     graphs: Annotated[
         str | None,
-        _machine("--graphs", "WHEN", "Static graphs: auto (where they can be built, the default), compiled or off."),
+        _machine("--graphs", "WHEN", "Static graphs: auto (if they can be built, the default), compiled or off."),
     ] = None
     threads: Annotated[
         int | None,
@@ -93,7 +96,7 @@ class _Remembered:
         _cache(
             "--prefix-store",
             "BYTES",
-            "Host memory for what later prompts begin with; 0 remembers nothing; by default 1GB, where it fits.",
+            "Host memory to cache the prefixes of prompts in; 0 caches none; by default 1GB, if it fits.",
         ),
     ] = AUTO
 
@@ -125,32 +128,34 @@ class Sampling:
     """The fields of `SamplingParams` that make sense on a command line."""
 
     max_tokens: Annotated[int, _sampling("--max-tokens", "N", "Longest answer.")] = 256
-    temperature: Annotated[float, _sampling("--temperature", "T", "0 takes the likeliest token each time.")] = 0.0
+    temperature: Annotated[
+        float, _sampling("--temperature", "T", "0 is greedy: the most probable token each time.")
+    ] = 0.0
     top_p: Annotated[
-        float, _sampling("--top-p", "P", "Draw from the likeliest tokens that make up this probability.")
+        float, _sampling("--top-p", "P", "Sample from the most probable tokens that add up to this probability.")
     ] = 1.0
-    top_k: Annotated[int, _sampling("--top-k", "K", "Draw from so many of the likeliest tokens; 0 is all.")] = 0
+    top_k: Annotated[int, _sampling("--top-k", "K", "Sample from this many of the most probable tokens; 0 is all.")] = 0
     min_p: Annotated[
-        float, _sampling("--min-p", "P", "Draw from tokens with this share of the likeliest one's probability.")
+        float, _sampling("--min-p", "P", "Sample from tokens with at least this share of the highest probability.")
     ] = 0.0
     seed: Annotated[
-        int | None, _sampling("--seed", "N", "The same seed draws the same tokens; another each time.", False)
+        int | None, _sampling("--seed", "N", "The same seed samples the same tokens; random by default.", False)
     ] = None
     stop: Annotated[
-        list[str] | None, _sampling("--stop", "TEXT", "End before this text; may be given several times.", False)
+        list[str] | None, _sampling("--stop", "TEXT", "Stop before this text; may be given several times.", False)
     ] = None
-    min_tokens: Annotated[int, _sampling("--min-tokens", "N", "Do not end before so many tokens.")] = 0
+    min_tokens: Annotated[int, _sampling("--min-tokens", "N", "Generate at least this many tokens.")] = 0
     ignore_eos: Annotated[
-        bool, _sampling("--ignore-eos", None, "Go on to --max-tokens whatever the model says.", False)
+        bool, _sampling("--ignore-eos", SWITCH, "Generate up to --max-tokens, past an end of sequence.", False)
     ] = False
     repetition_penalty: Annotated[
-        float, _sampling("--repetition-penalty", "F", "Above 1 discourages tokens of the prompt and the answer.")
+        float, _sampling("--repetition-penalty", "F", "Above 1 penalises tokens of the prompt and the answer.")
     ] = 1.0
     presence_penalty: Annotated[
-        float, _sampling("--presence-penalty", "F", "Above 0 discourages tokens that the answer has.")
+        float, _sampling("--presence-penalty", "F", "Above 0 penalises tokens that the answer has.")
     ] = 0.0
     frequency_penalty: Annotated[
-        float, _sampling("--frequency-penalty", "F", "The same, by how often it has them.")
+        float, _sampling("--frequency-penalty", "F", "Above 0 penalises them by how often it has them.")
     ] = 0.0
 
     def params(self) -> SamplingParams:

@@ -22,7 +22,7 @@ def read_prompt(question: str | None, text: str | None, file: str | None) -> str
     """
     if text is not None and file is not None:
         raise InvalidRequest("--prompt and --prompt-file both give the document; leave one out", "prompt")
-    document = _read(STDIN) if text == STDIN else _read(file) if file is not None else text
+    document = read_file(STDIN) if text == STDIN else read_file(file) if file is not None else text
     parts = [part for part in (document, question) if part is not None and part.strip()]
     if not parts:
         raise EmptyPrompt("there is nothing to ask; give a question, --prompt TEXT or --prompt-file FILE")
@@ -55,7 +55,8 @@ def _chats(llm: "LLM") -> bool:
     return True
 
 
-def _read(path: str) -> str:
+def read_file(path: str) -> str:
+    """The text of a file; `-` is standard input. Raises InvalidRequest if it cannot be read or is not text."""
     name = "standard input" if path == STDIN else path
     try:
         held = sys.stdin.buffer.read() if path == STDIN else Path(path).expanduser().read_bytes()

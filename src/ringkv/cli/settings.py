@@ -18,5 +18,4 @@ def annotation(name: str, hint: Any) -> Any:
 
 def _option(name: str, setting: Setting) -> Any:
     flags = setting.flags or "--" + name.replace("_", "-")
-    unit = setting.unit or None
-    return typer.Option(flags, metavar=unit, help=setting.described, rich_help_panel=CACHE, show_default=False)
+    return typer.Option(flags, metavar=setting.unit, help=setting.described, rich_help_panel=CACHE, show_default=False)

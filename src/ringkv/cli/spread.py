@@ -11,6 +11,7 @@ from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, get_type_hints
 
+from ringkv.cli.panels import common_first
 from ringkv.cli.settings import annotation
 
 
@@ -18,7 +19,8 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with each parameter that is a dataclass replaced by that dataclass's fields, keyword only."""
     asked = inspect.signature(command, eval_str=True).parameters
     groups = {name: one.annotation for name, one in asked.items() if is_dataclass(one.annotation)}
-    flat = [field for name, one in asked.items() for field in _parameters(one, groups.get(name))]
+    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for name, one in asked.items() if name not in groups]
+    flat = own + common_first(field for group in groups.values() for field in _fields(group))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -37,9 +39,7 @@ def _make(group: Any, given: dict[str, Any]) -> Any:
     return group(**{one.name: given.pop(one.name) for one in fields(group)})
 
 
-def _parameters(one: Parameter, group: Any) -> list[Parameter]:
-    if group is None:
-        return [one.replace(kind=Parameter.KEYWORD_ONLY)]
+def _fields(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
         Parameter(

@@ -73,7 +73,7 @@ class LocalEngine:
         if n > limits.prompt_tokens:
             raise PromptTooLong(
                 f"the prompt has {n:,} tokens and the staging workspace takes {limits.prompt_tokens:,}; "
-                "shorten it, or start with a larger --max-prompt"
+                "shorten it, or start with a larger prompt_tokens"
             )
         named = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
         for field, tokens in {"prompt": request.tokens, "forced": request.forced, **named}.items():

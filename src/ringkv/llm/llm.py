@@ -24,11 +24,13 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.llm.answer import Answer
 from ringkv.llm.answers import Answers, OnPrefill
 from ringkv.llm.result import Pieces, Result
+from ringkv.llm.sampling_apart import sampling_apart
 from ringkv.llm.watching import watching
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
+from ringkv.plan.units import show_bytes
 from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
 from ringkv.text.chat_template import ChatTemplate
@@ -57,6 +59,7 @@ class LLM:
 
     def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress | None = None, **choices: Any) -> None:
         options = _options(choices)
+        self.model = str(model)
         with nullcontext(on_progress) if on_progress else watching() as tell:
             folder = locate(str(model), tell)
             self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
@@ -65,6 +68,13 @@ class LLM:
         self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))
         self._answers = Answers(self._loop)
         self._ids = count()
+
+    def __repr__(self) -> str:
+        limits, policy = self.limits, self.config.kv.policy
+        return (
+            f"<LLM {self.model}: {limits.slots} slots of {limits.capacity:,} entries, policy {policy}, "
+            f"prompts of up to {limits.longest_prompt:,} tokens, {show_bytes(limits.held_bytes)} of cache>"
+        )
 
     @property
     def limits(self) -> Limits:
@@ -85,6 +95,7 @@ class LLM:
         progress: bool = True,
     ) -> list[Result]: ...
 
+    @sampling_apart
     def generate(
         self,
         prompts: str | Sequence[Prompt],
@@ -106,6 +117,7 @@ class LLM:
                 bar.advance(task, piece.result is not None)
         return [answer.result for answer in answers if answer.result is not None]
 
+    @sampling_apart
     def chat(
         self, messages: Sequence[Message], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
     ) -> Result:
@@ -115,6 +127,7 @@ class LLM:
         """
         return self.generate([self.encode_chat(messages)], sampling, kv=self._keeping_system(messages, kv))[0]
 
+    @sampling_apart
     def stream(
         self,
         prompt: Prompt,
@@ -126,6 +139,7 @@ class LLM:
         """The same for one prompt, a piece a token; the last piece carries the result. Closing it early cancels."""
         return self._answers.serve([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
 
+    @sampling_apart
     def stream_chat(
         self,
         messages: Sequence[Message],
@@ -134,12 +148,13 @@ class LLM:
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
     ) -> Pieces:
-        kv = self._keeping_system(messages, kv)
-        return self.stream(self.encode_chat(messages), sampling, kv=kv, on_prefill=on_prefill)
+        tokens = self.encode_chat(messages)  # first, as it refuses what is too long
+        return self.stream(tokens, sampling, kv=self._keeping_system(messages, kv), on_prefill=on_prefill)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """A conversation's token ids. Raises InvalidRequest when the model has no chat template."""
-        return ChatTemplate.from_directory(self.config.model_dir).encode(messages, self.tokenizer)
+        text = ChatTemplate.from_directory(self.config.model_dir).render(messages)
+        return self._tokens(text, "messages", add_special_tokens=False)
 
     def _keeping_system(self, messages: Sequence[Message], kv: KVChoice | None) -> KVChoice:
         template = ChatTemplate.from_directory(self.config.model_dir)
@@ -147,7 +162,11 @@ class LLM:
         return keeping_system(kv or self._engine.default_kv, system, self.limits.capacity)
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
+        return self._tokens(prompt, "prompt") if isinstance(prompt, str) else _token_ids(prompt)
+
+    def _tokens(self, text: str, field: str, add_special_tokens: bool = True) -> list[int]:
+        self.tokenizer.check_length(text, self.limits.longest_prompt, field)
+        return self.tokenizer.encode(text, add_special_tokens)
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
         sampling = _sampling(sampling)

@@ -40,6 +40,20 @@ REFUSALS = (
     Refusal("use_qk_norm", _is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
     Refusal("use_bidirectional_attention", _is_empty, "causal attention"),
     Refusal("alibi", _is_empty, "rotary embedding"),
+    Refusal("position_embedding_type", lambda v: v in (None, "rope", "rotary"), "rotary embedding"),
+    Refusal("rotary_pct", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
+    Refusal("rope_interleaved", _is_empty, "rotary embedding of a head's two halves"),
+    Refusal("use_mrope", _is_empty, "rotary embedding of one position a token"),
+    Refusal("use_dynamic_ntk", _is_empty, "rotary embedding that does not change with the prompt's length"),
+    Refusal("no_rope_layer_interval", _is_empty, "rotary embedding in every layer"),
+    Refusal("use_logn_attn", _is_empty, "queries that are not scaled by their position"),
+    Refusal("attn_temperature_tuning", _is_empty, "queries that are not scaled by their position"),
+    Refusal("attention_multiplier", _is_empty, "attention scaled by 1 / sqrt(head_dim)"),
+    Refusal("attention_chunk_size", _is_empty, "attention to all tokens before"),
+    Refusal("clip_qkv", _is_empty, "queries, keys and values that are not clipped"),
+    Refusal("qk_layernorm", _is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_cla", _is_empty, "keys and values of its own in every layer"),
+    Refusal("num_kv_shared_layers", _is_empty, "keys and values of its own in every layer"),
     Refusal("num_local_experts", _is_empty, "dense feed-forward layers"),
     Refusal("num_experts", _is_empty, "dense feed-forward layers"),
     Refusal("kv_lora_rank", _is_empty, "grouped-query attention"),
@@ -54,6 +68,19 @@ def refuse(raw: Raw, *refusals: Refusal) -> None:
     for setting, is_harmless, supported in (*REFUSALS, *refusals):
         if not is_harmless(raw.get(setting)):
             raise UnsupportedModel(f"{setting} {_short(raw[setting])} is not implemented; ringkv supports {supported}")
+    _refuse_dual_chunks(raw)
+
+
+def _refuse_dual_chunks(raw: Raw) -> None:
+    """Qwen2.5-1M (arXiv 2501.15383): dual chunk attention does nothing up to the trained length."""
+    trained = (raw.get("dual_chunk_attention_config") or {}).get("original_max_position_embeddings")
+    context = count(raw, "max_position_embeddings")
+    if raw.get("dual_chunk_attention_config") and (trained is None or trained < context):
+        at_most = "the trained length" if trained is None else f"{trained:,}"
+        raise UnsupportedModel(
+            f"dual_chunk_attention_config over a context of {context:,} tokens is not implemented; ringkv supports "
+            f"attention to all tokens before (set max_position_embeddings of config.json to {at_most} or less)"
+        )
 
 
 def common(

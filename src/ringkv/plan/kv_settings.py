@@ -114,7 +114,7 @@ class Selection:
         Setting("recent", float, "SHARE", "The newest tokens' part: a count, or a share of the budget"),
     ] = None
     kv_window: Annotated[
-        int | None, Setting("window", int, "TOKENS", "Trailing prompt tokens whose queries choose")
+        int | None, Setting("window", int, "TOKENS", "Trailing prompt tokens whose queries select")
     ] = None
     kv_kernel: Annotated[
         int | None, Setting("kernel", int, "TOKENS", "Width over which votes are pooled, an odd number")
@@ -126,7 +126,7 @@ class Selection:
     kv_domain: Annotated[
         Domain | None, Setting("domain", str, "NAME", "What votes are shares of: the causal row or the candidates")
     ] = None
-    kv_select: Annotated[str | None, Setting("select", str, "NAME", f"What chooses: {_one_of(SELECTORS)}")] = None
+    kv_select: Annotated[str | None, Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}")] = None
     kv_elastic: Annotated[
         bool | None,
         Setting(
@@ -161,7 +161,7 @@ class Conversation:
             "turns",
             str,
             "NAME",
-            "A conversation's next turn: reread chooses anew, continue goes on from what was kept",
+            "A conversation's next turn: reread selects again from all of it, continue from what was kept",
         ),
     ] = None
 

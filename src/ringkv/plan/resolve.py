@@ -43,7 +43,10 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
             continue
         smaller = _smaller(engine, config, options)
         if smaller is None:
-            raise DoesNotFit(_does_not_fit(footprint(config, engine), engine, memory_bytes))
+            raise DoesNotFit(
+                _does_not_fit(footprint(config, engine), engine, memory_bytes)
+                + _smaller_weights(config, engine, memory_bytes)
+            )
         engine = smaller
     return engine
 
@@ -150,13 +153,17 @@ def _dtype(options: Options, device: str) -> DType:
 
 def _weights(options: Options, dtype: DType, device: str) -> Weights:
     weights: Weights = one_of(get_args(Weights), "weights", options.weights, "bf16")
-    if weights != "bf16" and (dtype, device) != ("bfloat16", "cpu"):
+    if weights != "bf16" and not _is_quantisable(dtype, device):
         raise InvalidRequest(
             f"weights {weights} are served on the CPU with dtype bfloat16, not on {device} with {dtype}; "
             "leave those options out, or choose bf16",
             "weights",
         )
     return weights
+
+
+def _is_quantisable(dtype: DType, device: str) -> bool:
+    return (dtype, device) == ("bfloat16", "cpu")
 
 
 def _graphs(options: Options, device: str) -> Graphs:
@@ -185,6 +192,16 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
         f"and {show_bytes(memory)} are available"
     )
     return f"{there}; {_remedy(need, slots, memory)}"
+
+
+def _smaller_weights(config: ModelConfig, engine: EngineConfig, memory: int) -> str:
+    """A remedy more, if weights of four bits would make everything fit."""
+    if engine.weights != "bf16" or not _is_quantisable(engine.dtype, engine.device):
+        return ""
+    need = footprint(config, replace(engine, weights="int4"))
+    if need.total(engine.slots) > memory:
+        return ""
+    return f', or take weights="int4", which are {show_bytes(need.weights)}, and all of it fits'
 
 
 def _remedy(need: Footprint, slots: int, memory: int) -> str:

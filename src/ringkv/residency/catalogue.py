@@ -10,6 +10,8 @@ from typing import Any
 
 from ringkv.base.errors import UnknownModel
 
+LIKE = 0.7  # share of two names' characters that match, in order: llama3 and smollm2 have 0.46
+
 
 @dataclass(frozen=True)
 class Part:
@@ -57,9 +59,14 @@ def catalogued(name: str) -> CatalogueModel:
     """The model of that name. Raises UnknownModel with the nearest names."""
     if name in catalogue():
         return catalogue()[name]
-    near = get_close_matches(name.lower(), catalogue(), n=1, cutoff=0.4)
-    guess = f"did you mean {near[0]}? " if near else ""
+    near = nearest(name)
+    guess = f"did you mean {near}? " if near else ""
     raise UnknownModel(f"{name!r} is not in the catalogue; {guess}It has {', '.join(catalogue())}")
+
+
+def nearest(name: str) -> str | None:
+    """The catalogue's name that was probably meant, if `name` is like one."""
+    return next(iter(get_close_matches(name.lower(), catalogue(), n=1, cutoff=LIKE)), None)
 
 
 def _model(name: str, table: dict[str, Any]) -> CatalogueModel:

@@ -1,11 +1,10 @@
 """locate: a model argument to a directory in Hugging Face layout, made if need be."""
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from ringkv.base.errors import UnknownModel
 from ringkv.base.progress import Progress, silent
-from ringkv.residency.catalogue import CatalogueModel, catalogue
+from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key
 from ringkv.residency.hub import from_hub, is_hub_id
 from ringkv.residency.pull import pull
@@ -53,9 +52,10 @@ def _checked(path: Path) -> Path:
 
 
 def _unknown(model: str) -> str:
-    near = get_close_matches(model.lower(), catalogue(), n=1, cutoff=0.4)
-    guess = f"did you mean {near[0]}? Else give" if near else "give"
+    near = nearest(model)
+    guess = f"did you mean {near}? Else give" if near else "give"
+    what = "file" if model.endswith(".gguf") else "model"
     return (
-        f"no model {model!r}; {guess} a catalogue name ({', '.join(catalogue())}), "
+        f"no {what} {model!r}; {guess} a catalogue name ({', '.join(catalogue())}), "
         "a directory in Hugging Face layout, a .gguf file, or a hub id such as organisation/name"
     )

@@ -13,6 +13,7 @@ from ringkv.server.best import best
 from ringkv.server.disconnect import until_disconnected
 from ringkv.server.generation import Piece, Pieces, Telling, generate, merge
 from ringkv.server.middleware import ARRIVED
+from ringkv.server.request_log import TALLY
 from ringkv.server.schemas import ChoicesBody, StreamOptions
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream
@@ -66,7 +67,8 @@ def start(
     serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in asked))
     streams = [generate(serving.engine, [telling(one, one is group[0]) for one in group]) for group in asked]
     each = len(asked[0])
-    return merge(streams, each), Tally(prompt_tokens, each)
+    tally = http.scope[TALLY] = Tally(prompt_tokens, each)
+    return merge(streams, each), tally
 
 
 async def whole(pieces: Pieces, form: Form, tally: Tally, count: int, body: ChoicesBody) -> JSON:

@@ -15,6 +15,7 @@ from ringkv.server.errors import add_handlers
 from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
 from ringkv.server.middleware import Observe
+from ringkv.server.request_log import Log
 from ringkv.server.responses import responses_router
 from ringkv.server.serving import Serving
 from ringkv.server.tokens import tokens_router
@@ -29,11 +30,13 @@ def make_app(
     template: ChatTemplate | None,
     names: Sequence[str],
     origins: Sequence[str] = (),
+    log: Log | None = None,
 ) -> FastAPI:
     """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine.
 
-    origins: whose pages may ask from a browser, "*" for all.
+    origins: whose pages may ask from a browser, "*" for all. log: gets a line for each request.
     """
+    tokenizer.least_tokens("")  # what it needs of the vocabulary is read now, while nobody waits
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
     serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
@@ -41,7 +44,7 @@ def make_app(
         app.include_router(router(serving))
     add_handlers(app)
     document(app)
-    app.add_middleware(Observe, metrics=serving.metrics)
+    app.add_middleware(Observe, metrics=serving.metrics, log=log)
     if origins:  # outside of what answers errors, which a page must be able to read
         told = ["x-request-id"]
         app.add_middleware(

@@ -33,7 +33,7 @@ def chat_router(serving: Serving) -> APIRouter:
         model = serving.model(body.model)
         refuse_unsupported(body, OF_COMPLETIONS)
         refuse_unsupported_turns(body.messages)
-        talk = await asyncio.to_thread(Talk.of, serving, body)
+        talk = await asyncio.to_thread(Talk.of, serving, body, serving.engine.limits.longest_prompt)
         grammar = await grammar_of(serving, body, talk.calls)
         several = body.parallel_tool_calls is not False
         form = ChatForm(

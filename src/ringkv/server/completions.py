@@ -18,7 +18,7 @@ from ringkv.server.generation import Piece
 from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import completion_logprobs
 from ringkv.server.refusals import refuse_unsupported
-from ringkv.server.requests import build_requests
+from ringkv.server.requests import build_requests, check_count, check_prompt
 from ringkv.server.schemas import CompletionBody
 from ringkv.server.serving import Serving
 from ringkv.text.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def completions_router(serving: Serving) -> APIRouter:
         model = serving.model(body.model)
         refuse_unsupported(body)
         check_best_of(body)
-        prompts = await asyncio.to_thread(encode_prompts, serving.tokenizer, body)
+        prompts = await asyncio.to_thread(encode_prompts, serving, body)
         grammar = await grammar_of(serving, body)
         answer_id = f"cmpl-{uuid4().hex}"
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
@@ -49,9 +49,18 @@ def completions_router(serving: Serving) -> APIRouter:
     return router
 
 
-def encode_prompts(tokenizer: Tokenizer, body: CompletionBody) -> list[Sequence[int]]:
-    special = body.add_special_tokens is not False
-    return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in body.prompt]
+def encode_prompts(serving: Serving, body: CompletionBody) -> list[Sequence[int]]:
+    """Raises PromptTooLong at the first that does not fit, before the others are tokenised."""
+    check_count(len(body.prompt), body)
+    return [_encode(serving, body, prompt) if isinstance(prompt, str) else prompt for prompt in body.prompt]
+
+
+def _encode(serving: Serving, body: CompletionBody, prompt: str) -> Sequence[int]:
+    limits = serving.engine.limits
+    serving.tokenizer.check_length(prompt, limits.longest_prompt, body.prompt_field)
+    tokens = serving.tokenizer.encode(prompt, add_special_tokens=body.add_special_tokens is not False)
+    check_prompt(tokens, limits, body.prompt_field)
+    return tokens
 
 
 def echoes(tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> list[Echo]:

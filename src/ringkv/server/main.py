@@ -12,6 +12,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.progress import Progress
 from ringkv.server.app import make_app
+from ringkv.server.request_log import Log
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -33,18 +34,19 @@ def run(
     say: Callable[[str], None] = print,
     builder: str = BUILDER,
     origins: Sequence[str] = (),
+    log: Log | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; port 0 takes a free one.
 
     `say` gets what the user should know once it is ready, and when it has ended.
-    `origins`: whose pages may ask from a browser, "*" for all.
+    `origins`: whose pages may ask from a browser, "*" for all. `log`: gets a line for each request.
 
     Raises what starting the engine raises, `RingKVError` when the port is taken, and KeyboardInterrupt when a signal
     comes before it is ready.
     """
     with _bind(host, port) as listener:
         try:
-            asyncio.run(_serve(config, names, listener, on_progress, say, builder, origins))
+            asyncio.run(_serve(config, names, listener, on_progress, say, builder, origins, log))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         say("stopped")
@@ -58,6 +60,7 @@ async def _serve(
     say: Callable[[str], None],
     builder: str,
     origins: Sequence[str],
+    log: Log | None,
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
     starting = asyncio.current_task()
@@ -65,7 +68,7 @@ async def _serve(
     _on_signals(starting.cancel)
     engine = await EngineClient.start(config, on_progress, builder)
     try:
-        app = make_app(engine, tokenizer, template, names, origins)
+        app = make_app(engine, tokenizer, template, names, origins, log)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
         server = _Server(_settings(app), text, say, engine.cancel_all)
         _on_signals(server.stop)

@@ -1,4 +1,6 @@
-"""What every HTTP answer gets: a request id to quote in a report, a count in the metrics, and our shape of errors."""
+"""What every HTTP answer gets: a request id to quote in a report, a count in the metrics, a line in the log, and our
+shape of errors.
+"""
 
 from time import perf_counter
 from uuid import uuid4
@@ -9,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringkv.server.errors import LARGEST_BODY, answer_of
 from ringkv.server.metrics import Metrics
+from ringkv.server.request_log import Log, described
 
 ARRIVED = "ringkv.arrived"  # in the scope: when the request came, by `perf_counter`
 HEADER = b"x-request-id"
@@ -28,9 +31,11 @@ NOT_ANSWERED = 499  # the client went first
 
 
 class Observe:
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    """log: gets a line for each request; None logs none."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None = None) -> None:
         self._app = app
-        self._metrics = metrics
+        self._metrics, self._log = metrics, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,6 +60,8 @@ class Observe:
         finally:
             # Any other path is one label, or a scanner could fill our memory.
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)
+            if self._log:
+                self._log(described(scope, status, perf_counter() - scope[ARRIVED]))
 
 
 def bounded(receive: Receive, scope: Scope) -> Receive:

@@ -49,7 +49,6 @@ def build_requests(
     The first `system` tokens, a chat's system message, are protected unless the body says what is.
     """
     limits = serving.engine.limits
-    _check_count(len(prompts), body)
     for prompt in prompts:
         check_prompt(prompt, limits, body.prompt_field)
     for field in ("logit_bias", "stop_token_ids"):
@@ -90,7 +89,7 @@ def sampling_params(body: GenerationBody, max_tokens: int, draw: int = 0) -> Sam
     )
 
 
-def _check_count(prompts: int, body: GenerationBody) -> None:
+def check_count(prompts: int, body: GenerationBody) -> None:
     if (count := prompts * body.answers) > MOST_ANSWERS:
         raise InvalidRequest(
             f"{prompts:,} prompts with {body.answers} answers each are {count:,} answers; one request may ask for "

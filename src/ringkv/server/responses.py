@@ -115,7 +115,7 @@ def _refuse_other_names(body: ResponsesBody) -> None:
 def _talk(serving: Serving, body: ResponsesBody) -> Talk:
     """Raises InvalidRequest, naming the field that a chat calls `messages` as we do."""
     try:
-        return Talk.of(serving, ChatBody(messages=turns_of(body)))
+        return Talk.of(serving, ChatBody(messages=turns_of(body)), serving.engine.limits.longest_prompt)
     except InvalidRequest as error:
         error.param = body.prompt_field if error.param == ChatBody.prompt_field else error.param
         raise

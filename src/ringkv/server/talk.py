@@ -37,7 +37,8 @@ class Talk:
     calls: Calls | None
 
     @classmethod
-    def of(cls, serving: Serving, body: ChatBody) -> "Talk":
+    def of(cls, serving: Serving, body: ChatBody, most: int | None = None) -> "Talk":
+        """Raises PromptTooLong for a text that has over `most` tokens whatever they are, before it is tokenised."""
         if serving.template is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
         template, tools = serving.template, _offered(body)
@@ -48,6 +49,8 @@ class Talk:
         told: dict[str, Any] = {"tools": words or None, "variables": body.chat_template_kwargs}
         text = template.render(turns, **told)
         check_shown(known, text)
+        if most is not None:
+            serving.tokenizer.check_length(text, most, body.prompt_field)
         prompt = serving.tokenizer.encode(text, add_special_tokens=False)
         system = template.system_tokens(turns, serving.tokenizer, **told)
         calls = _calls(body, tools, format_of(template.source))

@@ -16,7 +16,10 @@ def welcome(engine: EngineChannel, name: str, address: tuple[Any, ...], chats: b
     return "\n".join(
         (
             f"{name} is served at {url}",
-            f"cache: {show_cache(limits)}; policy {kv.policy}, budget {kv.budget or limits.capacity:,}",
+            f"cache: {show_cache(limits)}",
+            f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
+            f"sampler: {show_bytes(limits.sampler_bytes)} beside the cache, for logits and penalties",
+            "stop: Ctrl-C",
             f"try: {curl(url, name, chats)}",
         )
     )
@@ -28,7 +31,10 @@ def show_host(host: str) -> str:
 
 def show_cache(limits: Limits) -> str:
     slots = f"{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
-    return f"{show_bytes(limits.held_bytes)} held for {slots}, staging and prefix store"
+    return (
+        f"{show_bytes(limits.held_bytes)} held: {show_bytes(limits.slots * limits.slot_bytes)} in {slots}, "
+        f"{show_bytes(limits.staging_bytes)} to stage prompts, {show_bytes(limits.store_bytes)} of prefix store"
+    )
 
 
 def curl(url: str, name: str, chats: bool) -> str:

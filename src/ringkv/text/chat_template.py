@@ -16,6 +16,7 @@ from ringkv.text.tokenizer import Tokenizer
 Message = Mapping[str, Any]  # {"role": ..., "content": ...} and what else the template knows
 DEFAULT, TOOL_USE = "default", "tool_use"
 SYSTEM = "system"  # the role of instructions
+PRIVATE_USE = range(0xF0000, 0x10FFFE)  # characters that no text means
 
 
 class ChatTemplate:
@@ -88,8 +89,18 @@ class ChatTemplate:
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
             return 0
-        before, found, _ = self.render(messages, **options).partition(text)
-        return len(tokenizer.encode(before + found, add_special_tokens=False)) if found else 0
+        rendered = self.render(messages, **options)
+        found = rendered.find(text, self._content_start(rendered, first, messages, options))
+        return 0 if found < 0 else len(tokenizer.encode(rendered[: found + len(text)], add_special_tokens=False))
+
+    def _content_start(
+        self, rendered: str, first: Message, messages: Sequence[Message], options: Mapping[str, Any]
+    ) -> int:
+        """Where the first message's content begins: from there on a prompt with another content differs."""
+        mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
+        other = self.render([{**first, "content": mark}, *messages[1:]], **options)
+        pairs = enumerate(zip(rendered, other, strict=False))
+        return next((place for place, (one, another) in pairs if one != another), len(rendered))
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
         """Return the template made for tools when there are tools and it exists, else the default, else the only."""

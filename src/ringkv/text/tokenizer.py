@@ -9,9 +9,10 @@ from typing import Any
 import tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from ringkv.base.errors import BadWeights, InvalidRequest, UnsupportedModel
+from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, UnsupportedModel
 from ringkv.text.detokenizer import Detokenizer
 from ringkv.text.files import read_json
+from ringkv.text.least_tokens import LeastTokens
 from ringkv.text.pieces import Pieces
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
 
@@ -48,6 +49,23 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """One more than the largest id; the model's own vocabulary may be padded beyond it."""
         return max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @cached_property
+    def _least(self) -> LeastTokens | None:
+        return LeastTokens.of(self._inner)
+
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` has at least, found without tokenising it; 0 if nothing is known."""
+        return self._least(text) if self._least else 0
+
+    def check_length(self, text: str, most: int, field: str = "prompt") -> None:
+        """Raise PromptTooLong, naming `field`, for a text that has over `most` tokens whatever they are."""
+        if len(text) > most and (least := self.least_tokens(text)) > most:
+            raise PromptTooLong(
+                f"{field} has {len(text):,} characters, which are at least {least:,} tokens; "
+                f"{most:,} tokens fit, so shorten it",
+                field,
+            )
 
     @classmethod
     def from_directory(cls, directory: Path | str) -> "Tokenizer":

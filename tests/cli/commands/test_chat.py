@@ -1,4 +1,5 @@
 import io
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,49 @@ def test_an_answer_that_the_context_cuts_short_is_said_so(talk: Talk) -> None:
     assert f"the answer was cut at {512 - 490 - 8} of 50 tokens: the model's context of 512" in said.err
 
 
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    (tmp_path / "paper.txt").write_text("A paper on rings.")
+    return tmp_path / "paper.txt"
+
+
+def test_a_file_comes_before_the_first_question_and_stays_in_the_conversation(talk: Talk, paper: Path) -> None:
+    plain = prompts(talk("Hi", "And?"))
+    with_paper = prompts(talk("Hi", "And?", options=("--prompt-file", str(paper))))
+    assert with_paper[0] - plain[0] == len("A paper on rings.\n\n")
+    assert with_paper[1] > with_paper[0]
+    assert with_paper[1] - with_paper[0] < len("A paper on rings.\n\n") + 8 * 4  # it is not said again
+
+
+def test_a_file_can_be_given_in_the_middle_and_is_there_again_after_a_reset(talk: Talk, paper: Path) -> None:
+    _, alone = prompts(talk("Hi", "/reset", "And?"))
+    said = talk("Hi", "/reset", f"/file {paper}", "And?")
+    assert prompts(said)[1] == alone + len("A paper on rings.\n\n")
+    assert f"{paper} comes before your next question" in said.err
+    first, second = prompts(talk("Hi", "/reset", "Hi", options=("--prompt-file", str(paper))))
+    assert first == second > len("A paper on rings.")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"), [("/file nope.txt", "nope.txt cannot be read"), ("/file", "name one"), ("/file -", "name one")]
+)
+def test_a_file_that_is_none_is_said_so_and_the_conversation_goes_on(talk: Talk, line: str, says: str) -> None:
+    said = talk(line, "Hi")
+    assert says in said.err
+    assert prompts(said) == prompts(talk("Hi"))
+
+
+def test_a_missing_prompt_file_is_refused_before_the_model_is_loaded(talk: Talk) -> None:
+    said = talk("Hi", options=("--prompt-file", "nope.txt"))
+    assert (said.status, said.out) == (2, "")
+    assert said.err == "ringkv: nope.txt cannot be read (No such file or directory); give a text file\n"
+
+
+def test_a_turn_ends_with_its_speed(talk: Talk) -> None:
+    (line,) = [line for line in talk("Hi", options=("--ignore-eos",)).err.splitlines() if line.startswith("[")]
+    assert re.search(r" \| \d+\.\d tok/s$", line)
+
+
 def test_reset_forgets_the_conversation(talk: Talk) -> None:
     first, second = prompts(talk("Hi", "/reset", "Hi"))
     assert first == second
@@ -56,6 +100,17 @@ def test_reset_forgets_the_conversation(talk: Talk) -> None:
 
 def test_quit_ends_before_what_follows(talk: Talk) -> None:
     assert prompts(talk("/quit", "Hi")) == []
+
+
+def test_ctrl_d_ends_the_line_that_it_was_typed_on(cli: Cli, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(prompt: str) -> str:
+        print(prompt, end="")
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", end)
+    assert cli("chat", "--model", model_dir, *SMALL).out == "\n> \n"
 
 
 def test_help_names_the_commands(talk: Talk) -> None:
@@ -74,6 +129,12 @@ def test_a_turn_that_is_too_long_is_refused_and_the_conversation_goes_on(talk: T
     assert "ringkv: the prompt has" in said.err
     assert second < first + 100
     assert said.status == 0
+
+
+def test_a_remedy_is_a_flag_as_it_is_typed(talk: Talk) -> None:
+    said = talk("x" * 300, options=("--kv-policy", "full"))
+    assert "ringkv: the full cache holds 64 tokens" in said.err
+    assert "or choose --kv-policy snapstream" in said.err
 
 
 def test_the_bar_is_as_full_as_the_cache() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ringkv.cli.needles import Needle
 from tests.cli.conftest import SMALL, Cli
 from tests.engine.tiny import SIZES
 
@@ -22,10 +23,28 @@ def long_dir(model_dir: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_demo_shows_what_is_kept_and_what_a_full_cache_would_hold(cli: Cli, long_dir: Path, entry: int) -> None:
+def test_the_demo_asks_for_each_fact_under_each_cache_and_counts_what_was_found(
+    cli: Cli, long_dir: Path, entry: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Needle, "is_in", lambda needle, answer: needle.kind == "number")
     said = cli("demo", "--model", long_dir, *SMALL, "--tokens", "2000")
     assert said.status == 0
-    assert "tokens of Python's own manual" in said.out
-    assert said.out.count("| kept 64, evicted") == 2 * 2  # before and after each answer
-    assert f"This one held 64, {64 * entry / 1000:.1f} kB" in said.out
+    assert "tokens of Python's own manual, with one of 3 facts" in said.out
+    rows = [line.split() for line in said.out.splitlines() if line.startswith("  ")]
+    assert [(row[0], row[3]) for row in rows] == [
+        (policy, verdict) for verdict in ("missed", "found", "missed") for policy in ("full", "streaming", "snapstream")
+    ]
+    assert [int(row[1]) for row in rows[1:3]] == [64, 64]
+    full = int(rows[-3][1].replace(",", ""))
+    assert full > 1900
+    assert "found: full 1 of 3, streaming 1 of 3, snapstream 1 of 3" in said.out
+    assert f"The full cache held {full:,} entries, {full * entry / 1e6:.3g} MB" in said.out
+    assert f"The others held 64, {64 * entry / 1000:.1f} kB ({full / 64:.1f} times less)" in said.out
     assert "loading weights" in said.err
+
+
+def test_a_document_is_read_once_for_the_three_caches(cli: Cli, long_dir: Path) -> None:
+    said = cli("demo", "--model", long_dir, *SMALL, "--tokens", "2000")
+    first, *others = [int(step.split()[3].replace(",", "")) for step in said.err.splitlines() if "reading the" in step]
+    assert first <= 512
+    assert min(others) > 1000

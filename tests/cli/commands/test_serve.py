@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import pytest
+
 from tests.cli.conftest import SMALL, Cli
 
 
@@ -41,6 +43,19 @@ def test_a_served_model_answers_under_its_names_and_ctrl_c_ends_it(model_dir: Pa
         _, err = program.communicate(timeout=30)
     assert program.returncode == 0
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("flags", "lines"), [((), ["GET /health 200"]), (("--no-request-log",), [])])
+def test_requests_are_logged_on_stderr_unless_that_is_switched_off(
+    model_dir: Path, flags: tuple[str, ...], lines: list[str]
+) -> None:
+    with serving("--model", str(model_dir), *flags) as program:
+        assert program.stdout is not None
+        url = program.stdout.readline().split()[-1].removesuffix("/v1")
+        urlopen(f"{url}/health").close()
+        program.send_signal(signal.SIGINT)
+        _, err = program.communicate(timeout=30)
+    assert [line.rsplit(" ", 2)[0] for line in err.splitlines() if line.startswith("GET")] == lines
 
 
 def test_a_port_that_cannot_be_is_refused(cli: Cli, model_dir: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.interrupts import uninterrupted
 from ringkv.cli.bench_tables import print_comparison, print_profile
-from ringkv.cli.options import AsJson, EngineOptions
+from ringkv.cli.options import SWITCH, AsJson, EngineOptions
 from ringkv.cli.output import print_json
 from ringkv.llm.watching import watching
 
@@ -36,14 +36,17 @@ def bench(
         int, typer.Option("--rounds", metavar="N", help="How often each is measured.", rich_help_panel=WORKLOAD)
     ] = 3,
     limit: Annotated[
-        bool, typer.Option("--limit", help="Also measure what the machine can do, and the share of it that is reached.")
+        bool,
+        typer.Option(
+            "--limit", metavar=SWITCH, help="Also measure the machine's limits, and the share of them that is reached."
+        ),
     ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="Do not compare: write a trace of one prefill and its decode steps, and say what took longest.",
+            help="Do not compare: write a trace of one prefill and its decode steps, and print what took longest.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def doctor(*, as_json: AsJson = False) -> None:
-    """Tell what this machine has, what ringkv will use of it and why, and what is missing.
+    """Show what this machine has, what ringkv uses of it and why, and what is missing.
 
     Needs no model and changes nothing.
 

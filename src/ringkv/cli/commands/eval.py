@@ -8,7 +8,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
-from ringkv.cli.options import StudyOptions
+from ringkv.cli.options import SWITCH, StudyOptions
 from ringkv.cli.output import console, print_table, say
 from ringkv.llm.watching import watching
 
@@ -57,23 +57,27 @@ def study(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", metavar="N", help="Stop after so long; the same goes on.", rich_help_panel=STUDY),
+        typer.Option(
+            "--minutes", metavar="N", help="Stop after this long; the same command resumes.", rich_help_panel=STUDY
+        ),
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Only say how long it would take.", rich_help_panel=STUDY)
+        bool,
+        typer.Option("--estimate", metavar=SWITCH, help="Only print how long it would take.", rich_help_panel=STUDY),
     ] = False,
 ) -> None:
-    """See what compression costs: tasks x policies x budgets, through the graphs and the batching that serve requests.
+    """Measure what compression costs: tasks x policies x budgets, through the graphs and batching that serve requests.
 
-    Every prompt is read once and compressed under every policy and budget; all answer together, greedily. Answers are
-    written as they come: a run that was stopped goes on where it was when the same command is given again, and more
-    tasks or budgets can be added. At the end stand a table and DIR/report.html.
+    Every prompt is prefilled once and compressed under every policy and budget; all answer together, greedily. Answers
+    are written as they come: the same command resumes a run that was stopped, and more tasks or budgets can be added.
+    It ends with a table and DIR/report.html.
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
         ringkv eval --model qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
         ringkv eval --tasks wikitext --data DATA --lengths 2k,4k --policies full,streaming,snapstream
 
-    Differences are from the full cache over the same prompts, with 95% intervals. An interval that holds zero is noise.
+    Differences are from the full cache over the same prompts, with 95% intervals. If an interval contains zero, the
+    difference may be noise.
     """
     from ringkv.evaluation.needed import check
 
@@ -101,7 +105,7 @@ def study(
                 say(sentence)
     except KeyboardInterrupt:
         if folder.exists():
-            say(f"what was answered is in {folder}; the same command goes on")
+            say(f"what was answered is in {folder}; the same command resumes")
         raise
     if seconds:
         _report(folder)

@@ -7,7 +7,7 @@ import typer
 
 from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.loading import load
-from ringkv.cli.options import AsJson, EngineOptions, Sampling
+from ringkv.cli.options import SWITCH, AsJson, EngineOptions, Sampling
 from ringkv.cli.output import in_pieces, print_json, say
 from ringkv.cli.prompts import ask, read_prompt
 from ringkv.llm.watching import watching
@@ -20,7 +20,8 @@ INPUT = "Prompt"
 
 def generate(
     question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="What to ask; it comes after the document, if any.")
+        str | None,
+        typer.Argument(metavar="QUESTION", help="The question; it comes after the document, if there is one."),
     ] = None,
     *,
     prompt: Annotated[
@@ -37,7 +38,9 @@ def generate(
     ] = None,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Complete the plain text, without the chat template.", rich_help_panel=INPUT),
+        typer.Option(
+            "--raw", metavar=SWITCH, help="Complete the plain text, without the chat template.", rich_help_panel=INPUT
+        ),
     ] = False,
     engine: EngineOptions,
     sampling: Sampling,
@@ -45,7 +48,7 @@ def generate(
 ) -> None:
     """Answer one question, about a document of any length if you give one.
 
-    The text streams to stdout; progress, and a last line that tells what the cache did, go to stderr. The first run
+    The text streams to stdout; progress, and a last line about the cache, go to stderr. The first run
     of a model, or with other --slots, --threads or --kv-window, compiles graphs, once: one to three minutes.
 
         ringkv generate "What is the capital of France?"

@@ -1,7 +1,7 @@
 """ringkv models: what can be fetched by name, and what is here."""
 
 from ringkv.cli.options import AsJson
-from ringkv.cli.output import print_json, print_table
+from ringkv.cli.output import console, print_json, print_table
 from ringkv.plan.units import show_bytes
 
 
@@ -17,12 +17,12 @@ def models(*, as_json: AsJson = False) -> None:
 
     def row(model: ModelInfo) -> tuple[str, ...]:
         here, held = ("yes", show_bytes(model.disk_bytes)) if model.pulled else ("no", "")
-        size = show_bytes(model.download_bytes)
-        return (model.name, here, held, f"{model.context:,}", size, model.licence, model.title)
+        return (model.name, here, held, f"{model.context:,}", show_bytes(model.download_bytes), model.licence)
 
     listed = list_models()
     if as_json:
         print_json(listed)
     else:
-        headers = ("name", "on this machine", "on disk ", "context ", "download ", "licence", "model")
-        print_table(headers, [row(model) for model in listed])
+        print_table(("name", "here", "on disk ", "context ", "download ", "licence"), [row(model) for model in listed])
+        titles = "\n".join(f"{model.name}: {model.title}" for model in listed)
+        console().print(f"\n{titles}", soft_wrap=True)

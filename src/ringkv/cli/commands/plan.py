@@ -30,8 +30,8 @@ def plan(
         _option(
             "--model",
             "NAME",
-            "A directory with a config.json, or one of smollm2, qwen2.5-coder-1.5b, llama-3.1-8b, llama-3.1-70b, "
-            "deepseek-r1.",
+            "A directory with a config.json, or one of smollm2, qwen2.5-coder-1.5b, qwen3-0.6b, -1.7b, -4b, -8b, -14b, "
+            "-32b, llama-3.1-8b, llama-3.1-70b, deepseek-r1.",
             MODEL,
             show=True,
         ),
@@ -55,13 +55,13 @@ def plan(
         str, _option("--dtype", "TYPE", "Of keys and values: bfloat16, float16, float32 or float8.", CACHE, show=True)
     ] = "bfloat16",
     memory: Annotated[
-        str | None, _option("--memory", "BYTES", "Of each rank, such as 80GB: tells how many slots fit.", MACHINE)
+        str | None, _option("--memory", "BYTES", "Of each rank, such as 80GB: shows how many slots fit.", MACHINE)
     ] = None,
     reserve: Annotated[
-        str, _option("--reserve", "BYTES", "Kept free for what is not weights or cache.", MACHINE, show=True)
+        str, _option("--reserve", "BYTES", "Kept free for all but weights, cache and sampler.", MACHINE, show=True)
     ] = "0",
     bandwidth: Annotated[
-        str | None, _option("--bandwidth", "BYTES", "Read in a second, such as 3.35TB: tells the floor.", MACHINE)
+        str | None, _option("--bandwidth", "BYTES", "Read per second, such as 3.35TB: shows the fastest step.", MACHINE)
     ] = None,
     tensor_parallel: Annotated[
         int, _option("--tp", "RANKS", "Devices that share the model; figures are of one.", MACHINE, show=True)
@@ -73,7 +73,7 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Work out the memory of a model before you have it: bytes a token, a slot, weights, and the slots that fit.
+    """Work out the memory of a model before you have it: bytes per token and per slot, weights, and the slots that fit.
 
     Arithmetic on the model's shape alone: nothing is loaded, so any model and any machine can be planned anywhere.
 
@@ -153,12 +153,12 @@ def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
     """Header to the text of a row; only what the question gave the figures for."""
     always = {
         "entries ": lambda row: f"{row.entries:,}",
-        "bytes a slot ": lambda row: show_bytes(row.slot_bytes),
+        "bytes per slot ": lambda row: show_bytes(row.slot_bytes),
     }
     counted = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
     whole = {
         "with one slot " if found.memory is None else "with those ": lambda row: show_bytes(row.total_bytes),
-        "read a step ": lambda row: show_bytes(row.step_bytes),
+        "read per step ": lambda row: show_bytes(row.step_bytes),
     }
     timed = {
         "step floor ": lambda row: f"{1000 * row.step_seconds:.3g} ms",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.cli.options import AsJson
 from ringkv.cli.output import print_json
 from ringkv.llm.watching import watching
@@ -12,19 +13,26 @@ from ringkv.plan.units import show_bytes
 
 
 def pull(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `ringkv models`, or a hub id.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A name of `ringkv models`, or a hub id.", show_default=False)
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Fetch a model and make it ready to load: download, verify, convert.
 
-    Safe to interrupt: run it again and it goes on where it stopped. What is already there is not fetched again.
+    Safe to interrupt: run it again and it resumes. What is already there is not fetched again.
 
         ringkv pull smollm2
         ringkv pull qwen2.5-coder-1.5b
     """
+    from ringkv.residency.catalogue import catalogue
     from ringkv.residency.locate import locate
 
+    if name is None:
+        raise InvalidRequest(
+            f"missing argument 'NAME'; name one of {', '.join(catalogue())}, or a hub id such as organisation/name"
+        )
     with watching() as tell:
         directory = locate(name, tell)
     size = _size(directory)

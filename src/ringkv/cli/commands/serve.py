@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ringkv.cli.options import TalkOptions
+from ringkv.cli.options import SWITCH, TalkOptions
+from ringkv.cli.output import say
 from ringkv.llm.watching import watching
 
 SLOTS = 8
@@ -16,7 +17,7 @@ def serve(
     *,
     engine: TalkOptions,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.", rich_help_panel=SERVER)
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all of them.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", rich_help_panel=SERVER)
@@ -36,16 +37,25 @@ def serve(
         typer.Option(
             "--allow-origin",
             metavar="URL",
-            help="A site whose pages may ask from a browser, such as http://localhost:3000; may be given several "
-            "times, and * is every one. None by default.",
+            help="A site whose pages may send requests from a browser, such as http://localhost:3000; may be given "
+            "several times, and * is all sites. None by default.",
             rich_help_panel=SERVER,
             show_default=False,
         ),
     ] = None,
+    request_log: Annotated[
+        bool,
+        typer.Option(
+            "--request-log/--no-request-log",
+            metavar=SWITCH,
+            help="Write a line for each request to stderr: method, path, status, time and tokens, and no text.",
+            rich_help_panel=SERVER,
+        ),
+    ] = True,
 ) -> None:
-    """Serve a model over OpenAI's HTTP API, to as many clients at once as there are slots; others wait their turn.
+    """Serve a model over OpenAI's HTTP API, to as many clients at once as there are slots; others wait.
 
-    /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics; Ctrl-C ends it.
+    /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics; Ctrl-C stops it.
 
         ringkv serve --model smollm2 --slots 8
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
@@ -68,7 +78,7 @@ def serve(
             typer.echo(text)
 
         names = served_model_name or [_name(engine.model)]
-        run(config, names, host, port, tell, ready, origins=allow_origin or ())
+        run(config, names, host, port, tell, ready, origins=allow_origin or (), log=say if request_log else None)
 
 
 def _name(model: str) -> str:

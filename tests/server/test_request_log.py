@@ -1,0 +1,87 @@
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+from tests.server.conftest import Served, serving
+from tests.server.echo import channel
+
+SECRET = "my secret"
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def logged(tokenizer: Tokenizer, lines: list[str]) -> Iterator[Served]:
+    with serving(
+        channel(seconds=0.01), tokenizer, ChatTemplate({"default": "{{ messages[0].content }}"}, {}), log=lines.append
+    ) as served:
+        yield served
+
+
+def written(lines: list[str], count: int = 1) -> list[str]:
+    """The lines, once there are so many: a line is written after its answer was sent."""
+    deadline = time.monotonic() + 10
+    while len(lines) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return lines
+
+
+def test_a_line_has_method_path_status_time_and_tokens(logged: Served, lines: list[str]) -> None:
+    logged.post("completions", prompt=SECRET, max_tokens=5)
+    found = re.fullmatch(r"POST /v1/completions 200 (\d+) ms, 9 \+ 5 tokens", written(lines)[-1])
+    assert found is not None
+    assert int(found[1]) >= 5 * 2 * 10  # a token takes two steps of 10 ms
+
+
+def test_a_streams_line_comes_at_its_end(logged: Served, lines: list[str]) -> None:
+    messages = [{"role": "user", "content": SECRET}]
+    body = {"messages": messages, "max_tokens": 20, "stream": True}
+    with logged.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        events = answer.iter_lines()
+        next(events)
+        assert lines == []
+        list(events)
+    assert re.fullmatch(r"POST /v1/chat/completions 200 \d+ ms, 9 \+ 20 tokens", written(lines)[-1])
+
+
+def test_a_client_that_leaves_gets_a_line_of_what_it_got(logged: Served, lines: list[str]) -> None:
+    with logged.http.stream(
+        "POST", "/v1/completions", json={"prompt": SECRET, "max_tokens": 400, "stream": True}
+    ) as it:
+        next(it.iter_lines())
+    found = re.fullmatch(r"POST /v1/completions 200 \d+ ms, 9 \+ (\d+) tokens", written(lines)[-1])
+    assert found is not None
+    assert 0 < int(found[1]) < 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "line"),
+    [
+        ("GET", "/health", "GET /health 200 N ms"),
+        ("GET", "/nope?secret=1", "GET /nope 404 N ms"),
+        ("GET", "/a%0Ab%1b[31m", "GET /a%0Ab%1B%5B31m 404 N ms"),
+        ("GET", f"/{'x' * 5000}", f"GET /{'x' * 99} 404 N ms"),
+        ("POST", "/v1/completions", "POST /v1/completions 400 N ms"),
+    ],
+)
+def test_what_generates_nothing_has_no_tokens_and_a_path_is_one_short_word(
+    logged: Served, lines: list[str], method: str, path: str, line: str
+) -> None:
+    logged.http.request(method, path)
+    assert [re.sub(r"\d+ ms", "N ms", one) for one in written(lines)] == [line]
+
+
+def test_no_text_of_a_prompt_or_an_answer_is_in_the_log(logged: Served, lines: list[str]) -> None:
+    logged.post("completions", prompt=SECRET, max_tokens=9)
+    logged.post("completions", prompt=SECRET, temperature=-1)
+    logged.post("chat/completions", messages=[{"role": "user", "content": SECRET}], max_tokens=9, stop=SECRET)
+    assert len(written(lines, 3)) == 3
+    assert "secret" not in "".join(lines)

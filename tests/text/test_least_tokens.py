@@ -1,0 +1,142 @@
+"""Against the tokens that the tokenizers make of the same texts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from ringkv.base.errors import PromptTooLong
+from ringkv.text.least_tokens import LeastTokens
+from ringkv.text.pieces import byte_alphabet
+from ringkv.text.tokenizer import Tokenizer
+
+LONG = ["Ġ" * 16, "-" * 12, "the", "Ġthe", "ing", "Ġ" * 3 + "return", "<|end|>"]
+TEXTS = st.text(max_size=60) | st.lists(
+    st.sampled_from(
+        [
+            " " * 16,
+            "-" * 12,
+            "the",
+            " the",
+            "ing",
+            "   return",
+            "<|end|>",
+            "e\u0301",
+            "ΐ",
+            "한",
+            "\u212a",
+            "\U0001d400",
+            "ᾂ",
+        ]
+    )
+).map("".join)
+
+Make = Callable[[], tokenizers.Tokenizer]
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    """Bytes, and words of LONG, each merged from left to right."""
+    words = [word for word in LONG if not word.startswith("<")]
+    starts = dict.fromkeys(word[:end] for word in words for end in range(2, len(word) + 1))
+    vocabulary = {entry: id for id, entry in enumerate([*byte_alphabet(), *starts])}
+    made = tokenizers.Tokenizer(models.BPE(vocabulary, [(start[:-1], start[-1]) for start in starts]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken("<|end|>")])
+    return made
+
+
+def composing() -> tokenizers.Tokenizer:
+    made = byte_level()
+    made.normalizer = normalizers.NFC()
+    return made
+
+
+def lowering() -> tokenizers.Tokenizer:
+    made = byte_level()
+    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    return made
+
+
+@pytest.mark.parametrize("make", [byte_level, composing, lowering])
+@given(text=TEXTS)
+def test_no_text_has_fewer_tokens(make: Make, text: str) -> None:
+    inner = make()
+    least = LeastTokens.of(inner)
+    assert least is not None
+    assert least(text) <= len(inner.encode(text).ids)
+
+
+@given(text=st.text(max_size=60) | st.text("hello world", max_size=60))
+def test_no_text_of_a_sentencepiece_tokenizer_has_fewer_tokens(
+    sentencepiece_inner: tokenizers.Tokenizer, text: str
+) -> None:
+    least = LeastTokens.of(sentencepiece_inner)
+    assert least is not None
+    assert least(text) <= len(sentencepiece_inner.encode(text, add_special_tokens=False).ids)
+
+
+@pytest.mark.parametrize(("text", "tokens"), [(" " * 1600, 100), ("-" * 120, 8), ("a" * 900, 100), ("", 0)])
+def test_runs_count_by_the_longest_entry_and_letters_by_the_longest_with_letters(text: str, tokens: int) -> None:
+    assert Tokenizer(byte_level(), "made", None, ()).least_tokens(text) == tokens
+
+
+def without_a_byte() -> tokenizers.Tokenizer:
+    made = tokenizers.Tokenizer(models.BPE({char: id for id, char in enumerate(byte_alphabet()) if char != "a"}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def swallowing_spaces() -> tokenizers.Tokenizer:
+    made = byte_level()
+    made.add_special_tokens([AddedToken("<mask>", rstrip=True)])
+    return made
+
+
+def collapsing_spaces() -> tokenizers.Tokenizer:
+    made = byte_level()
+    made.normalizer = normalizers.Replace(Regex(" +"), " ")
+    return made
+
+
+def dropping_spaces() -> tokenizers.Tokenizer:
+    made = byte_level()
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (without_a_byte, "a" * 1000),
+        (swallowing_spaces, "<mask>" + " " * 1000),
+        (collapsing_spaces, " " * 1000),
+        (dropping_spaces, " " * 1000),
+    ],
+)
+def test_nothing_is_said_of_a_tokenizer_that_drops_or_gathers_characters(make: Make, text: str) -> None:
+    tokenizer = Tokenizer(make(), "made", None, ())
+    assert len(tokenizer.encode(text)) <= 1
+    assert tokenizer.least_tokens(text) == 0
+    tokenizer.check_length(text, 1)
+
+
+def test_a_text_that_cannot_fit_is_refused_with_the_numbers_and_one_that_may_is_not() -> None:
+    tokenizer = Tokenizer(byte_level(), "made", None, ())
+    tokenizer.check_length(" " * 16, 1)
+    with pytest.raises(PromptTooLong, match=r"input has 17 characters, .* at least 2 tokens; 1 tokens fit, so shorten"):
+        tokenizer.check_length(" " * 17, 1, "input")
+
+
+@pytest.mark.parametrize("character", [" ", "a", "é"])
+def test_the_real_tokenizer_has_a_bound_for_every_text(smollm2_text: Path, character: str) -> None:
+    tokenizer = Tokenizer.from_directory(smollm2_text)
+    text = character * 5000
+    assert 0 < tokenizer.least_tokens(text) <= len(tokenizer.encode(text))
