@@ -112,9 +112,30 @@ def dropping_spaces() -> tokenizers.Tokenizer:
     return made
 
 
+def straightening_quotes() -> tokenizers.Tokenizer:
+    """Each ” has three bytes, and its replacement one; eight of those are a token."""
+    runs = ['"' * length for length in (2, 4, 8)]
+    vocabulary = {entry: id for id, entry in enumerate([*byte_alphabet(), *runs])}
+    made = tokenizers.Tokenizer(models.BPE(vocabulary, [(run[: len(run) // 2],) * 2 for run in runs]))
+    made.normalizer = normalizers.Replace("”", '"')
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def of_whole_words() -> tokenizers.Tokenizer:
+    vocabulary = {**byte_alphabet(), "[UNK]": 256}
+    made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=50))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
+        (straightening_quotes, "”" * 8),
+        (of_whole_words, "a" * 1000),
         (without_a_byte, "a" * 1000),
         (swallowing_spaces, "<mask>" + " " * 1000),
         (collapsing_spaces, " " * 1000),

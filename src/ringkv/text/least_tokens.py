@@ -16,6 +16,7 @@ from string import ascii_letters, digits
 from typing import Any
 
 import tokenizers
+from tokenizers import models
 
 from ringkv.text.pieces import byte_alphabet
 
@@ -24,6 +25,7 @@ SHRUNK = 4  # bytes or characters that SHRINKING turns into one, at most: U+1D40
 SHRINKING = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase")  # normalisers that leave ASCII as long as it is
 GROWING = ("Prepend", "ByteLevel")
 KEEPING = ("ByteLevel", "Digits", "Metaspace", "UnicodeScripts")  # pre-tokenisers that drop nothing
+SPELLING = (models.BPE, models.Unigram)  # models that never put a whole unknown word into one token
 FALLBACK = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
@@ -50,7 +52,8 @@ class LeastTokens:
         dropped = bytes(byte for char, byte in byte_alphabet().items() if inner.token_to_id(char) is None)
         added = inner.get_added_tokens_decoder().values()
         is_known = (
-            all(map(_keeps_length, normalisers))
+            isinstance(inner.model, SPELLING)
+            and all(map(_keeps_length, normalisers))
             and all(map(_keeps_all, splitters))
             and not any(token.lstrip or token.rstrip for token in added)
             and (not (shrinks and dropped) if of_bytes else _falls_back(inner))
@@ -80,8 +83,13 @@ def _keeps_length(normaliser: dict[str, Any]) -> bool:
     """Whether a text is as long or longer after it, except for what `shrunk` accounts for."""
     if normaliser["type"] == "Replace":
         replaced = normaliser["pattern"].get("String")  # else a regular expression, of any length
-        return replaced is not None and WORD.isdisjoint(replaced) and len(normaliser["content"]) >= len(replaced)
+        return replaced is not None and WORD.isdisjoint(replaced) and _is_as_long(normaliser["content"], replaced)
     return normaliser["type"] in (*GROWING, *SHRINKING)
+
+
+def _is_as_long(text: str, other: str) -> bool:
+    """Whether it has as many characters, and as many bytes: entries are counted in either."""
+    return len(text) >= len(other) and len(text.encode()) >= len(other.encode())
 
 
 def _keeps_all(splitter: dict[str, Any]) -> bool:
