@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ringkv.base.errors import BadWeights, UnknownModel, UnsupportedModel
 from ringkv.models.base import ModelConfig
-from ringkv.models.families import FAMILIES, MODEL_TYPES
+from ringkv.models.families.registry import FAMILIES, MODEL_TYPES
 from ringkv.models.layer import RopeConfig
 from ringkv.models.reading import Raw
 
