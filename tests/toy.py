@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Sampled, Work
+from ringkv.base.engine import Limits, Run, Sampled, Work
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout, Layouts
@@ -58,10 +58,10 @@ class Staged(NamedTuple):
 
 
 class ToyStep(NamedTuple):
-    samples: list[Sampled]
+    runs: list[Run]
 
-    def read(self) -> list[Sampled]:
-        return self.samples
+    def read(self) -> list[Run]:
+        return self.runs
 
 
 @dataclass
@@ -97,6 +97,8 @@ class ToyEngine:
         self.slots: dict[int, Slot] = {}
         self.drawn: dict[int, int] = {}
         self.allowed: dict[int, bytes] = {}
+        self.drafts: dict[int, list[int]] = {}
+        self.drafted = 0  # tokens that were guessed for it so far
         self.log: list[Begun | Chunk | str] = []
 
     def admit(self, request: Request) -> None:
@@ -148,15 +150,19 @@ class ToyEngine:
         assert set(forced or {}) <= set(self.slots), "a token was given to nobody"
         assert set(allowed or {}) <= set(self.slots), "a grammar guides nobody"
         self.allowed = dict(allowed or {})
-        return ToyStep([self._draw(slot, (forced or {}).get(slot)) for slot in range(self.limits.slots)])
+        return ToyStep([tuple(self._run(slot, (forced or {}).get(slot))) for slot in range(self.limits.slots)])
 
-    def forward(self) -> None:
+    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
         assert self.drawn, "there is nothing to feed"
         time.sleep(self.seconds)
         self.log.append("forward")
         for slot, token in self.drawn.items():
             self.slots[slot].tokens.append(token)
         self.drawn.clear()
+        for slot, tokens in (drafts or {}).items():
+            assert 0 < len(tokens) <= self.limits.drafts
+        self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items()}
+        self.drafted += sum(map(len, self.drafts.values()))
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         assert tokens == tuple(self.slots[slot].tokens), "these are not the tokens that the slot has seen"
@@ -164,7 +170,19 @@ class ToyEngine:
 
     def release(self, slot: int) -> None:
         self.slots.pop(slot, None)
+        self.drafts.pop(slot, None)
         self.drawn.pop(slot, None)
+
+    def _run(self, index: int, forced: int | None) -> Iterator[Sampled]:
+        """A token, and one more after each draft that it equals, which is thereby fed."""
+        sampled = self._draw(index, forced)
+        yield sampled
+        for draft in self.drafts.pop(index, []):
+            if draft != sampled.token:
+                break
+            self.slots[index].tokens.append(draft)
+            sampled = self._draw(index, None)
+            yield sampled
 
     def _draw(self, index: int, forced: int | None) -> Sampled:
         slot = self.slots.get(index)

@@ -65,7 +65,7 @@ def test_a_step_waits_for_the_device_only_where_it_is_read(captured: LocalEngine
         captured.forward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert draw.read()[0].logprob is not None
+    assert draw.read()[0][0].logprob is not None
 
 
 def test_scores_outlive_the_next_forward_step(captured: LocalEngine) -> None:

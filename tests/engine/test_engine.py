@@ -111,8 +111,8 @@ def test_nan_in_one_slot_fails_it_alone_and_leaves_no_trace(engine: LocalEngine)
     engine.sample()
     engine.forward()
     draw = engine.sample().read()
-    assert draw[0].token is None
-    assert draw[1].token == alone[1]
+    assert draw[0][0].token is None
+    assert draw[1][0].token == alone[1]
 
     tiny.enter(engine, well, slot=0)  # the slot is whole again for the next
     assert tiny.decode(engine, 20, slot=0)[0] == alone
@@ -315,6 +315,6 @@ def _decode_all(engine: LocalEngine, steps: int) -> list[list[int | None]]:
     """Every slot's tokens."""
     rows = []
     for _ in range(steps):
-        rows.append([one.token for one in engine.sample().read()])
+        rows.append([one.token for (one,) in engine.sample().read()])
         engine.forward()
     return [list(column) for column in zip(*rows, strict=True)]

@@ -100,7 +100,7 @@ def decode(
     for step in range(steps):
         logits.append(engine.batch.logits[slot].clone())
         draw = engine.sample({slot: forced[step]} if forced else None)
-        token = draw.read()[slot].token
+        ((token, _),) = draw.read()[slot]
         assert token is not None
         tokens.append(token)
         engine.forward()

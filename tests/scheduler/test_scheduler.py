@@ -39,7 +39,7 @@ def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
         case Insert(asked, _, _):
             it.inserted(asked.id, (toy.layout(len(asked.tokens), RING, 64),))
         case Decode(owners, _):
-            return it.sampled(owners, [Sampled(token, None)] * len(owners)).events
+            return it.sampled(owners, [(Sampled(token, None),)] * len(owners)).events
     return []
 
 
@@ -134,7 +134,7 @@ def test_what_a_slot_has_seen_is_told_where_a_turn_may_go_on_from_it(turns, seen
     for token in (5, 6):
         carry_out(it, following(it), token)
         following(it)
-    outcome = it.sampled(following(it).owners, [Sampled(7, None)] * 2)
+    outcome = it.sampled(following(it).owners, [(Sampled(7, None),)] * 2)
     assert outcome.freed == [Freed(0, seen)]  # the last token drawn is not fed
 
 
@@ -142,7 +142,7 @@ def test_what_a_failed_request_leaves_is_not_told():
     it = scheduler()
     it.submit(Request("a", (1, 1, 1), SamplingParams(), KVChoice("streaming", turns="continue")))
     carry_out(it, following(it))
-    assert it.sampled(following(it).owners, [Sampled(None, None)] * 2).freed == [Freed(0)]
+    assert it.sampled(following(it).owners, [(Sampled(None, None),)] * 2).freed == [Freed(0)]
 
 
 def test_chunks_follow_one_another_while_nobody_runs_and_take_turns_with_decoding_after():
@@ -178,7 +178,7 @@ def test_a_token_comes_before_the_finish_it_causes_and_its_slot_is_freed():
     it = scheduler()
     it.submit(request("a", max_tokens=1))
     carry_out(it, following(it))
-    outcome = it.sampled(following(it).owners, [Sampled(7, None), Sampled(0, None)])
+    outcome = it.sampled(following(it).owners, [(Sampled(7, None),), (Sampled(0, None),)])
     assert [type(event) for event in outcome.events] == [Token, Finished]
     assert outcome.events[0] == Token("a", 7, is_last=True)
     assert outcome.freed == [Freed(0)]
@@ -215,7 +215,7 @@ def test_a_draw_for_an_owner_who_left_meanwhile_is_dropped():
     it.submit(request("b"))
     carry_out(it, following(it))
     assert following(it).owners == ("b", None)
-    assert it.sampled(owners, [Sampled(1, None)] * 2) == ([], [])
+    assert it.sampled(owners, [(Sampled(1, None),)] * 2) == ([], [])
 
 
 def test_nobody_is_fed_when_all_left_after_the_draw():
@@ -232,7 +232,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone():
     it.submit(request("a"))
     it.submit(request("b"))
     names(it, 4)
-    outcome = it.sampled(following(it).owners, [Sampled(None, None), Sampled(5, None)])
+    outcome = it.sampled(following(it).owners, [(Sampled(None, None),), (Sampled(5, None),)])
     failed, token = outcome.events
     assert (failed.request_id, failed.kind) == ("a", "RequestFailed")
     assert token == Token("b", 5)

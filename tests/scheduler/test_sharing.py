@@ -40,9 +40,9 @@ class Recorder(toy.ToyEngine):
         self.verbs += "s"
         return super().sample(forced, allowed)
 
-    def forward(self) -> None:
+    def forward(self, drafts=None) -> None:  # type: ignore[no-untyped-def]
         self.verbs += "f"
-        super().forward()
+        super().forward(drafts)
 
 
 def request(name: str, tokens: tuple[int, ...] = PROMPT, most: int = 5, kv: KVChoice | None = None) -> Request:

@@ -29,4 +29,5 @@ class EngineConfig:
     graphs: Graphs  # "compiled": static graphs built once and kept on disk; "off": the same functions eagerly
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # where built graphs are kept
+    speculate: int = 0  # tokens guessed ahead per step, from what the request's text repeats; 0 guesses none
     store_bytes: int = 0  # host memory for what later prompts may begin with; 0 remembers nothing

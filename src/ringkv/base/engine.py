@@ -37,6 +37,7 @@ class Limits:
     held_bytes: int  # all cache memory: slots, staging, and what is remembered for later prompts
     staging_bytes: int = 0  # of these
     sampler_bytes: int = 0  # beside these: logits and sampling state of all slots
+    drafts: int = 0  # tokens that `forward` takes beside a slot's sampled one, at most
 
     @property
     def store_bytes(self) -> int:
@@ -98,9 +99,13 @@ class Sampled(NamedTuple):
     logprob: TokenLogprob | None
 
 
+Run = Sequence[Sampled]
+"""The tokens that one slot got in one step, in order: those of its drafts that were sampled, and the one after them."""
+
+
 class Step(Protocol):
-    def read(self) -> Sequence[Sampled]:
-        """One `Sampled` per slot, free slots too (garbage); waits for this step only."""
+    def read(self) -> Sequence[Run]:
+        """One run per slot, free slots too (garbage); waits for this step only."""
         ...
 
 
@@ -152,15 +157,20 @@ class Engine(Protocol):
         ...
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
-        """Sample each slot's next token from its logits.
+        """Sample the next tokens of each slot from its logits: one, and one more after each draft that was sampled.
 
         By slot: `forced`, a token that is taken instead of sampling; `allowed`, for requests with a grammar, which
         tokens may be sampled: a bit each, the lowest of each byte first, in whole groups of 32.
         """
         ...
 
-    def forward(self) -> None:
-        """Feed the tokens just sampled; leaves each slot's next logits."""
+    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
+        """Feed the last token that was sampled for each slot; leaves its next logits.
+
+        drafts: by slot, guesses of the tokens that follow, 1 to `Limits.drafts` of them and fewer than its ring has
+        entries. They run in the same pass, and change how many tokens `sample` returns, never which. Only for requests
+        with at most the tier TEMPERATURE. An engine may ignore them.
+        """
         ...
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:

@@ -69,6 +69,17 @@ class Body:
             return tuple(row[:, :, entries] for row in rows)
         return tuple(row.index_select(2, entries) for row in rows)
 
+    def copy(self, rows: Tensor, entries: Tensor) -> Planes:
+        """Entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""
+        return tuple(plane[:, rows[:, None], :, entries] for plane in self.planes)
+
+    def put_back(self, rows: Tensor, entries: Tensor, copies: Planes, chosen: Tensor) -> None:
+        """Write back what `copy` gave, if `chosen` bool [N, n]; the other entries stay as they are."""
+        at = slice(None), rows[:, None], slice(None), entries
+        for plane, copy in zip(self.planes, copies, strict=True):
+            mask = chosen.view(*chosen.shape, *[1] * (copy.dim() - 2))
+            plane[at] = torch.where(mask, copy, plane[at])
+
     def write(self, row: int, first: int, planes: Planes) -> None:
         """Copy n entries to a row, from its entry `first` on."""
         for ours, new in zip(self.planes, planes, strict=True):

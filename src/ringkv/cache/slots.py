@@ -28,19 +28,22 @@ class Slots:
     def empty(cls, slots: int, device: torch.device) -> "Slots":
         return cls(*(torch.zeros(slots, dtype=torch.int32, device=device) for _ in range(4)))
 
-    def next_entry(self) -> Tensor:
-        """int32 [B], the entry that each slot's next token takes. A function of position alone: no cursor to keep."""
-        beyond = self.length - self.base
+    def next_entry(self, ahead: int = 0) -> Tensor:
+        """int32 [B], the entry that the next token of each slot takes, or the one so many tokens later.
+
+        A function of position alone: no cursor to keep.
+        """
+        beyond = self.length + ahead - self.base
         return self.protected + torch.where(beyond < 0, beyond, beyond % self.ring.clamp(min=1))
 
-    def live_after_next(self) -> Tensor:
-        """int32 [B], entries that hold a token once the next one is written; 0 for a free slot."""
-        seen = torch.minimum(self.protected + self.length + 1 - self.base, self.protected + self.ring)
+    def live_after_next(self, ahead: int = 0) -> Tensor:
+        """int32 [B], entries that hold a token once that token is written; 0 for a free slot."""
+        seen = torch.minimum(self.protected + self.length + ahead + 1 - self.base, self.protected + self.ring)
         return torch.where(self.ring > 0, seen, 0)
 
-    def advance(self) -> None:
-        """Count one more token in every slot in use; changes `length` in place."""
-        self.length.add_((self.ring > 0).int())
+    def advance(self, tokens: Tensor | int = 1) -> None:
+        """Count more tokens, int32 [B] or as many everywhere, in every slot in use; changes `length` in place."""
+        self.length.add_((self.ring > 0).int() * tokens)
 
     def place(self, slot: int, layout: Layout) -> None:
         """Give a slot to a compressed prompt; in place."""

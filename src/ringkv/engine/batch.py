@@ -3,7 +3,7 @@
 B slots, R rows of one step, L layers of a group, C entries per slot, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -17,6 +17,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body, Row
 from ringkv.cache.slots import Slots
+from ringkv.engine.drafts import Drafts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.sampled import SampledStep
@@ -51,6 +52,11 @@ class Batch:
         self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # which slots a step takes
         self._run_forward = {size: capture(partial(self._forward, size)) for size in programs.decode}
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
+        self._drafts = Drafts(programs.drafted, bodies, vocab)
+        self._run_drafts = {size: capture(partial(self._forward_drafts, size)) for size in programs.drafts}
+        self._run_draft_sampler = {
+            tier: capture(partial(self._sample_drafts, tier)) for tier in programs.sampling_drafts
+        }
         for slot in range(count):  # of what warming up a captured graph wrote nothing is left behind
             self.release(slot)
 
@@ -65,8 +71,13 @@ class Batch:
 
     @property
     def sampler_bytes(self) -> int:
-        """Bytes of the logits and the sampling state of all slots."""
-        return self.logits.nbytes + self._sampling.nbytes
+        """Bytes of the logits and the sampling state of all slots, with drafts."""
+        return self.logits.nbytes + self._sampling.nbytes + self._drafts.nbytes
+
+    @property
+    def drafts(self) -> int:
+        """Tokens that a step may have beside a slot's sampled one."""
+        return self._drafts.most
 
     @property
     def entry_bytes(self) -> int:
@@ -83,7 +94,8 @@ class Batch:
         return self.logits.device
 
     def slot(self, slot: int) -> Row:
-        """The memory of a slot."""
+        """The memory of a slot, without drafts."""
+        self._drafts.drop(slot)
         return Row(self.bodies, slot)
 
     def owner(self, slot: int) -> tuple[Request, Layouts]:
@@ -104,11 +116,12 @@ class Batch:
     def export(self, slot: int) -> Packet:
         """All that a request needs to go on elsewhere."""
         request, layouts = self.owner(slot)
+        memory = self.slot(slot)
         seen = int(self._slots[0].length[slot])
         sampled = self._sampling.sampled(slot)
         live = [layout.live(seen) for layout in layouts]
         logits = self.logits[slot].cpu().numpy().tobytes()
-        return Packet(request, layouts, seen, sampled, self.slot(slot).export(live), logits)
+        return Packet(request, layouts, seen, sampled, memory.export(live), logits)
 
     def restore(self, slot: int, packet: Packet) -> None:
         """Go on with a request that another batch exported. Raises ValueError if the packet is of other shapes."""
@@ -132,19 +145,36 @@ class Batch:
         self._run_sampler[tier]()
         wanted = [p.logprobs if p else None for p in params]
         # Copies: a captured step may reuse the scores' memory, and the next step overwrites the tokens.
-        return SampledStep(self._tokens.clone(), wanted, tuple(score.clone() for score in self._scores[tier]))
+        tokens, scores = self._tokens.clone(), tuple(score.clone() for score in self._scores[tier])
+        return SampledStep(tokens, wanted, scores, self._settle() if self._drafts.open else ())
 
-    def forward(self) -> None:
-        """Feed the tokens just sampled; leaves each slot's next logits."""
+    def forward(self, drafts: Mapping[int, Sequence[int]]) -> None:
+        """Feed the tokens sampled last; arguments as `base.engine.Engine.forward` takes them."""
         running = [slot for slot, owner in enumerate(self._owners) if owner]
-        size = self._programs.rows(len(running))
+        with_drafts = self._programs.rows_with_drafts(len(running)) if drafts else None
+        size = with_drafts or self._programs.rows(len(running))
         if size < len(self._owners):
             free = (slot for slot, owner in enumerate(self._owners) if not owner)
             self._rows[size].copy_(torch.tensor([*running, *islice(free, size - len(running))]))
-        self._run_forward[size]()
+        if with_drafts:
+            self._drafts.propose(drafts, self._rows[size])
+        (self._run_drafts if with_drafts else self._run_forward)[size]()
+
+    def _settle(self) -> tuple[Tensor, Tensor]:
+        """Sample after all drafts, and keep those that were sampled: the tokens [B, N], and how many count [B]."""
+        owners = (self._owners[slot] for slot in self._drafts.open)
+        self._run_draft_sampler[max((owner.sampling.tier for owner in owners if owner), default=SamplerTier.GREEDY)]()
+        sampled, kept = self._drafts.sampled.clone(), self._drafts.verify(self._tokens)
+        runs = torch.cat((self._tokens[:, None], sampled), 1)
+        self._tokens.copy_(runs.gather(1, kept[:, None])[:, 0])
+        self._sampling.count(sampled.where(torch.arange(self._drafts.most, device=self.device) < kept[:, None], -1))
+        for slots in self._slots:
+            slots.advance(kept.int())
+        return sampled, kept
 
     def release(self, slot: int) -> None:
         """Empty a slot: nothing of it is read any more."""
+        self._drafts.drop(slot)
         for slots in self._slots:
             slots.release(slot)
         self._owners[slot], self._layouts[slot] = None, ()
@@ -163,10 +193,32 @@ class Batch:
         for slots in self._slots:
             slots.advance()
 
+    def _forward_drafts(self, size: int) -> None:
+        """The same with drafts. Only the tokens sampled are counted as seen."""
+        rows, graphs = self._rows[size], self._programs.drafts[size]
+        slot, fed = rows.int(), self._drafts.feed(rows, self._slots)
+        tokens = torch.cat((self._tokens[rows, None], self._drafts.tokens[rows]), 1)
+        positions = self._slots[0].length[rows, None] + torch.arange(tokens.shape[1], device=self.device)
+        rotations = self.decoder.rotations(positions.flatten())
+        x = self.decoder.embed(tokens.flatten().clamp(min=0), self.weights.shared)
+        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
+            (x,) = graphs[kind]([x, *rotations[kind], slot, *fed[group], *layer])
+        logits = self._programs.head[tokens.numel()]([x, *self.weights.shared.values()])[0].view(*tokens.shape, -1)
+        self.logits.index_copy_(0, rows, logits[:, 0])
+        self._drafts.logits.index_copy_(0, rows, logits[:, 1:])
+        for slots in self._slots:
+            slots.advance()
+
+    def _sample_drafts(self, tier: SamplerTier) -> None:
+        """Sample after each draft."""
+        inputs = self._sampling.inputs(self.logits, self._forced, self._slots[0].length.long())
+        (tokens,) = self._programs.sampling_drafts[tier](self._drafts.inputs(inputs))
+        self._drafts.sampled.copy_(tokens.view_as(self._drafts.sampled))
+
     def _sample(self, tier: SamplerTier) -> None:
         """Fill `_tokens` from `logits` and count them, and the tier's scores if its graph gives any."""
         inputs = self._sampling.inputs(self.logits, self._forced, self._slots[0].length.long())
         tokens, *scores = self._programs.sampling[tier](list(inputs))
         self._tokens.copy_(tokens)
-        self._sampling.count(self._tokens)
+        self._sampling.count(self._tokens[:, None])
         self._scores[tier] = tuple(scores)

@@ -41,7 +41,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     check_turns(config.kv, model.groups)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights)
+    total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights, config.speculate)
     return assemble(config, model, weights, _backend(config, tell, total))
 
 
@@ -57,7 +57,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     slots = tuple(
         Body.allocate(group, config.slots, _entries(group, config), like.new_zeros) for group in decoder.groups
     )
-    made = programs.make(backend, decoder, weights, staged, slots, config.chunk)
+    made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, made.smallest)
     lanes = Lanes(decoder, weights, staged, made, turns, config.lanes, config.capacity)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is

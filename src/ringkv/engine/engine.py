@@ -48,6 +48,7 @@ class LocalEngine:
             held_bytes=self.batch.held_bytes + self.lanes.bytes + self._turns.bytes,
             staging_bytes=self.lanes.bytes,
             sampler_bytes=self.batch.sampler_bytes,
+            drafts=self.batch.drafts,
         )
 
     @property
@@ -127,8 +128,8 @@ class LocalEngine:
         return self.batch.sample(forced or {}, allowed or {})
 
     @torch.inference_mode()
-    def forward(self) -> None:
-        self.batch.forward()
+    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
+        self.batch.forward(drafts or {})
 
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:

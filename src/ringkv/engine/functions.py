@@ -5,6 +5,7 @@ N rows: the chunk's tokens, or the slots. All arguments are tensors; a layer's w
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ringkv.graphs.graph import StaticFunction
@@ -37,8 +38,12 @@ def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFu
     return StaticFunction(body, key, free={"keys": (1,), "values": (1,)})
 
 
-def decode_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
-    """(x, cos, sin, slot, entry, live, keys, values, *weights) -> (x,); writes each row's new key and value."""
+def decode_layer(decoder: Decoder, kind: str, names: Sequence[str], tokens: int = 1) -> StaticFunction:
+    """(x, cos, sin, slot, entry, live, keys, values, *weights) -> (x,); writes each row's new keys and values.
+
+    R rows of T `tokens` each: x [R * T, hidden], slot [R], entry and live [R, T], or [R] if T is 1. The tokens of a row
+    attend one after the other, each as it would in a step of its own.
+    """
     scale = decoder.layers[kind].attention.head_dim ** -0.5
 
     def body(
@@ -52,12 +57,19 @@ def decode_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFun
         values: Tensor,
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
-        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return decode_attend(q, k, v, keys, values, slot, entry, live, scale).out
+
+        def several(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
+            outs = [decode_attend(q, k, v, keys, values, slot, at, n, scale).out for q, k, v, at, n in each]
+            return torch.stack(outs, 1).flatten(0, 1)
+
+        attend = one if tokens == 1 else several
 
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    key = f"decode {decoder.layers[kind]} {names}"
+    key = f"decode {decoder.layers[kind]} {names} {tokens}"
     return StaticFunction(body, key, free={"keys": (0, 2), "values": (0, 2)})
 
 

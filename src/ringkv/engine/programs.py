@@ -25,6 +25,7 @@ from ringkv.models.decoder import Decoder
 
 DECODE = (1, 4, 8, 16, 32, 64, 128)
 FEW = 8  # rows that kernels/cpu/linear.cpp multiplies with four-bit weights as they are
+MOST_WITH_DRAFTS = 32  # tokens of a step; more take longer to multiply than to read the weights for
 SMALL = 64  # the size for the ends of prompts on a CPU; a multiple of it must make up a chunk
 SMALLEST_ON_GPU = 128  # fewer tokens take as long: the time to read the weights
 
@@ -33,11 +34,14 @@ SMALLEST_ON_GPU = 128  # fewer tokens take as long: the time to read the weights
 class Programs:
     backend: Backend
     sizes: tuple[int, ...]  # tokens per piece
+    drafted: int  # tokens that a step may have beside a slot's sampled one
     prefill: Mapping[str, Mapping[int, Graph]]  # by kind of layer, by tokens per piece
     decode: Mapping[int, Mapping[str, Graph]]  # by rows of a step, by kind of layer
-    head: Mapping[int, Graph]  # by rows of a step
+    drafts: Mapping[int, Mapping[str, Graph]]  # the same for steps with drafts; none if nothing is drafted
+    head: Mapping[int, Graph]  # by tokens of a step
     head_of_one: Graph  # a prompt's last token; eager, as it runs once a request
     sampling: Mapping[SamplerTier, Graph]
+    sampling_drafts: Mapping[SamplerTier, Graph]  # for all drafts of all slots; only the tiers that drafts may have
 
     @property
     def smallest(self) -> int:
@@ -58,6 +62,10 @@ class Programs:
     def rows(self, running: int) -> int:
         """Rows of the smallest step that takes so many slots."""
         return min(size for size in self.decode if size >= running)
+
+    def rows_with_drafts(self, running: int) -> int | None:
+        """The same for a step with drafts; None if there is no such step."""
+        return min((size for size in self.drafts if size >= running), default=None)
 
 
 def sizes(chunk: int, device: torch.device) -> tuple[int, ...]:
@@ -90,6 +98,19 @@ def decode_sizes(slots: int, weights: ModelWeights) -> tuple[int, ...]:
     return (*smaller, slots)
 
 
+def draft_sizes(slots: int, weights: ModelWeights, drafts: int) -> tuple[int, ...]:
+    """Rows of the decode steps that may have `drafts` a row.
+
+    As a step with drafts must not change a token, only sizes whose products round as those without drafts do. None with
+    so many tokens that multiplying bounds the step.
+    """
+    sizes = decode_sizes(slots, weights) if drafts else ()
+    sizes = tuple(size for size in sizes if size * (1 + drafts) <= MOST_WITH_DRAFTS)
+    if weights.is_packed_in(torch.uint8):
+        return tuple(size for size in sizes if (size * (1 + drafts) <= FEW) == (size <= FEW))
+    return sizes
+
+
 def make(
     backend: Backend,
     decoder: Decoder,
@@ -97,6 +118,7 @@ def make(
     staging: Staging,
     bodies: Sequence[Body],
     chunk: int,
+    drafts: int = 0,
 ) -> Programs:
     """Build all graphs; the example arguments are the real weights and caches, which are not run and not copied."""
     shared = list(weights.shared.values())
@@ -113,30 +135,45 @@ def make(
         example = [*rows(kind, size), torch.zeros(2, dtype=torch.int64), *lane, *layer.values()]
         return backend.make(f"prefill-{kind}-{size}", functions.prefill_layer(decoder, kind, tuple(layer)), example)
 
-    def decode(kind: str, size: int) -> Graph:
+    def decode(kind: str, size: int, tokens: int = 1) -> Graph:
         group, row, layer = first[kind]
-        numbers = [torch.zeros(size, dtype=torch.int32, device=device) for _ in range(3)]
-        example = [*rows(kind, size), *numbers, *bodies[group].layer(row), *layer.values()]
-        return backend.make(f"decode-{kind}-{size}", functions.decode_layer(decoder, kind, tuple(layer)), example)
+        shapes = [(size,), *[(size,) if tokens == 1 else (size, tokens)] * 2]
+        numbers = [torch.zeros(shape, dtype=torch.int32, device=device) for shape in shapes]
+        example = [*rows(kind, size * tokens), *numbers, *bodies[group].layer(row), *layer.values()]
+        name = f"decode-{kind}-{size}" if tokens == 1 else f"decode-{kind}-{size}x{tokens}"
+        return backend.make(name, functions.decode_layer(decoder, kind, tuple(layer), tokens), example)
 
     def head(size: int) -> Graph:
         x = torch.zeros(size, decoder.config.hidden_size, dtype=decoder.dtype, device=device)
         return backend.make(f"head-{size}", head_function, [x, *shared])
 
     pieces, decoding = sizes(chunk, device), decode_sizes(slots, weights)
+    drafting, tokens = draft_sizes(slots, weights, drafts), 1 + drafts
     head_function = functions.head(decoder, tuple(weights.shared))
     inputs = list(_sampler_inputs(slots, decoder.config.vocab_size, device))
+    ahead = _draft_inputs(slots * drafts, decoder.config.vocab_size, device)
     return Programs(
         backend=backend,
         sizes=pieces,
+        drafted=drafts if drafting else 0,
         prefill={kind: {size: prefill(kind, size) for size in pieces} for kind in decoder.layers},
         decode={size: {kind: decode(kind, size) for kind in decoder.layers} for size in decoding},
-        head={size: head(size) for size in decoding},
+        drafts={size: {kind: decode(kind, size, tokens) for kind in decoder.layers} for size in drafting},
+        head={size: head(size) for size in _heads(decoding, drafting, tokens)},
         head_of_one=Eager().make("head-1", head_function, []),
         sampling={
             tier: backend.make(f"sample-{tier.name.lower()}", sample.graph(tier), inputs) for tier in SamplerTier
         },
+        sampling_drafts={
+            tier: backend.make(f"sample-{tier.name.lower()}-drafts", sample.graph_of_drafts(tier), ahead)
+            for tier in (sample.DRAFTED if drafting else ())
+        },
     )
+
+
+def _heads(decoding: Sequence[int], drafting: Sequence[int], tokens: int) -> list[int]:
+    """Tokens of all steps."""
+    return sorted({*decoding, *(size * tokens for size in drafting)})
 
 
 class _First(NamedTuple):
@@ -158,7 +195,13 @@ def _sampler_inputs(slots: int, vocab: int, device: torch.device) -> sample.Inpu
     return SamplingState.neutral(slots, vocab, device).inputs(logits, forced, position)
 
 
-def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights) -> int:
+def _draft_inputs(rows: int, vocab: int, device: torch.device) -> list[Tensor]:
+    return list(_sampler_inputs(rows, vocab, device)[: len(sample.AHEAD)])
+
+
+def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights, drafts: int = 0) -> int:
     """How many graphs `make` builds for a model with so many kinds of layers."""
-    rows = len(decode_sizes(slots, weights))
-    return kinds * (len(sizes(chunk, device)) + rows) + len(SamplerTier) + rows
+    decoding, drafting = decode_sizes(slots, weights), draft_sizes(slots, weights, drafts)
+    layers = kinds * (len(sizes(chunk, device)) + len(decoding) + len(drafting))
+    sampling = len(SamplerTier) + (len(sample.DRAFTED) if drafting else 0)
+    return layers + sampling + len(_heads(decoding, drafting, 1 + drafts))

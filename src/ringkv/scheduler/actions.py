@@ -1,6 +1,6 @@
 """What a scheduler tells its loop to do, and what comes of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ringkv.base.engine import Work
@@ -41,7 +41,9 @@ class Decode(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Feed the tokens drawn last: somebody still runs."""
+    """Feed the tokens sampled last: somebody still runs. `drafts`: by slot, guesses of the tokens that follow."""
+
+    drafts: Mapping[int, Sequence[int]]
 
 
 class Idle(NamedTuple):

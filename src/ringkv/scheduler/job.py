@@ -6,11 +6,14 @@ Requests with one prompt share it: it is prefilled once, and compressed for each
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 
 from ringkv.base.engine import Limits, Work, chunks
 from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.request import Request
+from ringkv.base.sampling import SamplerTier
+from ringkv.scheduler.drafts import Lookup
 
 
 @dataclass(eq=False)
@@ -50,8 +53,11 @@ class Job:
     is_held: bool = False
     slot: int | None = None
     layouts: Layouts = ()  # of its slot, once it is in one
-    output: list[int] = field(default_factory=list)  # tokens drawn, end-of-sequence included
-    fed: int = 0  # output tokens that took an entry; the last one drawn has not yet
+    output: list[int] = field(default_factory=list)  # tokens sampled, end-of-sequence included
+    fed: int = 0  # output tokens that took an entry; the last one sampled has not yet
+    drafted: int = 0  # tokens that were guessed for it
+    kept_drafts: int = 0  # of these, those that were sampled
+    lookup: Lookup | None = None  # of its text, if drafts may be taken from it
 
     @property
     def layout(self) -> Layout | None:
@@ -59,7 +65,7 @@ class Job:
         return self.layouts[0] if self.layouts else None
 
     @property
-    def drawn(self) -> int:
+    def sampled(self) -> int:
         return len(self.output)
 
     @property
@@ -71,31 +77,57 @@ class Job:
 
     @property
     def given(self) -> int | None:
-        """The next token, where it is not to be drawn."""
+        """The next token, if it is not to be sampled."""
         forced = self.request.forced
-        return forced[self.drawn] if self.drawn < len(forced) else None
+        return forced[self.sampled] if self.sampled < len(forced) else None
 
-    def draw(self, token: int) -> FinishReason | None:
-        """Count a drawn token; why the request ends with it, or None. A stop id wins over a length."""
+    def run(self, layouts: Layouts) -> None:
+        """Its prompt is in a slot, laid out like this."""
+        self.layouts = layouts
+        if self.limits.drafts and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
+            self.lookup = Lookup(self.request.tokens)
+
+    def draft(self, most: int) -> list[int]:
+        """Guesses of the tokens after the next one, which is sampled in any case.
+
+        None of them can end the request, nor stand where a token is given; each has an entry of its own in every ring.
+        """
+        if self.lookup is None or self.sampled < len(self.request.forced):
+            return []
+        most = min(most, self.left_to_sample - 1, min(layout.ring for layout in self.layouts) - 1)
+        tokens = self.lookup.draft(most) if most > 0 else []
+        drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + most), tokens))
+        self.drafted += len(drafts)
+        return drafts
+
+    def keep_drafts(self, count: int) -> None:
+        """So many of the drafts fed last were sampled, and keep their entries."""
+        self.fed += count
+        self.kept_drafts += count
+
+    def take(self, token: int) -> FinishReason | None:
+        """Count a sampled token; why the request ends with it, or None. A stop id wins over a length."""
         self.output.append(token)
-        if self.request.ends_at(token, self.drawn):
+        if self.lookup:
+            self.lookup.append(token)
+        if self.request.ends_at(token, self.sampled):
             return "stop"
-        return "length" if self.drawn >= self._most else None
+        return "length" if self.sampled >= self._most else None
 
     @property
-    def left_to_draw(self) -> int:
-        return self._most - self.drawn
+    def left_to_sample(self) -> int:
+        return self._most - self.sampled
 
     @cached_property
     def _most(self) -> int:
-        """Tokens it may draw: what it asked for, what the model's context and a layout without a ring leave."""
+        """Tokens it may sample: what it requested, what the model's context and a layout without a ring leave."""
         assert self.layout is not None
         most = min(self.request.sampling.max_tokens, self.limits.context - len(self.request.tokens))
-        # The last token drawn is never fed, so it needs no entry.
+        # The last token sampled is never fed, so it needs no entry.
         return most if self.layout.room is None else min(most, self.layout.room + 1)
 
     def usage(self) -> Usage:
-        return Usage(len(self.request.tokens), self.drawn, self._kv_usage(), self.prompt.cached or 0)
+        return Usage(len(self.request.tokens), self.sampled, self._kv_usage(), self.prompt.cached or 0)
 
     def _kv_usage(self) -> KVUsage:
         """Before its prompt was inserted a request has held nothing; its capacity is then what it asked for."""

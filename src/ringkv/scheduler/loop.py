@@ -63,10 +63,10 @@ class Loop:
         return self._settle(self._scheduler.cancel(request_id))
 
     def step(self) -> list[Event]:
-        """Do one thing: a prompt's beginning, a prefill chunk, an insertion, a draw, or a forward pass.
+        """Do one thing: a prompt's beginning, a prefill chunk, an insertion, a sampling step, or a forward pass.
 
         Where all there is waits for its guide, wait a moment. An error in one request's prefill ends that request; one
-        in a draw or a forward pass, which all share, is raised, and the engine is not to be used again.
+        in a step, which all share, is raised, and the engine is not to be used again.
         """
         return [*self._released(), *self._do(self._scheduler.next())]
 
@@ -80,8 +80,8 @@ class Loop:
                 return self._insert(request, lane, slot)
             case Decode(owners, forced):
                 return self._decode(owners, forced)
-            case Forward():
-                self._engine.forward()
+            case Forward(drafts):
+                self._engine.forward(drafts)
             case Idle():
                 self._guided.wait()
         return []
@@ -97,11 +97,11 @@ class Loop:
         return events
 
     def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
-        """Those whose guide has failed are drawn for as well, and nobody takes it."""
+        """Those whose guide has failed are sampled for as well, and nobody takes it."""
         allowed = self._guided.allowed(owners, forced, self._scheduler.left)
         events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
-        drawn = self._engine.sample(forced, allowed.tokens).read()
-        events += self._settle(self._scheduler.sampled(owners, drawn))
+        runs = self._engine.sample(forced, allowed.tokens).read()
+        events += self._settle(self._scheduler.sampled(owners, runs))
         self._guided.take(events, (owners[slot] for slot in forced))
         return events
 

@@ -12,13 +12,14 @@
 - Requests with one prompt share its prefill: the first has a slot reserved, and the prompt keeps its lane until all the
   others have found one. They come before prompts that were submitted later.
 - A decode step is two actions, Decode then Forward, and whoever finished or was cancelled in between is not fed.
+- Forward may carry drafts, and the next Decode then gives a slot several tokens. Only the last one can end its request.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from ringkv.base.engine import Limits, Sampled, Work
+from ringkv.base.engine import Limits, Run, Sampled, Work
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
@@ -30,7 +31,7 @@ from ringkv.scheduler.job import Job, Prompt
 
 _NOT_FINITE = Failure(
     "RequestFailed",
-    "the model's output was not finite (NaN or infinity), so no token could be drawn; try another dtype or prompt",
+    "the model's output was not finite (NaN or infinity), so no token could be sampled; try another dtype or prompt",
 )
 
 
@@ -50,7 +51,7 @@ class Scheduler:
         heapify(self._free_slots)
         heapify(self._free_lanes)
         self._decode_is_due = False  # a chunk or an insertion has run since the last decode step
-        self._forward_is_due = False  # tokens were drawn and not fed
+        self._forward_is_due = False  # tokens were sampled and not fed
 
     @property
     def idle(self) -> bool:
@@ -71,8 +72,8 @@ class Scheduler:
         return job.usage() if job else None
 
     def left(self, request_id: str) -> int:
-        """Tokens that a running request may still draw."""
-        return self._jobs[request_id].left_to_draw
+        """Tokens that a running request may still sample."""
+        return self._jobs[request_id].left_to_sample
 
     def submit(self, request: Request, *others: Request) -> None:
         """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
@@ -144,22 +145,24 @@ class Scheduler:
         self._shared.append(prompt)
 
     def inserted(self, request_id: str, layouts: Layouts) -> None:
-        """The request's prompt was compressed for it and is in its slot, which the next decode step draws from."""
+        """The request's prompt was compressed for it and is in its slot, which the next decode step samples from."""
         job = self._jobs[request_id]
         assert job.slot is not None
-        job.layouts = layouts
+        job.run(layouts)
         self._running[job.slot] = job
         self._leave_prompt(job)
 
-    def sampled(self, owners: Sequence[str | None], samples: Sequence[Sampled]) -> Outcome:
-        """Take one draw per slot; those whose owner left after the step began are dropped."""
+    def sampled(self, owners: Sequence[str | None], runs: Sequence[Run]) -> Outcome:
+        """Take one run of tokens per slot; those whose owner left after the step began are dropped."""
         outcome = Outcome([], [])
-        for slot, (owner, sample) in enumerate(zip(owners, samples, strict=True)):
+        for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
             if job is not None and job.request.id == owner:
-                events, freed = self._draw(job, sample)
-                outcome.events.extend(events)
-                outcome.freed.extend(freed)
+                job.keep_drafts(len(run) - 1)
+                for sample in run:
+                    events, freed = self._take(job, sample)
+                    outcome.events.extend(events)
+                    outcome.freed.extend(freed)
         self._forward_is_due = True
         return outcome
 
@@ -185,7 +188,10 @@ class Scheduler:
     def _forward(self) -> Forward:
         for job in self._running.values():
             job.fed += 1
-        return Forward()
+        if not self._limits.drafts:
+            return Forward({})
+        drafts = {slot: job.draft(self._limits.drafts) for slot, job in self._running.items()}
+        return Forward({slot: tokens for slot, tokens in drafts.items() if tokens})
 
     def _chunk(self) -> Begin | Prefill:
         prompt = self._staged[0]
@@ -208,10 +214,10 @@ class Scheduler:
                 forced[slot] = job.given
         return Decode(tuple(owners), forced)
 
-    def _draw(self, job: Job, sample: Sampled) -> Outcome:
+    def _take(self, job: Job, sample: Sampled) -> Outcome:
         if sample.token is None:
             return self.failed(job.request.id, _NOT_FINITE)
-        reason = job.draw(sample.token)
+        reason = job.take(sample.token)
         events: list[Event] = [Token(job.request.id, sample.token, sample.logprob, reason is not None)]
         if reason is None:
             return Outcome(events, [])

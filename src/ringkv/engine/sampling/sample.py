@@ -38,6 +38,13 @@ class Inputs(NamedTuple):
     ends: Tensor  # bool [B, V], the tokens that min_tokens forbids
 
 
+DRAFTED = (SamplerTier.GREEDY, SamplerTier.TEMPERATURE)
+"""The tiers that need no more than the logits of a token and where it stands, so that drafts may have them."""
+
+AHEAD = Inputs._fields[:5]
+"""What these read."""
+
+
 def params_of(params: SamplingParams) -> tuple[float, ...]:
     """One slot's row of `Inputs.params`."""
     p = params
@@ -95,6 +102,16 @@ def graph(tier: SamplerTier) -> StaticFunction:
         return sampler(Inputs(*tensors))
 
     return StaticFunction(body, f"sample {tier.name}")
+
+
+def graph_of_drafts(tier: SamplerTier) -> StaticFunction:
+    """A tier of `DRAFTED`, as a static function of the first five tensors of `Inputs`: it reads no others."""
+    sampler, unread = SAMPLERS[tier], len(Inputs._fields) - len(AHEAD)
+
+    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return sampler(Inputs(*tensors, *[tensors[0]] * unread))
+
+    return StaticFunction(body, f"sample drafts {tier.name}")
 
 
 def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

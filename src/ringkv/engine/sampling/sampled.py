@@ -1,6 +1,6 @@
 """SampledStep: what a step sampled for all slots, still on the device.
 
-B slots, TOP top tokens.
+B slots, N drafts per slot, TOP top tokens.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ringkv.base.engine import Sampled
+from ringkv.base.engine import Run, Sampled
 from ringkv.base.events import TokenLogprob
 
 
@@ -19,12 +19,20 @@ class SampledStep:
     tokens: Tensor  # int64 [B]
     wanted: Sequence[int | None]  # how many top tokens each slot reports
     scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none below the tier ADJUSTED
+    more: tuple[Tensor, ...] = ()  # tokens sampled after the drafts [B, N], and how many of these count [B]
 
-    def read(self) -> Sequence[Sampled]:
+    def read(self) -> Sequence[Run]:
         """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
         tokens = self.tokens.tolist()
         scores = zip(*(t.tolist() for t in self.scores), strict=True) if self.scores else [None] * len(tokens)
-        return [_sampled(*one) for one in zip(tokens, self.wanted, scores, strict=True)]
+        first = [_sampled(*one) for one in zip(tokens, self.wanted, scores, strict=True)]
+        if not self.more:
+            return [(one,) for one in first]
+        then, kept = (t.tolist() for t in self.more)
+        return [
+            (one, *(Sampled(None if token < 0 else token, None) for token in tokens[:count]))
+            for one, tokens, count in zip(first, then, kept, strict=True)
+        ]
 
 
 def _sampled(token: int, wanted: int | None, scores: tuple[float, list[int], list[float]] | None) -> Sampled:

@@ -93,9 +93,8 @@ class SamplingState:
         self.allowed[slot] = torch.frombuffer(bytearray(tokens), dtype=torch.int32)
 
     def count(self, tokens: Tensor) -> None:
-        """Count what was sampled, int64 [B]; a bad token counts nothing. In place."""
-        ones = (tokens >= 0).int()[:, None]
-        self.in_output.scatter_add_(1, tokens.clamp(min=0)[:, None], ones)
+        """Count what was sampled, int64 [B, n]; a bad token counts nothing. In place."""
+        self.in_output.scatter_add_(1, tokens.clamp(min=0), (tokens >= 0).int())
 
 
 def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
