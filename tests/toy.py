@@ -159,8 +159,7 @@ class ToyEngine:
         for slot, token in self.drawn.items():
             self.slots[slot].tokens.append(token)
         self.drawn.clear()
-        for slot, tokens in (drafts or {}).items():
-            assert 0 < len(tokens) <= self.limits.drafts
+        assert all(0 < len(tokens) <= self.limits.drafts for tokens in (drafts or {}).values())
         self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items()}
         self.drafted += sum(map(len, self.drafts.values()))
 

@@ -1,14 +1,15 @@
-"""Drafts change how many tokens a step gives, never which: held against the same requests without any."""
+"""Drafts change how many tokens a step gives, never which: held against the same requests without any.
+
+In bfloat16, whose products are our own: those round a row alike beside any other rows.
+"""
 
 from pathlib import Path
 from random import Random
 
 import pytest
-import torch
 
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
-from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -26,12 +27,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> LocalEngine:
-    return build(tiny.config(folder))
+    return build(tiny.config(folder, dtype="bfloat16"))
 
 
 @pytest.fixture(scope="module")
 def drafting(folder: Path) -> LocalEngine:
-    return build(tiny.config(folder, speculate=3))
+    return build(tiny.config(folder, dtype="bfloat16", speculate=3))
 
 
 def prompt(n: int, seed: int = 0) -> list[int]:
@@ -39,7 +40,10 @@ def prompt(n: int, seed: int = 0) -> list[int]:
 
 
 def requests(kv: KVChoice = KV, **changes: object) -> list[Request]:
-    return [tiny.request(prompt(60 + i, i), f"r{i}", kv, ignore_eos=True, **kind, **changes) for i, kind in enumerate(SAMPLING)]
+    return [
+        tiny.request(prompt(60 + i, i), f"r{i}", kv, ignore_eos=True, **kind, **changes)
+        for i, kind in enumerate(SAMPLING)
+    ]
 
 
 def alone(engine: LocalEngine, request: Request, steps: int) -> list[int]:
@@ -50,7 +54,9 @@ def alone(engine: LocalEngine, request: Request, steps: int) -> list[int]:
     return tokens
 
 
-def with_drafts(engine: LocalEngine, request: Request, known: list[int], right: float, slot: int = 0) -> tuple[list[int], int]:
+def with_drafts(
+    engine: LocalEngine, request: Request, known: list[int], right: float, slot: int = 0
+) -> tuple[list[int], int]:
     """The same, with drafts of which a share is right (`known` are the tokens to come): tokens, and passes taken."""
     random, tokens, passes = Random(1), [], 0
     tiny.enter(engine, request, slot)
@@ -74,3 +80,78 @@ def test_tokens_are_the_same_with_drafts_over_a_ring_that_wraps_often(
     tokens, passes = with_drafts(drafting, asked, known, right)
     assert tokens[:90] == known
     assert passes == 90 if right == 0.0 else passes < 90
+
+
+def test_a_slot_without_drafts_is_not_changed_by_a_neighbours(plain: LocalEngine, drafting: LocalEngine) -> None:
+    first, second = (
+        requests()[0],
+        tiny.request(prompt(70, 9), "n", KV, ignore_eos=True, temperature=1.0, seed=2, top_p=0.9),
+    )
+    known, beside = alone(plain, first, 60), alone(plain, second, 60)
+    tiny.enter(drafting, second, slot=2)
+    tiny.enter(drafting, first, slot=0)
+    ours, theirs = [], []
+    while len(theirs) < 60:
+        runs = drafting.sample().read()
+        ours += [one.token for one in runs[0]]
+        theirs += [one.token for one in runs[2]]
+        drafting.forward({0: [*known[len(ours) : len(ours) + 2], 5]} if len(ours) < 50 else {})
+    assert theirs == beside
+    assert ours[:60] == known
+    drafting.release(0)
+    drafting.release(2)
+
+
+@pytest.mark.parametrize("policy", ["full", "streaming", "snapstream", "snapkv"])
+def test_every_layout_takes_drafts(plain: LocalEngine, drafting: LocalEngine, policy: str) -> None:
+    budget = 64 if policy in ("full", "snapkv") else 40
+    asked = tiny.request(prompt(30), "p", tiny.choice(policy, budget=budget, recent=8), ignore_eos=True)
+    steps = 30
+    known = alone(plain, asked, steps)
+    assert with_drafts(drafting, asked, known, 0.7)[0][:steps] == known
+
+
+def test_an_exported_request_leaves_its_drafts_behind(plain: LocalEngine, drafting: LocalEngine) -> None:
+    asked = requests()[2]
+    known = alone(plain, asked, 80)
+    tiny.enter(drafting, asked)
+    tokens = []
+    while len(tokens) < 50:
+        tokens += [one.token for one in drafting.sample().read()[0]]
+        drafting.forward({0: [known[len(tokens)], 7, 8]})
+    packet = drafting.export(0)
+    drafting.release(0)
+    plain.restore(packet, 1)
+    for _ in range(80 - len(tokens)):
+        tokens += [one.token for one in plain.sample().read()[1]]
+        plain.forward()
+    plain.release(1)
+    assert tokens == known
+
+
+def test_a_slot_is_given_away_with_nothing_of_its_drafts(plain: LocalEngine, drafting: LocalEngine) -> None:
+    first, then = requests()[0], requests()[1]
+    known = alone(plain, then, 40)
+    tiny.enter(drafting, first)
+    drafting.sample()
+    drafting.forward({0: [3, 4, 5]})
+    drafting.release(0)
+    assert with_drafts(drafting, then, known, 0.5)[0][:40] == known
+
+
+def test_entries_and_counts_are_those_of_as_many_steps(plain: LocalEngine, drafting: LocalEngine) -> None:
+    asked = requests()[1]
+    known = alone(plain, asked, 70)
+    tiny.enter(drafting, asked)
+    tokens = []
+    while len(tokens) < 60:
+        tokens += [one.token for one in drafting.sample().read()[0]]
+        drafting.forward({0: [*known[len(tokens) : len(tokens) + 2], 11]})
+    tiny.enter(plain, asked)
+    tiny.decode(plain, len(tokens))
+    ours, theirs = drafting.export(0), plain.export(0)
+    assert (ours.seen, ours.sampled) == (theirs.seen, theirs.sampled)
+    assert ours.entries == theirs.entries
+    assert ours.logits == theirs.logits
+    drafting.release(0)
+    plain.release(0)

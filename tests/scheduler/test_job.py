@@ -17,7 +17,7 @@ def running(prompt: int, choice: KVChoice = RING, eos: tuple[int, ...] = (), lim
 
 
 def reasons(job: Job, tokens: list[int]) -> list[str | None]:
-    return [job.draw(token) for token in tokens]
+    return [job.take(token) for token in tokens]
 
 
 def test_end_of_sequence_stops():
@@ -50,7 +50,7 @@ def test_prompt_and_output_together_reach_the_models_context():
 def test_a_cache_without_a_ring_ends_when_each_entry_holds_a_token(prompt):
     job = running(prompt, FULL)
     drawn = 0
-    while job.draw(1) is None:
+    while job.take(1) is None:
         drawn, job.fed = drawn + 1, job.fed + 1
     # Each token fed took an entry; the last one drawn is not fed.
     assert prompt + drawn == 64
@@ -65,7 +65,7 @@ def test_usage_counts_entries_as_a_ring_kept_by_hand_does():
     job = running(10, KVChoice("streaming", budget=7), max_tokens=100)
     ring, first_entry_writes = list(range(7, 10)), 0  # 4 sinks, then position p at (p - 4) % 3: 10 goes to entry 0
     for position in range(10, 21):
-        job.draw(1)
+        job.take(1)
         job.fed += 1
         ring = [*ring, position][-3:]
         first_entry_writes += (position - 4) % 3 == 0

@@ -38,3 +38,13 @@ def test_what_was_known_of_a_prompt_counts_once_however_many_answers_it_gets() -
     for index in range(4):
         tally.add(index, last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
     assert tally.usage()["prompt_tokens_details"] == {"cached_tokens": 4}
+
+
+def test_drafts_are_counted_as_predictions_if_there_are_any() -> None:
+    kv = KVUsage("snapstream", 1, 2, 3, 4, 5)
+    tally = Tally(3, answers=2)
+    for index, (drafted, accepted) in enumerate([(9, 4), (6, 6)]):
+        usage = Usage(3, 8, kv, drafted_tokens=drafted, accepted_tokens=accepted)
+        tally.add(index, Piece(7, "", 0, is_first=False, finish=Finish("stop", usage)))
+    details = {"accepted_prediction_tokens": 10, "rejected_prediction_tokens": 5}
+    assert tally.usage()["completion_tokens_details"] == details

@@ -24,6 +24,8 @@ class Usage:
     completion_tokens: int
     kv: KVUsage
     cached_tokens: int = 0  # of the prompt, that needed no prefill
+    drafted_tokens: int = 0  # guessed ahead
+    accepted_tokens: int = 0  # of these, part of the completion
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,19 @@ class _Machine:
 
 
 @dataclass(frozen=True)
+class _Speculation:
+    speculate: Annotated[
+        int | None,
+        _machine(
+            "--speculate",
+            "N",
+            "Guess N tokens ahead from what the text repeats: 3 suits code editing and extraction; 0 by default. "
+            "The tokens stay the same.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class _Remembered:
     prefix_store: Annotated[
         str,
@@ -114,7 +127,7 @@ class StudyOptions(_Machine, Selection, _Model):
 
 
 @dataclass(frozen=True)
-class EngineOptions(StudyOptions, _Lengths, Ratio, Amount, _Model):
+class EngineOptions(StudyOptions, _Speculation, _Lengths, Ratio, Amount, _Model):
     """What an engine is made from. All but the first are fields of `plan.options.Options`."""
 
 

@@ -138,8 +138,8 @@ class Batch:
         self._forced.fill_(-1)
         for slot, token in forced.items():
             self._forced[slot] = token
-        for slot, tokens in allowed.items():
-            self._sampling.allow(slot, tokens)
+        for slot, mask in allowed.items():
+            self._sampling.allow(slot, mask)
         params = [owner.sampling if owner else None for owner in self._owners]
         tier = max((p.tier for p in params if p), default=SamplerTier.GREEDY)
         self._run_sampler[tier]()

@@ -41,6 +41,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     check_turns(config.kv, model.groups)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
+    _check_drafts(config, weights)
     total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights, config.speculate)
     return assemble(config, model, weights, _backend(config, tell, total))
 
@@ -63,6 +64,15 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, turns, weights.bytes)
+
+
+def _check_drafts(config: EngineConfig, weights: ModelWeights) -> None:
+    if config.speculate and not programs.draft_sizes(config.slots, weights, config.speculate):
+        raise InvalidRequest(
+            f"speculate {config.speculate} would never run: a step of {config.slots} slots has more than "
+            f"{programs.MOST_WITH_DRAFTS} tokens with it, or other rounding than without; choose fewer slots, or 0",
+            "speculate",
+        )
 
 
 def _entries(group: LayerGroup, config: EngineConfig) -> int:

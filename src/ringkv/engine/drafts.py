@@ -87,7 +87,7 @@ class Drafts:
         ]
 
     def verify(self, first: Tensor) -> Tensor:
-        """Settle all drafts; first int64 [B]: the tokens sampled before them. How many of each slot are kept, int64 [B].
+        """Settle all drafts, first int64 [B] being the tokens sampled before them; how many are kept, int64 [B].
 
         A draft is kept if it and all before it are what was sampled.
         """

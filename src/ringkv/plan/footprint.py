@@ -55,9 +55,10 @@ def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     return shape.layers * shape.cache.numbers(ranks) * item_bytes(dtype)
 
 
-def sampler_bytes(vocab: int) -> int:
-    """Bytes that sampling one slot takes: what it holds for good, and the temporaries of a step."""
-    return ceil(vocab * (LOGITS + BIAS + IN_OUTPUT + IN_PROMPT + ENDS + ALLOWED + TEMPORARIES))
+def sampler_bytes(vocab: int, drafts: int = 0) -> int:
+    """Bytes that sampling one slot takes: what it holds for good, and the temporaries of a step; so for each draft."""
+    slot = LOGITS + BIAS + IN_OUTPUT + IN_PROMPT + ENDS + ALLOWED + TEMPORARIES
+    return ceil(vocab * (slot + drafts * (LOGITS + TEMPORARIES)))
 
 
 def weight_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:

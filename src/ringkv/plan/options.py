@@ -18,6 +18,7 @@ class Options(AtStart):
     output_tokens: longest output to make room for where nothing is evicted (policy full).
     prefix_store: host memory for what later prompts begin with, "1GB" or 10**9 bytes; "auto" is as much as is usual,
     where it fits; by default nothing is remembered.
+    speculate: tokens to guess ahead per step, from what the request's text repeats; none by default.
     graphs: "auto" takes static graphs where they can be built.
     """
 
@@ -32,3 +33,4 @@ class Options(AtStart):
     device: str | None = None
     graphs: Literal["auto", "compiled", "off"] | None = None
     threads: int | None = None
+    speculate: int | None = None

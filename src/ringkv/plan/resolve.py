@@ -23,6 +23,7 @@ DEFAULT_CHUNK_ON_GPU = 2048  # smaller ones take as long as their launches
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
 SMALLEST_PROMPT = 2048  # a prompt limit that the user left open is not lowered further to make it fit
+MOST_DRAFTS = 7
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
@@ -89,7 +90,7 @@ def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
         reserve=RESERVE,
         store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
-        sampler=sampler_bytes(config.vocab_size),
+        sampler=sampler_bytes(config.vocab_size, engine.speculate),
     )
 
 
@@ -114,7 +115,15 @@ def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineC
         threads=at_least(1, "threads", options.threads, default_threads()),
         cache_dir=cache_dir(),
         store_bytes=_store(options),
+        speculate=_speculate(options),
     )
+
+
+def _speculate(options: Options) -> int:
+    drafts = at_least(0, "speculate", options.speculate, 0)
+    if drafts > MOST_DRAFTS:
+        raise InvalidRequest(f"speculate is {drafts}; it must be at most {MOST_DRAFTS} tokens per step", "speculate")
+    return drafts
 
 
 def _store(options: Options) -> int:

@@ -56,7 +56,7 @@ class Job:
     output: list[int] = field(default_factory=list)  # tokens sampled, end-of-sequence included
     fed: int = 0  # output tokens that took an entry; the last one sampled has not yet
     drafted: int = 0  # tokens that were guessed for it
-    kept_drafts: int = 0  # of these, those that were sampled
+    accepted: int = 0  # of these, those that were sampled
     lookup: Lookup | None = None  # of its text, if drafts may be taken from it
 
     @property
@@ -100,10 +100,10 @@ class Job:
         self.drafted += len(drafts)
         return drafts
 
-    def keep_drafts(self, count: int) -> None:
+    def accept(self, count: int) -> None:
         """So many of the drafts fed last were sampled, and keep their entries."""
         self.fed += count
-        self.kept_drafts += count
+        self.accepted += count
 
     def take(self, token: int) -> FinishReason | None:
         """Count a sampled token; why the request ends with it, or None. A stop id wins over a length."""
@@ -127,7 +127,8 @@ class Job:
         return most if self.layout.room is None else min(most, self.layout.room + 1)
 
     def usage(self) -> Usage:
-        return Usage(len(self.request.tokens), self.sampled, self._kv_usage(), self.prompt.cached or 0)
+        prompt, cached = len(self.request.tokens), self.prompt.cached or 0
+        return Usage(prompt, self.sampled, self._kv_usage(), cached, self.drafted, self.accepted)
 
     def _kv_usage(self) -> KVUsage:
         """Before its prompt was inserted a request has held nothing; its capacity is then what it asked for."""

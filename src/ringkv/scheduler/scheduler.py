@@ -158,7 +158,7 @@ class Scheduler:
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
             if job is not None and job.request.id == owner:
-                job.keep_drafts(len(run) - 1)
+                job.accept(len(run) - 1)
                 for sample in run:
                     events, freed = self._take(job, sample)
                     outcome.events.extend(events)

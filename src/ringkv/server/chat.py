@@ -113,4 +113,8 @@ class ChatForm:
 def _with_thoughts(usage: JSON, messages: Iterable[Message]) -> JSON:
     """The usage, and how many tokens were thought, if any were."""
     reasoned = sum(message.reasoned for message in messages)
-    return usage | {"completion_tokens_details": {"reasoning_tokens": reasoned}} if reasoned else usage
+    if not reasoned:
+        return usage
+    return usage | {
+        "completion_tokens_details": usage.get("completion_tokens_details", {}) | {"reasoning_tokens": reasoned}
+    }

@@ -46,12 +46,20 @@ class ReasoningTokens(Document):
     reasoning_tokens: int
 
 
+class CompletionTokens(Document):
+    """Each is there if it is not 0."""
+
+    reasoning_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
+
+
 class Usage(Document):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
-    completion_tokens_details: ReasoningTokens | None = None
+    completion_tokens_details: CompletionTokens | None = None
     kv: KV
 
 

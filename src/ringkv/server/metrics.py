@@ -36,6 +36,8 @@ class Metrics:
         self._kept = Counter("ringkv_kv_kept_tokens", "Prompt tokens kept at the end of prefill", registry=registry)
         self._cached = Counter("ringkv_cached_tokens", "Prompt tokens that needed no prefill", registry=registry)
         self._evicted = Counter("ringkv_kv_evicted_tokens", "Tokens seen and no longer held", registry=registry)
+        self._drafted = Counter("ringkv_drafted_tokens", "Tokens guessed ahead (--speculate)", registry=registry)
+        self._accepted = Counter("ringkv_accepted_tokens", "Of these, tokens that were sampled", registry=registry)
         self._wraps = Counter("ringkv_kv_ring_wraps", "Times that decoding went round a ring", registry=registry)
 
     def answered(self, endpoint: str, status: int) -> None:
@@ -65,6 +67,8 @@ class Metrics:
         self._kept.inc(usage.kv.kept)
         self._evicted.inc(usage.kv.evicted)
         self._wraps.inc(usage.kv.ring_wraps)
+        self._drafted.inc(usage.drafted_tokens)
+        self._accepted.inc(usage.accepted_tokens)
 
 
 class Meter:

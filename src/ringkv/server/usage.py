@@ -16,6 +16,7 @@ class Tally:
         self._generated = 0
         self._cached: dict[int, int] = {}  # by prompt
         self._kv: list[KVUsage] = []
+        self._drafted = self._accepted = 0
 
     def add(self, index: int, piece: Piece) -> None:
         """A piece of the choice at `index`; each prompt has `answers` that follow one another."""
@@ -24,6 +25,8 @@ class Tally:
             prompt = index // self._answers
             self._cached[prompt] = max(self._cached.get(prompt, 0), piece.finish.usage.cached_tokens)
             self._kv.append(piece.finish.usage.kv)
+            self._drafted += piece.finish.usage.drafted_tokens
+            self._accepted += piece.finish.usage.accepted_tokens
 
     def usage(self) -> dict[str, Any]:
         """OpenAI's `usage` so far; `kv` sums the choices that are finished, and is absent before the first is."""
@@ -34,6 +37,11 @@ class Tally:
         }
         if self._kv:
             counts["prompt_tokens_details"] = {"cached_tokens": sum(self._cached.values())}
+            if self._drafted:
+                counts["completion_tokens_details"] = {
+                    "accepted_prediction_tokens": self._accepted,
+                    "rejected_prediction_tokens": self._drafted - self._accepted,
+                }
             counts["kv"] = asdict(reduce(_sum, self._kv))
         return counts
 

@@ -1,0 +1,136 @@
+"""Drafts: what is looked up, and a loop that takes several tokens a step, held against one that takes one."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringkv.base.events import Event, Failed, Finished, Token
+from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.drafts import SPANS, Lookup
+from ringkv.scheduler.loop import Loop
+from tests import toy
+
+LONG = 150  # a toy's answer repeats itself after 48 tokens
+
+
+def looked_up(tokens: list[int], most: int) -> list[int]:
+    """The same by searching backwards."""
+    for span in SPANS:
+        end = tokens[-span:]
+        for start in range(len(tokens) - 1 - span, -1, -1):
+            if len(end) == span and tokens[start : start + span] == end:
+                return tokens[start + span : start + span + most]
+    return []
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 7))
+def test_a_draft_is_what_followed_the_longest_repeated_end_the_last_time(tokens: list[int], most: int) -> None:
+    assert Lookup(tokens).draft(most) == looked_up(tokens, most)
+
+
+def test_a_text_that_repeats_nothing_has_no_drafts() -> None:
+    assert Lookup(range(100)).draft(3) == []
+
+
+def request(name: str, prompt: tuple[int, ...] = (5, 6, 7), **changes: object) -> Request:
+    return Request(name, prompt, SamplingParams(**{"max_tokens": LONG, "ignore_eos": True} | changes))
+
+
+def serve(loop: Loop) -> list[Event]:
+    events = []
+    while not loop.idle:
+        events += loop.step()
+    return events
+
+
+def tokens(events: list[Event], name: str) -> list[int]:
+    return [event.token for event in events if isinstance(event, Token) and event.request_id == name]
+
+
+def drafting(drafts: int = 3, **changes: int) -> toy.ToyEngine:
+    return toy.ToyEngine(toy.limits(drafts=drafts, **changes))
+
+
+@pytest.mark.parametrize("drafts", [1, 3, 7])
+def test_answers_are_the_same_and_take_fewer_steps(drafts: int) -> None:
+    engine = drafting(drafts)
+    loop = Loop(engine)
+    prompts = {f"r{i}": tuple(Random(i).choices(range(1, 97), k=5 + i)) for i in range(5)}
+    for name, prompt in prompts.items():
+        assert not loop.submit(request(name, prompt))
+    events = serve(loop)
+    for name, prompt in prompts.items():
+        assert tokens(events, name) == toy.answer(prompt, LONG)
+    assert engine.drafted > 0
+    assert engine.log.count("forward") < 0.85 * 5 * LONG / 2  # two slots
+
+
+def test_usage_counts_what_was_drafted_and_what_was_accepted() -> None:
+    engine = drafting()
+    loop = Loop(engine)
+    loop.submit(request("a"))
+    (finished,) = (event for event in serve(loop) if isinstance(event, Finished))
+    assert finished.usage.completion_tokens == LONG
+    assert finished.usage.drafted_tokens == engine.drafted
+    steps = engine.log.count("sample")
+    assert steps + finished.usage.accepted_tokens == LONG
+
+
+def test_a_stop_token_is_never_drafted_so_that_nothing_is_fed_beyond_it() -> None:
+    engine = drafting()
+    loop = Loop(engine)
+    prompt = (5, 6, 7)
+    known = toy.answer(prompt, LONG)
+    again = next(i for i in range(60, LONG) if i % 4 == 1)
+    forced = Request(
+        "a", prompt, SamplingParams(max_tokens=LONG, stop_token_ids=(known[again],)), forced=tuple(known[:55])
+    )
+    loop.submit(forced)
+    events = serve(loop)
+    end = next(i for i in range(55, LONG) if known[i] == known[again])
+    assert tokens(events, "a") == known[: end + 1]
+
+
+def test_a_conversation_is_remembered_with_exactly_the_tokens_it_was_fed() -> None:
+    """The toy asserts that `leave` gets the tokens of the slot."""
+    engine = drafting()
+    engine.default_kv = KVChoice("streaming", turns="continue")
+    loop = Loop(engine)
+    loop.submit(request("a"))
+    serve(loop)
+    assert "leave" in engine.log
+
+
+def test_a_request_with_a_higher_tier_has_no_drafts() -> None:
+    engine = drafting()
+    loop = Loop(engine)
+    loop.submit(request("a", top_p=0.9, temperature=1.0))
+    assert tokens(serve(loop), "a") == toy.answer((5, 6, 7), LONG)
+    assert engine.drafted == 0
+
+
+def test_one_that_fails_in_the_middle_of_a_run_ends_alone() -> None:
+    engine = drafting()
+    loop = Loop(engine)
+    loop.submit(request("nan", (1, 1, 1)))
+    loop.submit(request("well"))
+    events = serve(loop)
+    assert [event.request_id for event in events if isinstance(event, Failed)] == ["nan"]
+    assert tokens(events, "well") == toy.answer((5, 6, 7), LONG)
+
+
+def test_cancelling_between_a_pass_with_drafts_and_its_tokens_leaves_the_others_alone() -> None:
+    engine = drafting()
+    loop = Loop(engine)
+    loop.submit(request("a", (9, 9, 9)))
+    loop.submit(request("b"))
+    events: list[Event] = []
+    while not engine.drafts:
+        events += loop.step()
+    events += loop.cancel("a")
+    events += serve(loop)
+    assert tokens(events, "b") == toy.answer((5, 6, 7), LONG)
