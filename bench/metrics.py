@@ -75,6 +75,11 @@ METRICS: Mapping[str, Metric] = {
     "without_s": SECONDS,
     "with_s": SECONDS,
     "more": Metric("share"),
+    # speculation; `without_s` and `with_s` are seconds per token
+    "speedup": RATIO,
+    "speedup_median": RATIO,
+    "accepted": SHARE,
+    "per_pass": Metric("tokens", "mean"),
     # perplexity
     "bits": Metric("bits", "once"),
     "perplexity": Metric("perplexity", "mean"),
