@@ -19,9 +19,7 @@ from bench.results import keep, table
 from ringkv import LLM, SamplingParams
 
 BUDGET, PROMPT, ANSWER = 2048, 4096, 320
-EDIT = (
-    "Rewrite this file. Give every function a return type if it has none, and change nothing else. Reply with the code."
-)
+EDIT = "Rewrite this file. Give every function a return type if it has none; change nothing else. Reply with the code."
 EXTRACT = "Copy, word for word, every sentence of this text that contains a number. Reply with the sentences alone."
 
 

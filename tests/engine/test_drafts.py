@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
-from ringkv.base.kv import KVChoice
+from ringkv.base.errors import InvalidRequest
 from ringkv.base.request import Request
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
+from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES
 
 KV = tiny.choice("snapstream", budget=40, recent=8)
 SAMPLING = [{}, {"temperature": 0.3, "seed": 3}, {"temperature": 1.0, "seed": 5}, {"temperature": 4.0, "seed": 7}]
@@ -39,9 +40,9 @@ def prompt(n: int, seed: int = 0) -> list[int]:
     return Random(seed).choices(range(3, 199), k=n)
 
 
-def requests(kv: KVChoice = KV, **changes: object) -> list[Request]:
+def requests(**changes: object) -> list[Request]:
     return [
-        tiny.request(prompt(60 + i, i), f"r{i}", kv, ignore_eos=True, **kind, **changes)
+        tiny.request(prompt(60 + i, i), f"r{i}", KV, ignore_eos=True, **kind, **changes)
         for i, kind in enumerate(SAMPLING)
     ]
 
@@ -155,3 +156,39 @@ def test_entries_and_counts_are_those_of_as_many_steps(plain: LocalEngine, draft
     assert ours.logits == theirs.logits
     drafting.release(0)
     plain.release(0)
+
+
+def test_window_layers_take_drafts_beside_compressed_layers(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Gemma3", **GEMMA3, rope_parameters=GEMMA3_ROPES)
+    plain, drafting = (build(tiny.config(tmp_path, dtype="bfloat16", speculate=drafts)) for drafts in (0, 3))
+    asked = tiny.request(prompt(70), kv=KV, ignore_eos=True, temperature=0.8, seed=4)
+    known = alone(plain, asked, 60)
+    assert with_drafts(drafting, asked, known, 0.7)[0][:60] == known
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_quantised_weights_give_the_same_tokens_with_drafts(folder: Path, weights: str) -> None:
+    plain, drafting = (
+        build(tiny.config(folder, dtype="bfloat16", weights=weights, slots=1, speculate=drafts)) for drafts in (0, 3)
+    )
+    asked = requests()[1]
+    known = alone(plain, asked, 60)
+    tokens, passes = with_drafts(drafting, asked, known, 0.8)
+    assert tokens[:60] == known
+    assert passes < 60
+
+
+def test_a_loop_with_drafts_gives_what_one_without_gives(plain: LocalEngine, drafting: LocalEngine) -> None:
+    """Prompts that repeat themselves, so that drafts are found; whether they are right is the model's affair."""
+    asked = [
+        tiny.request(prompt(12, i) * 5, f"r{i}", KV, max_tokens=60, ignore_eos=True, **kind)
+        for i, kind in enumerate(SAMPLING)
+    ]
+    answers = [tiny.serve(engine, one)[one.id] for engine in (plain, drafting) for one in asked]
+    assert answers[: len(asked)] == answers[len(asked) :]
+
+
+def test_speculation_that_could_never_run_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidRequest, match="choose fewer slots") as raised:
+        build(tiny.config(folder, slots=20, speculate=3))  # float32: a step always has all slots
+    assert raised.value.param == "speculate"

@@ -60,7 +60,7 @@ def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = 
 
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
-    config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."))
+    config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."), speculate=3)
     return assemble(config, model, weights, backend)
 
 
@@ -142,8 +142,11 @@ def test_every_graph_of_an_engine_traces_for_cuda(kind: str, dtype: torch.dtype,
     with fake_cuda(), torch.inference_mode():
         assembled(tmp_path, dtype, traced)
     kinds = {name.split("-")[1] for name in traced.outputs if name.startswith("decode")}
-    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in (128, 256)} | {f"decode-{k}-3" for k in kinds}
-    assert {*traced.outputs} == layers | {"head-3"} | {f"sample-{tier.name.lower()}" for tier in SamplerTier}
+    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in (128, 256)}
+    layers |= {f"decode-{kind}-{size}" for kind in kinds for size in ("3", "3x4")}
+    samplers = {f"sample-{tier.name.lower()}" for tier in SamplerTier}
+    samplers |= {"sample-greedy-drafts", "sample-temperature-drafts"}
+    assert {*traced.outputs} == layers | samplers | {"head-3", "head-12"}
     assert {str(t.device) for outputs in traced.outputs.values() for t in outputs} == {"cuda:0"}
     assert {traced.outputs[name][0].dtype for name in layers} == {dtype}
     assert traced.outputs["head-3"][0].dtype == torch.float32

@@ -304,3 +304,14 @@ def test_without_a_compiler_graphs_are_off_and_may_not_be_asked_for(monkeypatch:
 def test_threads_are_the_cpus_that_we_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
     assert resolved().threads == 3
+
+
+def test_drafts_are_counted_as_logits_and_what_sampling_them_computes_with() -> None:
+    plain, drafting = (footprint(SMOLLM2, resolved(speculate=drafts)) for drafts in (0, 3))
+    assert drafting.sampler - plain.sampler == 3 * 49_152 * (4 + TEMPORARIES)
+
+
+@pytest.mark.parametrize("drafts", [-1, 8])
+def test_drafts_have_a_least_and_a_most(drafts: int) -> None:
+    with pytest.raises(InvalidRequest, match="speculate"):
+        resolved(speculate=drafts)

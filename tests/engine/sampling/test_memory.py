@@ -33,3 +33,13 @@ def test_a_sampling_step_computes_in_no_more_memory_than_is_planned(tmp_path: Pa
     engine = build(tiny.config(tmp_path, slots=SLOTS))
     tiny.enter(engine, tiny.request([5, 6, 7], **asked))
     assert peak(engine.sample) <= TEMPORARIES * SLOTS * VOCAB
+
+
+def test_sampling_drafts_computes_in_no_more_memory_than_is_planned(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama", vocab_size=VOCAB)
+    engine = build(tiny.config(tmp_path, slots=SLOTS, speculate=2))
+    tiny.enter(engine, tiny.request([5, 6, 7], temperature=1.0))
+    engine.sample()
+    engine.forward({0: [5, 6]})
+    assert peak(engine.sample) <= 2 * TEMPORARIES * SLOTS * VOCAB
+    assert engine.batch.sampler_bytes >= SLOTS * VOCAB * (4 + 2 * 4)
