@@ -92,7 +92,7 @@ def test_a_stream_that_is_collected_as_garbage_during_a_step_is_cancelled_after_
     alone, running = pieces(llm, PROMPTS[1]), []
     engine, forward = llm._engine, llm._engine.forward
 
-    def collect_then_feed() -> None:
+    def collect_then_feed(*drafts: object) -> None:
         gc.collect()
         running.append(llm._loop.stats().running)
         forward()

@@ -82,7 +82,7 @@ sizes = st.integers(min_value=1, max_value=10**9)
 def test_the_slots_that_fit_do_fit_and_one_more_does_not(
     entries: int, token: int, weights: int, staging: int, reserve: int, sampler: int, memory: int
 ) -> None:
-    need = Footprint(entries, token, weights, staging, reserve, sampler=sampler)
+    need = Footprint(entries * token, weights, staging, reserve, sampler=sampler)
     slots = need.slots_in(memory)
     assert slots == 0 or weights + staging + reserve + slots * (entries * token + sampler) <= memory
     assert weights + staging + reserve + (slots + 1) * (entries * token + sampler) > memory

@@ -315,3 +315,16 @@ def test_drafts_are_counted_as_logits_and_what_sampling_them_computes_with() -> 
 def test_drafts_have_a_least_and_a_most(drafts: int) -> None:
     with pytest.raises(InvalidRequest, match="speculate"):
         resolved(speculate=drafts)
+
+
+def test_slots_in_8_bits_take_a_byte_an_element_and_a_scale_a_vector() -> None:
+    plain, small = (footprint(SMOLLM2, resolved(kv_format=one)) for one in (None, "int8"))
+    vectors = 2048 * 30 * 3 * 2
+    assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4))
+    assert small.staging == plain.staging
+
+
+def test_8_bits_are_refused_on_a_gpu() -> None:
+    with pytest.raises(InvalidRequest, match="choose plain") as raised:
+        resolved(kv_format="int8", device="cuda:0")
+    assert raised.value.param == "kv_format"

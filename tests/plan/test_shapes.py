@@ -2,9 +2,10 @@
 
 import pytest
 
+from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
-from ringkv.plan.shapes import HeadCache, LatentCache, Shape, known, names, parameters
+from ringkv.plan.shapes import Shape, known, names, parameters
 from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
 
 
@@ -94,17 +95,17 @@ def test_deepseek_r1_has_the_parameters_of_its_published_layers() -> None:
 
 
 def test_heads_are_shared_out_and_then_repeated() -> None:
-    heads = HeadCache(kv_heads=8, head_dim=128)
-    assert [heads.numbers(ranks) for ranks in (1, 2, 8, 16)] == [2048, 1024, 256, 256]
+    heads = CacheSpec.grouped(kv_heads=8, head_dim=128)
+    assert [heads.on_rank(ranks).elements for ranks in (1, 2, 8, 16)] == [2048, 1024, 256, 256]
 
 
 def test_a_latent_is_the_same_on_every_rank() -> None:
-    assert [LatentCache(rank=512, rope=64).numbers(ranks) for ranks in (1, 8)] == [576, 576]
+    assert [CacheSpec.latent(rank=512, rope=64).on_rank(ranks).elements for ranks in (1, 8)] == [576, 576]
 
 
 def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"3 key-value heads .* 2 ranks"):
-        HeadCache(kv_heads=3, head_dim=64).numbers(2)
+        CacheSpec.grouped(kv_heads=3, head_dim=64).on_rank(2)
 
 
 def test_names_are_found_in_any_case() -> None:

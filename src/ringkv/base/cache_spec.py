@@ -2,13 +2,26 @@
 
 LayerGroup   layers that are laid out together: their spec, and a sliding window if they have one
 CacheSpec    what one token leaves in one layer: a key plane, and a value plane except for latent attention
-Plane        one vector per token and head
+Plane        one vector per token and head, in a format
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
+
+PlaneFormat = Literal["plain", "int8"]
+"""plain: elements of the engine's dtype. int8: elements of 8 bits, and a float32 scale per token and head."""
+
+
+class _Stored(NamedTuple):
+    """Bytes of one vector: of each element, None if as in the engine's dtype, and of what stands beside them."""
+
+    element: int | None
+    beside: int
+
+
+_STORED: Mapping[PlaneFormat, _Stored] = {"plain": _Stored(None, 0), "int8": _Stored(1, 4)}
 
 
 class Plane(NamedTuple):
@@ -16,11 +29,17 @@ class Plane(NamedTuple):
 
     heads: int
     width: int
+    format: PlaneFormat = "plain"
 
     @property
     def elements(self) -> int:
         """Elements that one token leaves."""
         return self.heads * self.width
+
+    def bytes(self, item: int) -> int:
+        """Bytes that one token leaves, if an element of the engine's dtype has `item`."""
+        stored = _STORED[self.format]
+        return self.heads * (self.width * (stored.element or item) + stored.beside)
 
 
 class CacheSpec(NamedTuple):
@@ -40,6 +59,11 @@ class CacheSpec(NamedTuple):
         plane = Plane(kv_heads, head_dim)
         return cls(plane, plane, head_dim**-0.5 if scale is None else scale)
 
+    @classmethod
+    def latent(cls, rank: int, rope: int, scale: float = 1.0) -> "CacheSpec":
+        """Multi-head latent attention: `kv_lora_rank` elements, and the `qk_rope_head_dim` of the rotated key."""
+        return cls(Plane(1, rank + rope), None, scale)
+
     @property
     def planes(self) -> tuple[Plane, ...]:
         return (self.key,) if self.value is None else (self.key, self.value)
@@ -48,6 +72,15 @@ class CacheSpec(NamedTuple):
     def elements(self) -> int:
         """Elements that one token leaves in all planes."""
         return sum(plane.elements for plane in self.planes)
+
+    def bytes(self, item: int) -> int:
+        """Bytes that one token leaves in all planes, if an element of the engine's dtype has `item`."""
+        return sum(plane.bytes(item) for plane in self.planes)
+
+    def stored_as(self, format: PlaneFormat) -> "CacheSpec":
+        """The same in another format."""
+        value = None if self.value is None else self.value._replace(format=format)
+        return self._replace(key=self.key._replace(format=format), value=value)
 
     def on_rank(self, ranks: int) -> "CacheSpec":
         """The part of one of `ranks` tensor-parallel ranks: a share of the heads; a latent is repeated on each.
@@ -82,6 +115,18 @@ class LayerGroup(NamedTuple):
     def elements(self) -> int:
         """Elements that one token leaves in all layers of the group."""
         return len(self.layers) * self.spec.elements
+
+    def stored_as(self, format: PlaneFormat) -> "LayerGroup":
+        """The same in another format."""
+        return self._replace(spec=self.spec.stored_as(format))
+
+    def slot_bytes(self, capacity: int, item: int) -> int:
+        """Bytes of a slot: of `capacity` entries, or a ring of exactly the window."""
+        return self.entries(capacity) * len(self.layers) * self.spec.bytes(item)
+
+    def entries(self, capacity: int) -> int:
+        """Entries of a slot."""
+        return capacity if self.window is None else self.window
 
 
 def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:

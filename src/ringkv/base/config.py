@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import KVChoice
 
 DType = Literal["bfloat16", "float16", "float32"]
@@ -29,5 +30,6 @@ class EngineConfig:
     graphs: Graphs  # "compiled": static graphs built once and kept on disk; "off": the same functions eagerly
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # where built graphs are kept
+    kv_format: PlaneFormat = "plain"  # of slots; prompts are staged, and prefixes kept, in `dtype`
     speculate: int = 0  # tokens guessed ahead per step, from what the request's text repeats; 0 guesses none
     store_bytes: int = 0  # host memory for what later prompts may begin with; 0 remembers nothing

@@ -3,7 +3,7 @@
 L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,29 +11,27 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.kernels.take_rows import take_rows
+from ringkv.cache.formats import FORMATS, Allocate
 
 Planes = tuple[Tensor, ...]
-"""Keys [L, H, n, D], and values unless they are a part of the keys."""
+"""Keys [L, H, n, D], and values unless they are a part of the keys; after each its scales, if its format has some."""
 
 Entries = slice | Tensor
 """Which entries of a row: a run, or int64 [n] in this order."""
 
-Allocate = Callable[[tuple[int, ...]], Tensor]
-
 
 @dataclass(frozen=True)
 class Body:
-    """The planes of one group of layers."""
+    """The planes of one group of layers, as the tensors of their formats, keys first."""
 
     group: LayerGroup
-    planes: Planes  # [L, R, H, C, D] each
+    planes: Planes  # [L, R, H, C, D] each; of scales, [L, R, H, C]
 
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
-        """`allocate` makes a tensor of a shape, and so decides its dtype, device and first contents."""
-        layers = len(group.layers)
-        return cls(group, tuple(allocate((layers, rows, p.heads, entries, p.width)) for p in group.spec.planes))
+        """`allocate` makes a tensor of a shape, and so decides its device, its first contents and the plain dtype."""
+        shapes = [(p.format, (len(group.layers), rows, p.heads, entries, p.width)) for p in group.spec.planes]
+        return cls(group, tuple(one for name, shape in shapes for one in FORMATS[name].allocate(shape, allocate)))
 
     @property
     def rows(self) -> int:
@@ -58,9 +56,11 @@ class Body:
         return tuple(plane[index] for plane in self.planes)
 
     def take(self, row: int, source: "Body", source_row: int, index: Tensor) -> None:
-        """Fill a row with entries int64 [L, H, n] of another body's row; what is beyond them becomes 0."""
-        for theirs, ours in zip(source.planes, self.planes, strict=True):
-            take_rows(theirs, source_row, index, ours[:, row])
+        """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; what is beyond them becomes 0."""
+        parts = len(self.planes) // len(source.planes)
+        for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
+            own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
+            FORMATS[plane.format].take(theirs, source_row, index, own)
 
     def read(self, row: int, entries: Entries) -> Planes:
         """These entries of a row, the same in every layer and head; a view if they are a run."""

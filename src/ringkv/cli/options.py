@@ -90,6 +90,18 @@ class _Machine:
 
 
 @dataclass(frozen=True)
+class _Format:
+    kv_format: Annotated[
+        str | None,
+        _cache(
+            "--kv-format",
+            "FORMAT",
+            "Of a slot's keys and values: plain (as --dtype says, the default), or int8, which takes half the memory.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class _Speculation:
     speculate: Annotated[
         int | None,
@@ -116,7 +128,7 @@ class _Remembered:
 
 # Fields stand in the order of the bases from last to first: that of --help.
 @dataclass(frozen=True)
-class StudyOptions(_Machine, Selection, _Model):
+class StudyOptions(_Machine, _Format, Selection, _Model):
     """What a command takes that chooses policies, budgets and the longest prompt itself."""
 
     def options(self, slots: int = 1) -> Options:

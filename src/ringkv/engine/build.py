@@ -4,7 +4,6 @@ import logging
 
 import torch
 
-from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
@@ -38,7 +37,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir)
-    check_turns(config.kv, model.groups)
+    check_turns(config.kv, model.groups, config.kv_format)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
     _check_drafts(config, weights)
@@ -56,7 +55,8 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     like = torch.empty(0, dtype=dtype, device=device)
     staged = staging.allocate(decoder.groups, config.lanes, config.prompt_tokens, config.kv.window, like)
     slots = tuple(
-        Body.allocate(group, config.slots, _entries(group, config), like.new_zeros) for group in decoder.groups
+        Body.allocate(group.stored_as(config.kv_format), config.slots, group.entries(config.capacity), like.new_zeros)
+        for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, made.smallest)
@@ -73,11 +73,6 @@ def _check_drafts(config: EngineConfig, weights: ModelWeights) -> None:
             f"{programs.MOST_WITH_DRAFTS} tokens with it, or other rounding than without; choose fewer slots, or 0",
             "speculate",
         )
-
-
-def _entries(group: LayerGroup, config: EngineConfig) -> int:
-    """Of a slot: a group with a sliding window is a ring of exactly that."""
-    return config.capacity if group.window is None else group.window
 
 
 def _device(name: str) -> torch.device:

@@ -63,7 +63,7 @@ class LocalEngine:
     def admit(self, request: Request) -> None:
         """Refuse what could never be served, before any work."""
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
-        check_turns(choice, self.lanes.groups)
+        check_turns(choice, self.lanes.groups, self.config.kv_format)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
-from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
 from ringkv.models.rotary import Rotation
@@ -35,42 +36,39 @@ def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFu
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
     key = f"prefill {decoder.layers[kind]} {names}"
-    return StaticFunction(body, key, free={"keys": (1,), "values": (1,)})
+    return StaticFunction(body, key, free=dict.fromkeys((4, 5), (1,)))
 
 
-def decode_layer(decoder: Decoder, kind: str, names: Sequence[str], tokens: int = 1) -> StaticFunction:
-    """(x, cos, sin, slot, entry, live, keys, values, *weights) -> (x,); writes each row's new keys and values.
+def decode_layer(
+    decoder: Decoder, kind: str, names: Sequence[str], format: PlaneFormat, tokens: int = 1
+) -> StaticFunction:
+    """(x, cos, sin, slot, entry, live, *planes, *weights) -> (x,); writes each row's new keys and values.
 
     R rows of T `tokens` each: x [R * T, hidden], slot [R], entry and live [R, T], or [R] if T is 1. The tokens of a row
     attend one after the other, each as it would in a step of its own.
     """
     scale = decoder.layers[kind].attention.head_dim ** -0.5
+    decode_attend, count = FORMATS[format].attend, 2 * FORMATS[format].tensors
 
     def body(
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        slot: Tensor,
-        entry: Tensor,
-        live: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        *weights: Tensor,
+        x: Tensor, cos: Tensor, sin: Tensor, slot: Tensor, entry: Tensor, live: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
+        planes, weights = others[:count], others[count:]
+
         def one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return decode_attend(q, k, v, keys, values, slot, entry, live, scale).out
+            return decode_attend(q, k, v, *planes, slot, entry, live, scale).out
 
         def several(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
-            outs = [decode_attend(q, k, v, keys, values, slot, at, n, scale).out for q, k, v, at, n in each]
+            outs = [decode_attend(q, k, v, *planes, slot, at, n, scale).out for q, k, v, at, n in each]
             return torch.stack(outs, 1).flatten(0, 1)
 
         attend = one if tokens == 1 else several
 
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    key = f"decode {decoder.layers[kind]} {names} {tokens}"
-    return StaticFunction(body, key, free={"keys": (0, 2), "values": (0, 2)})
+    key = f"decode {decoder.layers[kind]} {names} {format} {tokens}"
+    return StaticFunction(body, key, free=dict.fromkeys(range(6, 6 + count), (0, 2)))
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:

@@ -137,11 +137,12 @@ def make(
 
     def decode(kind: str, size: int, tokens: int = 1) -> Graph:
         group, row, layer = first[kind]
+        format = bodies[group].group.spec.key.format
         shapes = [(size,), *[(size,) if tokens == 1 else (size, tokens)] * 2]
         numbers = [torch.zeros(shape, dtype=torch.int32, device=device) for shape in shapes]
         example = [*rows(kind, size * tokens), *numbers, *bodies[group].layer(row), *layer.values()]
         name = f"decode-{kind}-{size}" if tokens == 1 else f"decode-{kind}-{size}x{tokens}"
-        return backend.make(name, functions.decode_layer(decoder, kind, tuple(layer), tokens), example)
+        return backend.make(name, functions.decode_layer(decoder, kind, tuple(layer), format, tokens), example)
 
     def head(size: int) -> Graph:
         x = torch.zeros(size, decoder.config.hidden_size, dtype=decoder.dtype, device=device)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.cache_spec import LayerGroup, PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
@@ -16,8 +16,13 @@ from ringkv.cache.store.prefixes import Prefixes
 from ringkv.engine.staging import Start
 
 
-def check_turns(choice: KVChoice, groups: Sequence[LayerGroup]) -> None:
-    """Raise InvalidRequest for a choice that goes on with slots whose groups hold different tokens."""
+def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
+    """Raise InvalidRequest for a choice that goes on with slots that are encoded, or whose groups hold other tokens."""
+    if choice.turns == "continue" and format != "plain":
+        raise InvalidRequest(
+            f"kv_turns continue is not implemented for kv_format {format}; choose reread, or kv_format plain",
+            "kv_turns",
+        )
     if choice.turns == "continue" and len(groups) > 1:
         raise InvalidRequest(
             "kv_turns continue is not implemented for a model that has both global layers and layers with a sliding "

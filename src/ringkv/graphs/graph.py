@@ -4,7 +4,6 @@ Weights and caches are arguments, never constants: one layer's graph serves ever
 of the weights.
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,13 +19,13 @@ class StaticFunction:
     """What a graph is made of.
 
     key: tells apart functions whose arguments have the same shapes: its name, and all that its body captured. free: by
-    an argument's name, the dimensions whose length the body does not depend on. A backend may make one graph for all
+    an argument's place, the dimensions whose length the body does not depend on. A backend may make one graph for all
     lengths.
     """
 
     body: Function
     key: str
-    free: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    free: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def plain(cls, body: Function) -> "StaticFunction":
@@ -34,10 +33,8 @@ class StaticFunction:
         return cls(body, f"{body.__module__}.{body.__qualname__}")
 
     def dimensions(self, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
-        """The free dimensions of each argument; those beyond the named ones have none."""
-        named = list(inspect.signature(self.body).parameters)
-        places = {named.index(name): dimensions for name, dimensions in self.free.items()}
-        return [places.get(place, ()) for place in range(len(example))]
+        """The free dimensions of each argument."""
+        return [self.free.get(place, ()) for place in range(len(example))]
 
 
 Graph = Callable[[list[Tensor]], Sequence[Tensor]]

@@ -101,7 +101,7 @@ def reference(
     count = (live > 0).int()
     commit(keys, values, k[:, None], v[:, None], slot, entry[:, None], count)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    return _attend(q, keys[slot.long()], values[slot.long()], visible[:, None, None], scale)
+    return attend(q, keys[slot.long()], values[slot.long()], visible[:, None, None], scale)
 
 
 def cache_reference(
@@ -112,10 +112,11 @@ def cache_reference(
     hidden = (holes[:, :, None] == place).int().cumsum(1).bool()  # [B, T, C]
     visible = (place < live[:, None])[:, None] & ~hidden
     visible = visible.repeat_interleave(q.shape[2] // holes.shape[1], 1)[:, None]
-    return _attend(q, keys[slot.long()], values[slot.long()], visible, scale)
+    return attend(q, keys[slot.long()], values[slot.long()], visible, scale)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention of q [B, H, Q, D] to the `visible` bool [B, 1, 1 or Q, C] of keys and values [B, H, C, D]."""
     scores = torch.matmul(q.float() * scale, keys.float().transpose(-1, -2))
     scores = scores.masked_fill(~visible, float("-inf"))
     lse = scores.logsumexp(-1)

@@ -1,7 +1,7 @@
 """Footprint: the bytes a model needs on each rank, and the slots that fit. Arithmetic alone.
 
 token    layers x numbers of one token in one layer x bytes of a number
-slot     entries x token
+slot     entries x token; a layer with a sliding window has an entry for each of its tokens
 staging  lanes x prompt tokens x token       dense keys and values of the prompts being prefilled
 sampler  slots x vocabulary x bytes          logits, penalties and masks, and what one sampling step computes with
 weights  parameters x bits / 8 / ranks
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.plan.shapes import Shape
 
@@ -50,9 +51,9 @@ def item_bytes(dtype: str) -> int:
     return ITEM_BYTES[dtype]
 
 
-def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
+def token_bytes(shape: Shape, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
     """Bytes of one entry, keys and values, all layers, on one rank."""
-    return shape.layers * shape.cache.numbers(ranks) * item_bytes(dtype)
+    return shape.layers * shape.cache.on_rank(ranks).stored_as(format).bytes(item_bytes(dtype))
 
 
 def sampler_bytes(vocab: int, drafts: int = 0) -> int:
@@ -86,19 +87,14 @@ def _stored(parameters: int, tables: int, stored: str, ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What serving needs on one rank: fixed parts, and a part for each slot. All bytes but for `entries`."""
+    """Bytes that serving needs on one rank: fixed parts, and parts per slot."""
 
-    entries: int  # per slot
-    token: int
+    slot: int
     weights: int
     staging: int
     reserve: int  # the interpreter, torch, graphs and activations
     store: int = 0  # what later prompts may begin with
     sampler: int = 0  # per slot
-
-    @property
-    def slot(self) -> int:
-        return self.entries * self.token
 
     @property
     def fixed(self) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import Footprint, read_bytes, sampler_bytes, token_bytes, weight_bytes
@@ -19,6 +20,7 @@ class Question:
     lanes: int = 1  # prompts staged at once
     tensor_parallel: int = 1
     dtype: str = "bfloat16"  # of keys and values
+    kv_format: PlaneFormat = "plain"  # of keys and values in slots
     weights_dtype: str | None = None  # or int8, int4; None is the dtype that the weights are published in
     memory: int | None = None  # bytes; None leaves the slots that fit open
     bandwidth: int | None = None  # bytes a second; None leaves times open
@@ -73,14 +75,14 @@ def report(shape: Shape, question: Question) -> Report:
     weights_dtype = question.weights_dtype or shape.native
     token = token_bytes(shape, question.dtype, question.tensor_parallel)
     weights = weight_bytes(shape, weights_dtype, question.tensor_parallel)
+    entry = token_bytes(shape, question.dtype, question.tensor_parallel, question.kv_format)
     staging = question.lanes * prompt * token
     sampler = sampler_bytes(shape.vocab)
 
     def row(cache: str, entries: int) -> Row:
         read = read_bytes(shape, weights_dtype, question.tensor_parallel)
-        return _row(
-            cache, Footprint(entries, token, weights, staging, question.reserve, sampler=sampler), read, question
-        )
+        need = Footprint(entries * entry, weights, staging, question.reserve, sampler=sampler)
+        return _row(cache, entries, need, read, question)
 
     return Report(
         model=shape.name,
@@ -100,14 +102,14 @@ def report(shape: Shape, question: Question) -> Report:
     )
 
 
-def _row(cache: str, need: Footprint, weights_read: int, question: Question) -> Row:
+def _row(cache: str, entries: int, need: Footprint, weights_read: int, question: Question) -> Row:
     slots = None if question.memory is None else need.slots_in(question.memory)
     shown = 1 if slots is None else slots
     step = weights_read + shown * need.slot
     seconds = step / question.bandwidth if question.bandwidth else None
     return Row(
         cache=cache,
-        entries=need.entries,
+        entries=entries,
         slot_bytes=need.slot,
         slots=slots,
         total_bytes=need.total(shown),

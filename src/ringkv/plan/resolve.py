@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.compiler import missing_for_graphs
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import DoesNotFit, InvalidRequest
@@ -36,7 +37,7 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
     the bytes there and what would fit.
     """
     engine = _complete(model_dir, config, options)
-    _refuse_small_store(engine, footprint(config, engine))
+    _refuse_small_store(config, engine, footprint(config, engine))
     while footprint(config, engine).total(engine.slots) > memory_bytes:
         if options.prefix_store == AUTO and engine.kv.turns == "reread":
             options = replace(options, prefix_store=0)
@@ -52,8 +53,8 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
     return engine
 
 
-def _refuse_small_store(engine: EngineConfig, need: Footprint) -> None:
-    block = BLOCK * need.token
+def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footprint) -> None:
+    block = BLOCK * _token(config, engine)
     if 0 < engine.store_bytes < block:
         raise InvalidRequest(
             f"prefix_store is {show_bytes(engine.store_bytes)}, less than a block of {BLOCK} tokens, "
@@ -81,17 +82,21 @@ def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> Eng
 def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     """What the engine will take, in bytes."""
     shape = Shape.of(config, engine.model_dir.name)
-    token = token_bytes(shape, engine.dtype)
+    token, item = _token(config, engine), item_bytes(engine.dtype)
     queries = config.num_layers * config.num_heads * engine.kv.window * config.head_dim * item_bytes(engine.dtype)
     return Footprint(
-        entries=engine.capacity,
-        token=token,
+        slot=sum(group.stored_as(engine.kv_format).slot_bytes(engine.capacity, item) for group in config.groups),
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
         staging=engine.lanes * (engine.prompt_tokens * token + queries),
         reserve=RESERVE,
         store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),
     )
+
+
+def _token(config: ModelConfig, engine: EngineConfig) -> int:
+    """Bytes of one staged token, all layers."""
+    return token_bytes(Shape.of(config, engine.model_dir.name), engine.dtype)
 
 
 def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
@@ -116,7 +121,15 @@ def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineC
         cache_dir=cache_dir(),
         store_bytes=_store(options),
         speculate=_speculate(options),
+        kv_format=_kv_format(options, device),
     )
+
+
+def _kv_format(options: Options, device: str) -> PlaneFormat:
+    format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
+    if format != "plain" and device != "cpu":
+        raise InvalidRequest(f"kv_format {format} runs on the CPU, not on {device}; choose plain", "kv_format")
+    return format
 
 
 def _speculate(options: Options) -> int:

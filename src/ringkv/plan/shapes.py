@@ -1,59 +1,22 @@
-"""Shape: what the memory of a model depends on, whether we can run it or not; and a catalogue of known ones.
-
-Latent caches (multi-head latent attention, DeepSeek-V2, arXiv 2405.04434) hold one vector a token and layer, shared by
-all heads: `kv_lora_rank` numbers and the `qk_rope_head_dim` of the rotated key beside them.
-"""
+"""Shape: what the memory of a model depends on, whether we can run it or not; and a catalogue of known ones."""
 
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
-from ringkv.base.errors import InvalidRequest, UnknownModel
+from ringkv.base.cache_spec import CacheSpec
+from ringkv.base.errors import UnknownModel
 from ringkv.models.config import ModelConfig
-
-
-class CacheShape(Protocol):
-    """Numbers that one token leaves in one layer's cache, on one of `ranks` tensor-parallel ranks."""
-
-    def numbers(self, ranks: int) -> int: ...
-
-
-@dataclass(frozen=True)
-class HeadCache:
-    """Keys and values per key-value head: heads are shared out over the ranks, or repeated when there are too few."""
-
-    kv_heads: int
-    head_dim: int
-
-    def numbers(self, ranks: int) -> int:
-        if self.kv_heads % ranks and ranks % self.kv_heads:
-            raise InvalidRequest(
-                f"{self.kv_heads} key-value heads cannot be shared out over {ranks} ranks evenly; "
-                "take a divisor or a multiple of their number",
-                "tensor_parallel",
-            )
-        return 2 * max(1, self.kv_heads // ranks) * self.head_dim
-
-
-@dataclass(frozen=True)
-class LatentCache:
-    """One latent for all heads: every rank needs all of it."""
-
-    rank: int  # kv_lora_rank
-    rope: int  # qk_rope_head_dim
-
-    def numbers(self, ranks: int) -> int:
-        return self.rank + self.rope
 
 
 @dataclass(frozen=True)
 class Shape:
     name: str
     layers: int
-    cache: CacheShape
+    cache: CacheSpec  # of each layer
     parameters: int
     active: int  # parameters that one token's step reads, the vocabulary projection among them
     vocabulary: int  # parameters of that projection, and of the embedding
@@ -70,7 +33,7 @@ class Shape:
         return cls(
             name=name,
             layers=config.num_layers,
-            cache=HeadCache(config.num_kv_heads, config.head_dim),
+            cache=CacheSpec.grouped(config.num_kv_heads, config.head_dim),
             parameters=count,
             active=count - looked_up,
             vocabulary=config.vocab_size * config.hidden_size,
@@ -108,5 +71,6 @@ def _catalogue() -> Mapping[str, Shape]:
 
 def _read(name: str, entry: Mapping[str, Any]) -> Shape:
     fields = dict(entry)
-    store = LatentCache(**fields.pop("latent")) if "latent" in fields else HeadCache(**fields.pop("heads"))
-    return Shape(name=name, cache=store, **fields)
+    latent = "latent" in fields
+    spec = CacheSpec.latent(**fields.pop("latent")) if latent else CacheSpec.grouped(**fields.pop("heads"))
+    return Shape(name=name, cache=spec, **fields)

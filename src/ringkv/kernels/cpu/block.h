@@ -24,6 +24,8 @@ struct Block {
   const T *query, *key, *value;
   int64_t entries;
   int64_t row, first;  // of the batch; of the block's entries in their slot
+
+  Block none() const { return {query, key, value, 0, 0, 0}; }  // what follows the last block of a run
 };
 
 // Entries that queries must not see, int32 [rows, count]: each run of `each` queries sees one less than the run before

@@ -1,0 +1,62 @@
+"""Formats: how the vectors of a plane are stored, filled from staged ones, and attended to while decoding.
+
+L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.kernels.decode_attend import decode_attend
+from ringkv.kernels.decode_attend_int8 import decode_attend_int8, encode
+from ringkv.kernels.partial import Partial
+from ringkv.kernels.take_rows import take_rows
+
+Allocate = Callable[..., Tensor]
+"""Makes a tensor of a shape, and of a `dtype` if one is given; it decides the device, and what stands there first."""
+
+
+class Format(NamedTuple):
+    """One way to store a plane, in so many `tensors`.
+
+    allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...]. take: see `Body.take`, for one
+    plane. attend: see `decode_attend`, with the tensors of both planes between v and slot.
+    """
+
+    tensors: int
+    allocate: Callable[[Sequence[int], Allocate], tuple[Tensor, ...]]
+    take: Callable[[Tensor, int, Tensor, Sequence[Tensor]], None]
+    attend: Callable[..., Partial]
+
+
+def _plain(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
+    return (allocate(shape),)
+
+
+def _take_plain(staged: Tensor, row: int, index: Tensor, own: Sequence[Tensor]) -> None:
+    (vectors,) = own
+    take_rows(staged, row, index, vectors)
+
+
+def _int8(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
+    return allocate(shape, dtype=torch.int8), allocate(shape[:-1], dtype=torch.float32)
+
+
+def _take_int8(staged: Tensor, row: int, index: Tensor, own: Sequence[Tensor]) -> None:
+    """Layer by layer, so that the vectors between the two formats are few."""
+    heads, count = index.shape[1:]
+    vectors = staged.new_empty(1, heads, count, staged.shape[-1])
+    for layer in range(len(index)):
+        take_rows(staged[layer : layer + 1], row, index[layer : layer + 1], vectors)
+        for plane, new in zip(own, encode(vectors[0]), strict=True):
+            plane[layer, :, :count] = new
+            plane[layer, :, count:] = 0
+
+
+FORMATS: Mapping[PlaneFormat, Format] = {
+    "plain": Format(1, _plain, _take_plain, decode_attend),
+    "int8": Format(2, _int8, _take_int8, decode_attend_int8),
+}

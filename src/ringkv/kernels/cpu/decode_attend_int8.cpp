@@ -1,0 +1,84 @@
+// decode_attend_int8 on the CPU: attend to a slot's live entries, stored in 8 bits. See decode_attend_int8.py for shapes.
+
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <tuple>
+#include <vector>
+
+#include "attend_blocks.h"
+#include "block_int8.h"
+
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+
+namespace ringkv {
+namespace {
+
+// A plane of a cache, [slots, heads, entries, width], and its scales [slots, heads, entries]
+struct PlaneInt8 {
+  PlaneInt8(const at::Tensor& plane, const at::Tensor& scales)
+      : at(plane.data_ptr<int8_t>()), scale(scales.data_ptr<float>()), slot(plane.stride(0)), head(plane.stride(1)),
+        slot_scales(scales.stride(0)), head_scales(scales.stride(1)), width(plane.size(3)) {
+    TORCH_CHECK(plane.stride(3) == 1 && plane.stride(2) == width && scales.stride(2) == 1,
+                "decode_attend_int8: an entry's elements must be contiguous, and entries must follow each other");
+  }
+  int8_t* entry(int64_t s, int64_t h, int64_t e) const { return at + s * slot + h * head + e * width; }
+  float* scale_of(int64_t s, int64_t h, int64_t e) const { return scale + s * slot_scales + h * head_scales + e; }
+
+  int8_t* at;
+  float* scale;
+  int64_t slot, head, slot_scales, head_scales, width;
+};
+
+template <typename T>
+void write(const PlaneInt8& plane, const at::Tensor& fresh, const Where& where, const int32_t* entry) {
+  TORCH_CHECK(fresh.stride(2) == 1, "decode_attend_int8: a new key's and value's elements must be contiguous");
+  const New<T> from(fresh);
+  for (int64_t b = 0; b < fresh.size(0); ++b)
+    for (int64_t h = 0; h < fresh.size(1) && where.live[b] > 0; ++h)
+      *plane.scale_of(where.slot[b], h, entry[b]) = to_whole(
+          from.at + b * from.row + h * from.head, plane.width, kMost8, plane.entry(where.slot[b], h, entry[b]));
+}
+
+std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                      at::Tensor keys, at::Tensor key_scales, at::Tensor values,
+                                                      at::Tensor value_scales, const at::Tensor& slot,
+                                                      const at::Tensor& entry, const at::Tensor& live, double scale) {
+  const int64_t heads = q.size(1), queries = q.size(2), width = q.size(3), all = q.size(0) * heads * queries;
+  TORCH_CHECK(width % kStep == 0, "decode_attend_int8: head_dim must be a multiple of ", kStep);
+  const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
+  const Where where{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
+  const PlaneInt8 key(keys, key_scales), value(values, value_scales);
+  auto [out, lse] = results(cq);
+  with_type(q.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    write<T>(key, k, where, ce.const_data_ptr<int32_t>());
+    write<T>(value, v, where, ce.const_data_ptr<int32_t>());
+    std::vector<int16_t> whole(all * width);
+    std::vector<float> scales(all);
+    for (int64_t i = 0; i < all; ++i)
+      scales[i] = to_whole(cq.const_data_ptr<T>() + i * width, width, most16(width), whole.data() + i * width);
+    const auto block_of = [&](const Place& at) -> BlockInt8 {
+      const int64_t s = where.slot[at.row], h = at.head % heads;
+      return {whole.data() + at.head * queries * width,
+              scales.data() + at.head * queries,
+              key.entry(s, h, at.first),
+              value.entry(s, h, at.first),
+              key.scale_of(s, h, at.first),
+              value.scale_of(s, h, at.first),
+              at.entries};
+    };
+    const auto with = [&](const auto& run) { run(BlockRowsInt8(queries, width, float(scale))); };
+    attend_blocks<T>({q.size(0), heads, queries, width}, where,
+                     {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with);
+  });
+  return {out, lse};
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("decode_attend_int8", &ringkv::decode_attend_int8); }
+
+#endif

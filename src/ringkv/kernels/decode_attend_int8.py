@@ -1,0 +1,81 @@
+"""Attention while decoding over 8-bit keys and values: one float32 scale per token and key-value head.
+
+B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels import decode_attend as plain
+from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.partial import Partial
+
+MOST = 127  # an element's largest value
+
+
+def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """[..., D] -> int8 [..., D] and float32 scales [...]: the largest element of a vector becomes 127."""
+    vectors = vectors.float()
+    largest = vectors.abs().amax(-1, keepdim=True)
+    whole = (vectors * torch.where(largest > 0, MOST / largest, 0.0)).round().to(torch.int8)
+    return whole, (largest / MOST)[..., 0]
+
+
+def decode(whole: Tensor, scales: Tensor) -> Tensor:
+    """The inverse of `encode`, float32 [..., D]; each element is within half a scale."""
+    return whole.float() * scales[..., None]
+
+
+def decode_attend_int8(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """As `decode_attend`, over keys, values int8 [S, H, C, D] and their scales float32 [S, H, C], changed in place."""
+    ops = torch.ops.ringkv
+    is_odd = q.shape[-1] % plain.STEP != 0 and is_native("decode_attend_int8")
+    attend = ops.decode_attend_int8_any if is_odd else ops.decode_attend_int8
+    return Partial(*attend(q, k, v, keys, key_scales, values, value_scales, slot, entry, live, scale))
+
+
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """The same in plain torch: writes, then attends to the decoded slots."""
+    rows, at, used = slot.long(), entry.long(), live > 0
+    for (whole, scales), new in (((keys, key_scales), k), ((values, value_scales), v)):
+        for plane, fresh in zip((whole, scales), encode(new), strict=True):
+            place = rows, slice(None), at
+            mask = used.view(-1, *[1] * (fresh.dim() - 1))
+            plane[place] = torch.where(mask, fresh, plane[place])
+    visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
+    known_keys, known_values = decode(keys[rows], key_scales[rows]), decode(values[rows], value_scales[rows])
+    return plain.attend(q, known_keys, known_values, visible[:, None, None], scale)
+
+
+def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+for name in ("decode_attend_int8", "decode_attend_int8_any"):
+    LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
+    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
