@@ -80,6 +80,10 @@ METRICS: Mapping[str, Metric] = {
     "speedup_median": RATIO,
     "accepted": SHARE,
     "per_pass": Metric("tokens", "mean"),
+    # kv_format
+    "attend_s": SECONDS,
+    "attend_ratio": RATIO,
+    "entry_bytes": BYTES,
     # perplexity
     "bits": Metric("bits", "once"),
     "perplexity": Metric("perplexity", "mean"),

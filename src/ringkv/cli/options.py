@@ -7,7 +7,7 @@ import typer
 
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.settings import CACHE
-from ringkv.plan.kv_settings import Amount, Conversation, Ratio, Selection
+from ringkv.plan.kv_settings import Amount, Conversation, Format, Ratio, Selection
 from ringkv.plan.options import AUTO, Options
 
 MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
@@ -90,18 +90,6 @@ class _Machine:
 
 
 @dataclass(frozen=True)
-class _Format:
-    kv_format: Annotated[
-        str | None,
-        _cache(
-            "--kv-format",
-            "FORMAT",
-            "Of a slot's keys and values: plain (as --dtype says, the default), or int8, which takes half the memory.",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
 class _Speculation:
     speculate: Annotated[
         int | None,
@@ -128,7 +116,7 @@ class _Remembered:
 
 # Fields stand in the order of the bases from last to first: that of --help.
 @dataclass(frozen=True)
-class StudyOptions(_Machine, _Format, Selection, _Model):
+class StudyOptions(_Machine, Selection, Format, _Model):
     """What a command takes that chooses policies, budgets and the longest prompt itself."""
 
     def options(self, slots: int = 1) -> Options:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, get_type_hints
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice, Turns
@@ -107,6 +108,20 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Format:
+    kv_format: Annotated[
+        PlaneFormat | None,
+        Setting(
+            None,
+            str,
+            "FORMAT",
+            "How slots store keys and values: plain is the engine's dtype, int8 takes about half of 16 bits",
+            usual="plain",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Selection:
     kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
     kv_recent: Annotated[
@@ -168,7 +183,7 @@ class Conversation:
 
 # Fields stand in the order of the bases from last to first. Labels of evaluations follow that of `PerRequest`.
 @dataclass(frozen=True)
-class AtStart(Conversation, Selection, Ratio, Amount):
+class AtStart(Conversation, Selection, Format, Ratio, Amount):
     """The settings of an engine's default."""
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import DType, Weights
 from ringkv.plan.kv_settings import AtStart
 
@@ -19,7 +18,6 @@ class Options(AtStart):
     output_tokens: longest output to make room for where nothing is evicted (policy full).
     prefix_store: host memory for what later prompts begin with, "1GB" or 10**9 bytes; "auto" is as much as is usual,
     where it fits; by default nothing is remembered.
-    kv_format: "int8" stores a slot's keys and values in 8 bits; "plain", the default, in `dtype`.
     speculate: tokens to guess ahead per step, from what the request's text repeats; none by default.
     graphs: "auto" takes static graphs where they can be built.
     """
@@ -35,5 +33,4 @@ class Options(AtStart):
     device: str | None = None
     graphs: Literal["auto", "compiled", "off"] | None = None
     threads: int | None = None
-    kv_format: PlaneFormat | None = None
     speculate: int | None = None

@@ -1,0 +1,142 @@
+"""kv_format: what slots in 8 bits gain and cost, beside slots in bfloat16.
+
+    python -m bench.kv_format [--model smollm2] [--steps 512] [--dry]
+
+speed: decode attention of one layer of the model, 8 slots of 7,000 live entries, both formats in turns. perplexity: 8
+texts of WikiText-2; of each 512 tokens are the prompt and the others are given while decoding, so that each is scored
+through the decode path. Nothing is evicted. Nothing else should run meanwhile.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+
+from bench.data import DATA
+from bench.results import keep, table
+from ringkv.base.cache_spec import LayerGroup, PlaneFormat
+from ringkv.base.events import Failed, Token
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.cache.body import Body
+from ringkv.cache.formats import FORMATS
+from ringkv.engine.build import build
+from ringkv.models.config import load_config
+from ringkv.plan.memory import available_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from ringkv.residency.locate import locate
+from ringkv.scheduler.loop import Loop
+from ringkv.text.tokenizer import Tokenizer
+
+SLOTS, LIVE, LAYERS, TURNS = 8, 7000, 8, 25
+PROMPT = 512
+FORMS: tuple[PlaneFormat, ...] = ("plain", "int8")
+
+
+def attention(group: LayerGroup) -> dict[PlaneFormat, float]:
+    """Seconds that decode attention of a layer takes in each format."""
+    some = group._replace(layers=tuple(range(LAYERS)))  # so many that they do not stay in the processor's caches
+    like = torch.empty(0, dtype=torch.bfloat16)
+    staged = Body.allocate(some, 1, LIVE, like.new_empty)
+    for plane in staged.planes:
+        plane.normal_()
+    index = torch.arange(LIVE).expand(LAYERS, group.spec.key.heads, LIVE)
+    runs = {}
+    for form in FORMS:
+        slots = Body.allocate(some.stored_as(form), SLOTS, LIVE, like.new_zeros)
+        for slot in range(SLOTS):
+            slots.take(slot, staged, 0, index)
+        runs[form] = _attend(slots, form)
+    times: dict[PlaneFormat, list[float]] = {form: [] for form in FORMS}
+    for _ in range(TURNS):
+        for form, run in runs.items():
+            started = time.perf_counter()
+            run()
+            times[form].append((time.perf_counter() - started) / LAYERS)
+    return {form: median(each) for form, each in times.items()}
+
+
+def _attend(slots: Body, form: PlaneFormat) -> Callable[[], None]:
+    spec = slots.group.spec
+    q = torch.randn(SLOTS, spec.key.heads, slots.group.queries, spec.key.width, dtype=torch.bfloat16)
+    k, v = (torch.randn(SLOTS, spec.key.heads, spec.key.width, dtype=torch.bfloat16) for _ in range(2))
+    slot = torch.arange(SLOTS, dtype=torch.int32)
+    entry, live = torch.full_like(slot, LIVE - 1), torch.full_like(slot, LIVE)
+
+    def run() -> None:
+        for layer in range(LAYERS):
+            FORMATS[form].attend(q, k, v, *slots.layer(layer), slot, entry, live, spec.scale)
+
+    return run
+
+
+def perplexity(model: str, form: PlaneFormat, texts: Sequence[tuple[int, ...]]) -> float:
+    """Of the tokens of each text after its prompt."""
+    folder, longest = locate(model), len(texts[0])
+    options = Options(
+        slots=SLOTS, kv_policy="full", prompt_tokens=PROMPT, output_tokens=longest, prefix_store=0, kv_format=form
+    )
+    loop = Loop(build(resolve(folder, load_config(folder), options, available_bytes())))
+    sampling = SamplingParams(max_tokens=longest - PROMPT, logprobs=0, ignore_eos=True)
+    for name, tokens in enumerate(texts):
+        loop.submit(Request(f"{name}", tokens[:PROMPT], sampling, forced=tokens[PROMPT:]))
+    found = []
+    while not loop.idle:
+        for event in loop.step():
+            assert not isinstance(event, Failed), event
+            if isinstance(event, Token):
+                assert event.logprob is not None
+                found.append(event.logprob.logprob)
+    assert len(found) == len(texts) * (longest - PROMPT)
+    return math.exp(-sum(found) / len(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--steps", type=int, default=512)
+    parser.add_argument("--dry", action="store_true", help="print and keep nothing")
+    asked = parser.parse_args()
+    folder = locate(asked.model)
+    (group, *_) = load_config(folder).groups
+    ids = Tokenizer.from_directory(folder).encode((DATA / "text" / "wikitext-2_test.txt").read_text()[:200_000])
+    size = PROMPT + asked.steps
+    texts = [tuple(ids[at * size : (at + 1) * size]) for at in range(SLOTS)]
+    scores = {form: perplexity(asked.model, form, texts) for form in FORMS}
+    seconds = attention(group)
+    figures = [
+        {
+            "format": form,
+            "attend_s": seconds[form],
+            "attend_ratio": seconds["plain"] / seconds[form],
+            "perplexity": scores[form],
+            "more": scores[form] / scores["plain"] - 1,
+            "entry_bytes": group.stored_as(form).slot_bytes(1, 2),
+        }
+        for form in FORMS
+    ]
+    head = ["slots in", "bytes per entry", "decode attention", "faster by", "perplexity", "more"]
+    lines = [
+        [
+            f["format"],
+            f"{f['entry_bytes']:,}",
+            f"{1e3 * f['attend_s']:.2f} ms",
+            f"{f['attend_ratio']:.2f}",
+            f"{f['perplexity']:.4f}",
+            f"{f['more']:+.3%}",
+        ]
+        for f in figures
+    ]
+    if asked.dry:
+        print(table(head, lines))
+        return
+    workload = {"model": asked.model, "slots": SLOTS, "live": LIVE, "tokens": SLOTS * asked.steps}
+    keep("kv_format", workload, figures, table(head, lines))
+
+
+if __name__ == "__main__":
+    main()
