@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.clients.table import clients
-from bench.report import accuracy, speed
+from bench.report import accuracy, decoding, speed
 from bench.report.claims import claims_table
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
@@ -37,6 +37,8 @@ def files() -> Mapping[Path, str]:
         "engines": partial(speed.engines, rows, accuracy.scores(means)),
         "by_engine": partial(speed.by_engine, rows),
         "perplexity": partial(speed.perplexity, rows),
+        "speculation": partial(decoding.speculation, rows),
+        "kv_format": partial(decoding.kv_format, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
         "scores": partial(accuracy.summary, means),
