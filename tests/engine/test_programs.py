@@ -15,7 +15,7 @@ def programs(chunk: int, device: torch.device) -> Programs:
     def unused(arguments: list[torch.Tensor]) -> list[torch.Tensor]:
         raise AssertionError
 
-    return Programs(Eager(), sizes(chunk, device), {}, {}, {}, unused, {})
+    return Programs(Eager(), sizes(chunk, device), 0, {}, {}, {}, {}, unused, {}, {})
 
 
 def large_and_small(start: int, stop: int, room: int, large: int, small: int) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ def sample_one(  # type: ignore[no-untyped-def]
     state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
     state.enter(0, Request("r", tuple(prompt), replace(params, seed=seed), eos=tuple(eos)))
     for token in output:
-        state.count(torch.tensor([token]))
+        state.count(torch.tensor([[token]]))
     sampler = sampler or SAMPLERS[max(params.tier, SamplerTier.ADJUSTED)]
     out = sampler(state.inputs(logits[None], torch.tensor([-1]), torch.tensor([position])))
     return [t[0].tolist() for t in out]
