@@ -1,5 +1,8 @@
 """Attention while decoding over 8-bit keys and values: one float32 scale per token and key-value head.
 
+Vectors are rotated before they are rounded (QuaRot, arXiv 2404.00456, section 4): a few channels of real keys are far
+larger than the others, and a rotation spreads them over all elements. Products of rotated vectors are the same.
+
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
 
@@ -14,17 +17,28 @@ from ringkv.kernels.partial import Partial
 MOST = 127  # an element's largest value
 
 
+def rotate(vectors: Tensor) -> Tensor:
+    """float32 [..., D] times a Hadamard matrix, which is its own inverse: of the largest power of two that divides D."""
+    block, half = vectors.shape[-1] & -vectors.shape[-1], 1
+    rotated = vectors.unflatten(-1, (-1, block))
+    while half < block:
+        first, second = rotated.unflatten(-1, (-1, 2, half)).unbind(-2)
+        rotated = torch.stack((first + second, first - second), -2).flatten(-3)
+        half *= 2
+    return (rotated * block**-0.5).flatten(-2)
+
+
 def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """[..., D] -> int8 [..., D] and float32 scales [...]: the largest element of a vector becomes 127."""
-    vectors = vectors.float()
+    """[..., D] -> rotated int8 [..., D] and float32 scales [...]: a vector's largest rotated element becomes 127."""
+    vectors = rotate(vectors.float())
     largest = vectors.abs().amax(-1, keepdim=True)
     whole = (vectors * torch.where(largest > 0, MOST / largest, 0.0)).round().to(torch.int8)
     return whole, (largest / MOST)[..., 0]
 
 
 def decode(whole: Tensor, scales: Tensor) -> Tensor:
-    """The inverse of `encode`, float32 [..., D]; each element is within half a scale."""
-    return whole.float() * scales[..., None]
+    """The inverse of `encode`, float32 [..., D]; each rotated element is within half a scale."""
+    return rotate(whole.float() * scales[..., None])
 
 
 def decode_attend_int8(

@@ -66,9 +66,10 @@ struct Workspace {
 };
 
 // The blocks of one head, in order: each query's partial softmaxes become one. One that sees no entry gives 0 and -inf.
-template <typename T>
+// `finish` changes the sum of a query's values, [width].
+template <typename T, typename Finish>
 void merge_blocks(const float* outs, const float* tops, const float* sums, int64_t blocks, int64_t groups,
-                  int64_t width, const Result<T>& to) {
+                  int64_t width, const Result<T>& to, const Finish& finish) {
   static thread_local std::vector<float> total;
   total.resize(width);
   for (int64_t g = 0; g < groups; ++g) {
@@ -81,6 +82,7 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
       at::vec::map2<float>([scale](Vec a, Vec b) { return at::vec::fmadd(Vec(scale), b, a); }, total.data(),
                            total.data(), outs + (i * groups + g) * width, width);
     }
+    finish(total.data());
     to.lse[g] = sum == 0.f ? -std::numeric_limits<float>::infinity() : top + std::log(sum);
     if (sum == 0.f) sum = 1.f;
     for (int64_t d = 0; d < width; ++d) to.out[g * width + d] = static_cast<T>(total[d] / sum);
@@ -98,10 +100,11 @@ struct Extent {
 };
 
 // Attention to the live entries of each row's slot. `block_of` gives what a unit reads of a place; `with_unit` calls its
-// argument with a unit: `begin` takes the first block of a run, `attend` a block and the one after it.
-template <typename T, typename BlockOf, typename WithUnit>
+// argument with a unit: `begin` takes the first block of a run, `attend` a block and the one after it. `finish`: see
+// `merge_blocks`.
+template <typename T, typename BlockOf, typename WithUnit, typename Finish>
 void attend_blocks(const Extent& extent, const Where& where, const Result<T>& to, const BlockOf& block_of,
-                   const WithUnit& with_unit) {
+                   const WithUnit& with_unit, const Finish& finish) {
   const auto [rows, heads, queries, width] = extent;
   const int64_t all = rows * heads, size = queries * width;
   auto& space = Workspace::mine();
@@ -142,7 +145,7 @@ void attend_blocks(const Extent& extent, const Where& where, const Result<T>& to
         if (left[head].fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
         const int64_t from = first[head];
         merge_blocks<T>(outs + from * size, tops + from * queries, sums + from * queries, first[head + 1] - from,
-                        queries, width, {to.out + head * size, to.lse + head * queries});
+                        queries, width, {to.out + head * size, to.lse + head * queries}, finish);
       }
     };
     with_unit(run);

@@ -1,5 +1,6 @@
 // Block over int8 keys and values: the same partial attention as block.h, in whole numbers.
 //
+// Keys, values and queries are rotated, and so is what comes out, until all blocks are merged.
 // A key or value is 8-bit elements and one float32 scale. Queries and softmax weights become 16-bit numbers, relative to
 // the largest of their vector or block, so that products are exact and add up in 32 bits: every processor gets the same
 // sums. Rounding a query or a weight to 16 bits changes it by at most 1 / 65534 of that largest one.
@@ -35,12 +36,27 @@ constexpr int64_t kNarrow = 256;  // of the widths whose products with 16-bit qu
 // The largest 16-bit query whose products with `width` 8-bit elements stay in 32 bits
 inline float most16(int64_t width) { return width <= kNarrow ? 32767.f : std::floor(32767.f * kNarrow / float(width)); }
 
-// x[i] / scale, rounded; returns the scale, which makes the largest element `most`.
+// As `rotate` in decode_attend_int8.py: float32 [width] times a Hadamard matrix, in place
+inline void rotate(float* x, int64_t width) {
+  const int64_t block = width & -width;
+  for (int64_t half = 1; half < block; half *= 2)
+    for (int64_t i = 0; i < width; i += 2 * half)
+      for (int64_t j = i; j < i + half; ++j) {
+        const float first = x[j], second = x[j + half];
+        x[j] = first + second;
+        x[j + half] = first - second;
+      }
+  const float by = float(std::pow(double(block), -0.5));
+  for (int64_t i = 0; i < width; ++i) x[i] *= by;
+}
+
+// The rotated x[i] / scale, rounded; returns the scale, which makes the largest element `most`.
 template <typename To, typename T>
 float to_whole(const T* x, int64_t count, float most, To* to) {
   thread_local std::vector<float> wide;
   wide.resize(count);
   for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]);
+  rotate(wide.data(), count);
   const float largest = at::vec::map_reduce_all<float>(
       [](Vec v) { return v.abs(); }, [](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide.data(), count);
   const float scale = largest / most, by = largest > 0.f ? most / largest : 0.f;

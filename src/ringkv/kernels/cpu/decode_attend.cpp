@@ -35,7 +35,7 @@ void attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& value
     return {query + place.head * queries * width, key + at, value + at, place.entries, place.row, place.first};
   };
   const auto with = [&](const auto& run) { with_unit<T>(queries, width, float(scale), holes, run); };
-  attend_blocks<T>({q.size(0), heads, queries, width}, where, to, block_of, with);
+  attend_blocks<T>({q.size(0), heads, queries, width}, where, to, block_of, with, [](float*) {});
 }
 
 void check_planes(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values) {

@@ -71,7 +71,8 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const
     };
     const auto with = [&](const auto& run) { run(BlockRowsInt8(queries, width, float(scale))); };
     attend_blocks<T>({q.size(0), heads, queries, width}, where,
-                     {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with);
+                     {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with,
+                     [&](float* sum) { rotate(sum, width); });
   });
   return {out, lse};
 }
