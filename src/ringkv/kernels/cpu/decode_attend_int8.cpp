@@ -5,7 +5,6 @@
 
 #include <cstring>
 #include <tuple>
-#include <vector>
 
 #include "attend_blocks.h"
 #include "block_int8.h"
@@ -45,7 +44,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const
                                                       at::Tensor keys, at::Tensor key_scales, at::Tensor values,
                                                       at::Tensor value_scales, const at::Tensor& slot,
                                                       const at::Tensor& entry, const at::Tensor& live, double scale) {
-  const int64_t heads = q.size(1), queries = q.size(2), width = q.size(3), all = q.size(0) * heads * queries;
+  const int64_t heads = q.size(1), queries = q.size(2), width = q.size(3);
   TORCH_CHECK(width % kStep == 0, "decode_attend_int8: head_dim must be a multiple of ", kStep);
   const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const Where where{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
@@ -55,21 +54,19 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const
     using T = decltype(zero);
     write<T>(key, k, where, ce.const_data_ptr<int32_t>());
     write<T>(value, v, where, ce.const_data_ptr<int32_t>());
-    std::vector<int16_t> whole(all * width);
-    std::vector<float> scales(all);
-    for (int64_t i = 0; i < all; ++i)
-      scales[i] = to_whole(cq.const_data_ptr<T>() + i * width, width, most16(width), whole.data() + i * width);
+    Queries all(q.size(0) * heads, queries, width);
+    for (int64_t i = 0; i < q.size(0) * heads * queries; ++i)
+      all.set(i / queries, i % queries, cq.const_data_ptr<T>() + i * width);
     const auto block_of = [&](const Place& at) -> BlockInt8 {
       const int64_t s = where.slot[at.row], h = at.head % heads;
-      return {whole.data() + at.head * queries * width,
-              scales.data() + at.head * queries,
+      return {at.head,
               key.entry(s, h, at.first),
               value.entry(s, h, at.first),
               key.scale_of(s, h, at.first),
               value.scale_of(s, h, at.first),
               at.entries};
     };
-    const auto with = [&](const auto& run) { run(BlockRowsInt8(queries, width, float(scale))); };
+    const auto with = [&](const auto& run) { run(BlockRowsInt8(all, queries, width, float(scale))); };
     attend_blocks<T>({q.size(0), heads, queries, width}, where,
                      {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with,
                      [&](float* sum) { rotate(sum, width); });
