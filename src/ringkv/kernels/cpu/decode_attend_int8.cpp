@@ -37,7 +37,7 @@ void write(const PlaneInt8& plane, const at::Tensor& fresh, const Where& where, 
   for (int64_t b = 0; b < fresh.size(0); ++b)
     for (int64_t h = 0; h < fresh.size(1) && where.live[b] > 0; ++h)
       *plane.scale_of(where.slot[b], h, entry[b]) = to_whole(
-          from.at + b * from.row + h * from.head, plane.width, kMost8, plane.entry(where.slot[b], h, entry[b]));
+          from.at + b * from.row + h * from.head, plane.width, plane.entry(where.slot[b], h, entry[b]));
 }
 
 std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -55,8 +55,9 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const
     write<T>(key, k, where, ce.const_data_ptr<int32_t>());
     write<T>(value, v, where, ce.const_data_ptr<int32_t>());
     Queries all(q.size(0) * heads, queries, width);
-    for (int64_t i = 0; i < q.size(0) * heads * queries; ++i)
-      all.set(i / queries, i % queries, cq.const_data_ptr<T>() + i * width);
+    at::parallel_for(0, q.size(0) * heads * queries, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) all.set(i / queries, i % queries, cq.const_data_ptr<T>() + i * width);
+    });
     const auto block_of = [&](const Place& at) -> BlockInt8 {
       const int64_t s = where.slot[at.row], h = at.head % heads;
       return {at.head,

@@ -1,14 +1,14 @@
 // Scores of int8 keys: products of rotated vectors in whole numbers.
 //
-// A key is 8-bit elements and one float32 scale. A query becomes 16-bit numbers relative to its largest element, so that
-// products are exact and add up in 32 bits: every processor gets the same sums. Rounding changes a query by at most
-// 1 / 65278 of its largest element.
+// A key is 8-bit elements and one float32 scale, and so becomes a query. Products are exact and add up in 32 bits: every
+// processor gets the same sums.
 
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "block.h"
@@ -18,12 +18,7 @@
 
 namespace ringkv {
 
-constexpr float kMost8 = 127.f;
-constexpr float kMost16 = 127 * 256 + 127;  // two signed bytes hold it
-constexpr int64_t kNarrow = 256;            // of the widths whose products with 16-bit queries add up in 32 bits
-
-// The largest 16-bit query whose products with `width` 8-bit elements stay in 32 bits
-inline float most16(int64_t width) { return width <= kNarrow ? kMost16 : std::floor(kMost16 * kNarrow / float(width)); }
+constexpr float kMost = 127.f;
 
 // What a block reads: 8-bit keys and values [entries, width] with a scale each; `head` counts on through the rows
 struct BlockInt8 {
@@ -35,31 +30,42 @@ struct BlockInt8 {
   BlockInt8 none() const { return {head, key, value, key_scale, value_scale, 0}; }
 };
 
-// As `rotate` in decode_attend_int8.py: float32 [width] times a Hadamard matrix, in place
+// One stage of `rotate`, with a constant that compilers vectorize
+template <int64_t kHalf>
+inline void butterflies(float* x, int64_t width) {
+  for (int64_t i = 0; i < width; i += 2 * kHalf)
+    for (int64_t j = i; j < i + kHalf; ++j) {
+      const float first = x[j], second = x[j + kHalf];
+      x[j] = first + second;
+      x[j + kHalf] = first - second;
+    }
+}
+
+// As `rotate` in decode_attend_int8.py: float32 [width] times a Hadamard matrix, in place; width <= 4096
+template <int64_t kHalf = 1>
 inline void rotate(float* x, int64_t width) {
   const int64_t block = width & -width;
-  for (int64_t half = 1; half < block; half *= 2)
-    for (int64_t i = 0; i < width; i += 2 * half)
-      for (int64_t j = i; j < i + half; ++j) {
-        const float first = x[j], second = x[j + half];
-        x[j] = first + second;
-        x[j + half] = first - second;
-      }
-  const float by = float(std::pow(double(block), -0.5));
+  if constexpr (kHalf < 4096) {
+    if (kHalf < block) {
+      butterflies<kHalf>(x, width);
+      return rotate<2 * kHalf>(x, width);
+    }
+  }
+  const float by = float(1 / std::sqrt(double(block)));
   for (int64_t i = 0; i < width; ++i) x[i] *= by;
 }
 
-// The rotated x[i] / scale, rounded; returns the scale, which makes the largest element `most`.
+// The rotated x[i] / scale, rounded; returns the scale, which makes the largest element 127.
 template <typename To, typename T>
-float to_whole(const T* x, int64_t count, float most, To* to) {
+float to_whole(const T* x, int64_t count, To* to) {
   thread_local std::vector<float> wide;
   wide.resize(count);
   for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]);
   rotate(wide.data(), count);
   const float largest = at::vec::map_reduce_all<float>(
       [](Vec v) { return v.abs(); }, [](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide.data(), count);
-  const float scale = largest / most, by = largest > 0.f ? most / largest : 0.f;
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(std::nearbyint(wide[i] * by));
+  const float scale = largest / kMost, by = largest > 0.f ? kMost / largest : 0.f;
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(std::rint(wide[i] * by));
   return scale;
 }
 
@@ -67,43 +73,37 @@ float to_whole(const T* x, int64_t count, float most, To* to) {
 
 constexpr int64_t kPiece = 64;  // elements of a key that a vector holds
 
-// Some queries of one head, as Queries keeps them; query g of a piece begins at elements + 2 * kPiece * g
+// Some queries of one head, as Queries keeps them
 struct Query {
   const int8_t* elements;
-  int64_t piece;        // from one piece to the next
+  int64_t width;        // from one query to the next
   const int32_t* less;  // what making keys unsigned adds to a query's products
   const float* scale;
 
-  Query from(int64_t g) const { return {elements + 2 * kPiece * g, piece, less + g, scale + g}; }
+  Query from(int64_t g) const { return {elements + width * g, width, less + g, scale + g}; }
 };
 
-// Queries of a call: [heads, pieces, queries, 2, kPiece], the high bytes of a piece and then the low ones, both signed
+// Queries of a call: [heads, queries, width], the width made whole pieces by zeros
 class Queries {
  public:
   Queries(int64_t heads, int64_t queries, int64_t width)
-      : queries_(queries), width_(width), pieces_((width + kPiece - 1) / kPiece), whole_(width),
-        elements_(heads * pieces_ * queries * 2 * kPiece), less_(heads * queries), scale_(heads * queries) {}
+      : queries_(queries), width_(width), padded_((width + kPiece - 1) / kPiece * kPiece),
+        elements_(heads * queries * padded_), less_(heads * queries), scale_(heads * queries) {}
 
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
     const int64_t at = head * queries_ + g;
-    scale_[at] = to_whole(x, width_, most16(width_), whole_.data());
-    for (int64_t d = 0; d < width_; ++d) {
-      int8_t* to = elements_.data() + ((head * pieces_ + d / kPiece) * queries_ + g) * 2 * kPiece + d % kPiece;
-      const int16_t whole = whole_[d];
-      to[kPiece] = int8_t(whole);
-      to[0] = int8_t((whole - to[kPiece]) >> 8);
-      less_[at] += 128 * whole;
-    }
+    int8_t* to = elements_.data() + at * padded_;
+    scale_[at] = to_whole(x, width_, to);
+    less_[at] = 128 * std::accumulate(to, to + width_, 0);
   }
   Query of(int64_t head) const {
-    const int64_t at = head * queries_, piece = queries_ * 2 * kPiece;
-    return {elements_.data() + head * pieces_ * piece, piece, less_.data() + at, scale_.data() + at};
+    const int64_t at = head * queries_;
+    return {elements_.data() + at * padded_, padded_, less_.data() + at, scale_.data() + at};
   }
 
  private:
-  const int64_t queries_, width_, pieces_;
-  std::vector<int16_t> whole_;
+  const int64_t queries_, width_, padded_;
   std::vector<int8_t> elements_;
   std::vector<int32_t> less_;
   std::vector<float> scale_;
@@ -150,13 +150,12 @@ void score_int8(const BlockInt8& block, const Query& query, int64_t width, float
   for (int64_t j = 0; j < block.entries; j += 16) {
     fetch<2>(block.value + j * width, 16, width);
     const int64_t last = std::min<int64_t>(15, block.entries - 1 - j);
-    __m512i high[G], low[G];
+    __m512i even[G], odd[G];  // two sums each, so that fewer wait for the one before
 #pragma GCC unroll 8
-    for (int g = 0; g < G; ++g) high[g] = low[g] = _mm512_setzero_si512();
+    for (int g = 0; g < G; ++g) even[g] = odd[g] = _mm512_setzero_si512();
     for (int64_t d = 0; d < width; d += kPiece) {
       const __mmask64 here = width - d < kPiece ? (__mmask64(1) << (width - d)) - 1 : ~__mmask64(0);
       const int8_t* key = block.key + j * width + d;
-      const int8_t* part = query.elements + d / kPiece * query.piece;
       __m512i keys[16];
 #pragma GCC unroll 16
       for (int64_t i = 0; i < 16; ++i) {
@@ -164,19 +163,19 @@ void score_int8(const BlockInt8& block, const Query& query, int64_t width, float
         keys[i] = _mm512_xor_si512(row, _mm512_set1_epi8(-128));  // plus 128
       }
       transpose(keys);
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i)
+#pragma GCC unroll 8
+      for (int i = 0; i < 16; i += 2)
 #pragma GCC unroll 8
         for (int g = 0; g < G; ++g) {
-          const int8_t* four = part + 2 * kPiece * g + 4 * i;
-          high[g] = _mm512_dpbusd_epi32(high[g], keys[i], everywhere(four));
-          low[g] = _mm512_dpbusd_epi32(low[g], keys[i], everywhere(four + kPiece));
+          const int8_t* part = query.elements + query.width * g + d + 4 * i;
+          even[g] = _mm512_dpbusd_epi32(even[g], keys[i], everywhere(part));
+          odd[g] = _mm512_dpbusd_epi32(odd[g], keys[i + 1], everywhere(part + 4));
         }
     }
     const __m512 scales = _mm512_maskz_loadu_ps(__mmask16((2u << last) - 1), block.key_scale + j);
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) {
-      const __m512i both = _mm512_add_epi32(_mm512_slli_epi32(high[g], 8), low[g]);
+      const __m512i both = _mm512_add_epi32(even[g], odd[g]);
       const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(both, _mm512_set1_epi32(query.less[g])));
       const __m512 by = _mm512_mul_ps(scales, _mm512_set1_ps(scale * query.scale[g]));
       _mm512_storeu_ps(scores + g * kBlock + j, _mm512_mul_ps(whole, by));
@@ -204,7 +203,7 @@ class Queries {
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
     const int64_t at = head * queries_ + g;
-    scale_[at] = to_whole(x, width_, most16(width_), elements_.data() + at * width_);
+    scale_[at] = to_whole(x, width_, elements_.data() + at * width_);
   }
   Query of(int64_t head) const {
     return {elements_.data() + head * queries_ * width_, width_, scale_.data() + head * queries_};
