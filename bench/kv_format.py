@@ -115,7 +115,7 @@ def main() -> None:
             "attend_ratio": seconds["plain"] / seconds[form],
             "perplexity": scores[form],
             "more": scores[form] / scores["plain"] - 1,
-            "entry_bytes": group.stored_as(form).slot_bytes(1, 2),
+            "entry_bytes": len(group.layers) * group.stored_as(form).spec.bytes(2),
         }
         for form in FORMS
     ]

@@ -6,7 +6,9 @@ from random import Random
 import pytest
 import torch
 
+from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.base.errors import InvalidRequest
+from ringkv.cache.body import Body
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.decode_attend_int8 import decode
@@ -36,10 +38,12 @@ def prompt(n: int, seed: int = 0) -> list[int]:
     return Random(seed).choices(range(3, 199), k=n)
 
 
-def test_a_slot_takes_a_byte_an_element_and_four_a_vector(plain: LocalEngine, small: LocalEngine) -> None:
+def test_a_slot_takes_a_byte_an_element_and_four_a_vector_beside_its_centers(
+    plain: LocalEngine, small: LocalEngine
+) -> None:
     layers, heads, width = 3, 2, 32
     assert plain.limits.slot_bytes == 64 * layers * 2 * heads * width * 2
-    assert small.limits.slot_bytes == 64 * layers * 2 * heads * (width + 4)
+    assert small.limits.slot_bytes == 64 * layers * 2 * heads * (width + 4) + layers * heads * width * 4
     assert small.limits.entry_bytes == layers * 2 * heads * (width + 4)
 
 
@@ -49,10 +53,30 @@ def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngi
         tiny.enter(engine, asked)
     exact = plain.batch.bodies[0].planes
     keys, key_scales, values, value_scales = small.batch.bodies[0].planes
-    for one, whole, scales in ((exact[0], keys, key_scales), (exact[1], values, value_scales)):
-        error = (decode(whole[:, 0], scales[:, 0]) - one[:, 0].float()).abs()
-        assert (error <= scales[:, 0, :, :, None] * 0.501).all()
+    (centers,) = small.batch.bodies[0].centers
+    live = 40
+    torch.testing.assert_close(centers[:, 0], exact[0][:, 0, :, :live].float().mean(2), rtol=1e-5, atol=1e-6)
+    for one, whole, scales, center in (
+        (exact[0], keys, key_scales, centers[:, 0, :, None]),
+        (exact[1], values, value_scales, 0),
+    ):
+        off = decode(whole[:, 0], scales[:, 0])[:, :, :live] + center - one[:, 0, :, :live].float()
+        error = off.square().mean(-1).sqrt()  # rotating does not change it
+        assert (error <= scales[:, 0, :, :live] * 0.501).all()
         assert error.max() > 0
+        assert not whole[:, 0, :, live:].any()
+
+
+def test_what_all_keys_share_costs_no_accuracy() -> None:
+    group = LayerGroup((0, 1), CacheSpec.grouped(2, 64), 3)
+    staged = Body.allocate(group, 1, 50, torch.randn)
+    staged.planes[0][:] += 200 * torch.randn(2, 1, 2, 1, 64)
+    slots = Body.allocate(group.stored_as("int8"), 2, 50, torch.zeros)
+    slots.take(1, staged, 0, torch.arange(50).expand(2, 2, 50))
+    whole, scales = slots.planes[:2]
+    found = decode(whole[:, 1], scales[:, 1]) + slots.centers[0][:, 1, :, None]
+    assert (found - staged.planes[0][:, 0]).abs().max() < 0.05
+    assert not slots.centers[0][:, 0].any()
 
 
 def test_logits_stay_close_while_the_ring_wraps(plain: LocalEngine, small: LocalEngine) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ringkv.kernels.decode_attend import STEP
 from ringkv.kernels.decode_attend_int8 import decode, decode_attend_int8, encode, reference
 from ringkv.kernels.library import is_native
 
@@ -13,13 +14,13 @@ DTYPES = {torch.float32: 2e-3, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
 def made(slots: int, heads: int, entries: int, width: int, seed: int = 0) -> list[torch.Tensor]:
-    """Planes of a cache: keys with their scales, values with theirs; entry by entry of other sizes."""
+    """Planes of a cache: keys with their scales, values with theirs (entries of many sizes), centers of the keys."""
     torch.manual_seed(seed)
     planes = []
     for _ in range(2):
         sizes = torch.rand(slots, heads, entries, 1) * 3 + 0.1
         planes += encode(torch.randn(slots, heads, entries, width) * sizes)
-    return planes
+    return [*planes, torch.randn(slots, heads, width)]
 
 
 def hadamard(width: int) -> np.ndarray:
@@ -31,14 +32,15 @@ def hadamard(width: int) -> np.ndarray:
 
 
 def by_hand(
-    q: torch.Tensor, planes: list[torch.Tensor], slot: int, live: int, scale: float
+    q: torch.Tensor, rounded: torch.Tensor, planes: list[torch.Tensor], slot: int, live: int, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """out [H, G, D] and lse [H, G] of one row."""
+    """out [H, G, D] and lse [H, G] of one row; `rounded` are the queries as they meet the keys."""
     keys, values = (
         (planes[i][slot].double() * planes[i + 1][slot][..., None].double()).numpy()[:, :live] @ hadamard(q.shape[-1])
         for i in (0, 2)
     )
-    scores = scale * np.einsum("hgd,hnd->hgn", q.double().numpy(), keys)
+    common = np.einsum("hgd,hd->hg", q.double().numpy(), planes[4][slot].double().numpy())
+    scores = scale * (np.einsum("hgd,hnd->hgn", rounded.double().numpy(), keys) + common[..., None])
     top = scores.max(-1, keepdims=True)
     weights = np.exp(scores - top)
     total = weights.sum(-1, keepdims=True)
@@ -78,10 +80,11 @@ def test_it_equals_attention_over_the_decoded_entries(
             assert (lse[row] == -torch.inf).all()
             assert all(torch.equal(plane[at], old[at]) for plane, old in zip(planes, before, strict=True))
             continue
-        expected, log_sum = by_hand(q[row], planes, at, count, width**-0.5)
+        rounded = decode(*encode(q[row])) if way == "native" and width % STEP == 0 else q[row]
+        expected, log_sum = by_hand(q[row], rounded, planes, at, count, width**-0.5)
         torch.testing.assert_close(out[row].double().numpy(), expected, rtol=DTYPES[dtype], atol=DTYPES[dtype])
         torch.testing.assert_close(lse[row].double().numpy(), log_sum, rtol=1e-3, atol=2e-3)
-        for whole, new in ((0, k), (2, v)):
+        for whole, new in ((0, k - planes[4][slot.long()]), (2, v)):
             written = planes[whole][at, :, entry[row]].double() * planes[whole + 1][at, :, entry[row], None].double()
             rotated = new[row].double() @ torch.from_numpy(hadamard(width))
             largest = rotated.abs().amax(-1, keepdim=True)
@@ -106,7 +109,7 @@ def test_a_row_has_the_same_bits_beside_any_neighbours() -> None:
     q, k, v = torch.randn(3, 2, 6, 64), torch.randn(3, 2, 64), torch.randn(3, 2, 64)
     slot, entry = torch.arange(3, dtype=torch.int32), torch.tensor([5, 6, 7], dtype=torch.int32)
     live = torch.tensor([700, 10, 300], dtype=torch.int32)
-    together, _ = decode_attend_int8(q, k, v, *[p.clone() for p in planes], slot, entry, live, 0.1)
+    together, _ = decode_attend_int8(q, k, v, *[plane.clone() for plane in planes], slot, entry, live, 0.1)
     for row in range(3):
         one = slice(row, row + 1)
         alone, _ = decode_attend_int8(q[one], k[one], v[one], *planes, slot[one], entry[one], live[one], 0.1)

@@ -317,10 +317,10 @@ def test_drafts_have_a_least_and_a_most(drafts: int) -> None:
         resolved(speculate=drafts)
 
 
-def test_slots_in_8_bits_take_a_byte_an_element_and_a_scale_a_vector() -> None:
+def test_slots_in_8_bits_take_a_byte_an_element_and_a_scale_a_vector_and_centers() -> None:
     plain, small = (footprint(SMOLLM2, resolved(kv_format=one)) for one in (None, "int8"))
     vectors = 2048 * 30 * 3 * 2
-    assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4))
+    assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4) + 30 * 3 * 64 * 4)
     assert small.staging == plain.staging
 
 

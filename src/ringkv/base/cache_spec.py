@@ -11,17 +11,22 @@ from typing import Literal, NamedTuple
 from ringkv.base.errors import InvalidRequest
 
 PlaneFormat = Literal["plain", "int8"]
-"""plain: elements of the engine's dtype. int8: elements of 8 bits, and a float32 scale per token and head."""
+"""plain: elements of the engine's dtype. int8: elements of 8 bits, a float32 scale per token and head,
+and a float32 vector per slot and head that its keys are stored less."""
 
 
 class _Stored(NamedTuple):
-    """Bytes of one vector: of each element, None if as in the engine's dtype, and of what stands beside them."""
+    """Bytes of one vector: of each element, None if as in the engine's dtype, and of what stands beside them.
+
+    center: bytes per element of a vector that all keys of a slot and head are stored less.
+    """
 
     element: int | None
     beside: int
+    center: int
 
 
-_STORED: Mapping[PlaneFormat, _Stored] = {"plain": _Stored(None, 0), "int8": _Stored(1, 4)}
+_STORED: Mapping[PlaneFormat, _Stored] = {"plain": _Stored(None, 0, 0), "int8": _Stored(1, 4, 4)}
 
 
 class Plane(NamedTuple):
@@ -77,6 +82,11 @@ class CacheSpec(NamedTuple):
         """Bytes that one token leaves in all planes, if an element of the engine's dtype has `item`."""
         return sum(plane.bytes(item) for plane in self.planes)
 
+    @property
+    def center_bytes(self) -> int:
+        """Bytes that each slot takes beside its entries."""
+        return self.key.elements * _STORED[self.key.format].center
+
     def stored_as(self, format: PlaneFormat) -> "CacheSpec":
         """The same in another format."""
         value = None if self.value is None else self.value._replace(format=format)
@@ -122,7 +132,7 @@ class LayerGroup(NamedTuple):
 
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Bytes of a slot: of `capacity` entries, or a ring of exactly the window."""
-        return self.entries(capacity) * len(self.layers) * self.spec.bytes(item)
+        return len(self.layers) * (self.entries(capacity) * self.spec.bytes(item) + self.spec.center_bytes)
 
     def entries(self, capacity: int) -> int:
         """Entries of a slot."""

@@ -26,12 +26,16 @@ class Body:
 
     group: LayerGroup
     planes: Planes  # [L, R, H, C, D] each; of scales, [L, R, H, C]
+    centers: Planes = ()  # float32 [L, R, H, D] that keys are stored less, if their format is centered
 
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
         """`allocate` makes a tensor of a shape, and so decides its device, its first contents and the plain dtype."""
         shapes = [(p.format, (len(group.layers), rows, p.heads, entries, p.width)) for p in group.spec.planes]
-        return cls(group, tuple(one for name, shape in shapes for one in FORMATS[name].allocate(shape, allocate)))
+        planes = tuple(one for name, shape in shapes for one in FORMATS[name].allocate(shape, allocate))
+        name, (layers, _, heads, _, width) = shapes[0]
+        centers = (allocate((layers, rows, heads, width), dtype=torch.float32),) if FORMATS[name].centered else ()
+        return cls(group, planes, centers)
 
     @property
     def rows(self) -> int:
@@ -44,7 +48,12 @@ class Body:
 
     @property
     def bytes(self) -> int:
-        return sum(plane.nbytes for plane in self.planes)
+        return sum(plane.nbytes for plane in (*self.planes, *self.centers))
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one entry, all layers."""
+        return sum(plane.nbytes for plane in self.planes) // (self.rows * self.entries)
 
     @property
     def row_bytes(self) -> int:
@@ -52,15 +61,16 @@ class Body:
         return self.bytes // self.rows
 
     def layer(self, index: int) -> Planes:
-        """One layer's planes [R, H, C, D], as its graph reads and writes them."""
-        return tuple(plane[index] for plane in self.planes)
+        """One layer's planes [R, H, C, D], and centers [R, H, D], as its graph reads and writes them."""
+        return tuple(plane[index] for plane in (*self.planes, *self.centers))
 
     def take(self, row: int, source: "Body", source_row: int, index: Tensor) -> None:
         """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; what is beyond them becomes 0."""
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
-            FORMATS[plane.format].take(theirs, source_row, index, own)
+            center = self.centers[at][:, row] if at < len(self.centers) else None
+            FORMATS[plane.format].take(theirs, source_row, index, own, center)
 
     def read(self, row: int, entries: Entries) -> Planes:
         """These entries of a row, the same in every layer and head; a view if they are a run."""
@@ -68,6 +78,10 @@ class Body:
         if isinstance(entries, slice):
             return tuple(row[:, :, entries] for row in rows)
         return tuple(row.index_select(2, entries) for row in rows)
+
+    def parts(self, row: int, live: int) -> Planes:
+        """All that a row with so many live entries holds, as views."""
+        return (*self.read(row, slice(live)), *(center[:, row] for center in self.centers))
 
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""
@@ -108,12 +122,12 @@ class Row(NamedTuple):
 
     def export(self, live: Sequence[int]) -> bytes:
         """The first `live` entries of each group as one packet, which `restore` takes on any machine."""
-        parts = (plane for body, n in zip(self.bodies, live, strict=True) for plane in body.read(self.at, slice(n)))
+        parts = (part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n))
         return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
 
     def restore(self, live: Sequence[int], packet: bytes) -> None:
         """Fill the first `live` entries of each group. Raises ValueError for a packet of another size."""
-        targets = [plane for body, n in zip(self.bodies, live, strict=True) for plane in body.read(self.at, slice(n))]
+        targets = [part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n)]
         sizes = [target.numel() * target.element_size() for target in targets]
         if sum(sizes) != len(packet):
             raise ValueError(f"the packet has {len(packet):,} bytes; these entries take {sum(sizes):,}")

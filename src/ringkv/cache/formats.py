@@ -22,13 +22,15 @@ Allocate = Callable[..., Tensor]
 class Format(NamedTuple):
     """One way to store a plane, in so many `tensors`.
 
-    allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...]. take: see `Body.take`, for one
-    plane. attend: see `decode_attend`, with the tensors of both planes between v and slot.
+    centered: keys are stored less a center of their row and head. allocate: shape (L, R, H, C, D) -> the tensors of a
+    plane, each [L, R, H, C, ...]. take: see `Body.take`, for one plane; sets its center [L, H, D], if it has one. attend:
+    see `decode_attend`, with the tensors of both planes, and the centers [R, H, D] if there are some, between v and slot.
     """
 
     tensors: int
+    centered: bool
     allocate: Callable[[Sequence[int], Allocate], tuple[Tensor, ...]]
-    take: Callable[[Tensor, int, Tensor, Sequence[Tensor]], None]
+    take: Callable[[Tensor, int, Tensor, Sequence[Tensor], Tensor | None], None]
     attend: Callable[..., Partial]
 
 
@@ -36,7 +38,7 @@ def _plain(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
     return (allocate(shape),)
 
 
-def _take_plain(staged: Tensor, row: int, index: Tensor, own: Sequence[Tensor]) -> None:
+def _take_plain(staged: Tensor, row: int, index: Tensor, own: Sequence[Tensor], _: Tensor | None) -> None:
     (vectors,) = own
     take_rows(staged, row, index, vectors)
 
@@ -45,18 +47,22 @@ def _int8(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
     return allocate(shape, dtype=torch.int8), allocate(shape[:-1], dtype=torch.float32)
 
 
-def _take_int8(staged: Tensor, row: int, index: Tensor, own: Sequence[Tensor]) -> None:
-    """Layer by layer, so that the vectors between the two formats are few."""
+def _take_int8(staged: Tensor, row: int, index: Tensor, own: Sequence[Tensor], center: Tensor | None) -> None:
+    """Layer by layer, so that the vectors between the two formats are few. The center becomes their mean."""
     heads, count = index.shape[1:]
     vectors = staged.new_empty(1, heads, count, staged.shape[-1])
     for layer in range(len(index)):
         take_rows(staged[layer : layer + 1], row, index[layer : layer + 1], vectors)
-        for plane, new in zip(own, encode(vectors[0]), strict=True):
+        taken = vectors[0].float()
+        if center is not None:
+            center[layer] = taken.sum(1) / max(1, count)
+            taken -= center[layer][:, None]
+        for plane, new in zip(own, encode(taken), strict=True):
             plane[layer, :, :count] = new
             plane[layer, :, count:] = 0
 
 
 FORMATS: Mapping[PlaneFormat, Format] = {
-    "plain": Format(1, _plain, _take_plain, decode_attend),
-    "int8": Format(2, _int8, _take_int8, decode_attend_int8),
+    "plain": Format(1, False, _plain, _take_plain, decode_attend),
+    "int8": Format(2, True, _int8, _take_int8, decode_attend_int8),
 }

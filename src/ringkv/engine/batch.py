@@ -82,7 +82,7 @@ class Batch:
     @property
     def entry_bytes(self) -> int:
         """Bytes of one entry, all layers."""
-        return sum(body.row_bytes // body.entries for body in self.bodies)
+        return sum(body.entry_bytes for body in self.bodies)
 
     @property
     def builds(self) -> int:

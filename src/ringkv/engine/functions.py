@@ -48,7 +48,8 @@ def decode_layer(
     attend one after the other, each as it would in a step of its own.
     """
     scale = decoder.layers[kind].attention.head_dim ** -0.5
-    decode_attend, count = FORMATS[format].attend, 2 * FORMATS[format].tensors
+    decode_attend, entries = FORMATS[format].attend, 2 * FORMATS[format].tensors
+    count = entries + FORMATS[format].centered
 
     def body(
         x: Tensor, cos: Tensor, sin: Tensor, slot: Tensor, entry: Tensor, live: Tensor, *others: Tensor
@@ -68,7 +69,11 @@ def decode_layer(
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
     key = f"decode {decoder.layers[kind]} {names} {format} {tokens}"
-    return StaticFunction(body, key, free=dict.fromkeys(range(6, 6 + count), (0, 2)))
+    return StaticFunction(
+        body,
+        key,
+        free=dict.fromkeys(range(6, 6 + entries), (0, 2)) | dict.fromkeys(range(6 + entries, 6 + count), (0,)),
+    )
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:

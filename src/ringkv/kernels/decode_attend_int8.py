@@ -1,7 +1,9 @@
 """Attention while decoding over 8-bit keys and values: one float32 scale per token and key-value head.
 
 Vectors are rotated before they are rounded (QuaRot, arXiv 2404.00456, section 4): a few channels of real keys are far
-larger than the others, and a rotation spreads them over all elements. Products of rotated vectors are the same.
+larger than the others, and a rotation spreads them over all elements. Products of rotated vectors are the same. Keys are
+stored less a center of their slot and head, as in SageAttention (arXiv 2410.02367, section 4.2): the part that all keys
+share adds the same to all scores of a query, so that the softmax does not change.
 
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
@@ -49,16 +51,20 @@ def decode_attend_int8(
     key_scales: Tensor,
     values: Tensor,
     value_scales: Tensor,
+    centers: Tensor,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
     scale: float,
 ) -> Partial:
-    """As `decode_attend`, over keys, values int8 [S, H, C, D] and their scales float32 [S, H, C], changed in place."""
+    """As `decode_attend`, over keys, values int8 [S, H, C, D] and their scales float32 [S, H, C], changed in place.
+
+    centers: float32 [S, H, D], what was subtracted from every key.
+    """
     ops = torch.ops.ringkv
     is_odd = q.shape[-1] % plain.STEP != 0 and is_native("decode_attend_int8")
     attend = ops.decode_attend_int8_any if is_odd else ops.decode_attend_int8
-    return Partial(*attend(q, k, v, keys, key_scales, values, value_scales, slot, entry, live, scale))
+    return Partial(*attend(q, k, v, keys, key_scales, values, value_scales, centers, slot, entry, live, scale))
 
 
 def reference(
@@ -69,6 +75,7 @@ def reference(
     key_scales: Tensor,
     values: Tensor,
     value_scales: Tensor,
+    centers: Tensor,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -76,13 +83,14 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """The same in plain torch: writes, then attends to the decoded slots."""
     rows, at, used = slot.long(), entry.long(), live > 0
-    for (whole, scales), new in (((keys, key_scales), k), ((values, value_scales), v)):
+    for (whole, scales), new in (((keys, key_scales), k - centers[rows]), ((values, value_scales), v)):
         for plane, fresh in zip((whole, scales), encode(new), strict=True):
             place = rows, slice(None), at
             mask = used.view(-1, *[1] * (fresh.dim() - 1))
             plane[place] = torch.where(mask, fresh, plane[place])
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    known_keys, known_values = decode(keys[rows], key_scales[rows]), decode(values[rows], value_scales[rows])
+    known_keys = decode(keys[rows], key_scales[rows]) + centers[rows][:, :, None]
+    known_values = decode(values[rows], value_scales[rows])
     return plain.attend(q, known_keys, known_values, visible[:, None, None], scale)
 
 

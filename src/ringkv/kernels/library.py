@@ -16,7 +16,7 @@ LIBRARY.define("decode_attend" + _DECODE)
 LIBRARY.define("decode_attend_any" + _DECODE)  # the same for head widths that the C++ kernel does not take
 _INT8 = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values, Tensor(d!) value_scales,"
-    " Tensor slot, Tensor entry, Tensor live, float scale) -> (Tensor, Tensor)"
+    " Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define("decode_attend_int8" + _INT8)
 LIBRARY.define("decode_attend_int8_any" + _INT8)

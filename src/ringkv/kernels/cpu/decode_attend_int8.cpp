@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <tuple>
+#include <vector>
 
 #include "attend_blocks.h"
 #include "block_int8.h"
@@ -30,33 +31,57 @@ struct PlaneInt8 {
   int64_t slot, head, slot_scales, head_scales, width;
 };
 
+// What a slot's keys are stored less, [slots, heads, width]
+struct Centers {
+  explicit Centers(const at::Tensor& x) : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)) {}
+  const float* of(int64_t s, int64_t h) const { return at + s * slot + h * head; }
+
+  const float* at;
+  int64_t slot, head;
+};
+
+// Encodes each row's new vector, less its center if there are centers
 template <typename T>
-void write(const PlaneInt8& plane, const at::Tensor& fresh, const Where& where, const int32_t* entry) {
+void write(const PlaneInt8& plane, const Centers* centers, const at::Tensor& fresh, const Where& where,
+           const int32_t* entry) {
   TORCH_CHECK(fresh.stride(2) == 1, "decode_attend_int8: a new key's and value's elements must be contiguous");
   const New<T> from(fresh);
   for (int64_t b = 0; b < fresh.size(0); ++b)
-    for (int64_t h = 0; h < fresh.size(1) && where.live[b] > 0; ++h)
-      *plane.scale_of(where.slot[b], h, entry[b]) = to_whole(
-          from.at + b * from.row + h * from.head, plane.width, plane.entry(where.slot[b], h, entry[b]));
+    for (int64_t h = 0; h < fresh.size(1) && where.live[b] > 0; ++h) {
+      const int64_t s = where.slot[b];
+      *plane.scale_of(s, h, entry[b]) = to_whole(from.at + b * from.row + h * from.head, plane.width,
+                                                 plane.entry(s, h, entry[b]), centers ? centers->of(s, h) : nullptr);
+    }
 }
 
 std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                       at::Tensor keys, at::Tensor key_scales, at::Tensor values,
-                                                      at::Tensor value_scales, const at::Tensor& slot,
-                                                      const at::Tensor& entry, const at::Tensor& live, double scale) {
+                                                      at::Tensor value_scales, const at::Tensor& centers,
+                                                      const at::Tensor& slot, const at::Tensor& entry,
+                                                      const at::Tensor& live, double scale) {
   const int64_t heads = q.size(1), queries = q.size(2), width = q.size(3);
   TORCH_CHECK(width % kStep == 0, "decode_attend_int8: head_dim must be a multiple of ", kStep);
   const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const Where where{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
   const PlaneInt8 key(keys, key_scales), value(values, value_scales);
+  TORCH_CHECK(centers.stride(2) == 1, "decode_attend_int8: a center's elements must be contiguous");
+  const Centers center(centers);
   auto [out, lse] = results(cq);
   with_type(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    write<T>(key, k, where, ce.const_data_ptr<int32_t>());
-    write<T>(value, v, where, ce.const_data_ptr<int32_t>());
+    write<T>(key, &center, k, where, ce.const_data_ptr<int32_t>());
+    write<T>(value, nullptr, v, where, ce.const_data_ptr<int32_t>());
     Queries all(q.size(0) * heads, queries, width);
-    at::parallel_for(0, q.size(0) * heads * queries, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) all.set(i / queries, i % queries, cq.const_data_ptr<T>() + i * width);
+    const int64_t count = q.size(0) * heads * queries;
+    std::vector<float> shared(count);  // what a query's scores have in common
+    at::parallel_for(0, count, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t head = i / queries;
+        const T* query = cq.const_data_ptr<T>() + i * width;
+        const float* less = center.of(where.slot[head / heads], head % heads);
+        all.set(head, i % queries, query);
+        for (int64_t d = 0; d < width; ++d) shared[i] += float(scale) * float(query[d]) * less[d];
+      }
     });
     const auto block_of = [&](const Place& at) -> BlockInt8 {
       const int64_t s = where.slot[at.row], h = at.head % heads;
@@ -71,6 +96,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_int8(const at::Tensor& q, const
     attend_blocks<T>({q.size(0), heads, queries, width}, where,
                      {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with,
                      [&](float* sum) { rotate(sum, width); });
+    for (int64_t i = 0; i < count; ++i) lse.template data_ptr<float>()[i] += shared[i];
   });
   return {out, lse};
 }

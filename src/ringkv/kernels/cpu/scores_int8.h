@@ -55,12 +55,12 @@ inline void rotate(float* x, int64_t width) {
   for (int64_t i = 0; i < width; ++i) x[i] *= by;
 }
 
-// The rotated x[i] / scale, rounded; returns the scale, which makes the largest element 127.
+// The rotated x[i] / scale, rounded; returns the scale, which makes the largest element 127. `less` is subtracted first.
 template <typename To, typename T>
-float to_whole(const T* x, int64_t count, To* to) {
+float to_whole(const T* x, int64_t count, To* to, const float* less = nullptr) {
   thread_local std::vector<float> wide;
   wide.resize(count);
-  for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]);
+  for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]) - (less ? less[i] : 0.f);
   rotate(wide.data(), count);
   const float largest = at::vec::map_reduce_all<float>(
       [](Vec v) { return v.abs(); }, [](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide.data(), count);
