@@ -22,9 +22,10 @@ Allocate = Callable[..., Tensor]
 class Format(NamedTuple):
     """One way to store a plane, in so many `tensors`.
 
-    centered: keys are stored less a center of their row and head. allocate: shape (L, R, H, C, D) -> the tensors of a
-    plane, each [L, R, H, C, ...]. take: see `Body.take`, for one plane; sets its center [L, H, D], if it has one. attend:
-    see `decode_attend`, with the tensors of both planes, and the centers [R, H, D] if there are some, between v and slot.
+    centered: keys are stored less a center of their row and head.
+    allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
+    take: see `Body.take`, for one plane; sets its center [L, H, D], if it has one.
+    attend: see `decode_attend`. The tensors of both planes, and the centers [R, H, D] if there are some, follow v.
     """
 
     tensors: int

@@ -1,12 +1,14 @@
 """Attention while decoding over 8-bit keys and values: one float32 scale per token and key-value head.
 
 Vectors are rotated before they are rounded (QuaRot, arXiv 2404.00456, section 4): a few channels of real keys are far
-larger than the others, and a rotation spreads them over all elements. Products of rotated vectors are the same. Keys are
-stored less a center of their slot and head, as in SageAttention (arXiv 2410.02367, section 4.2): the part that all keys
-share adds the same to all scores of a query, so that the softmax does not change.
+larger than the others, and a rotation spreads them over all elements. Products of rotated vectors are the same. Keys
+are stored less a center of their slot and head, as in SageAttention (arXiv 2410.02367, section 4.2): the part that all
+keys share adds the same to all scores of a query, so that the softmax does not change.
 
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -20,14 +22,14 @@ MOST = 127  # an element's largest value
 
 
 def rotate(vectors: Tensor) -> Tensor:
-    """float32 [..., D] times a Hadamard matrix, which is its own inverse: of the largest power of two that divides D."""
+    """float32 [..., D] times a Hadamard matrix, its own inverse, of order: the largest power of two dividing D."""
     block, half = vectors.shape[-1] & -vectors.shape[-1], 1
     rotated = vectors.unflatten(-1, (-1, block))
     while half < block:
         first, second = rotated.unflatten(-1, (-1, 2, half)).unbind(-2)
         rotated = torch.stack((first + second, first - second), -2).flatten(-3)
         half *= 2
-    return (rotated * block**-0.5).flatten(-2)
+    return (rotated / math.sqrt(block)).flatten(-2)
 
 
 def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
