@@ -24,7 +24,7 @@ MOST = 127  # an element's largest value
 def rotate(vectors: Tensor) -> Tensor:
     """float32 [..., D] times a Hadamard matrix, its own inverse, of order: the largest power of two dividing D."""
     block, half = vectors.shape[-1] & -vectors.shape[-1], 1
-    rotated = vectors.unflatten(-1, (-1, block))
+    rotated: Tensor = vectors.unflatten(-1, (-1, block))
     while half < block:
         first, second = rotated.unflatten(-1, (-1, 2, half)).unbind(-2)
         rotated = torch.stack((first + second, first - second), -2).flatten(-3)
