@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,3 +28,21 @@ def test_processors_of_one_name_are_told_apart_by_what_they_can(monkeypatch: pyt
         monkeypatch.setattr(processor, "described", lambda flags=flags: {"model name": "Xeon", "flags": flags})
         seen.add(processor.identity())
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer", "refused"), [("amx_tile", 0, False), ("amx_tile", -1, True), ("", -1, False)]
+)
+def test_amx_is_refused_if_the_processor_has_it_and_the_system_says_no(
+    flags: str, answer: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def syscall(*numbers: int) -> int:
+        calls.append(numbers)
+        return answer
+
+    monkeypatch.setattr(processor, "described", lambda: {"flags": flags})
+    monkeypatch.setattr(processor.ctypes, "CDLL", lambda _: SimpleNamespace(syscall=syscall))
+    assert processor.refuses_amx.__wrapped__() is refused
+    assert calls == ([(158, 0x1023, 18)] if flags else [])

@@ -101,7 +101,10 @@ def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(device: tor
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("chunk", [64, 512])
-def test_prefill_attention_equals_the_reference(device: torch.device, dtype: torch.dtype, chunk: int) -> None:
+@pytest.mark.parametrize("sliding", [0, 100])
+def test_prefill_attention_equals_the_reference(
+    device: torch.device, dtype: torch.dtype, chunk: int, sliding: int
+) -> None:
     heads, groups, width, staged, window, length = 8, 4, 128, 1024, 64, 900
     planes = [torch.zeros(heads, staged, width, device=device, dtype=dtype) for _ in range(2)]
     queries = torch.zeros(heads, groups, window, width, device=device, dtype=dtype)
@@ -110,10 +113,9 @@ def test_prefill_attention_equals_the_reference(device: torch.device, dtype: tor
         q = torch.randn(chunk, heads, groups, width, device=device).to(dtype)
         k, v = (torch.randn(chunk, heads, width, device=device).to(dtype) for _ in range(2))
         span = torch.tensor([start, length])
-        out = prefill_attend.prefill_attend(q, k, v, *planes, queries, span)
-        want = prefill_attend.reference(q, k, v, *others, span)
-        close = TOLERANCE[dtype]
-        torch.testing.assert_close(out.float(), want.float(), atol=close, rtol=close)
+        found = prefill_attend.prefill_attend(q, k, v, *planes, queries, span, SCALE, sliding)
+        want = prefill_attend.reference(q, k, v, *others, span, SCALE, sliding)
+        close(found, want)
     assert torch.equal(planes[0], others[0])
     assert torch.equal(queries, others[2])
 
@@ -126,6 +128,6 @@ def test_prefill_attention_never_holds_all_scores(device: torch.device) -> None:
     k = torch.randn(chunk, heads, width, device=device).bfloat16()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([staged - chunk, staged]))
+    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([staged - chunk, staged]), SCALE)
     scores = heads * groups * chunk * staged * 2
     assert torch.cuda.max_memory_allocated() - before < scores / 4

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ringkv.kernels.formats import rows_of, unpack_gated
+from ringkv.kernels.formats import FORMATS, rows_of, unpack_gated
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.packing import can_pack, pack, pack_gated, unpack
 from tests.kernels.products import EPS, SHAPES, normalised, numbers
@@ -33,6 +33,37 @@ def test_a_gated_product_is_silu_of_the_gate_times_up(rows: int, out: int, inner
     gate, up = (normalised(x, norm) @ weight.double().T + bias.double()).chunk(2, -1)
     want = gate / (1 + (-gate).exp()) * up
     torch.testing.assert_close(gated(x, pack_gated(weight), bias, norm, EPS).double(), want, atol=0.03, rtol=2e-2)
+
+
+@pytest.mark.parametrize("rows", [1, 33, 300])
+@pytest.mark.parametrize(("out", "inner"), SHAPES)
+def test_gemmas_norm_adds_one_to_its_weight_and_is_rounded_once(rows: int, out: int, inner: int) -> None:
+    x, weight, norm = (numbers(*shape) for shape in ((rows, inner), (out, inner), (inner,)))
+    wide = x.double()
+    scaled = wide / (wide.square().mean(-1, keepdim=True) + EPS).sqrt() * (1 + norm.double())
+    want = scaled.bfloat16().double() @ weight.double().T
+    for packed in (weight, pack(weight)):
+        found = linear(x, packed, None, norm, EPS, dtype=torch.float32, offset=1.0)
+        torch.testing.assert_close(found.double(), want, atol=0.01 * inner**0.5, rtol=1e-2)
+
+
+@pytest.mark.parametrize("rows", [1, 33, 300])
+@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+def test_the_gate_takes_the_activation_of_this_name(rows: int, form: str, activation: str) -> None:
+    """Gates reach from -12 to 12, past both ends of the bend."""
+    x, weight, norm = numbers(rows, 64), numbers(96, 64) / 2, numbers(64)
+    packed = weight if form == "plain" else FORMATS[form].pack_gated(weight)
+    gate, up = (normalised(x, norm) @ unpack_gated(packed).double().T).chunk(2, -1)
+    tanh = torch.tanh((2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3))
+    want = up * (gate / (1 + (-gate).exp()) if activation == "silu" else gate / 2 * (1 + tanh))
+    found = gated(x, packed, None, norm, EPS, activation).double()
+    torch.testing.assert_close(found, want, atol=0.15, rtol=2e-2)
+
+
+def test_an_unknown_activation_is_refused_by_name() -> None:
+    with pytest.raises(RuntimeError, match="relu"):
+        torch.ops.ringkv.gated(numbers(1, 64), pack_gated(numbers(64, 64)), None, numbers(64), EPS, "relu", 0.0)
 
 
 def test_a_row_does_not_depend_on_the_others_bit_for_bit() -> None:

@@ -7,9 +7,18 @@ import pytest
 from torch.utils import cpp_extension
 
 from ringkv.base.compiler import find_compiler
+from ringkv.kernels import native
 from ringkv.kernels.native import BUILD, SOURCES
 
 OLDER = ["-march=haswell", "-DCPU_CAPABILITY_AVX2", "-DCPU_CAPABILITY=AVX2", "-fsyntax-only"]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_kernels_are_built_without_amx_if_the_system_refuses_its_registers(
+    refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "refuses_amx", lambda: refused)
+    assert ("-mno-amx-tile" in native._flags()) is refused
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.cpp")), ids=lambda source: source.stem)

@@ -4,18 +4,36 @@ import pytest
 import torch
 
 from ringkv.kernels import prefill_attend
+from ringkv.kernels.partial import Partial
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
+SCALE = 0.21  # no head_dim's own
 
 
-def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sliding: int = 0) -> torch.Tensor:
+def in_blocks(*inputs, sliding: int = 0):  # type: ignore[no-untyped-def]
+    return prefill_attend.reference(*inputs, sliding, block=5)
+
+
+KERNELS = [prefill_attend.reference, in_blocks, prefill_attend.prefill_attend]
+
+
+def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sliding: int = 0) -> Partial:
     """Causal attention of q [n, H, G, D] to the last `sliding` of k, v [n, H, D], in float64, without chunks."""
-    scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) / q.shape[-1] ** 0.5
+    scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) * SCALE
     causal = torch.ones(len(q), len(q)).tril().triu(1 - sliding if sliding else -len(q)).bool()
-    return torch.einsum("hgnm,mhd->nhgd", scores.masked_fill(~causal, -torch.inf).softmax(-1), v.double())
+    scores = scores.masked_fill(~causal, -torch.inf)
+    out = torch.einsum("hgnm,mhd->nhgd", scores.softmax(-1), v.double())
+    return Partial(out, scores.logsumexp(-1).permute(2, 0, 1))
 
 
-@pytest.mark.parametrize("kernel", [prefill_attend.reference, prefill_attend.prefill_attend])
+def close(found: list[Partial], want: Partial, length: int, **tolerance: float) -> None:
+    """Chunks found, of which the last tokens are padding."""
+    for parts, whole in zip(zip(*found, strict=True), want, strict=True):
+        torch.testing.assert_close(torch.cat(parts)[:length].double(), whole, **tolerance)
+    assert all(one.lse.dtype == torch.float32 for one in found)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
 def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  # type: ignore[no-untyped-def]
     torch.manual_seed(chunk)
@@ -26,14 +44,13 @@ def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  #
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        outs.append(kernel(q[here], k[here], v[here], keys, values, window, torch.tensor([start, length])))
-    want = whole(q[:length], k[:length], v[:length])
-    torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=1e-5, rtol=1e-4)
+        outs.append(kernel(q[here], k[here], v[here], keys, values, window, torch.tensor([start, length]), SCALE))
+    close(outs, whole(q[:length], k[:length], v[:length]), length, atol=1e-5, rtol=1e-4)
     assert torch.equal(keys[:, :length], k[:length].transpose(0, 1))
     assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
 
 
-@pytest.mark.parametrize("kernel", [prefill_attend.reference, prefill_attend.prefill_attend])
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
 @pytest.mark.parametrize("sliding", [1, 7, 16, 20, 64])
 def test_a_token_with_a_sliding_window_sees_so_many_tokens(kernel, chunk: int, sliding: int) -> None:  # type: ignore[no-untyped-def]
@@ -45,9 +62,9 @@ def test_a_token_with_a_sliding_window_sees_so_many_tokens(kernel, chunk: int, s
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        outs.append(kernel(q[here], k[here], v[here], *planes, window, torch.tensor([start, length]), sliding))
-    want = whole(q[:length], k[:length], v[:length], sliding)
-    torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=1e-5, rtol=1e-4)
+        span = torch.tensor([start, length])
+        outs.append(kernel(q[here], k[here], v[here], *planes, window, span, SCALE, sliding=sliding))
+    close(outs, whole(q[:length], k[:length], v[:length], sliding), length, atol=1e-5, rtol=1e-4)
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
     assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
 
@@ -57,7 +74,7 @@ def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> No
     k = torch.randn(8, HEADS, WIDTH)
     planes = [torch.zeros(HEADS, STAGED, WIDTH) for _ in range(2)]
     window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
-    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([0, 5]))
+    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([0, 5]), SCALE)
     assert torch.equal(window[:, :, -5:], q[:5].permute(1, 2, 0, 3))
     assert not window[:, :, :-5].any()
 
@@ -79,11 +96,9 @@ def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: in
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        outs.append(
-            prefill_attend.prefill_attend(q[here], k[here], v[here], *planes, window, torch.tensor([start, length]))
-        )
-    want = whole(q[:length], k[:length], v[:length])
-    torch.testing.assert_close(torch.cat(outs)[:length].double(), want, atol=2e-2, rtol=2e-2)
+        span = torch.tensor([start, length])
+        outs.append(prefill_attend.prefill_attend(q[here], k[here], v[here], *planes, window, span, SCALE))
+    close(outs, whole(q[:length], k[:length], v[:length]), length, atol=2e-2, rtol=2e-2)
     assert torch.equal(planes[0][:, :length], k[:length].transpose(0, 1))
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
     assert torch.equal(window, q[length - 64 : length].permute(1, 2, 0, 3))

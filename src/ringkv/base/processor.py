@@ -1,5 +1,6 @@
 """The processor, as Linux describes it."""
 
+import ctypes
 import platform
 from collections.abc import Mapping
 from functools import cache
@@ -7,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
+ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux's numbers for x86-64
 
 
 @cache
@@ -34,3 +36,11 @@ def instructions() -> frozenset[str]:
 def identity() -> str:
     """Its name and instructions: what is compiled for this one may not run on the next."""
     return "\n".join((name(), *sorted(instructions())))
+
+
+@cache
+def refuses_amx() -> bool:
+    """Whether AMX is there but not its tile registers. Linux gives them on request, made here; a sandbox may refuse."""
+    if "amx_tile" not in instructions():
+        return False
+    return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA))

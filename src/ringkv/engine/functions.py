@@ -18,7 +18,8 @@ from ringkv.models.rotary import Rotation
 
 def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
     """(x, cos, sin, span, keys, values, window, *weights) -> (x,); stages keys and values, keeps the last queries."""
-    sliding = decoder.layers[kind].window or 0
+    layer = decoder.layers[kind]
+    scale, sliding = layer.attention.cache.scale, layer.window or 0
 
     def body(
         x: Tensor,
@@ -31,11 +32,11 @@ def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFu
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return prefill_attend(q, k, v, keys, values, window, span, sliding)
+            return prefill_attend(q, k, v, keys, values, window, span, scale, sliding).out
 
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    key = f"prefill {decoder.layers[kind]} {names}"
+    key = f"prefill {layer} {names}"
     return StaticFunction(body, key, free=dict.fromkeys((4, 5), (1,)))
 
 
@@ -47,7 +48,7 @@ def decode_layer(
     R rows of T `tokens` each: x [R * T, hidden], slot [R], entry and live [R, T], or [R] if T is 1. The tokens of a row
     attend one after the other, each as it would in a step of its own.
     """
-    scale = decoder.layers[kind].attention.head_dim ** -0.5
+    scale = decoder.layers[kind].attention.cache.scale
     decode_attend, entries = FORMATS[format].attend, 2 * FORMATS[format].tensors
     count = entries + FORMATS[format].centered
 

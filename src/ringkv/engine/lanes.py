@@ -165,6 +165,7 @@ class Lanes:
             q=self.staging.queries[group][:, lane, :, :, first:],
             keys=planes[0],
             values=planes[-1],
+            scale=self.groups[group].spec.scale,
             seen=len(prompt.tokens),
             turn=partial(self._decoder.turn, self._kind(group)),
             follow=partial(self.again, lane, group),

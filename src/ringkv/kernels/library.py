@@ -26,18 +26,21 @@ _CACHE = (
 LIBRARY.define("cache_attend" + _CACHE)
 LIBRARY.define("cache_attend_any" + _CACHE)
 _PREFILL = (
-    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span) -> Tensor"
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span, float scale)"
+    " -> (Tensor, Tensor)"
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
-LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("span)", "span, int sliding)"))
+LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("scale)", "scale, int sliding)"))
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same in tiles, where the CPU multiplies bfloat16
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
-LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last) -> Tensor")
+LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last, float scale) -> Tensor")
 LIBRARY.define(
-    "linear(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, Tensor? residual, ScalarType dtype)"
-    " -> Tensor"
+    "linear(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, Tensor? residual, ScalarType dtype,"
+    " float offset) -> Tensor"
 )
-LIBRARY.define("gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float eps) -> Tensor")
+LIBRARY.define(
+    "gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float eps, str activation, float offset) -> Tensor"
+)
 
 
 def natives() -> list[str]:

@@ -36,14 +36,12 @@ def linear(
     """RMS-normalised (if `norm` [in] is given) x [M, in], times weight transposed, plus bias [out], plus residual.
 
     The weight is [out, in], or packed (`formats.FORMATS`). Sums are float32; the result [M, out] is of `dtype`, x's own
-    if none is given. `offset`: that of the norm, which is then an operator of its own.
+    if none is given. `offset` is added to `norm` (Gemma's is 1).
     """
     dtype = dtype or x.dtype
-    if norm is not None and offset:
-        x, norm = rms_norm(x, norm, eps, offset), None
     if weight.dim() == 2:
-        return reference(x, weight, bias, norm, eps, residual, dtype)
-    out: Tensor = torch.ops.ringkv.linear(x, weight, bias, norm, eps, residual, dtype)
+        return reference(x, weight, bias, norm, eps, residual, dtype, offset)
+    out: Tensor = torch.ops.ringkv.linear(x, weight, bias, norm, eps, residual, dtype, offset)
     return out
 
 
@@ -56,34 +54,14 @@ def gated(
     activation: str = "silu",
     offset: float = 0.0,
 ) -> Tensor:
-    """activation(gate) * up of normalised x [M, in].
+    """activation(gate) * up of normalised x [M, in]; `offset` is added to `norm`.
 
     The weight is gate and up stacked, [2 * wide, in], or `pack_gated`.
-    One operator serves silu and a norm without `offset`; anything else is composed of `linear` and torch's own.
     """
-    if offset or activation != "silu":
-        return _composed(x, weight, bias, norm, eps, activation, offset)
     if weight.dim() == 2:
-        return gated_reference(x, weight, bias, norm, eps)
-    out: Tensor = torch.ops.ringkv.gated(x, weight, bias, norm, eps)
+        return gated_reference(x, weight, bias, norm, eps, activation, offset)
+    out: Tensor = torch.ops.ringkv.gated(x, weight, bias, norm, eps, activation, offset)
     return out
-
-
-def _composed(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float, activation: str, offset: float
-) -> Tensor:
-    product = linear(x, weight, None, norm, eps, offset=offset)
-    gate, up = product.chunk(2, dim=-1) if weight.dim() == 2 else _halves(product)
-    if bias is not None:
-        of_gate, of_up = bias.chunk(2)
-        gate, up = gate + of_gate, up + of_up
-    return ACTIVATIONS[activation](gate) * up
-
-
-def _halves(product: Tensor) -> tuple[Tensor, Tensor]:
-    """Gate and up of a product with a `pack_gated` weight, whose strips alternate."""
-    gate, up = product.unflatten(-1, (-1, 2, WIDE)).unbind(-2)
-    return gate.flatten(-2), up.flatten(-2)
 
 
 def reference(
@@ -94,18 +72,27 @@ def reference(
     eps: float,
     residual: Tensor | None,
     dtype: torch.dtype,
+    offset: float = 0.0,
 ) -> Tensor:
     """The same in plain torch."""
-    normed, plain = x if norm is None else rms_norm(x, norm, eps), unpack(weight)
+    normed, plain = x if norm is None else rms_norm(x, norm, eps, offset), unpack(weight)
     multiply = _wide_product if _rounds(plain, dtype) else _product
     product = multiply(normed, plain, bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
-def gated_reference(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
+def gated_reference(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Tensor,
+    eps: float,
+    activation: str = "silu",
+    offset: float = 0.0,
+) -> Tensor:
     """The same in plain torch."""
-    gate, up = _product(rms_norm(x, norm, eps), unpack_gated(weight), bias).chunk(2, dim=-1)
-    return (F.silu(gate) * up).to(x.dtype)
+    gate, up = _product(rms_norm(x, norm, eps, offset), unpack_gated(weight), bias).chunk(2, dim=-1)
+    return (ACTIVATIONS[activation](gate) * up).to(x.dtype)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -132,11 +119,14 @@ def _shape(
     eps: float,
     residual: Tensor | None,
     dtype: torch.dtype,
+    offset: float,
 ) -> Tensor:
     return x.new_empty(len(x), weight.shape[0] * WIDE, dtype=dtype)
 
 
-def _gated_shape(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float) -> Tensor:
+def _gated_shape(
+    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float, activation: str, offset: float
+) -> Tensor:
     return x.new_empty(len(x), weight.shape[0] * WIDE // 2)
 
 

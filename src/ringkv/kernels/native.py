@@ -12,10 +12,11 @@ from pathlib import Path
 
 import torch
 
-from ringkv.base.processor import identity
+from ringkv.base.processor import identity, refuses_amx
 
 SOURCES = Path(__file__).parent / "cpu"
 BUILD = "-O3 -std=c++20 -shared -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
+WITHOUT_AMX = ("-mno-amx-bf16", "-mno-amx-int8", "-mno-amx-tile")
 
 
 @once
@@ -37,7 +38,7 @@ def _flags() -> list[str]:
     capability = torch.backends.cpu.get_cpu_capability()
     vectors = f"-DCPU_CAPABILITY_{capability} -DCPU_CAPABILITY={capability}"
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    return [*BUILD.split(), *vectors.split(), abi]
+    return [*BUILD.split(), *vectors.split(), abi, *(WITHOUT_AMX if refuses_amx() else ())]
 
 
 def _digest(command: list[str]) -> str:

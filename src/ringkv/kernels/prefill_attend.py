@@ -4,31 +4,42 @@ T tokens of the chunk, H key-value heads, G query heads per key-value head, S st
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
+from ringkv.kernels.partial import Partial, merge
+
+BLOCK = 2048  # keys that are scored at once where no flash attention takes the inputs
+WIDEST = 256  # head_dim of torch's flash attention on CUDA
 
 
 def prefill_attend(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, sliding: int = 0
-) -> Tensor:
-    """Stage k, v [T, H, D] and return causal attention of q [T, H, G, D] to tokens 0 .. start+T-1.
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    span: Tensor,
+    scale: float,
+    sliding: int = 0,
+) -> Partial:
+    """Stage k, v [T, H, D]; causal attention of q [T, H, G, D] to tokens 0 .. start+T-1: out as q, lse [T, H, G].
 
     keys, values [H, S, D] and window [H, G, W, D] change in place. span int64 [2] on the CPU: the chunk's first
-    position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned; the tokens beyond
-    the length are padding, which no true token sees. sliding: a token sees so many, itself included; 0 is all.
+    position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned. Tokens beyond the
+    length are padding, which no token of the prompt sees. scale: factor on the scores. sliding: a token sees so many,
+    itself included; 0 is all.
     """
+    staged = (q, k, v, keys, values, window, span, scale)
     if sliding:
-        banded: Tensor = torch.ops.ringkv.prefill_attend_sliding(q, k, v, keys, values, window, span, sliding)
-        return banded
+        return Partial(*torch.ops.ringkv.prefill_attend_sliding(*staged, sliding))
     # A compiled graph that calls the tiles' operator by its name does not come back to Python in every layer.
     tiles = fits_tiles(q, "prefill_attend_tiles")
     attend = torch.ops.ringkv.prefill_attend_tiles if tiles else torch.ops.ringkv.prefill_attend
-    out: Tensor = attend(q, k, v, keys, values, window, span)
-    return out
+    return Partial(*attend(*staged))
 
 
 def _stage(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> int:
@@ -44,21 +55,41 @@ def _stage(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, sliding: int = 0
-) -> Tensor:
-    """The same with the scores written out, in float32."""
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    span: Tensor,
+    scale: float,
+    sliding: int = 0,
+    block: int | None = None,
+) -> Partial:
+    """The same with the scores written out, in float32, of `block` keys at a time (all if None)."""
     start = _stage(q, k, v, keys, values, window, span)
-    chunk = q.shape[0]
-    seen = keys[:, None, : start + chunk].float(), values[:, None, : start + chunk].float()
-    scores = torch.matmul(q.permute(1, 2, 0, 3).float() * q.shape[-1] ** -0.5, seen[0].transpose(-1, -2))
-    hidden = torch.ones(chunk, start + chunk, dtype=torch.bool, device=q.device).triu(start + 1)
-    if sliding:
-        hidden |= torch.ones_like(hidden).tril(start - sliding)
-    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
-    return torch.matmul(weights, seen[1]).permute(2, 0, 1, 3).to(q.dtype)
+    rows, stop = q.permute(1, 2, 0, 3).float() * scale, start + len(q)
+    position = torch.arange(start, stop, device=q.device)[:, None]
+    found = Partial(torch.zeros_like(rows), rows.new_full(rows.shape[:-1], float("-inf")))
+    first = max(0, start - sliding + 1) if sliding else 0
+    for low in range(first, stop, block or stop):
+        here = slice(low, min(stop, low + (block or stop)))
+        of = torch.arange(here.start, here.stop, device=q.device)
+        hidden = (of > position) | (of <= position - sliding) if sliding else of > position
+        found = merge(found, _attend(rows, keys[:, None, here].float(), values[:, None, here].float(), hidden))
+    return Partial(found.out.permute(2, 0, 1, 3).to(q.dtype), found.lse.permute(2, 0, 1).contiguous())
 
 
-def _two_calls(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
+    """Of scaled q [..., T, D] to k, v [..., n, D], where bool hidden [T, n] is false."""
+    scores = torch.matmul(q, k.transpose(-1, -2)).masked_fill_(hidden, float("-inf"))
+    lse = scores.logsumexp(-1)
+    return Partial(torch.matmul((scores - lse[..., None]).exp_().nan_to_num_(0.0), v), lse)
+
+
+def _two_calls(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
     """Two flash calls merged by their log-sum-exp: the history needs no mask, and the causal part is one chunk wide.
 
     In the history, the G query heads of a key-value head are rows of one matrix: keys are read once for all.
@@ -67,61 +98,96 @@ def _two_calls(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, wi
     chunk, heads, groups, width = q.shape
     rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
     here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (k, v))
-    out, lse = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, causal=True)
+    here = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, scale, causal=True)
+    found = Partial(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
     if start:
-        past, past_lse = _flash(rows, keys[None, :, :start], values[None, :, :start], causal=False)
-        out = _merge(out.reshape(rows.shape), lse.reshape(rows.shape[:-1]), past, past_lse)
-    return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
-
-
-def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    """torch's CPU flash attention with its log-sum-exp, as [1, heads, rows]."""
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
-    return out, lse
-
-
-def _merge(out: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> Tensor:
-    """Softmax over the union of two disjoint sets of keys, from the softmax over each."""
-    share = torch.sigmoid(other_lse.float() - lse.float())[..., None]
-    return (out.float() + share * (other.float() - out.float())).to(out.dtype)
-
-
-def _cuda(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> Tensor:
-    from torch.nn.attention.bias import causal_lower_right  # imports torch's tracer, which takes a second
-
-    start = _stage(q, k, v, keys, values, window, span)
-    chunk, heads, groups, width = q.shape
-    seen = start + chunk
-    rows = q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
-    past = keys[None, :, :seen], values[None, :, :seen]
-    out = F.scaled_dot_product_attention(rows, *past, attn_mask=causal_lower_right(chunk, seen), enable_gqa=True)
-    return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
+        found = merge(found, _flash(rows, keys[None, :, :start], values[None, :, :start], scale))
+    return _as_chunk(found, q)
 
 
 def _banded(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, sliding: int
-) -> Tensor:
-    """Attention with a band mask over the keys that the chunk's first token sees, and all after them.
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    span: Tensor,
+    scale: float,
+    sliding: int,
+) -> tuple[Tensor, Tensor]:
+    """Flash attention with a band mask over the keys that the chunk's first token sees, and all after them.
 
     The G query heads of a key-value head are rows of one matrix: keys are read once for all.
     """
     start = _stage(q, k, v, keys, values, window, span)
     chunk, heads, groups, width = q.shape
     first, stop = max(0, start - sliding + 1), start + chunk
-    position, of = torch.arange(start, stop, device=q.device)[:, None], torch.arange(first, stop, device=q.device)
-    band = (of <= position) & (of > position - sliding)
+    position, of = torch.arange(start, stop)[:, None], torch.arange(first, stop)
+    hidden = (of > position) | (of <= position - sliding)
+    band = torch.zeros_like(hidden, dtype=q.dtype).masked_fill_(hidden, float("-inf")).repeat(groups, 1)
     rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
     seen = keys[None, :, first:stop], values[None, :, first:stop]
-    out = F.scaled_dot_product_attention(rows, *seen, attn_mask=band.repeat(groups, 1))
-    return out.view(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
+    return _as_chunk(_flash(rows, *seen, scale, mask=band), q)
 
 
-def _shape(q: Tensor, *_: Tensor) -> Tensor:
-    return torch.empty_like(q, memory_format=torch.contiguous_format)
+def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False, mask: Tensor | None = None) -> Partial:
+    """torch's CPU flash attention, as [1, heads, rows]."""
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return Partial(*attend(q, k, v, 0.0, causal, attn_mask=mask, scale=scale))
+
+
+def _as_chunk(found: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
+    """[1, H, G * T, D] as q [T, H, G, D], and its log-sum-exp [T, H, G]."""
+    chunk, heads, groups, width = q.shape
+    out = found.out.reshape(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
+    return out, found.lse.reshape(heads, groups, chunk).permute(2, 0, 1).float().contiguous()
+
+
+def _cuda(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """FlashAttention-2 if it takes the inputs, else blocks of keys: neither holds all scores."""
+    if not _fits_flash(q):
+        return reference(q, k, v, keys, values, window, span, scale, block=BLOCK)
+    seen = _stage(q, k, v, keys, values, window, span) + len(q)
+    chunk, heads, groups, width = q.shape
+    rows = q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
+    # For this operator "causal" aligns the last query with the last key, and query heads may share key-value heads.
+    attend = torch.ops.aten._scaled_dot_product_flash_attention
+    out, lse = attend(rows, keys[None, :, :seen], values[None, :, :seen], 0.0, True, False, scale=scale)[:2]
+    return _as_chunk(Partial(out, lse), q)
+
+
+def _fits_flash(q: Tensor) -> bool:
+    width = q.shape[-1]
+    return (
+        q.itemsize == 2 and width % 8 == 0 and width <= WIDEST and torch.cuda.get_device_capability(q.device) >= (8, 0)
+    )
+
+
+def _cuda_sliding(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    span: Tensor,
+    scale: float,
+    sliding: int,
+) -> tuple[Tensor, Tensor]:
+    return reference(q, k, v, keys, values, window, span, scale, sliding, BLOCK)
+
+
+def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
 LIBRARY.impl("prefill_attend_sliding", _banded, "CompositeExplicitAutograd")
+LIBRARY.impl("prefill_attend_sliding", _cuda_sliding, "CUDA")
 for name in ("prefill_attend", "prefill_attend_sliding", "prefill_attend_tiles"):
     register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

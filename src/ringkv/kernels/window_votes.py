@@ -10,29 +10,29 @@ from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
 
 
-def window_votes(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
-    """float32 [H, last - first]: softmax(q keys^T / sqrt(D)) over keys first .. last-1, summed over all G * W queries.
+def window_votes(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
+    """float32 [H, last - first]: softmax(scale q keys^T) over keys first .. last-1, summed over all G * W queries.
 
     q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated: query w sees keys 0 .. n-W+w, and
     one that sees none of the asked keys gives nothing.
     """
     if fits_tiles(q, "window_votes"):
-        out: Tensor = torch.ops.ringkv.window_votes(q, keys, first, last)
+        out: Tensor = torch.ops.ringkv.window_votes(q, keys, first, last, scale)
         return out
-    return reference(q, keys, first, last)
+    return reference(q, keys, first, last, scale)
 
 
-def reference(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
+def reference(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
     """The same in plain torch, in float32; one head after the other, so that the weights of one are all there is."""
-    return torch.stack([_of_head(q[h], keys[h], first, last) for h in range(len(keys))])
+    return torch.stack([_of_head(q[h], keys[h], first, last, scale) for h in range(len(keys))])
 
 
-def _of_head(q: Tensor, keys: Tensor, first: int, last: int) -> Tensor:
+def _of_head(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
     window, n = q.shape[1], len(keys)
     scores = torch.matmul(q.float(), keys[first:last].float().transpose(-1, -2))
     position = torch.arange(first, last, device=q.device)
     future = position > torch.arange(n - window, n, device=q.device)[:, None]
-    weights = scores.mul_(q.shape[-1] ** -0.5).masked_fill_(future, float("-inf")).softmax(-1)
+    weights = scores.mul_(scale).masked_fill_(future, float("-inf")).softmax(-1)
     return weights.nan_to_num_(0.0).sum((0, 1))
 
 

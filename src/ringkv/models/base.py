@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from ringkv.base.cache_spec import CacheSpec, LayerGroup
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.weights import Declared, Part, Weight, vector
 
@@ -94,7 +94,7 @@ class ModelConfig(ABC):
         attention = layer.attention
         return LayerGroup(
             layers=tuple(index for index, its in enumerate(self.kinds) if its == kind),
-            spec=CacheSpec.grouped(attention.kv_heads, attention.head_dim),  # queries bear another scale, if any
+            spec=attention.cache,
             queries=attention.heads // attention.kv_heads,
             window=layer.window,
         )

@@ -37,8 +37,7 @@ def attention(
     q, k, v = qkv.view(len(x), -1, width).split((block.heads, heads, heads), dim=1)
     if block.qk_norm:
         q, k = (rms_norm(one, weights[f"{name}_norm"], norm.eps, norm.offset) for name, one in (("q", q), ("k", k)))
-    q, k = _scaled(block, rotate(q, turn)), rotate(k, turn)
-    out = attend(q.reshape(len(x), heads, -1, width), k, v)
+    out = attend(rotate(q, turn).reshape(len(x), heads, -1, width), rotate(k, turn), v)
     return linear(out.reshape(len(x), -1), weights["output"], weights.get("output_bias"), residual=residual)
 
 
@@ -70,9 +69,3 @@ def _sandwich(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend:
 
 
 _ARRANGED = {"pre": _pre, "sandwich": _sandwich}
-
-
-def _scaled(block: Attention, q: Tensor) -> Tensor:
-    """Queries for an `attend` that divides scores by sqrt(D), where the block has a scale of its own."""
-    factor = 1.0 if block.scale is None else block.scale * block.head_dim**0.5
-    return q if factor == 1.0 else q * factor

@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from ringkv.base.cache_spec import CacheSpec
 from ringkv.models.weights import Declared, linear, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn"]
@@ -60,6 +61,11 @@ class Attention:
     output_bias: bool = False
     qk_norm: bool = False
     scale: float | None = None
+
+    @property
+    def cache(self) -> CacheSpec:
+        """What one token leaves in a cache."""
+        return CacheSpec.grouped(self.kv_heads, self.head_dim, self.scale)
 
     def weights(self, at: str) -> Declared:
         """Its weights in layer `at` of a checkpoint; ranks divide the heads."""

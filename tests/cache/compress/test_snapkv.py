@@ -13,6 +13,7 @@ from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.compress.snapkv import votes
 from ringkv.cache.layouts import layout
 
+SCALE = 0.29  # no head_dim's own
 LAYERS, HEADS, GROUPS, WIDTH = 2, 2, 3, 8
 
 
@@ -30,7 +31,7 @@ def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, selector: 
             for w in range(window):
                 visible = range(n - window + w + 1)
                 domain = [j for j in visible if selector.domain == "row" or low <= j < high]
-                scores = {j: math.exp(float(q[h, g, w] @ keys[h, j]) / math.sqrt(WIDTH)) for j in domain}
+                scores = {j: math.exp(float(q[h, g, w] @ keys[h, j]) * SCALE) for j in domain}
                 for j, score in scores.items():
                     each[g][j] += score / sum(scores.values())
         raw = [max(votes) if selector.groups == "max" else sum(votes) / GROUPS for votes in zip(*each, strict=True)]
@@ -57,7 +58,7 @@ def test_the_kept_set_equals_a_brute_force_selection(
     plan = layout(choice, n, capacity)
     low, high = plan.sinks, n - plan.recent
 
-    got = votes(Prompt(q, keys, keys, n, never, never, 0), low, high, selector)
+    got = votes(Prompt(q, keys, keys, SCALE, n, never, never, 0), low, high, selector)
     want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, selector)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 

@@ -37,7 +37,7 @@ def votes(prompt: Prompt, low: int, high: int, selector: KVzip) -> Tensor:
         for q, own in prompt.follow(max(0, start - LEAD), stop):
             for layer in range(layers):
                 seen = torch.cat((prompt.keys[layer, :, :FIRST], prompt.keys[layer, :, start:stop], own[layer]), 1)
-                got = _weights(q[layer], seen)[..., FIRST : FIRST + stop - start].amax((1, 2))
+                got = _weights(q[layer], seen, prompt.scale)[..., FIRST : FIRST + stop - start].amax((1, 2))
                 most[layer, :, start:stop] = torch.maximum(most[layer, :, start:stop], got)
     return most[:, :, low:high].reshape(layers * heads, -1)
 
@@ -46,10 +46,10 @@ def _chunks(n: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, n)) for start in range(0, n, size))
 
 
-def _weights(q: Tensor, seen: Tensor) -> Tensor:
+def _weights(q: Tensor, seen: Tensor, scale: float) -> Tensor:
     """float32 [H, G, w, keys] of q [H, G, w, D]; the last w of seen [H, keys, D] are the queries' own, causally."""
     width = q.shape[2]
-    scores = q.float() @ seen[:, None].float().transpose(-1, -2) / q.shape[-1] ** 0.5
+    scores = q.float() @ seen[:, None].float().transpose(-1, -2) * scale
     future = torch.ones(width, width, dtype=torch.bool, device=q.device).triu(1)
     scores[..., -width:].masked_fill_(future, float("-inf"))
     weights: Tensor = scores.softmax(-1)

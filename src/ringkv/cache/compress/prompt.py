@@ -12,7 +12,7 @@ from torch import Tensor
 class Prompt(NamedTuple):
     """A staged prompt, and what can be done with it.
 
-    seen: tokens in all; more than n where an earlier turn evicted some.
+    scale: factor on the scores of attention. seen: tokens in all; more than n where an earlier turn evicted some.
     turn: (x [..., N, D], int positions [N]) -> x rotated by positions, and back by negative ones.
     follow: (start, stop) -> for a piece of w tokens at a time, queries [L, H, G, w, D] of the prompt's tokens start ..
     stop-1 read once more after its end, and the keys [L, H, tokens so far, D] of the repetition. room: how many tokens
@@ -22,6 +22,7 @@ class Prompt(NamedTuple):
     q: Tensor  # [L, H, G, W, D], its last W queries, rotated
     keys: Tensor  # [L, H, n, D], rotated
     values: Tensor  # [L, H, n, D]
+    scale: float
     seen: int
     turn: Callable[[Tensor, Tensor], Tensor]
     follow: Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]

@@ -4,34 +4,44 @@ H key-value heads, G query heads each, W window queries, n prompt tokens.
 Source: SnapKV (arXiv 2404.14469); candidates as in SnapStream (arXiv 2511.03092), Eq. 3.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.base.selectors import SnapKV
+from ringkv.base.selectors import Domain, Groups, SnapKV
 from ringkv.cache.compress.prompt import Prompt
 from ringkv.kernels.window_votes import window_votes
+
+Count = Callable[[Tensor, Tensor], Tensor]
+"""q [H, G, W, D], keys [H, n, D] -> the votes of each candidate, float32 [H, candidates]."""
 
 
 def votes(prompt: Prompt, low: int, high: int, selector: SnapKV) -> Tensor:
     """The pooled attention that each candidate got from the last queries, mean or maximum over the G query heads."""
-    layers = zip(prompt.q, prompt.keys, strict=True)
-    return _pool(torch.cat([_of_layer(*layer, low, high, selector) for layer in layers]), selector)
+    count = partial(_got, low=low, high=high, scale=prompt.scale, domain=selector.domain)
+    merged = _GROUPS[selector.groups]
+    return _pool(torch.cat([merged(q, keys, count) for q, keys in zip(prompt.q, prompt.keys, strict=True)]), selector)
 
 
-def _of_layer(q: Tensor, keys: Tensor, low: int, high: int, selector: SnapKV) -> Tensor:
-    """float32 [H, high - low]: the attention that each candidate got, before it is pooled."""
-    if selector.groups == "max":
-        each = (_got(q[:, [group]], keys, low, high, selector) for group in range(q.shape[1]))
-        return torch.stack(list(each)).amax(0)
-    return _got(q, keys, low, high, selector) / q.shape[1]
-
-
-def _got(q: Tensor, keys: Tensor, low: int, high: int, selector: SnapKV) -> Tensor:
+def _got(q: Tensor, keys: Tensor, low: int, high: int, scale: float, domain: Domain) -> Tensor:
     """float32 [H, high - low]: attention to each candidate, summed over queries and query heads."""
-    if selector.domain == "candidates":
-        return window_votes(q, keys, low, high)
-    return window_votes(q, keys, 0, keys.shape[1])[:, low:high]
+    if domain == "candidates":
+        return window_votes(q, keys, low, high, scale)
+    return window_votes(q, keys, 0, keys.shape[1], scale)[:, low:high]
+
+
+def _mean(q: Tensor, keys: Tensor, count: Count) -> Tensor:
+    return count(q, keys) / q.shape[1]
+
+
+def _most(q: Tensor, keys: Tensor, count: Count) -> Tensor:
+    return torch.stack([count(q[:, [group]], keys) for group in range(q.shape[1])]).amax(0)
+
+
+_GROUPS: Mapping[Groups, Callable[[Tensor, Tensor, Count], Tensor]] = {"mean": _mean, "max": _most}
 
 
 def _pool(scores: Tensor, selector: SnapKV) -> Tensor:

@@ -22,7 +22,6 @@ namespace ringkv {
 class BlockTiles {
  public:
   BlockTiles(int64_t groups, int64_t width, float scale) : groups_(groups), width_(width), scale_(scale) {
-    Tiles::allow();
     for (int i = 0; i < 8; ++i) {
       shapes_.bytes[i] = 64;
       shapes_.rows[i] = uint8_t(i < 5 ? groups : 16);

@@ -36,7 +36,7 @@ struct Product {
   int64_t strips;
   const Half16* bias;
   const Half16* norm;
-  float eps;
+  float eps, offset;
 
   template <typename Kind>
   Strips<Kind> weight_of() const {
@@ -44,12 +44,23 @@ struct Product {
   }
 };
 
-// to[0..n) = x / rms(x) * norm, rounded as rms_norm.py does
-void normalise(const Half16* x, const Half16* norm, float eps, int64_t n, Half16* to) {
+// to[0..n) = x * scale * (offset + norm), rounded once
+void normalise_wide(const Half16* x, const Half16* norm, Vec scale, Vec offset, int64_t n, Half16* to) {
+  using Words = at::vec::Vectorized<Half16>;
+  for (int64_t i = 0; i < n; i += kStep) {
+    const auto [low, high] = at::vec::convert_to_float<Half16>(Words::loadu(x + i));
+    const auto [first, second] = at::vec::convert_to_float<Half16>(Words::loadu(norm + i));
+    at::vec::convert_from_float<Half16>(low * scale * (offset + first), high * scale * (offset + second)).store(to + i);
+  }
+}
+
+// to[0..n) = x / rms(x) * (offset + norm), rounded as norm.py does
+void normalise(const Half16* x, const Half16* norm, float eps, float offset, int64_t n, Half16* to) {
   Vec squares(0.f), low, high;
   for (int64_t i = 0; i < n; i += kStep) squares = Row<Half16>::dot(squares, x + i, x + i);
   const Vec scale(1.f / std::sqrt(sum_of(squares) / float(n) + eps));
   using Words = at::vec::Vectorized<Half16>;
+  if (offset != 0.f) return normalise_wide(x, norm, scale, Vec(offset), n, to);
   for (int64_t i = 0; i < n; i += kStep) {
     std::tie(low, high) = at::vec::convert_to_float<Half16>(Words::loadu(x + i));
     const Words scaled = at::vec::convert_from_float<Half16>(low * scale, high * scale);
@@ -71,7 +82,7 @@ struct Rows {
     for (int64_t m = from; m < to; ++m) {
       const Half16* row = p.x + m * p.stride;
       if (p.norm) {
-        normalise(row, p.norm, p.eps, p.inner, line.data());
+        normalise(row, p.norm, p.eps, p.offset, p.inner, line.data());
         row = line.data();
       }
       Half16* into = own + (m - base) / kTall * kTall * p.inner + (m - base) % kTall * kDeep;
@@ -258,10 +269,26 @@ struct FinishLinear {
   }
 };
 
-// y = silu(gate) * up; a pair of strips holds 16 gates and their 16 ups
+enum class Activation { silu, gelu_tanh };
+
+Activation activation_of(c10::string_view name) {
+  if (name == "silu") return Activation::silu;
+  TORCH_CHECK(name == "gelu_tanh", "gated: the activation is silu or gelu_tanh, not ", name);
+  return Activation::gelu_tanh;
+}
+
+// An activation of g is g * sigmoid(logit). GELU: (1 + tanh(u)) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (g + 0.044715 g^3)
+Vec logit(Activation activation, Vec gate) {
+  constexpr float kFactor = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  if (activation == Activation::silu) return gate;
+  return gate * (Vec(kFactor) + Vec(kFactor * 0.044715f) * gate * gate);
+}
+
+// y = activation(gate) * up; a pair of strips holds 16 gates and their 16 ups
 template <typename Kind>
 struct FinishGated {
   const Product& p;
+  const Activation activation;
   Half16* y;
   int64_t out = p.strips / 2 * kWide;
   Strips<Kind> weight = p.weight_of<Kind>();
@@ -276,7 +303,7 @@ struct FinishGated {
           gate = gate + read(p.bias + pair * kWide + i, kLanes).low;
           up = up + read(p.bias + out + pair * kWide + i, kLanes).low;
         }
-        const Vec shaped = up * gate / (Vec(1.f) + gate.neg().exp_u20());
+        const Vec shaped = up * gate / (Vec(1.f) + logit(activation, gate).neg().exp_u20());
         write(y + (first + m) * out + pair * kWide + i, {shaped, shaped}, kLanes);
       }
   }
@@ -295,7 +322,8 @@ void as_stored(at::ScalarType stored, const With& with) {
   with(Four());
 }
 
-Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps) {
+Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps,
+                   double offset) {
   TORCH_CHECK(x.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
   const int64_t inner = x.size(1), strip = weight.stride(0) * weight.element_size();
   as_stored(weight.scalar_type(), [&](auto kind) {
@@ -304,12 +332,12 @@ Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& b
                 "linear: shapes do not match, or the weight is not packed");
   });
   return {x.const_data_ptr<Half16>(), x.size(0), inner, x.stride(0), static_cast<const uint8_t*>(weight.const_data_ptr()),
-          weight.size(0), data_of(bias), data_of(norm), float(eps)};
+          weight.size(0), data_of(bias), data_of(norm), float(eps), float(offset)};
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps,
-                  const Maybe& residual, at::ScalarType dtype) {
-  const Product p = product_of(x, weight, bias, norm, eps);
+                  const Maybe& residual, at::ScalarType dtype, double offset) {
+  const Product p = product_of(x, weight, bias, norm, eps, offset);
   TORCH_CHECK(!residual || residual->is_contiguous(), "linear: the residual must be contiguous");
   auto y = at::empty({p.rows, p.strips * kWide}, x.options().dtype(dtype));
   as_stored(weight.scalar_type(), [&](auto kind) {
@@ -325,11 +353,13 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bi
   return y;
 }
 
-at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const at::Tensor& norm, double eps) {
-  const Product p = product_of(x, weight, bias, norm, eps);
+at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const at::Tensor& norm, double eps,
+                 c10::string_view activation, double offset) {
+  const Product p = product_of(x, weight, bias, norm, eps, offset);
   auto y = at::empty({p.rows, p.strips / 2 * kWide}, x.options());
+  const Activation shape = activation_of(activation);
   as_stored(weight.scalar_type(), [&](auto kind) {
-    product<decltype(kind)>(p, FinishGated<decltype(kind)>{p, y.data_ptr<Half16>()});
+    product<decltype(kind)>(p, FinishGated<decltype(kind)>{p, shape, y.data_ptr<Half16>()});
   });
   return y;
 }

@@ -11,12 +11,14 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include <atomic>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,10 +34,12 @@ constexpr int64_t kParts = kKeys / kPiece;  // of a block, in which the units ta
 struct Chunk {
   const Half16 *q, *k, *v;
   Half16 *keys, *values, *window, *out;
+  float* lse;                                 // of the scores of each row of q
   int64_t tokens, heads, groups, width;       // of q
   int64_t k_token, k_head, v_token, v_head;   // strides
   int64_t head, capacity;                     // a head's staged numbers, and tokens there is room for
   int64_t window_size, start, length;
+  float scale;
 };
 
 void stage_head(const Chunk& c, int64_t h) {
@@ -103,9 +107,9 @@ class Task {
   int64_t row(int64_t lane) const { return std::min(first_ + lane, first_ + rows_ - 1); }
   int64_t lowest(int64_t s) const { return limits_[s * kStrip]; }
   int64_t highest(int64_t s) const { return limits_[s * kStrip + kStrip - 1]; }
-  int64_t offset(int64_t row) const {
-    return ((row / c_.groups * c_.heads + h_) * c_.groups + row % c_.groups) * c_.width;
-  }
+  // Where a row of the task's head stands in q [tokens, heads, groups]
+  int64_t place_of(int64_t row) const { return (row / c_.groups * c_.heads + h_) * c_.groups + row % c_.groups; }
+  int64_t offset(int64_t row) const { return place_of(row) * c_.width; }
 
   // A strip's queries as right operands, [half][width / 32][16 pairs][16 queries][2]
   void enter(int64_t s) {
@@ -288,6 +292,8 @@ class Task {
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(c_.out + offset(row(lane + i)) + d),
                               (__m256i)_mm512_cvtneps_pbh(_mm512_castsi512_ps(lines[i])));
       }
+      for (int64_t i = lane; i < lane + kWide && i < rows_; ++i)
+        c_.lse[place_of(row(i))] = (tops_[i] + std::log2(totals_[i])) * float(M_LN2);
     }
   }
 
@@ -296,7 +302,7 @@ class Task {
   Half16 *queries_, *values_, *shares_, *edge_;
   float *sums_, *pieces_, *scores_, *tops_, *totals_;
   int32_t* limits_;
-  const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(c_.width)));
+  const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) * c_.scale);
   __m512 ratio_[2] = {}, before_[2] = {};
   __mmask16 rose_[2] = {};
 };
@@ -319,8 +325,9 @@ void attend_all(const Chunk& c) {
   }
 }
 
-at::Tensor prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor keys,
-                          at::Tensor values, at::Tensor window, const at::Tensor& span) {
+std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                  at::Tensor keys, at::Tensor values, at::Tensor window,
+                                                  const at::Tensor& span, double scale) {
   const auto* numbers = span.const_data_ptr<int64_t>();
   const int64_t start = numbers[0], length = numbers[1];
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(3) % kDeep == 0, "prefill_attend: unfit numbers");
@@ -329,12 +336,12 @@ at::Tensor prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Te
               "prefill_attend: staged tokens must follow each other");
   TORCH_CHECK(start + q.size(0) <= keys.size(1), "prefill_attend: the chunk ends beyond the staging");
   const auto rows = q.contiguous();
-  auto out = at::empty_like(rows);
+  auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
   attend_all({rows.const_data_ptr<Half16>(), k.const_data_ptr<Half16>(), v.const_data_ptr<Half16>(),
               keys.data_ptr<Half16>(), values.data_ptr<Half16>(), window.data_ptr<Half16>(), out.data_ptr<Half16>(),
-              q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-              keys.stride(0), keys.size(1), window.size(2), start, length});
-  return out;
+              lse.data_ptr<float>(), q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+              keys.stride(0), keys.size(1), window.size(2), start, length, float(scale)});
+  return {out, lse};
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
-// Tiles on AMX, the processor's matrix unit.
+// Tiles on AMX, the processor's matrix unit. The system must have granted it (processor.py).
 
 #pragma once
 
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "tiles.h"
 
@@ -78,14 +76,7 @@ struct Soon {
 // The tile registers' shapes, for a thread's products of `rows` rows (at most 32): 0-3 sums, 4-5 rows, 6-7 weights.
 class Tiles {
  public:
-  explicit Tiles(int64_t rows) {
-    allow();
-    shape(rows);
-  }
-  static void allow() {
-    static const bool granted = syscall(SYS_arch_prctl, 0x1023 /* ask for */, 18 /* tile data */) == 0;
-    TORCH_CHECK(granted, "the system does not allow AMX");
-  }
+  explicit Tiles(int64_t rows) { shape(rows); }
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
 

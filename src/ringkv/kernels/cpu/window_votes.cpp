@@ -27,6 +27,7 @@ constexpr int64_t kBatch = 128;  // keys that are scored at once
 struct Window {
   const Half16 *q, *keys;
   int64_t heads, rows, window, width, head, length, first, last;  // rows of q a head; keys [first, last) are summed over
+  float scale;
 
   int64_t strips() const { return (rows + kStrip - 1) / kStrip; }
   int64_t batches() const { return (last - first + kBatch - 1) / kBatch; }
@@ -105,7 +106,7 @@ class Strip {
 
   void soften(int64_t half, const BatchWeights& to) const {
     const float* scores = scores_ + half * kSquare;
-    const __m512 scale = _mm512_set1_ps(float(M_LOG2E) / std::sqrt(float(w_.width)));
+    const __m512 scale = _mm512_set1_ps(float(M_LOG2E) * w_.scale);
     __m512 highest = _mm512_set1_ps(kHidden), other = highest;
     for (int64_t tile = 0; tile < kBatch / kTall; ++tile)
       for (const float *at = scores + tile * 2 * kSquare, *end = at + kSquare; at < end; at += 2 * kWide) {
@@ -202,7 +203,7 @@ void vote_all(const Window& w, float* votes) {
   }
 }
 
-at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t first, int64_t last) {
+at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t first, int64_t last, double scale) {
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && keys.scalar_type() == at::kBFloat16 && q.size(3) % kDeep == 0,
               "window_votes: unfit numbers");
   TORCH_CHECK(keys.stride(1) == keys.size(2) && keys.stride(2) == 1 && 0 <= first && first < last &&
@@ -210,7 +211,7 @@ at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t fir
               "window_votes: unfit keys");
   const auto rows = q.contiguous();
   const Window w{rows.const_data_ptr<Half16>(), keys.const_data_ptr<Half16>(), q.size(0), q.size(1) * q.size(2),
-                 q.size(2), q.size(3), keys.stride(0), keys.size(1), first, last};
+                 q.size(2), q.size(3), keys.stride(0), keys.size(1), first, last, float(scale)};
   auto votes = at::empty({w.heads, last - first}, q.options().dtype(at::kFloat));
   vote_all(w, votes.data_ptr<float>());
   return votes;
