@@ -7,7 +7,9 @@ import hashlib
 import os
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -15,7 +17,7 @@ import torch
 from ringkv.base.processor import identity, refuses_amx
 
 SOURCES = Path(__file__).parent / "cpu"
-BUILD = "-O3 -std=c++20 -shared -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
+BUILD = "-O3 -std=c++20 -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
 WITHOUT_AMX = ("-mno-amx-bf16", "-mno-amx-int8", "-mno-amx-tile")
 
 
@@ -54,18 +56,19 @@ def _build(command: list[str], library: Path) -> None:
 
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        include = [f"-I{path}" for path in cpp_extension.include_paths()]
+        objects = {source: f"{folder}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            commands = ([*command, *include, "-c", str(source), "-o", to] for source, to in objects.items())
+            list(pool.map(_run, commands, repeat(folder)))
         out = Path(folder) / library.name
         torch_lib = Path(torch.__file__).parent / "lib"
         link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
-        include = [f"-I{path}" for path in cpp_extension.include_paths()]
-        sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
-        done = subprocess.run(
-            [*command, *include, *sources, "-o", str(out), *link],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"TMPDIR": folder},
-        )
-        if done.returncode:
-            raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))
+        _run([*command, *objects.values(), "-o", str(out), "-shared", *link], folder)
         os.replace(out, library)
+
+
+def _run(command: list[str], folder: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": folder})
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))

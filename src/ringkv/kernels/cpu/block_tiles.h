@@ -34,7 +34,7 @@ class BlockTiles {
   static bool fit(int64_t groups, int64_t width) { return groups <= kTall && width % kDeep == 0 && width <= kWidest; }
 
   // The first block of a run
-  void begin(const Block<Half16>& block) {
+  void begin(const Block<BF16>& block) {
     enter(block.query);
     Scoring scoring(block, width_, 1);
     advance(scoring);
@@ -43,13 +43,13 @@ class BlockTiles {
 
   // Attends to `block`, which the call before named as the next one, and scores `next`, which has no entries at the end
   // of a run.
-  void attend(const Block<Half16>& block, const Block<Half16>& next, const Partial& to) {
+  void attend(const Block<BF16>& block, const Block<BF16>& next, const Partial& to) {
     const int64_t padded = (block.entries + kDeep - 1) / kDeep * kDeep;
     for (int64_t g = 0; g < groups_; ++g) soften(g, block.entries, padded, to.top + g, to.sum + g);
     if (next.query != block.query) enter(next.query);
     Scoring scoring(next, width_, (width_ + kPass - 1) / kPass * padded / kTall);
     for (int64_t d = 0; d < width_; d += kPass) {
-      const Half16* after = d + kPass < width_ ? block.value + d + kPass : next.value;
+      const BF16* after = d + kPass < width_ ? block.value + d + kPass : next.value;
       gather(block, after, d, padded, scoring, to.out);
     }
     finish(scoring);
@@ -61,7 +61,7 @@ class BlockTiles {
 
   // The keys of a block, 16 at a time, spread evenly over a number of steps
   struct Scoring {
-    Scoring(const Block<Half16>& block, int64_t width, int64_t steps)
+    Scoring(const Block<BF16>& block, int64_t width, int64_t steps)
         : block(block), tiles((block.entries + kTall - 1) / kTall), steps(steps), soon(block.key + kAhead),
           end(tiles > 0 ? soon + block.entries * width : soon) {}
 
@@ -70,10 +70,10 @@ class BlockTiles {
       soon += count;
     }
 
-    const Block<Half16>& block;
+    const Block<BF16>& block;
     const int64_t tiles, steps;
     int64_t tile = 0, step = 0;
-    const Half16 *soon, *end;
+    const BF16 *soon, *end;
   };
 
   void advance(Scoring& scoring) {
@@ -86,10 +86,10 @@ class BlockTiles {
   }
 
   // scores_[g][j] = q[g] . key[j] for 16 keys, but for the turning, which the next call does
-  void score(const Block<Half16>& block, int64_t tile) {
-    const int64_t j = tile * kTall, stride = width_ * sizeof(Half16);
-    const Half16* keys = block.key + j * width_;
-    const Half16* rows = sixteen_keys(keys, block.entries - j, width_, edge_);
+  void score(const Block<BF16>& block, int64_t tile) {
+    const int64_t j = tile * kTall, stride = width_ * sizeof(BF16);
+    const BF16* keys = block.key + j * width_;
+    const BF16* rows = sixteen_keys(keys, block.entries - j, width_, edge_);
     written();
     _tile_zero(7);
     for (int64_t d = 0; d < width_; d += kDeep) {
@@ -102,7 +102,7 @@ class BlockTiles {
   }
 
   // Queries as right operands [width / 32][16 pairs][16 queries][2]; where there are fewer, the last one again
-  void enter(const Half16* q) {
+  void enter(const BF16* q) {
     right_operand([&](int64_t g) { return q + std::min(g, groups_ - 1) * width_; }, width_, queries_);
   }
 
@@ -149,16 +149,16 @@ class BlockTiles {
 
   // out = shares . values, for 64 of the width from d on; `after` are the values that are read then. 32 entries' values
   // are interleaved while the tiles multiply those before them.
-  void gather(const Block<Half16>& block, const Half16* after, int64_t d, int64_t padded, Scoring& scoring, float* out) {
+  void gather(const Block<BF16>& block, const BF16* after, int64_t d, int64_t padded, Scoring& scoring, float* out) {
     const int64_t wide = std::min(width_ - d, kPass);
-    const Half16* value = block.value + d;
+    const BF16* value = block.value + d;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t j = 0; j < padded; j += kTall) {
-      const Half16* later = j + kTall < padded ? value + (j + kTall) * width_ : after;
-      Half16* turned = turned_ + j / kDeep % 2 * kDeep * kPass + j % kDeep * kWide;
+      const BF16* later = j + kTall < padded ? value + (j + kTall) * width_ : after;
+      BF16* turned = turned_ + j / kDeep % 2 * kDeep * kPass + j % kDeep * kWide;
       for (int64_t i = 0; i < kTall; i += 2) {
         fetch<3>(later + i * width_, 1, wide);
         fetch<3>(later + (i + 1) * width_, 1, wide);
@@ -177,8 +177,8 @@ class BlockTiles {
   }
 
   // Two entries, j and j + 1, become a line of the right operands [width / 16][16 pairs][16][2]
-  void interleave(const Half16* value, int64_t j, int64_t entries, int64_t wide, Half16* to) const {
-    const Half16* row = value + j * width_;
+  void interleave(const BF16* value, int64_t j, int64_t entries, int64_t wide, BF16* to) const {
+    const BF16* row = value + j * width_;
     for (int64_t d = 0; d < wide; d += kDeep) {
       const __m512i even = j < entries ? _mm512_loadu_si512(row + d) : _mm512_setzero_si512();
       const __m512i odd = j + 1 < entries ? _mm512_loadu_si512(row + width_ + d) : _mm512_setzero_si512();
@@ -188,9 +188,9 @@ class BlockTiles {
   }
 
   void multiply(int64_t j) const {
-    const Half16* values = turned_ + j / kDeep % 2 * kDeep * kPass;
+    const BF16* values = turned_ + j / kDeep % 2 * kDeep * kPass;
     written();
-    _tile_loadd(4, shares_ + j, kBlock * sizeof(Half16));
+    _tile_loadd(4, shares_ + j, kBlock * sizeof(BF16));
     _tile_loadd(5, values, 64);
     _tile_dpbf16ps(0, 4, 5);
     _tile_loadd(6, values + kBlockSize, 64);
@@ -218,8 +218,8 @@ class BlockTiles {
   const int64_t groups_, width_;
   const float scale_;
   TileConfig shapes_;
-  alignas(64) Half16 queries_[kTall * kWidest], edge_[kTall * kWidest], shares_[kTall * kBlock];
-  alignas(64) Half16 turned_[2 * kDeep * kPass];
+  alignas(64) BF16 queries_[kTall * kWidest], edge_[kTall * kWidest], shares_[kTall * kBlock];
+  alignas(64) BF16 turned_[2 * kDeep * kPass];
   alignas(64) float scores_[kTall * kBlock], sums_[4 * kSquare], squares_[2][kSquare];
 };
 

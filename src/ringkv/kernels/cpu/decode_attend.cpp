@@ -17,7 +17,7 @@ namespace {
 template <typename T, typename Run>
 void with_unit(int64_t queries, int64_t width, float scale, const Holes& holes, const Run& run) {
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
-  if constexpr (std::is_same_v<T, Half16>)
+  if constexpr (std::is_same_v<T, BF16>)
     if (!holes.entries && BlockTiles::fit(queries, width)) return run(BlockTiles(queries, width, scale));
 #endif
   run(BlockRows<T>(queries, width, scale, holes));

@@ -30,12 +30,12 @@ constexpr int64_t kWhole = 640;                  // so few are taken at once
 constexpr int64_t kPairs = 4;                    // pairs of strips that are taken together
 
 struct Product {
-  const Half16* x;
+  const BF16* x;
   int64_t rows, inner, stride;
   const uint8_t* weight;
   int64_t strips;
-  const Half16* bias;
-  const Half16* norm;
+  const BF16* bias;
+  const BF16* norm;
   float eps, offset;
 
   template <typename Kind>
@@ -45,25 +45,25 @@ struct Product {
 };
 
 // to[0..n) = x * scale * (offset + norm), rounded once
-void normalise_wide(const Half16* x, const Half16* norm, Vec scale, Vec offset, int64_t n, Half16* to) {
-  using Words = at::vec::Vectorized<Half16>;
+void normalise_wide(const BF16* x, const BF16* norm, Vec scale, Vec offset, int64_t n, BF16* to) {
+  using Words = at::vec::Vectorized<BF16>;
   for (int64_t i = 0; i < n; i += kStep) {
-    const auto [low, high] = at::vec::convert_to_float<Half16>(Words::loadu(x + i));
-    const auto [first, second] = at::vec::convert_to_float<Half16>(Words::loadu(norm + i));
-    at::vec::convert_from_float<Half16>(low * scale * (offset + first), high * scale * (offset + second)).store(to + i);
+    const auto [low, high] = at::vec::convert_to_float<BF16>(Words::loadu(x + i));
+    const auto [first, second] = at::vec::convert_to_float<BF16>(Words::loadu(norm + i));
+    at::vec::convert_from_float<BF16>(low * scale * (offset + first), high * scale * (offset + second)).store(to + i);
   }
 }
 
 // to[0..n) = x / rms(x) * (offset + norm), rounded as norm.py does
-void normalise(const Half16* x, const Half16* norm, float eps, float offset, int64_t n, Half16* to) {
+void normalise(const BF16* x, const BF16* norm, float eps, float offset, int64_t n, BF16* to) {
   Vec squares(0.f), low, high;
-  for (int64_t i = 0; i < n; i += kStep) squares = Row<Half16>::dot(squares, x + i, x + i);
+  for (int64_t i = 0; i < n; i += kStep) squares = Row<BF16>::dot(squares, x + i, x + i);
   const Vec scale(1.f / std::sqrt(sum_of(squares) / float(n) + eps));
-  using Words = at::vec::Vectorized<Half16>;
+  using Words = at::vec::Vectorized<BF16>;
   if (offset != 0.f) return normalise_wide(x, norm, scale, Vec(offset), n, to);
   for (int64_t i = 0; i < n; i += kStep) {
-    std::tie(low, high) = at::vec::convert_to_float<Half16>(Words::loadu(x + i));
-    const Words scaled = at::vec::convert_from_float<Half16>(low * scale, high * scale);
+    std::tie(low, high) = at::vec::convert_to_float<BF16>(Words::loadu(x + i));
+    const Words scaled = at::vec::convert_from_float<BF16>(low * scale, high * scale);
     (scaled * Words::loadu(norm + i)).store(to + i);
   }
 }
@@ -73,31 +73,31 @@ void normalise(const Half16* x, const Half16* norm, float eps, float offset, int
 struct Rows {
   Rows(const Product& p, int64_t tall) : p(p), copied(p.norm || p.inner > kFar || p.stride % 1024 == 0) {
     if (!copied) return;
-    static thread_local std::vector<Half16> kept;
+    static thread_local std::vector<BF16> kept;
     own = workspace(kept, (tall + kTall) * p.inner);
   }
   void prepare(int64_t from, int64_t to, int64_t base) const {
-    static thread_local std::vector<Half16> line;
+    static thread_local std::vector<BF16> line;
     line.resize(std::max<int64_t>(line.size(), p.inner));
     for (int64_t m = from; m < to; ++m) {
-      const Half16* row = p.x + m * p.stride;
+      const BF16* row = p.x + m * p.stride;
       if (p.norm) {
         normalise(row, p.norm, p.eps, p.offset, p.inner, line.data());
         row = line.data();
       }
-      Half16* into = own + (m - base) / kTall * kTall * p.inner + (m - base) % kTall * kDeep;
-      for (int64_t k = 0; k < p.inner; k += kDeep) std::memcpy(into + k * kTall, row + k, kDeep * sizeof(Half16));
+      BF16* into = own + (m - base) / kTall * kTall * p.inner + (m - base) % kTall * kDeep;
+      for (int64_t k = 0; k < p.inner; k += kDeep) std::memcpy(into + k * kTall, row + k, kDeep * sizeof(BF16));
     }
   }
   Left at(int64_t m, int64_t base, int64_t k) const {
-    const Half16* upper = copied ? own + (m - base) * p.inner + k * kBlockSize : p.x + m * p.stride + k * kDeep;
+    const BF16* upper = copied ? own + (m - base) * p.inner + k * kBlockSize : p.x + m * p.stride + k * kDeep;
     if (copied) return {upper, upper + kTall * p.inner, kDeep, kBlockSize};
     return {upper, upper + kTall * p.stride, p.stride, kDeep};
   }
 
   const Product& p;
   const bool copied;
-  Half16* own = nullptr;
+  BF16* own = nullptr;
 };
 
 struct Sums {
@@ -159,7 +159,7 @@ class Part {
         const int64_t deep = std::min(near, to - k);
         if (few) panel_.take(pair, stop, k, k + deep);
         for (int64_t i = pair; i < stop; ++i) {
-          const Half16 *left = panel_.at(2 * i, k), *right = panel_.at(std::min(2 * i + 1, p_.strips - 1), k);
+          const BF16 *left = panel_.at(2 * i, k), *right = panel_.at(std::min(2 * i + 1, p_.strips - 1), k);
           tiles_.multiply(x_.at(first + m, first, k), left, right, deep, sums(i, m, turn_), k > 0);
           if (k == from) flush();
         }
@@ -226,16 +226,16 @@ struct Two {
 };
 
 Two read(const float* at) { return {Vec::loadu(at), Vec::loadu(at + kLanes)}; }
-Two read(const Half16* at, int64_t n) {
+Two read(const BF16* at, int64_t n) {
   Two both;
-  using Words = at::vec::Vectorized<Half16>;
-  std::tie(both.low, both.high) = at::vec::convert_to_float<Half16>(n < kStep ? Words::loadu(at, n) : Words::loadu(at));
+  using Words = at::vec::Vectorized<BF16>;
+  std::tie(both.low, both.high) = at::vec::convert_to_float<BF16>(n < kStep ? Words::loadu(at, n) : Words::loadu(at));
   return both;
 }
 Two operator+(Two a, Two b) { return {a.low + b.low, a.high + b.high}; }
 
-void write(Half16* at, Two numbers, int64_t n) {
-  const auto words = at::vec::convert_from_float<Half16>(numbers.low, numbers.high);
+void write(BF16* at, Two numbers, int64_t n) {
+  const auto words = at::vec::convert_from_float<BF16>(numbers.low, numbers.high);
   n < kStep ? words.store(at, n) : words.store(at);
 }
 void write(float* at, Two numbers, int64_t n) {
@@ -247,7 +247,7 @@ void write(float* at, Two numbers, int64_t n) {
 template <typename Kind, typename T>
 struct FinishLinear {
   const Product& p;
-  const Half16* residual;
+  const BF16* residual;
   T* y;
   int64_t out = p.strips * kWide;
   Strips<Kind> weight = p.weight_of<Kind>();
@@ -289,7 +289,7 @@ template <typename Kind>
 struct FinishGated {
   const Product& p;
   const Activation activation;
-  Half16* y;
+  BF16* y;
   int64_t out = p.strips / 2 * kWide;
   Strips<Kind> weight = p.weight_of<Kind>();
 
@@ -311,7 +311,7 @@ struct FinishGated {
 
 using Maybe = std::optional<at::Tensor>;
 
-const Half16* data_of(const Maybe& t) { return t ? t->const_data_ptr<Half16>() : nullptr; }
+const BF16* data_of(const Maybe& t) { return t ? t->const_data_ptr<BF16>() : nullptr; }
 
 // Run `with` on the kind of weight that this type of number stands for.
 template <typename With>
@@ -331,7 +331,7 @@ Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& b
                     inner % kDeep == 0 && strip == kind.kHead + inner / kDeep * kind.kBlock,
                 "linear: shapes do not match, or the weight is not packed");
   });
-  return {x.const_data_ptr<Half16>(), x.size(0), inner, x.stride(0), static_cast<const uint8_t*>(weight.const_data_ptr()),
+  return {x.const_data_ptr<BF16>(), x.size(0), inner, x.stride(0), static_cast<const uint8_t*>(weight.const_data_ptr()),
           weight.size(0), data_of(bias), data_of(norm), float(eps), float(offset)};
 }
 
@@ -348,7 +348,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bi
     if (dtype == at::kFloat)
       run(y.data_ptr<float>());
     else
-      run(y.data_ptr<Half16>());
+      run(y.data_ptr<BF16>());
   });
   return y;
 }
@@ -359,7 +359,7 @@ at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const Maybe& bia
   auto y = at::empty({p.rows, p.strips / 2 * kWide}, x.options());
   const Activation shape = activation_of(activation);
   as_stored(weight.scalar_type(), [&](auto kind) {
-    product<decltype(kind)>(p, FinishGated<decltype(kind)>{p, shape, y.data_ptr<Half16>()});
+    product<decltype(kind)>(p, FinishGated<decltype(kind)>{p, shape, y.data_ptr<BF16>()});
   });
   return y;
 }

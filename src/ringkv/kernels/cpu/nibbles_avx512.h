@@ -20,7 +20,7 @@ constexpr int64_t kInRegisters = 4;  // of these, whose sums stay there
 class Turned {
  public:
   Turned(int64_t rows, int64_t blocks) : rows_(rows) {
-    static thread_local std::vector<Half16> kept;
+    static thread_local std::vector<BF16> kept;
     static thread_local std::vector<float> totals;
     numbers_ = workspace(kept, rows * blocks * kDeep);
     sums_ = workspace(totals, rows * blocks * 2);
@@ -40,14 +40,14 @@ class Turned {
   }
 
   // Of block k, from row m on
-  const Half16* numbers(int64_t k, int64_t m) const { return numbers_ + (k * rows_ + m) * kDeep; }
+  const BF16* numbers(int64_t k, int64_t m) const { return numbers_ + (k * rows_ + m) * kDeep; }
   const float* sums(int64_t k, int64_t m) const { return sums_ + (k * rows_ + m) * 2; }
 
  private:
   static constexpr int16_t kPlaces[kDeep] = {0,  4,  1,  5,  2,  6,  3,  7,  8,  12, 9,  13, 10, 14, 11, 15,
                                              16, 20, 17, 21, 18, 22, 19, 23, 24, 28, 25, 29, 26, 30, 27, 31};
   const int64_t rows_;
-  Half16* numbers_;
+  BF16* numbers_;
   float* sums_;
 };
 
@@ -65,7 +65,7 @@ void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t first, int6
     std::memcpy(&two, at, sizeof two);
     return (__m512)_mm512_set1_pd(two);
   };
-  const auto four = [](const Half16* at) {
+  const auto four = [](const BF16* at) {
     int64_t words;
     std::memcpy(&words, at, sizeof words);
     return (__m512bh)_mm512_set1_epi64(words);
@@ -77,7 +77,7 @@ void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t first, int6
     for (int64_t line = 0; line < Four::kBlock; line += 64) __builtin_prefetch(block + kAhead + line, 0, 3);
     const __m512 scales = line_of(block), least = line_of(block + kWide * sizeof(c10::Half));
     const float* sums = x.sums(k, first);
-    const Half16* numbers = x.numbers(k, first);
+    const BF16* numbers = x.numbers(k, first);
     __m512 near[M][2];
 #pragma GCC unroll 4
     for (int m = 0; m < M; ++m) near[m][0] = near[m][1] = _mm512_mul_ps(both(sums + 2 * m), _mm512_set1_ps(-128.f));

@@ -32,8 +32,8 @@ constexpr float kMost = 0x1p64f;         // a sum of weights that shows that sco
 constexpr int64_t kParts = kKeys / kPiece;  // of a block, in which the units take turns
 
 struct Chunk {
-  const Half16 *q, *k, *v;
-  Half16 *keys, *values, *window, *out;
+  const BF16 *q, *k, *v;
+  BF16 *keys, *values, *window, *out;
   float* lse;                                 // of the scores of each row of q
   int64_t tokens, heads, groups, width;       // of q
   int64_t k_token, k_head, v_token, v_head;   // strides
@@ -45,8 +45,8 @@ struct Chunk {
 void stage_head(const Chunk& c, int64_t h) {
   for (int64_t t = 0; t < c.tokens; ++t) {
     const int64_t to = h * c.head + (c.start + t) * c.width;
-    std::memcpy(c.keys + to, c.k + t * c.k_token + h * c.k_head, c.width * sizeof(Half16));
-    std::memcpy(c.values + to, c.v + t * c.v_token + h * c.v_head, c.width * sizeof(Half16));
+    std::memcpy(c.keys + to, c.k + t * c.k_token + h * c.k_head, c.width * sizeof(BF16));
+    std::memcpy(c.values + to, c.v + t * c.v_token + h * c.v_head, c.width * sizeof(BF16));
   }
   const int64_t first = c.length - c.window_size;
   const int64_t from = std::max(c.start, first), to = std::min(c.start + c.tokens, c.length);
@@ -54,7 +54,7 @@ void stage_head(const Chunk& c, int64_t h) {
     for (int64_t g = 0; g < c.groups; ++g) {
       const int64_t row = (h * c.groups + g) * c.window_size + t - first;
       std::memcpy(c.window + row * c.width, c.q + (((t - c.start) * c.heads + h) * c.groups + g) * c.width,
-                  c.width * sizeof(Half16));
+                  c.width * sizeof(BF16));
     }
 }
 
@@ -78,16 +78,16 @@ class Task {
     float* at = workspace(kept, std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
     float* parts[9];
     for (int i = 0; i < 9; ++i) parts[i] = std::exchange(at, at + sizes[i]);
-    queries_ = reinterpret_cast<Half16*>(parts[0]);
-    values_ = reinterpret_cast<Half16*>(parts[1]);
+    queries_ = reinterpret_cast<BF16*>(parts[0]);
+    values_ = reinterpret_cast<BF16*>(parts[1]);
     sums_ = parts[2];
     pieces_ = parts[3];
     scores_ = pieces_ + 2 * kPiece * kStrip;
-    shares_ = reinterpret_cast<Half16*>(parts[4]);
+    shares_ = reinterpret_cast<BF16*>(parts[4]);
     tops_ = parts[5];
     totals_ = parts[6];
     limits_ = reinterpret_cast<int32_t*>(parts[7]);
-    edge_ = reinterpret_cast<Half16*>(parts[8]);
+    edge_ = reinterpret_cast<BF16*>(parts[8]);
   }
 
   void run() {
@@ -124,7 +124,7 @@ class Task {
 
   // The values of keys [from, to) as left operands, [keys / 32][width / 16][16][32 keys]; 0 beyond `to`
   void turn_values(int64_t from, int64_t to) {
-    const Half16* value = c_.values + h_ * c_.head;
+    const BF16* value = c_.values + h_ * c_.head;
     for (int64_t k = from; k < to; k += kDeep)
       for (int64_t d = 0; d < c_.width; d += kTall) {
         __m512i lines[16];
@@ -137,7 +137,7 @@ class Task {
           lines[i] = _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
         }
         transpose(lines);
-        Half16* tile = values_ + (k - from) * c_.width + d * kDeep;
+        BF16* tile = values_ + (k - from) * c_.width + d * kDeep;
         for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(tile + i * kDeep, lines[i]);
       }
   }
@@ -193,7 +193,7 @@ class Task {
   // A block's scores [key tile][half][16 keys][16 queries], and before them those of two pieces in work. Two strips'
   // shares [half][pairs][16][16][2].
   float* piece(int64_t s, int64_t part) const { return pieces_ + (s * kParts + part) % 2 * kPiece * kStrip; }
-  Half16* shares(int64_t s) const { return shares_ + s % 2 * kKeys * kStrip; }
+  BF16* shares(int64_t s) const { return shares_ + s % 2 * kKeys * kStrip; }
 
   // `count` keys from `from` on times a strip's queries, two tiles at a time
   void score(int64_t s, int64_t from, float* to, int64_t count) {
@@ -250,13 +250,13 @@ class Task {
   // block's key `from` on
   void soften(int64_t s, const float* scores, int64_t from, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
-      Half16* share = shares(s) + half * kKeys * kWide + from * kWide;
+      BF16* share = shares(s) + half * kKeys * kWide + from * kWide;
       const __m512 scale = scale_, top = _mm512_load_ps(tops_ + s * kStrip + half * kWide);
       float* kept = totals_ + s * kStrip + half * kWide;
       __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps();
       for (int64_t j = 0; j < count; j += kTall) {
         const float* at = scores + place(j, half);
-        Half16* to_share = share + j * kWide;
+        BF16* to_share = share + j * kWide;
         for (int64_t i = 0; i < kSquare; i += 2 * kWide) {
           const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top));
           const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top));
@@ -271,9 +271,9 @@ class Task {
 
   // sums [half][width][16 queries] += values * shares, for tiles [tile, stop) of the width, two by two
   void gather(int64_t s, int64_t pairs, int64_t tile, int64_t stop) {
-    const Half16* share = shares(s);
+    const BF16* share = shares(s);
     for (; tile < stop; tile += 2) {
-      const Half16* value = values_ + tile * kBlockSize;
+      const BF16* value = values_ + tile * kBlockSize;
       multiply_four({value, value + kBlockSize, kDeep, c_.width * kDeep}, share, share + kKeys * kWide, pairs,
                     {sums_ + s * kStrip * c_.width + tile * kSquare, kWide, kWide * c_.width, kSquare}, true);
     }
@@ -299,7 +299,7 @@ class Task {
 
   const Chunk& c_;
   const int64_t h_, first_, rows_, strips_;
-  Half16 *queries_, *values_, *shares_, *edge_;
+  BF16 *queries_, *values_, *shares_, *edge_;
   float *sums_, *pieces_, *scores_, *tops_, *totals_;
   int32_t* limits_;
   const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) * c_.scale);
@@ -337,8 +337,8 @@ std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at:
   TORCH_CHECK(start + q.size(0) <= keys.size(1), "prefill_attend: the chunk ends beyond the staging");
   const auto rows = q.contiguous();
   auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
-  attend_all({rows.const_data_ptr<Half16>(), k.const_data_ptr<Half16>(), v.const_data_ptr<Half16>(),
-              keys.data_ptr<Half16>(), values.data_ptr<Half16>(), window.data_ptr<Half16>(), out.data_ptr<Half16>(),
+  attend_all({rows.const_data_ptr<BF16>(), k.const_data_ptr<BF16>(), v.const_data_ptr<BF16>(),
+              keys.data_ptr<BF16>(), values.data_ptr<BF16>(), window.data_ptr<BF16>(), out.data_ptr<BF16>(),
               lse.data_ptr<float>(), q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
               keys.stride(0), keys.size(1), window.size(2), start, length, float(scale)});
   return {out, lse};

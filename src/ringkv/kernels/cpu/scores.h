@@ -14,7 +14,7 @@ constexpr float kHidden = -1e30f;            // the score of a key that a query 
 
 // 16 rows, row(0) to row(15), as a right operand [width / 32][16 pairs][16 rows][2]
 template <typename Row>
-void right_operand(const Row& row, int64_t width, Half16* to) {
+void right_operand(const Row& row, int64_t width, BF16* to) {
   for (int64_t d = 0; d < width; d += kDeep) {
     __m512i lines[16];
     for (int64_t i = 0; i < kWide; ++i) lines[i] = _mm512_loadu_si512(row(i) + d);
@@ -24,10 +24,10 @@ void right_operand(const Row& row, int64_t width, Half16* to) {
 }
 
 // 16 keys where a tile can read them: a copy, filled up with zeros, where only `left` are there
-inline const Half16* sixteen_keys(const Half16* keys, int64_t left, int64_t width, Half16* copy) {
+inline const BF16* sixteen_keys(const BF16* keys, int64_t left, int64_t width, BF16* copy) {
   if (left >= kTall) return keys;
-  std::memset(copy, 0, kTall * width * sizeof(Half16));
-  if (left > 0) std::memcpy(copy, keys, left * width * sizeof(Half16));
+  std::memset(copy, 0, kTall * width * sizeof(BF16));
+  if (left > 0) std::memcpy(copy, keys, left * width * sizeof(BF16));
   return copy;
 }
 
@@ -35,7 +35,7 @@ inline const Half16* sixteen_keys(const Half16* keys, int64_t left, int64_t widt
 inline int64_t place(int64_t j, int64_t half) { return (j / kTall * 2 + half) * kSquare + j % kTall * kWide; }
 
 // Scores [2 key tiles][half][16 keys][16 queries]
-inline void score_keys(const Half16* upper, const Half16* lower, const Half16* queries, int64_t width, float* to) {
+inline void score_keys(const BF16* upper, const BF16* lower, const BF16* queries, int64_t width, float* to) {
   multiply_four({upper, lower, width, kDeep}, queries, queries + kWide * width, width / kDeep,
                 {to, kWide, kSquare, 2 * kSquare}, false);
 }

@@ -17,7 +17,7 @@
 
 namespace ringkv {
 
-using Half16 = at::BFloat16;
+using BF16 = at::BFloat16;
 
 constexpr int64_t kWide = 16;               // outputs in a strip
 constexpr int64_t kDeep = 32;               // inner numbers in a block
@@ -29,7 +29,7 @@ constexpr int64_t kSquare = kTall * kWide;  // sums of a tile of rows and a stri
 
 // Two tiles of rows at an inner block: where they begin, and how far apart rows and blocks are.
 struct Left {
-  const Half16 *upper, *lower;
+  const BF16 *upper, *lower;
   int64_t row, block;
 };
 

@@ -25,14 +25,14 @@ inline void written() { asm volatile("" : : : "memory"); }
 
 // Nothing is asked for ahead.
 struct Nothing {
-  static void fetch(const Half16*, int64_t) {}
+  static void fetch(const BF16*, int64_t) {}
 };
 
 // Tiles of 32 rows, times two strips: squares (+)= x . (first, second), over `blocks` blocks
 template <typename Ahead = Nothing>
-inline void multiply_four(const Left& x, const Half16* first, const Half16* second, int64_t blocks, const Squares& c,
+inline void multiply_four(const Left& x, const BF16* first, const BF16* second, int64_t blocks, const Squares& c,
                           bool add) {
-  const int64_t across = c.row * sizeof(float), row = x.row * sizeof(Half16);
+  const int64_t across = c.row * sizeof(float), row = x.row * sizeof(BF16);
   float *right = c.at + c.beside, *below = c.at + c.below, *last = below + c.beside;
   written();
   if (add) {
@@ -67,8 +67,8 @@ inline void multiply_four(const Left& x, const Half16* first, const Half16* seco
 // Asks for the block of a weight so many after the one at work.
 template <int64_t kBlocks>
 struct Soon {
-  static void fetch(const Half16* strip, int64_t k) {
-    const Half16* block = strip + (k + kBlocks) * kBlockSize;
+  static void fetch(const BF16* strip, int64_t k) {
+    const BF16* block = strip + (k + kBlocks) * kBlockSize;
     for (int64_t i = 0; i < kBlockSize; i += kDeep) __builtin_prefetch(block + i);
   }
 };
@@ -93,7 +93,7 @@ class Tiles {
 
   // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row. With few rows the memory is what
   // takes the time, and the next block is asked for; with many the one after it, when it comes from the second cache.
-  void multiply(const Left& x, const Half16* first, const Half16* second, int64_t blocks, float* c,
+  void multiply(const Left& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
                 bool add) const {
     if (rows_ > kTall)
       multiply_four<Soon<2>>(x, first, second, blocks, {c, kPair, kWide, kTall * kPair}, add);
@@ -102,7 +102,7 @@ class Tiles {
   }
 
  private:
-  static void two(const Left& x, const Half16* first, const Half16* second, int64_t blocks, float* c,
+  static void two(const Left& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
                   bool add) {
     constexpr int64_t across = kPair * sizeof(float);
     written();
@@ -114,7 +114,7 @@ class Tiles {
       _tile_zero(1);
     }
     for (int64_t k = 0; k < blocks; ++k) {
-      _tile_loadd(4, x.upper + k * x.block, x.row * sizeof(Half16));
+      _tile_loadd(4, x.upper + k * x.block, x.row * sizeof(BF16));
       _tile_loadd(6, first + k * kBlockSize, 64);
       _tile_dpbf16ps(0, 4, 6);
       Soon<1>::fetch(first, k);

@@ -12,7 +12,7 @@ constexpr int64_t kChunk = 1 << 20;  // blocks that all rows are multiplied with
 
 // M rows' sums (+)= x . (first, second), over `blocks` blocks
 template <int M>
-inline void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
+inline void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
                           int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
   __m512 sums[M][2];
 #pragma GCC unroll 16
@@ -45,7 +45,7 @@ template <int M>
 struct Floats {
   alignas(32) float of[M][kChunk * kDeep];
 
-  void take(const Half16* x, int64_t row, int64_t block, int64_t blocks) {
+  void take(const BF16* x, int64_t row, int64_t block, int64_t blocks) {
     for (int m = 0; m < M; ++m)
       for (int64_t b = 0; b < blocks; ++b)
         for (int64_t k = 0; k < kDeep; k += 8) {
@@ -85,7 +85,7 @@ struct RowSums {
 
   // += one number of the pair at k of each row, times that number of the strips' pairs there
   template <typename Which>
-  void add(const Floats<M>& x, const Half16* const* strips, int64_t k, const Which& which) {
+  void add(const Floats<M>& x, const BF16* const* strips, int64_t k, const Which& which) {
     __m256 weight[kHalves];
 #pragma GCC unroll 16
     for (int i = 0; i < kHalves; ++i)
@@ -101,7 +101,7 @@ struct RowSums {
 
 // M rows' sums (+)= x . S strips, over `blocks` blocks
 template <int M, int S>
-void multiply_strips(const Floats<M>& x, const Half16* const* strips, int64_t blocks, float* c, int64_t c_row,
+void multiply_strips(const Floats<M>& x, const BF16* const* strips, int64_t blocks, float* c, int64_t c_row,
                      int64_t beside, bool add) {
   const auto place = [&](int m, int i) { return c + m * c_row + i / 2 * beside + i % 2 * 8; };
   RowSums<M, S> sums;
@@ -116,11 +116,11 @@ void multiply_strips(const Floats<M>& x, const Half16* const* strips, int64_t bl
 // The sixteen registers have room for six rows' sums with one strip. One or two rows take both strips at once: a sum
 // waits for the one before it, and there are others meanwhile.
 template <int M>
-void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
+void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
                    int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
   Floats<M> floats;
   floats.take(x, row, block, blocks);
-  const Half16* strips[] = {first, second};
+  const BF16* strips[] = {first, second};
   if constexpr (M <= 2) return multiply_strips<M, 2>(floats, strips, blocks, c, c_row, beside, add);
   multiply_strips<M, 1>(floats, strips, blocks, c, c_row, beside, add);
   multiply_strips<M, 1>(floats, strips + 1, blocks, c + beside, c_row, beside, add);
@@ -131,10 +131,10 @@ constexpr int kTogether = 4;
 constexpr int64_t kChunk = 1 << 20;
 
 template <int M>
-void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* first, const Half16* second,
+void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
                    int64_t blocks, float* c, int64_t c_row, int64_t beside, bool add) {
   for (int s = 0; s < 2; ++s) {
-    const Half16* strip = s ? second : first;
+    const BF16* strip = s ? second : first;
     float sums[M][kWide];
     for (int m = 0; m < M; ++m)
       for (int i = 0; i < kWide; ++i) sums[m][i] = add ? c[m * c_row + s * beside + i] : 0.f;
@@ -145,7 +145,7 @@ void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* fi
         odd[i] = float(strip[k * kWide + 2 * i + 1]);
       }
       for (int m = 0; m < M; ++m) {
-        const Half16* two = x + m * row + k / kDeep * block + k % kDeep;
+        const BF16* two = x + m * row + k / kDeep * block + k % kDeep;
         const float a = float(two[0]), b = float(two[1]);
         for (int i = 0; i < kWide; ++i) sums[m][i] += a * even[i] + b * odd[i];
       }
@@ -157,9 +157,9 @@ void multiply_rows(const Half16* x, int64_t row, int64_t block, const Half16* fi
 #endif
 
 // Up to kPiece rows, times two strips: c (+)= x . (first, second), over `blocks` blocks
-inline void multiply_tiles(const Left& x, int64_t rows, const Half16* first, const Half16* second, int64_t blocks,
+inline void multiply_tiles(const Left& x, int64_t rows, const BF16* first, const BF16* second, int64_t blocks,
                            const Squares& c, bool add) {
-  const auto multiply = [&](const Half16* at, float* to, int64_t k, int64_t count) {
+  const auto multiply = [&](const BF16* at, float* to, int64_t k, int64_t count) {
     const int64_t deep = std::min(kChunk, blocks - k);
     at_most<kTogether>(count, [&](auto together) {
       multiply_rows<decltype(together)::value>(at + k * x.block, x.row, x.block, first + k * kBlockSize,
@@ -175,7 +175,7 @@ inline void multiply_tiles(const Left& x, int64_t rows, const Half16* first, con
 }
 
 // Two whole tiles of rows
-inline void multiply_four(const Left& x, const Half16* first, const Half16* second, int64_t blocks, const Squares& c,
+inline void multiply_four(const Left& x, const BF16* first, const BF16* second, int64_t blocks, const Squares& c,
                           bool add) {
   multiply_tiles(x, kPiece, first, second, blocks, c, add);
 }
@@ -186,7 +186,7 @@ class Tiles {
   void shape(int64_t rows) { rows_ = rows; }
 
   // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row
-  void multiply(const Left& x, const Half16* first, const Half16* second, int64_t blocks, float* c,
+  void multiply(const Left& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
                 bool add) const {
     multiply_tiles(x, rows_, first, second, blocks, {c, kPair, kWide, kTall * kPair}, add);
   }

@@ -18,7 +18,7 @@ namespace ringkv {
 
 // bfloat16, as the tiles take it
 struct Sixteen {
-  static constexpr int64_t kHead = 0, kBlock = kBlockSize * sizeof(Half16);
+  static constexpr int64_t kHead = 0, kBlock = kBlockSize * sizeof(BF16);
   static constexpr bool kScaled = false;
 };
 
@@ -26,7 +26,7 @@ struct Sixteen {
 struct Eight {
   static constexpr int64_t kHead = kWide * sizeof(float), kBlock = kBlockSize;
   static constexpr bool kScaled = true;
-  static void widen(const uint8_t* block, Half16* tile);
+  static void widen(const uint8_t* block, BF16* tile);
 };
 
 // Integers q from 0 to 15 that mean scale * q + least. A block: 16 scales and 16 least values, one of each an output,
@@ -36,16 +36,16 @@ struct Four {
   static constexpr int64_t kHead = 0, kBlock = 2 * kWide * sizeof(c10::Half) + kBlockSize / 2;
   static constexpr bool kScaled = false;
   static constexpr int64_t kLine = 64, kLines = 4, kHalves = 8;  // bytes; halves of rows that a line holds
-  static void widen(const uint8_t* block, Half16* tile);
+  static void widen(const uint8_t* block, BF16* tile);
 };
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
 
-inline void store_row(Half16* to, __m512 first, __m512 second) {
+inline void store_row(BF16* to, __m512 first, __m512 second) {
   _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
-inline void Eight::widen(const uint8_t* block, Half16* tile) {
+inline void Eight::widen(const uint8_t* block, BF16* tile) {
   const auto numbers = [](const uint8_t* at) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
   };
@@ -53,7 +53,7 @@ inline void Eight::widen(const uint8_t* block, Half16* tile) {
     store_row(tile + i, numbers(block + i), numbers(block + i + kWide));
 }
 
-inline void Four::widen(const uint8_t* block, Half16* tile) {
+inline void Four::widen(const uint8_t* block, BF16* tile) {
   const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i twice[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
                             _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
@@ -76,12 +76,12 @@ inline void Four::widen(const uint8_t* block, Half16* tile) {
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 // The upper halves of 16 numbers, in their order
-inline void store_upper(Half16* to, __m256i first, __m256i second) {
+inline void store_upper(BF16* to, __m256i first, __m256i second) {
   const __m256i both = _mm256_packus_epi32(_mm256_srli_epi32(first, 16), _mm256_srli_epi32(second, 16));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(both, 0xd8));
 }
 
-inline void Eight::widen(const uint8_t* block, Half16* tile) {
+inline void Eight::widen(const uint8_t* block, BF16* tile) {
   const auto numbers = [](const uint8_t* at) {
     const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
     return _mm256_castps_si256(_mm256_cvtepi32_ps(whole));
@@ -108,7 +108,7 @@ struct Scales {
       : scale{Twice(block), Twice(block + kHalf)}, least{Twice(block + 2 * kHalf), Twice(block + 3 * kHalf)} {}
 };
 
-inline void Four::widen(const uint8_t* block, Half16* tile) {
+inline void Four::widen(const uint8_t* block, BF16* tile) {
   const auto [scale, least] = Scales(block);
   const auto nearest = [](__m256 numbers) {  // the upper half is then what it rounds to, of two as near the even one
     const __m256i bits = _mm256_castps_si256(numbers);
@@ -132,11 +132,11 @@ inline void Four::widen(const uint8_t* block, Half16* tile) {
 
 #else
 
-inline void Eight::widen(const uint8_t* block, Half16* tile) {
-  for (int64_t i = 0; i < kBlockSize; ++i) tile[i] = Half16(float(int8_t(block[i])));
+inline void Eight::widen(const uint8_t* block, BF16* tile) {
+  for (int64_t i = 0; i < kBlockSize; ++i) tile[i] = BF16(float(int8_t(block[i])));
 }
 
-inline void Four::widen(const uint8_t* block, Half16* tile) {
+inline void Four::widen(const uint8_t* block, BF16* tile) {
   c10::Half stored[2 * kWide];
   float scale[kPair], least[kPair];
   std::memcpy(stored, block, sizeof stored);
@@ -149,8 +149,8 @@ inline void Four::widen(const uint8_t* block, Half16* tile) {
     std::memcpy(words, block + sizeof stored + line * kLine, sizeof words);
     for (int64_t i = 0; i < kHalves; ++i) {
       const float *by = scale + i % 2 * kWide, *plus = least + i % 2 * kWide;
-      Half16* to = tile + (line * kHalves + i) * kWide;
-      for (int64_t j = 0; j < kWide; ++j) to[j] = Half16(float(words[j] >> 4 * i & 15) * by[j] + plus[j]);
+      BF16* to = tile + (line * kHalves + i) * kWide;
+      for (int64_t j = 0; j < kWide; ++j) to[j] = BF16(float(words[j] >> 4 * i & 15) * by[j] + plus[j]);
     }
   }
 }
@@ -188,7 +188,7 @@ template <typename Kind>
 class Panel {
  public:
   Panel(const Strips<Kind>& weight, Share most) : weight_(weight) {
-    static thread_local std::vector<Half16> kept;
+    static thread_local std::vector<BF16> kept;
     tiles_ = workspace(kept, 2 * most.pairs * most.blocks * kBlockSize);
   }
 
@@ -200,7 +200,7 @@ class Panel {
     first_ = 2 * pair;
     from_ = from;
     blocks_ = to - from;
-    Half16* tile = tiles_;
+    BF16* tile = tiles_;
     for (int64_t i = first_; i < std::min(2 * stop, weight_.count); ++i) {
       const uint8_t* block = weight_.block(i, from);
       // The two strips of a pair are walked side by side: behind one's end lies what has been read.
@@ -211,13 +211,13 @@ class Panel {
       }
     }
   }
-  const Half16* at(int64_t strip, int64_t k) const {
+  const BF16* at(int64_t strip, int64_t k) const {
     return tiles_ + ((strip - first_) * blocks_ + k - from_) * kBlockSize;
   }
 
  private:
   const Strips<Kind> weight_;
-  Half16* tiles_;
+  BF16* tiles_;
   int64_t first_ = 0, from_ = 0, blocks_ = 0;
 };
 
@@ -227,7 +227,7 @@ class Panel<Sixteen> {
   Panel(const Strips<Sixteen>& weight, Share) : weight_(weight) {}
   static Share few(Share all) { return all; }
   void take(int64_t, int64_t, int64_t, int64_t) {}
-  const Half16* at(int64_t strip, int64_t k) const { return reinterpret_cast<const Half16*>(weight_.block(strip, k)); }
+  const BF16* at(int64_t strip, int64_t k) const { return reinterpret_cast<const BF16*>(weight_.block(strip, k)); }
 
  private:
   const Strips<Sixteen> weight_;

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kBatch = 128;  // keys that are scored at once
 
 struct Window {
-  const Half16 *q, *keys;
+  const BF16 *q, *keys;
   int64_t heads, rows, window, width, head, length, first, last;  // rows of q a head; keys [first, last) are summed over
   float scale;
 
@@ -38,7 +38,7 @@ struct Window {
 // What a batch leaves: weights [2][kBatch][16], one half of the strip's lanes after the other, relative to their highest
 // scores in the batch, these [kStrip], and the sums of weights [kStrip]
 struct BatchWeights {
-  Half16* weights;
+  BF16* weights;
   float *tops, *sums;
 
   BatchWeights at(int64_t batch) const {
@@ -50,7 +50,7 @@ struct BatchWeights {
 class Strip {
  public:
   Strip(const Window& w, int64_t h, int64_t strip) : w_(w), head_(w.keys + h * w.head), lane_(strip * kStrip) {
-    static thread_local std::vector<Half16> kept, weights;
+    static thread_local std::vector<BF16> kept, weights;
     static thread_local std::vector<float> numbers;
     const int64_t size = kStrip * w.width, batches = w.batches();
     queries_ = workspace(kept, 2 * size);
@@ -58,7 +58,7 @@ class Strip {
     scores_ = workspace(numbers, kBatch * kStrip + 2 * batches * kStrip);
     float* tops = scores_ + kBatch * kStrip;
     all_ = {workspace(weights, batches * kStrip * kBatch), tops, tops + batches * kStrip};
-    const Half16* q = w.q + h * w.rows * w.width;
+    const BF16* q = w.q + h * w.rows * w.width;
     for (int64_t i = 0; i < kStrip; i += kWide)
       right_operand([&](int64_t j) { return q + std::min(lane_ + i + j, w.rows - 1) * w.width; }, w.width,
                     queries_ + i * w.width);
@@ -83,7 +83,7 @@ class Strip {
     }
   }
 
-  const Half16* keys_at(int64_t key, int64_t which) {
+  const BF16* keys_at(int64_t key, int64_t which) {
     return sixteen_keys(head_ + key * w_.width, w_.length - key, w_.width, edge_ + which * kTall * w_.width);
   }
 
@@ -116,7 +116,7 @@ class Strip {
     // Where all are hidden, the top is far above them, that their weights be nothing.
     const __m512 top = _mm512_max_ps(_mm512_mul_ps(_mm512_max_ps(highest, other), scale), _mm512_set1_ps(kHidden / 1e9f));
     __m512 sum = _mm512_setzero_ps(), rest = sum;
-    Half16* weight = to.weights + half * kWide * kBatch;
+    BF16* weight = to.weights + half * kWide * kBatch;
     for (int64_t tile = 0; tile < kBatch / kTall; ++tile)
       for (const float *at = scores + tile * 2 * kSquare, *end = at + kSquare; at < end; at += 2 * kWide) {
         const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at), scale, top));
@@ -174,9 +174,9 @@ class Strip {
   }
 
   const Window& w_;
-  const Half16* head_;
+  const BF16* head_;
   const int64_t lane_;
-  Half16 *queries_, *edge_;
+  BF16 *queries_, *edge_;
   float* scores_;
   BatchWeights all_;
 };
@@ -210,7 +210,7 @@ at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t fir
                   last <= keys.size(1),
               "window_votes: unfit keys");
   const auto rows = q.contiguous();
-  const Window w{rows.const_data_ptr<Half16>(), keys.const_data_ptr<Half16>(), q.size(0), q.size(1) * q.size(2),
+  const Window w{rows.const_data_ptr<BF16>(), keys.const_data_ptr<BF16>(), q.size(0), q.size(1) * q.size(2),
                  q.size(2), q.size(3), keys.stride(0), keys.size(1), first, last, float(scale)};
   auto votes = at::empty({w.heads, last - first}, q.options().dtype(at::kFloat));
   vote_all(w, votes.data_ptr<float>());
