@@ -84,6 +84,13 @@ METRICS: Mapping[str, Metric] = {
     "attend_s": SECONDS,
     "attend_ratio": RATIO,
     "entry_bytes": BYTES,
+    # beside
+    "prefill_before_s": SECONDS,
+    "prefill_now_s": SECONDS,
+    "step_before_s": SECONDS,
+    "step_now_s": SECONDS,
+    "prefill_ratio": RATIO,
+    "step_ratio": RATIO,
     # perplexity
     "bits": Metric("bits", "once"),
     "perplexity": Metric("perplexity", "mean"),
