@@ -23,7 +23,10 @@ from bench.results import keep, table
 PROMPT, STEPS, BUDGET = 2048, 48, 512
 WORKER = f"""
 import json, sys
-from ringkv.bench.round import run_round
+try:
+    from ringkv.scheduler.round import run_round
+except ImportError:  # a commit from before it moved
+    from ringkv.bench.round import run_round
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes

@@ -27,10 +27,10 @@ from ringkv.base.config import Weights
 from ringkv.base.engine import prefill
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
-from ringkv.bench import floor
-from ringkv.bench.floor import Need
+from ringkv.plan import floor
+from ringkv.plan.floor import Need
 from ringkv.bench.probe import Ceiling, Machine
-from ringkv.bench.round import decode, live_entries, make_request
+from ringkv.scheduler.round import decode, live_entries, make_request
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import ModelConfig, load_config

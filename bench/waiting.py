@@ -48,7 +48,7 @@ def _steps(spins: str) -> float:
 
 def _measure(model: str, slots: int, budget: int) -> float:
     """Seconds of a decode step with every slot full, the median of 20."""
-    from ringkv.bench.round import run_round
+    from ringkv.scheduler.round import run_round
     from ringkv.engine.build import build
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes

@@ -3,6 +3,13 @@
     from ringkv import LLM, SamplingParams
     print(LLM("smollm2", kv_budget=1024).generate("The capital of France is").text)
 
+    LLM              loads a model and answers prompts
+    Result           an answer: text, tokens, log-probabilities, cache facts
+    SamplingParams   how tokens of an answer are sampled
+    KVChoice         which tokens a request keeps in its cache
+    grammar          what an answer must be: JSON Schema, regular expressions, choices
+    errors           every exception that ringkv raises
+
 Importing ringkv loads nothing: a name brings its module when it is asked for, and torch loads when an `LLM` is made.
 """
 
@@ -14,20 +21,31 @@ from ringkv.base.version import VERSION
 from ringkv.base.waiting import spin_briefly
 
 if TYPE_CHECKING:
+    from ringkv.base import errors as errors
     from ringkv.base.kv import KVChoice as KVChoice
     from ringkv.base.sampling import SamplingParams as SamplingParams
     from ringkv.llm.llm import LLM as LLM
+    from ringkv.llm.result import Result as Result
+    from ringkv.text import grammar as grammar
 
 spin_briefly()
 use_huge_pages()
 
 __version__ = VERSION
-__all__ = ["LLM", "KVChoice", "SamplingParams"]
+__all__ = ["LLM", "KVChoice", "Result", "SamplingParams", "errors", "grammar"]
 
-_HOMES = {"LLM": "ringkv.llm.llm", "KVChoice": "ringkv.base.kv", "SamplingParams": "ringkv.base.sampling"}
+_CLASSES = {
+    "LLM": "ringkv.llm.llm",
+    "Result": "ringkv.llm.result",
+    "KVChoice": "ringkv.base.kv",
+    "SamplingParams": "ringkv.base.sampling",
+}
+_MODULES = {"errors": "ringkv.base.errors", "grammar": "ringkv.text.grammar"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _CLASSES:
+        return getattr(import_module(_CLASSES[name]), name)
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     raise AttributeError(f"module 'ringkv' has no attribute {name!r}")

@@ -8,9 +8,9 @@ from bench import limits as module
 from bench.limits import _compression, _growth, _probes, _speed
 from bench.limits_tables import growth_table, speed_table
 from bench.results import figures, rows
-from ringkv.bench.floor import Need
+from ringkv.plan.floor import Need
 from ringkv.bench.probe import Ceiling
-from ringkv.bench.round import make_request
+from ringkv.scheduler.round import make_request
 
 
 def bench(engine: toy.ToyEngine, context: int = 4096) -> Any:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ringkv.bench import probe as module
-from ringkv.bench.floor import Rates
+from ringkv.plan.floor import Rates
 from ringkv.bench.probe import Ceiling, Machine, Probe, Way, multiplying, reading, seconds
 
 CPU = torch.device("cpu")

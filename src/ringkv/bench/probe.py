@@ -12,7 +12,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from ringkv.bench.floor import Rates
+from ringkv.plan.floor import Rates
 from ringkv.kernels.linear import linear
 from ringkv.kernels.packing import DEEP, WIDE, can_pack, pack
 

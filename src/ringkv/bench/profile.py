@@ -20,7 +20,7 @@ from ringkv.base.engine import prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import Workload
-from ringkv.bench.round import decode, make_request, run_round
+from ringkv.scheduler.round import decode, make_request, run_round
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 

@@ -6,8 +6,8 @@ from statistics import median
 
 from ringkv.base.engine import Engine
 from ringkv.base.kv import BLOCK
-from ringkv.bench.floor import prefill
-from ringkv.bench.round import run_round
+from ringkv.plan.floor import prefill
+from ringkv.scheduler.round import run_round
 from ringkv.evaluation.work import Work
 from ringkv.models.config import ModelConfig
 

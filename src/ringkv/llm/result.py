@@ -8,10 +8,10 @@ from ringkv.base.events import FinishReason, TokenLogprob, Usage
 
 @dataclass(frozen=True)
 class Result:
-    """One prompt's answer. `token_ids` hold all that was drawn, an end-of-sequence too; `text` ends before a stop.
+    """One prompt's answer. `token_ids` are all sampled tokens, an end-of-sequence too; `text` ends before a stop.
 
-    logprobs: one a token, where SamplingParams.logprobs asked for them; else empty. prompt_logprobs: one for each token
-    of the prompt but the first, likewise.
+    logprobs: one per token if SamplingParams.logprobs is set, else empty. prompt_logprobs: likewise, one for each token
+    of the prompt except the first.
     """
 
     text: str

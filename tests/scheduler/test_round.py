@@ -1,7 +1,7 @@
 import toy
 from toy import Chunk, ToyEngine
 
-from ringkv.bench.round import run_round
+from ringkv.scheduler.round import run_round
 
 
 def test_a_round_prefills_once_fills_every_slot_and_decodes() -> None:

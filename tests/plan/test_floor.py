@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringkv.bench import floor
-from ringkv.bench.floor import Need, Rates
+from ringkv.plan import floor
+from ringkv.plan.floor import Need, Rates
 from tests.plan.models import SMOLLM2
 
 # 30 layers of 576 wide, 9 query and 3 key-value heads of 64, 1536 in between; 49,152 words.
