@@ -27,17 +27,17 @@ from ringkv.base.config import Weights
 from ringkv.base.engine import prefill
 from ringkv.base.kv import Layout
 from ringkv.base.request import Request
-from ringkv.plan import floor
-from ringkv.plan.floor import Need
 from ringkv.bench.probe import Ceiling, Machine
-from ringkv.scheduler.round import decode, live_entries, make_request
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan import floor
+from ringkv.plan.floor import Need
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
+from ringkv.scheduler.round import decode, live_entries, make_request
 
 MODELS = {"smollm2": (2048, 4096, 8192), "qwen2.5-coder-1.5b": (2048, 8192, 30000)}  # prompts of equal cost
 SLOTS = (1, 8)

@@ -48,13 +48,13 @@ def _steps(spins: str) -> float:
 
 def _measure(model: str, slots: int, budget: int) -> float:
     """Seconds of a decode step with every slot full, the median of 20."""
-    from ringkv.scheduler.round import run_round
     from ringkv.engine.build import build
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.plan.options import Options
     from ringkv.plan.resolve import resolve
     from ringkv.residency.locate import locate
+    from ringkv.scheduler.round import run_round
 
     folder = locate(model)
     options = Options(slots=slots, kv_budget=budget, prompt_tokens=2048)

@@ -15,10 +15,10 @@ from bench.device.scale import Scale
 from ringkv.base.engine import prefill as prefill_prompt
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.plan import floor
 from ringkv.bench.probe import reading
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import decode_attend
+from ringkv.plan import floor
 from ringkv.plan.report import Question, Row, report
 from ringkv.plan.shapes import Shape
 

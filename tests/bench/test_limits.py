@@ -8,8 +8,8 @@ from bench import limits as module
 from bench.limits import _compression, _growth, _probes, _speed
 from bench.limits_tables import growth_table, speed_table
 from bench.results import figures, rows
-from ringkv.plan.floor import Need
 from ringkv.bench.probe import Ceiling
+from ringkv.plan.floor import Need
 from ringkv.scheduler.round import make_request
 
 

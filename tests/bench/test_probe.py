@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ringkv.bench import probe as module
-from ringkv.plan.floor import Rates
 from ringkv.bench.probe import Ceiling, Machine, Probe, Way, multiplying, reading, seconds
+from ringkv.plan.floor import Rates
 
 CPU = torch.device("cpu")
 

@@ -8,14 +8,14 @@ import torch
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.progress import Progress, silent
-from ringkv.plan import floor
-from ringkv.plan.floor import Need
 from ringkv.bench.pair import Pair, Workload
 from ringkv.bench.probe import Ceiling, Machine
-from ringkv.scheduler.round import Round, run_round
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
+from ringkv.plan import floor
+from ringkv.plan.floor import Need
+from ringkv.scheduler.round import Round, run_round
 
 WARM_UP = 3  # output tokens of the round that is not counted
 

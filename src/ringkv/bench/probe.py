@@ -12,9 +12,9 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from ringkv.plan.floor import Rates
 from ringkv.kernels.linear import linear
 from ringkv.kernels.packing import DEEP, WIDE, can_pack, pack
+from ringkv.plan.floor import Rates
 
 MiB = 1 << 20
 AMOUNTS = (64 * MiB, 256 * MiB, 1024 * MiB)

@@ -20,9 +20,9 @@ from ringkv.base.engine import prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import Workload
-from ringkv.scheduler.round import decode, make_request, run_round
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.scheduler.round import decode, make_request, run_round
 
 WARM_UP = 3  # output tokens before the profiler starts
 TOP = 12  # operators kept of each phase
