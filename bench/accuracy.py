@@ -20,12 +20,12 @@ from bench.answers import pack, records, unpack
 from bench.data import DATA
 from bench.results import table
 from bench.studies import ABOUT, STUDIES
-from ringkv.base.paths import cache_dir
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report.page import HEAD, row, write
 from ringkv.evaluation.summary import figures, group_figures
 from ringkv.llm.watching import watching
+from ringkv.machine.paths import cache_dir
 from ringkv.plan.options import Options
 
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from bench.results import keep, table
-from ringkv.base.compiler import find_compiler
 from ringkv.engine import functions
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.graph import Backend, Eager, Function
+from ringkv.machine.compiler import find_compiler
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options

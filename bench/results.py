@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from bench.metrics import METRICS
-from ringkv.base import processor
 from ringkv.base.version import VERSION
+from ringkv.machine import processor
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "measurements.jsonl"

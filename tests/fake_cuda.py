@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ringkv.base.compiler import find_compiler, missing_for_graphs
+from ringkv.machine.compiler import find_compiler, missing_for_graphs
 
 
 def fake_cuda() -> FakeTensorMode:

@@ -10,7 +10,7 @@ import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ringkv.base.paths import cache_dir
+from ringkv.machine.paths import cache_dir
 
 STAMP = ".installed"
 REQUIREMENTS = Path(__file__).parent / "requirements"

@@ -16,9 +16,9 @@ Importing ringkv loads nothing: a name brings its module when it is asked for, a
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringkv.base.pages import use_huge_pages
 from ringkv.base.version import VERSION
-from ringkv.base.waiting import spin_briefly
+from ringkv.machine.pages import use_huge_pages
+from ringkv.machine.waiting import spin_briefly
 
 if TYPE_CHECKING:
     from ringkv.base import errors as errors

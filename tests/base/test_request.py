@@ -1,9 +1,9 @@
 from dataclasses import replace
 
-from ringkv.base.codec import decode, encode
 from ringkv.base.messages import Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.worker.codec import decode, encode
 
 
 def test_a_request_keeps_its_seed_in_a_message_and_another_has_another():

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.base.compiler import Compiler
 from ringkv.doctor import choices, report
 from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+from ringkv.machine.compiler import Compiler
 
 EAGER = "no C++ compiler was found"
 

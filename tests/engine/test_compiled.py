@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.compiler import missing_for_graphs
 from ringkv.base.engine import Engine
 from ringkv.base.events import Event, Finished, Token
 from ringkv.base.kv import KVChoice
@@ -14,6 +13,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
+from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_golden import GEMMA3

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from ringkv.base.codec import decode, encode
 from ringkv.base.engine import chunks
 from ringkv.base.errors import BadToken, BudgetTooSmall, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import KVChoice
@@ -21,6 +20,7 @@ from ringkv.cache.compress.selection import select
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.worker.codec import decode, encode
 from tests.engine import tiny
 
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from ringkv.base.kv import KVChoice
-from ringkv.base.processor import identity
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.engine.build import build
+from ringkv.machine.processor import identity
 from tests.engine import tiny
 
 RECORDED = Path(__file__).parent / "recorded"

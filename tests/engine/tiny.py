@@ -11,11 +11,11 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import prefill
 from ringkv.base.events import Token
 from ringkv.base.kv import KVChoice
-from ringkv.base.paths import cache_dir
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import Selector, SnapKV
 from ringkv.engine.engine import LocalEngine
+from ringkv.machine.paths import cache_dir
 from ringkv.scheduler.loop import Loop
 
 SIZES = {

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.graphs import aot
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.graph import Eager, StaticFunction
+from ringkv.machine.compiler import find_compiler, missing_for_graphs
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))

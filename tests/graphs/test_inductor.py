@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.compiler import missing_for_graphs
-from ringkv.base.paths import cache_dir
 from ringkv.engine import build as module
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.graphs.graph import StaticFunction
 from ringkv.graphs.inductor import Inductor
+from ringkv.machine.compiler import missing_for_graphs
+from ringkv.machine.paths import cache_dir
 from tests.engine import tiny
 
 if missing := missing_for_graphs():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.compiler import missing_for_graphs
+from ringkv.machine.compiler import missing_for_graphs
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
 from ringkv.kernels import native
+from ringkv.machine.compiler import find_compiler
+from ringkv.machine.paths import cache_dir
 
 
 @pytest.fixture(scope="session")

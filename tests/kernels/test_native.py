@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from ringkv.base.compiler import find_compiler
 from ringkv.kernels import native
 from ringkv.kernels.native import BUILD, SOURCES
+from ringkv.machine.compiler import find_compiler
 
 OLDER = ["-march=haswell", "-DCPU_CAPABILITY_AVX2", "-DCPU_CAPABILITY=AVX2", "-fsyntax-only"]
 

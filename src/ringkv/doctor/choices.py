@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.doctor.torch_facts import TorchFacts
+from ringkv.machine.compiler import find_compiler, missing_for_graphs
 
 
 @dataclass(frozen=True)

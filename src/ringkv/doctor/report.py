@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from ringkv.base import processor
-from ringkv.base.compiler import find_compiler
-from ringkv.base.paths import cache_dir
 from ringkv.doctor.choices import Choice, choices
 from ringkv.doctor.toolchain import Toolchain, toolchain
 from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+from ringkv.machine import processor
+from ringkv.machine.compiler import find_compiler
+from ringkv.machine.paths import cache_dir
 from ringkv.plan.memory import available_bytes, limit_bytes
 from ringkv.plan.resolve import default_threads
 

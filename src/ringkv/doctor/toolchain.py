@@ -3,7 +3,7 @@
 import subprocess
 from dataclasses import dataclass
 
-from ringkv.base.compiler import Compiler
+from ringkv.machine.compiler import Compiler
 
 
 @dataclass(frozen=True)

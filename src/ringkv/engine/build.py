@@ -4,7 +4,6 @@ import logging
 
 import torch
 
-from ringkv.base.compiler import find_compiler, missing_for_graphs
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
@@ -22,6 +21,7 @@ from ringkv.graphs.capture import CudaGraphs, as_it_is
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
+from ringkv.machine.compiler import find_compiler, missing_for_graphs
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
 

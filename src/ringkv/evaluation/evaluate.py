@@ -11,7 +11,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ringkv.base import processor
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
@@ -27,6 +26,7 @@ from ringkv.evaluation.sample import Place
 from ringkv.evaluation.tasks.catalogue import chosen
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.work import Work, prepare
+from ringkv.machine import processor
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import AUTO, Options

@@ -23,9 +23,9 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from ringkv.base.processor import identity
 from ringkv.graphs.graph import Function, Graph, StaticFunction
 from ringkv.kernels.library import natives
+from ringkv.machine.processor import identity
 
 
 class AheadOfTime:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ringkv.base.processor import identity, refuses_amx
+from ringkv.machine.processor import identity, refuses_amx
 
 SOURCES = Path(__file__).parent / "cpu"
 BUILD = "-O3 -std=c++20 -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"

@@ -16,7 +16,6 @@ from rich.progress import Progress as Bar
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, Limits
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.interrupts import uninterrupted
 from ringkv.base.kv import KVChoice, keeping_system
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
@@ -26,6 +25,7 @@ from ringkv.llm.answers import Answers, OnPrefill
 from ringkv.llm.result import Pieces, Result
 from ringkv.llm.sampling_apart import sampling_apart
 from ringkv.llm.watching import watching
+from ringkv.machine.interrupts import uninterrupted
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options

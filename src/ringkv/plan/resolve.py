@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import get_args
 
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.base.compiler import missing_for_graphs
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.base.kv import BLOCK
-from ringkv.base.paths import cache_dir
+from ringkv.machine.compiler import missing_for_graphs
+from ringkv.machine.paths import cache_dir
 from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv

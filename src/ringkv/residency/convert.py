@@ -8,8 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
-from ringkv.base.paths import cache_dir
 from ringkv.base.progress import Progress, silent
+from ringkv.machine.paths import cache_dir
 from ringkv.models.config import load_config
 from ringkv.residency.disk import need_space
 from ringkv.residency.lock import locked

@@ -13,8 +13,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from ringkv.base.errors import BadWeights
-from ringkv.base.paths import cache_dir
 from ringkv.base.progress import Progress, silent
+from ringkv.machine.paths import cache_dir
 from ringkv.residency.catalogue import CatalogueModel, Part, catalogued
 from ringkv.residency.disk import need_space
 from ringkv.residency.download import Refused, download

@@ -2,8 +2,8 @@
 
 from multiprocessing.connection import Connection
 
-from ringkv.base.codec import decode, encode
 from ringkv.base.messages import Message
+from ringkv.worker.codec import decode, encode
 
 
 class ChannelClosed(Exception):

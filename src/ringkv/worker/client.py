@@ -20,7 +20,6 @@ from threading import Thread
 from typing import Any
 
 from ringkv.base import progress
-from ringkv.base.codec import encode
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits
 from ringkv.base.errors import InvalidRequest
@@ -30,6 +29,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.worker.channel import Channel, ChannelClosed
+from ringkv.worker.codec import encode
 from ringkv.worker.process import BUILDER, main
 
 OnProgress = progress.Progress

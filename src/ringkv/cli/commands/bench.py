@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.interrupts import uninterrupted
 from ringkv.cli.bench_tables import print_comparison, print_profile
 from ringkv.cli.options import SWITCH, AsJson, EngineOptions
 from ringkv.cli.output import print_json
 from ringkv.llm.watching import watching
+from ringkv.machine.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from ringkv.base.progress import Progress

@@ -9,7 +9,6 @@ import typer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
-from ringkv.base.interrupts import gently
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import complain, sentence
 from ringkv.cli.loading import load
@@ -17,6 +16,7 @@ from ringkv.cli.options import Sampling, TalkOptions
 from ringkv.cli.output import in_pieces, say
 from ringkv.cli.prompts import STDIN, read_file, system_message
 from ringkv.llm.watching import watching
+from ringkv.machine.interrupts import gently
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ringkv.base.interrupts import gently, uninterrupted
+from ringkv.machine.interrupts import gently, uninterrupted
 
 
 def press() -> None:

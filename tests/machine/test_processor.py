@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ringkv.base import processor
+from ringkv.machine import processor
 
 
 def test_the_first_processors_fields_are_read(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.base import compiler
+from ringkv.machine import compiler
 
 
 @pytest.fixture

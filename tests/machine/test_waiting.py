@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ringkv.base import waiting
+from ringkv.machine import waiting
 
 
 def found(**environment: str) -> str:
