@@ -133,14 +133,14 @@ def provenance(device: str | None = None) -> Row:
 
 def machine() -> str:
     """The kind of this processor: its maker, and the best of `UNITS` that it has."""
-    maker = MAKERS.get(processor.described().get("vendor_id", ""), "other")
+    maker = MAKERS.get(processor.cpuinfo().get("vendor_id", ""), "other")
     unit = next((unit for unit in UNITS if unit in processor.instructions()), "plain")
     return f"{maker}-{unit}"
 
 
 def described() -> str:
     """Processor, its family (makers give one name to several), what multiplies there, and threads."""
-    family = f" (family {processor.described()['cpu family']})" if "cpu family" in processor.described() else ""
+    family = f" (family {processor.cpuinfo()['cpu family']})" if "cpu family" in processor.cpuinfo() else ""
     unit = next((unit for unit in UNITS if unit in processor.instructions()), torch.backends.cpu.get_cpu_capability())
     return f"{processor.name()}{family}, {unit}, {torch.get_num_threads()} threads"
 

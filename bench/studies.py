@@ -50,7 +50,7 @@ def ways_to_choose(budget: str) -> list[Cell]:
 
 def quick_ways_to_choose(budget: str) -> list[Cell]:
     """Those that read the prompt once."""
-    return [cell for cell in ways_to_choose(budget) if not cell.choice.select.reads_again]
+    return [cell for cell in ways_to_choose(budget) if not cell.choice.select.prefills_twice]
 
 
 def wide_ways_to_choose(budget: str) -> list[Cell]:

@@ -22,7 +22,7 @@ from statistics import fmean, median
 from bench.results import keep, table
 from ringkv.base.errors import RequestFailed
 from ringkv.base.events import Failed, Finished, Token
-from ringkv.base.kv import TURNS, KVChoice
+from ringkv.base.kv import TURN_MODES, KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SnapKV
@@ -148,7 +148,7 @@ def measure(
         answers: Answers = {}
         for cell in cells:
             choice, salt = cell.of(asked.length, ANSWER), str(place)
-            for way in TURNS:
+            for way in TURN_MODES:
                 answers[cell.label, way] = _talk(talks, one, replace(choice, turns=way), salt, salt)
             if place < asked.timed:
                 answers[cell.label, UNKNOWN] = _talk(talks, one, choice, salt, f"{salt} {cell.label}")
@@ -191,7 +191,7 @@ def figures(model: str, cells: Sequence[Cell], found: Sequence[Document], answer
             same=fmean(alone.text == mine.text for mine, alone in pairs) if is_compared else None,
         )
 
-    return [of(cell, way) for cell in cells for way in (UNKNOWN, *TURNS)]
+    return [of(cell, way) for cell in cells for way in (UNKNOWN, *TURN_MODES)]
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Run, Sampled, Work
+from ringkv.base.engine import Limits, PrefillChunk, Run, Sampled
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout, Layouts
@@ -74,7 +74,7 @@ class Slot:
 class Chunk(NamedTuple):
     """A line of the log: a chunk, and whether a request was running meanwhile."""
 
-    work: Work
+    work: PrefillChunk
     stalls: bool
 
 
@@ -115,7 +115,7 @@ class ToyEngine:
         self.lanes[lane] = Staged(request, list(request.tokens[:cached]))
         return cached
 
-    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
         """A token of a prompt is worth what its id says, negated."""
         self._break("prefill", work.request)
         self.log.append(Chunk(work, stalls=bool(self.slots)))
@@ -207,7 +207,7 @@ class ToyEngine:
             raise ValueError(f"{verb} is broken\nsecond line")
 
 
-def _scored(work: Work) -> Iterator[TokenLogprob]:
+def _scored(work: PrefillChunk) -> Iterator[TokenLogprob]:
     wanted = work.request.sampling.prompt_logprobs
     if wanted is not None:
         for token in work.request.tokens[work.start + 1 : work.stop + 1]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringkv.base.budgets import check_budget, least_budget
+from ringkv.base.budgets import check_budget, min_budget
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.base.selectors import KeyDiff, SnapKV
@@ -35,7 +35,7 @@ def works(choice: KVChoice, budget: int) -> bool:
 
 @given(choices)
 def test_one_entry_less_than_the_least_budget_is_refused_with_its_number(choice: KVChoice) -> None:
-    least = least_budget(choice)
+    least = min_budget(choice)
     assert works(choice, least)
     assert least == 1 or not works(choice, least - 1)
 
@@ -72,7 +72,7 @@ def test_a_start_takes_a_budget_if_a_request_may_have_it(choice: KVChoice, budge
 
 
 def test_the_smallest_default_budget_is_sinks_and_one_recent_token() -> None:
-    assert least_budget(KVChoice()) == 5
+    assert min_budget(KVChoice()) == 5
     assert choose_kv(Options(kv_budget=5), 8192, 8192).budget == 5
     with pytest.raises(BudgetTooSmall, match="kv_budget 4 is less than 4 sinks and 1 recent; raise it to 5"):
         choose_kv(Options(kv_budget=4), 8192, 8192)

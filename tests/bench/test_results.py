@@ -107,5 +107,5 @@ def test_the_table_is_one_file() -> None:
 def test_a_machine_is_named_by_its_maker_and_by_what_multiplies(
     said: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "described", lambda: said)
+    monkeypatch.setattr(processor, "cpuinfo", lambda: said)
     assert machine() == kind

@@ -97,7 +97,7 @@ def test_any_valid_choice_gives_a_slot_that_keeps_its_promises_or_is_refused(cho
     held: list[int] = kept(plan, votes, heads=1)[0].tolist()
     assert len(held) == plan.live(n) == len(set(held))
     entries: dict[int, int] = dict(enumerate(held))
-    for position in range(n, n + (2 * budget if plan.room is None else plan.room)):
+    for position in range(n, n + (2 * budget if plan.free_entries is None else plan.free_entries)):
         entries[plan.entry(position)] = position
         live = plan.live(position + 1)
         assert sorted(entries) == list(range(live))

@@ -97,7 +97,7 @@ def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, rec
     passed = sum(
         1 for p, entry in zip(range(n, n + steps), written, strict=True) if entry == plan.protected and p > plan.base
     )
-    assert plan.laps(n + steps) == (passed if plan.base < n + steps else 0)
+    assert plan.wrap_count(n + steps) == (passed if plan.base < n + steps else 0)
 
 
 @settings(deadline=None, max_examples=200)
@@ -105,10 +105,10 @@ def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, rec
 def test_tokens_that_are_gone_move_positions_and_no_entry(n: int, gap: int, elastic: bool, policy: str) -> None:
     choice = KVChoice(policy, sinks=4, recent=6, select=SnapKV(window=3), elastic=elastic)
     plan = layout(choice, n, capacity=64 if policy == "full" else 20)
-    moved, slots, twin = plan.moved(gap), Slots.empty(1, torch.device("cpu")), Slots.empty(1, torch.device("cpu"))
+    moved, slots, twin = plan.shifted(gap), Slots.empty(1, torch.device("cpu")), Slots.empty(1, torch.device("cpu"))
     slots.place(0, moved)
     twin.place(0, plan)
-    for step in range(50 if plan.room is None else plan.room):
+    for step in range(50 if plan.free_entries is None else plan.free_entries):
         assert moved.entry(n + gap + step) == plan.entry(n + step)
         assert moved.live(n + gap + step) == plan.live(n + step)
         assert moved.evicted(n + gap + step) == plan.evicted(n + step) + gap

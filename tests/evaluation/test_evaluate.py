@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ringkv import LLM, SamplingParams
-from ringkv.base.engine import Work
+from ringkv.base.engine import PrefillChunk
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
@@ -119,7 +119,7 @@ def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lo
 ) -> None:
     read: Counter[str] = Counter()
 
-    def counted(engine: LocalEngine, work: Work) -> tuple[TokenLogprob, ...]:
+    def counted(engine: LocalEngine, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
         read[work.request.id.split("/")[0]] += work.stop - work.start
         return prefill(engine, work)
 

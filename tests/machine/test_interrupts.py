@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ringkv.machine.interrupts import gently, uninterrupted
+from ringkv.machine.interrupts import defer_interrupts, uninterrupted
 
 
 def press() -> None:
@@ -47,7 +47,7 @@ def test_other_threads_run_as_they_are() -> None:
 
 
 def test_the_first_ctrl_c_is_noted_and_the_second_ends() -> None:
-    with gently() as stop:
+    with defer_interrupts() as stop:
         assert not stop
         press()
         assert stop
@@ -57,6 +57,6 @@ def test_the_first_ctrl_c_is_noted_and_the_second_ends() -> None:
 
 def test_after_gently_too_ctrl_c_is_as_it_was() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with gently():
+    with defer_interrupts():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before

@@ -11,13 +11,13 @@ def test_the_first_processors_fields_are_read(tmp_path: Path) -> None:
     path.write_text(
         "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: Other\n"
     )
-    assert processor.described(path) == {"processor": "0", "model name": "Some CPU", "flags": "fpu avx2"}
-    assert processor.described(tmp_path / "nowhere") == {}
+    assert processor.cpuinfo(path) == {"processor": "0", "model name": "Some CPU", "flags": "fpu avx2"}
+    assert processor.cpuinfo(tmp_path / "nowhere") == {}
 
 
 @pytest.mark.parametrize("field", ["flags", "Features"])  # on x86 and on ARM
 def test_instructions_are_words(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "described", lambda: {field: "fpu bf16"})
+    monkeypatch.setattr(processor, "cpuinfo", lambda: {field: "fpu bf16"})
     assert processor.instructions() == {"fpu", "bf16"}
 
 
@@ -25,7 +25,7 @@ def test_processors_of_one_name_are_told_apart_by_what_they_can(monkeypatch: pyt
     with_it, without = "fpu avx512f amx_bf16", "fpu avx512f"
     seen = set()
     for flags in (with_it, without):
-        monkeypatch.setattr(processor, "described", lambda flags=flags: {"model name": "Xeon", "flags": flags})
+        monkeypatch.setattr(processor, "cpuinfo", lambda flags=flags: {"model name": "Xeon", "flags": flags})
         seen.add(processor.identity())
     assert len(seen) == 2
 
@@ -42,7 +42,7 @@ def test_amx_is_refused_if_the_processor_has_it_and_the_system_says_no(
         calls.append(numbers)
         return answer
 
-    monkeypatch.setattr(processor, "described", lambda: {"flags": flags})
+    monkeypatch.setattr(processor, "cpuinfo", lambda: {"flags": flags})
     monkeypatch.setattr(processor.ctypes, "CDLL", lambda _: SimpleNamespace(syscall=syscall))
     assert processor.refuses_amx.__wrapped__() is refused
     assert calls == ([(158, 0x1023, 18)] if flags else [])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import toy
 
-from ringkv.base.engine import Work
+from ringkv.base.engine import PrefillChunk
 from ringkv.base.events import Event, Token, TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
@@ -23,7 +23,7 @@ class Recorder(toy.ToyEngine):
     verbs: str = ""
     choices: list[KVChoice] = field(default_factory=list)  # that were compressed for
 
-    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
         self.verbs += "p"
         return super().prefill(work)
 

@@ -8,7 +8,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import parameters
 
 
-def least_budget(choice: KVChoice) -> int:
+def min_budget(choice: KVChoice) -> int:
     """The smallest budget that its policy can work with, also if recent is a share, which grows with the budget."""
     high = 1
     while _spare(choice, high) < 0:
@@ -23,7 +23,7 @@ def check_budget(choice: KVChoice, budget: int) -> None:
     parts, remedies = _NEEDS[choice.policy](choice, budget)
     raise BudgetTooSmall(
         f"kv_budget {budget} is less than {' and '.join(f'{count} {what}' for what, count in parts.items())}; "
-        f"raise it to {least_budget(choice)}, or lower {' or '.join(remedies)}"
+        f"raise it to {min_budget(choice)}, or lower {' or '.join(remedies)}"
     )
 
 

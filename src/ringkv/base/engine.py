@@ -50,7 +50,7 @@ class Limits:
         return min(self.prompt_tokens, self.context - 1)
 
 
-class Work(NamedTuple):
+class PrefillChunk(NamedTuple):
     """One chunk of a prompt to prefill: tokens[start:stop] of the request, in a staging lane."""
 
     request: Request
@@ -63,11 +63,11 @@ class Work(NamedTuple):
         return self.stop == len(self.request.tokens)
 
 
-def chunks(request: Request, lane: int, start: int, most: int) -> Iterator[Work]:
+def chunks(request: Request, lane: int, start: int, most: int) -> Iterator[PrefillChunk]:
     """A prompt from token `start` on; chunks end at multiples of `most`, wherever the first one starts."""
     while start < len(request.tokens):
         stop = min((start // most + 1) * most, len(request.tokens))
-        yield Work(request, lane, start, stop)
+        yield PrefillChunk(request, lane, start, stop)
         start = stop
 
 
@@ -126,7 +126,7 @@ class Engine(Protocol):
         """Load the cached prefix of a prompt into its lane; the number of cached tokens, less than the prompt has."""
         ...
 
-    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
         """Run one chunk; the first one starts where `begin` said.
 
         Returns the log-probabilities of the prompt tokens that follow the chunk's, if `prompt_logprobs` wants them.

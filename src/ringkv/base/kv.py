@@ -11,10 +11,10 @@ from ringkv.base.checks import Rule, check, is_count, number, one_of
 from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
-Turns = Literal["reread", "continue"]
-TURNS: tuple[Turns, ...] = get_args(Turns)
+TurnMode = Literal["reread", "continue"]
+TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 BLOCK = 64  # entries that are remembered together, in a prefix store
-Span = tuple[int, int]  # of prompt tokens: the first, and the one after the last
+TokenSpan = tuple[int, int]  # of prompt tokens: the first, and the one after the last
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class KVChoice:
     sinks: int = 4
     recent: float = 0.25
     elastic: bool = True
-    protect: tuple[Span, ...] = ()
-    turns: Turns = "reread"
+    protect: tuple[TokenSpan, ...] = ()
+    turns: TurnMode = "reread"
     select: Selector = SnapKV()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class KVChoice:
                 ("kv_recent", self.recent, _is_part(self.recent), "a share such as 0.25 (below 1) or whole entries"),
                 ("kv_elastic", self.elastic, isinstance(self.elastic, bool), "true or false"),
                 *map(_span_rule, self.protect),
-                one_of("kv_turns", self.turns, TURNS),
+                one_of("kv_turns", self.turns, TURN_MODES),
                 ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
             )
         )
@@ -76,7 +76,7 @@ def _span_rule(span: Any) -> Rule:
     return "kv_protect", span, is_span, "spans of a first token and the one after the last, as (0, 120) is"
 
 
-def keeping_system(choice: KVChoice, tokens: int, capacity: int) -> KVChoice:
+def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVChoice:
     """The choice that also protects a chat's system message, the prompt's first `tokens`.
 
     Left as it is where the message would take more than half of what is chosen, or something is protected already.
@@ -127,7 +127,7 @@ class Layout(NamedTuple):
         """Tokens seen that are no longer held."""
         return n - self.live(n)
 
-    def laps(self, n: int) -> int:
+    def wrap_count(self, n: int) -> int:
         """How often generated tokens, up to n seen, have taken the ring's first entry again."""
 
         def starts(seen: int) -> int:
@@ -141,12 +141,12 @@ class Layout(NamedTuple):
         first = n - max(0, live - self.protected)
         return [*range(min(live, self.protected)), *map(self.entry, range(first, n))]
 
-    def moved(self, gap: int) -> "Layout":
+    def shifted(self, gap: int) -> "Layout":
         """The same entries where `gap` more tokens were seen before, of which none is held."""
         return self._replace(prompt=self.prompt + gap, base=self.base + gap)
 
     @property
-    def room(self) -> int | None:
+    def free_entries(self) -> int | None:
         """Tokens that still fit after the prompt; None when the ring wraps and there is no end."""
         return None if self.wraps else self.capacity - self.live(self.prompt)
 

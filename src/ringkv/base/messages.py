@@ -89,4 +89,4 @@ class Fatal:
     message: str
 
 
-Message = Submit | Cancel | Shutdown | Progress | Ready | Events | Stats | Fatal
+EngineMessage = Submit | Cancel | Shutdown | Progress | Ready | Events | Stats | Fatal

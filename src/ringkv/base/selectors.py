@@ -21,12 +21,12 @@ class Selector:
     name: what users and messages call it.
     window: trailing prompt tokens that the policy snapkv keeps whole, and queries that an engine keeps whose default
     this selector is. A parameter of selectors that look at several queries.
-    reads_again: the whole prompt is prefilled a second time, after itself.
+    prefills_twice: the whole prompt is prefilled a second time, after itself.
     """
 
     name: str
     window: int = WINDOW
-    reads_again: ClassVar[bool] = False
+    prefills_twice: ClassVar[bool] = False
 
     @property
     def queries(self) -> int:
@@ -115,7 +115,7 @@ class KVzip(Selector):
     """The attention while the prompt is read a second time, after itself (arXiv 2505.23416)."""
 
     name: Literal["kvzip"] = _named("kvzip")
-    reads_again: ClassVar[bool] = True
+    prefills_twice: ClassVar[bool] = True
 
 
 SELECTORS: dict[str, type[Selector]] = {kind().name: kind for kind in (SnapKV, TOVA, KeyDiff, ExpectedAttention, KVzip)}

@@ -9,7 +9,7 @@ from typing import Protocol
 from ringkv.base.budgets import check_budget
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import KVChoice, Layout, Layouts, Span
+from ringkv.base.kv import KVChoice, Layout, Layouts, TokenSpan
 from ringkv.cache.protect import end, protected, tokens
 
 
@@ -85,7 +85,7 @@ def _snapstream(choice: KVChoice, n: int, budget: int) -> Layout:
     return _ring(choice, n, protected(choice.protect, n), choice.recent_entries(budget), budget)
 
 
-def _ring(choice: KVChoice, n: int, spans: tuple[Span, ...], recent: int, budget: int) -> Layout:
+def _ring(choice: KVChoice, n: int, spans: tuple[TokenSpan, ...], recent: int, budget: int) -> Layout:
     sinks, last = choice.sinks, end(spans)
     selected = budget - sinks - recent
     if n > budget:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import places
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Packet, Work
+from ringkv.base.engine import Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -93,7 +93,7 @@ class LocalEngine:
         return self.lanes.begin(request, lane, self._choice(request))
 
     @torch.inference_mode()
-    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
         return self.lanes.prefill(work)
 
     @torch.inference_mode()

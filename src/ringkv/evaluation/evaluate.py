@@ -137,7 +137,7 @@ def _engine(folder: Path, config: ModelConfig, options: Options, works: Sequence
     longest = max(len(work.prompt.tokens) for work in works)
     window = max((work.choice(cell).window for work in works for cell in work.cells), default=1)
     entries = max(work.capacity for work in works)
-    if any(cell.choice.select.reads_again for work in works for cell in work.cells):
+    if any(cell.choice.select.prefills_twice for work in works for cell in work.cells):
         longest = min(config.context, longest + AGAIN)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
     if options.prefix_store is None and any(work.begun for work in works):

@@ -16,7 +16,7 @@ from rich.progress import Progress as Bar
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, Limits
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice, keeping_system
+from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -159,7 +159,7 @@ class LLM:
     def _keeping_system(self, messages: Sequence[Message], kv: KVChoice | None) -> KVChoice:
         template = ChatTemplate.from_directory(self.config.model_dir)
         system = template.system_tokens(messages, self.tokenizer)
-        return keeping_system(kv or self._engine.default_kv, system, self.limits.capacity)
+        return protect_system_message(kv or self._engine.default_kv, system, self.limits.capacity)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         return self._tokens(prompt, "prompt") if isinstance(prompt, str) else _token_ids(prompt)

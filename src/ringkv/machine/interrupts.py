@@ -18,7 +18,7 @@ class Stop:
 
 
 @contextmanager
-def gently() -> Iterator[Stop]:
+def defer_interrupts() -> Iterator[Stop]:
     """Inside, a first Ctrl-C is only noted: the engine is never left in the middle of a step. A second ends all."""
     stop = Stop()
 
@@ -44,7 +44,7 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with gently() as stop:
+    with defer_interrupts() as stop:
         yield
     if stop:
         signal.raise_signal(signal.SIGINT)

@@ -12,7 +12,7 @@ ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux's numbers f
 
 
 @cache
-def described(path: Path = CPUINFO) -> Mapping[str, str]:
+def cpuinfo(path: Path = CPUINFO) -> Mapping[str, str]:
     """The first processor's fields: "vendor_id", "model name", "flags"; empty where the system has no such file."""
     try:
         with path.open(encoding="utf-8") as file:  # Linux writes it as it is read, and there may be hundreds
@@ -24,12 +24,12 @@ def described(path: Path = CPUINFO) -> Mapping[str, str]:
 
 def name() -> str:
     """What its maker calls it."""
-    return described().get("model name") or platform.processor() or platform.machine()
+    return cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def instructions() -> frozenset[str]:
     """What it can do, in Linux's words: "avx2", "amx_bf16", "asimd"."""
-    found = described()
+    found = cpuinfo()
     return frozenset(found.get("flags", found.get("Features", "")).split())
 
 

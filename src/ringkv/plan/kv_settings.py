@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, KVChoice, Turns
+from ringkv.base.kv import POLICIES, KVChoice, TurnMode
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -171,7 +171,7 @@ class Protection:
 @dataclass(frozen=True)
 class Conversation:
     kv_turns: Annotated[
-        Turns | None,
+        TurnMode | None,
         Setting(
             "turns",
             str,

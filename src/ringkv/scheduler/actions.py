@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ringkv.base.engine import Work
+from ringkv.base.engine import PrefillChunk
 from ringkv.base.events import Event
 from ringkv.base.request import Request
 
@@ -18,7 +18,7 @@ class Begin(NamedTuple):
 class Prefill(NamedTuple):
     """Run one chunk; after the last one compress, and insert into `slot`."""
 
-    work: Work
+    work: PrefillChunk
     slot: int
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 
-from ringkv.base.engine import Limits, Work, chunks
+from ringkv.base.engine import Limits, PrefillChunk, chunks
 from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.request import Request
@@ -35,7 +35,7 @@ class Prompt:
     def begin(self, cached: int) -> None:
         self.cached = self.prefilled = cached
 
-    def next_chunk(self, most: int) -> Work:
+    def next_chunk(self, most: int) -> PrefillChunk:
         assert self.lane is not None
         work = next(chunks(self.jobs[0].request, self.lane, self.prefilled, most))
         self.prefilled = work.stop
@@ -124,7 +124,7 @@ class Job:
         assert self.layout is not None
         most = min(self.request.sampling.max_tokens, self.limits.context - len(self.request.tokens))
         # The last token sampled is never fed, so it needs no entry.
-        return most if self.layout.room is None else min(most, self.layout.room + 1)
+        return most if self.layout.free_entries is None else min(most, self.layout.free_entries + 1)
 
     def usage(self) -> Usage:
         prompt, cached = len(self.request.tokens), self.prompt.cached or 0
@@ -142,6 +142,6 @@ class Job:
             capacity=layout.capacity,
             kept=layout.live(prompt),
             evicted=layout.evicted(seen),
-            ring_wraps=layout.laps(seen),
+            ring_wraps=layout.wrap_count(seen),
             bytes_held=self.limits.slot_bytes,
         )

@@ -11,7 +11,7 @@ Events of a step come back before the next step feeds its tokens: nobody waits f
 import logging
 from collections.abc import Mapping, Sequence
 
-from ringkv.base.engine import Engine, Work
+from ringkv.base.engine import Engine, PrefillChunk
 from ringkv.base.events import Event, Scored, Usage
 from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
@@ -122,7 +122,7 @@ class Loop:
         self._scheduler.begun(request, cached)
         return []
 
-    def _prefill(self, work: Work, slot: int) -> list[Event]:
+    def _prefill(self, work: PrefillChunk, slot: int) -> list[Event]:
         try:
             logprobs = self._engine.prefill(work)
         except Exception as error:

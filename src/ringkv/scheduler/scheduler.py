@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from ringkv.base.engine import Limits, Run, Sampled, Work
+from ringkv.base.engine import Limits, PrefillChunk, Run, Sampled
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
@@ -138,7 +138,7 @@ class Scheduler:
         self._jobs[request.id].prompt.begin(cached)
         self._decode_is_due |= cached > 0
 
-    def prefilled_whole(self, work: Work) -> None:
+    def prefilled_whole(self, work: PrefillChunk) -> None:
         """The prompt's last chunk has run: it stays in its lane until everybody who shares it has been inserted."""
         prompt = self._jobs[work.request.id].prompt
         self._staged.remove(prompt)

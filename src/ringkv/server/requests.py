@@ -7,7 +7,7 @@ from typing import Any
 
 from ringkv.base.engine import Limits
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
-from ringkv.base.kv import keeping_system
+from ringkv.base.kv import protect_system_message
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.server.kv_choice import kv_choice
@@ -55,7 +55,7 @@ def build_requests(
         check_tokens(getattr(body, field) or (), limits.vocab, field)
     kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
     if system and body.kv_protect is None:
-        kv = keeping_system(kv or serving.engine.default_kv, system, limits.capacity)
+        kv = protect_system_message(kv or serving.engine.default_kv, system, limits.capacity)
     samplings = [
         replace(sampling_params(body, max_tokens, draw), grammar=grammar, prompt_logprobs=prompt_logprobs)
         for draw in range(body.answers)

@@ -2,7 +2,7 @@
 
 from multiprocessing.connection import Connection
 
-from ringkv.base.messages import Message
+from ringkv.base.messages import EngineMessage
 from ringkv.worker.codec import decode, encode
 
 
@@ -14,7 +14,7 @@ class Channel:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def send(self, message: Message) -> None:
+    def send(self, message: EngineMessage) -> None:
         """Blocks while the pipe is full; raises `ChannelClosed`."""
         self.send_bytes(encode(message))
 
@@ -25,7 +25,7 @@ class Channel:
         except OSError as error:
             raise ChannelClosed from error
 
-    def receive(self) -> Message:
+    def receive(self) -> EngineMessage:
         """Blocks until a message is there; raises `ChannelClosed`."""
         try:
             return decode(self._connection.recv_bytes())

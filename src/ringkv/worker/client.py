@@ -26,7 +26,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import Cancel, EngineMessage, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.worker.channel import Channel, ChannelClosed
 from ringkv.worker.codec import encode
@@ -154,10 +154,10 @@ class EngineClient:
         self._streams.update(dict.fromkeys(ids, queue))
         return queue
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: EngineMessage) -> None:
         self._outbox.put(encode(message))
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: EngineMessage) -> None:
         match message:
             case Events():
                 self._deliver(message)

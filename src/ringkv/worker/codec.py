@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ringkv.base.messages import Message
+from ringkv.base.messages import EngineMessage
 from ringkv.base.selectors import SELECTORS, Selector
 
 
@@ -19,19 +19,19 @@ def _selector(kind: type, fields: Any) -> Selector:
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    kind.__name__: msgspec.msgpack.Decoder(kind, dec_hook=_selector) for kind in get_args(Message)
+    kind.__name__: msgspec.msgpack.Decoder(kind, dec_hook=_selector) for kind in get_args(EngineMessage)
 }
 
 
-def encode(message: Message) -> bytes:
+def encode(message: EngineMessage) -> bytes:
     """Raises `TypeError` where a field holds what msgpack has no form for."""
     return _encoder.encode((type(message).__name__, message))
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> EngineMessage:
     """Raises `msgspec.DecodeError` for bytes that are no message."""
     name, fields = _envelope.decode(data)
     if name not in _decoders:
         raise msgspec.DecodeError(f"no message is called {name!r}")
-    message: Message = _decoders[name].decode(fields)
+    message: EngineMessage = _decoders[name].decode(fields)
     return message

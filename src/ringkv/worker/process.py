@@ -21,7 +21,7 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import describe, in_short
-from ringkv.base.messages import Cancel, Events, Fatal, Message, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import Cancel, EngineMessage, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.scheduler.loop import Loop
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
@@ -88,14 +88,14 @@ def serve(channel: Channel, loop: Loop) -> None:
             channel.send(told := stats)
 
 
-def _inbox(channel: Channel, block: bool) -> Iterator[Message]:
+def _inbox(channel: Channel, block: bool) -> Iterator[EngineMessage]:
     if block:
         yield channel.receive()
     while channel.is_waiting():
         yield channel.receive()
 
 
-def _obey(loop: Loop, message: Message) -> list[Event]:
+def _obey(loop: Loop, message: EngineMessage) -> list[Event]:
     match message:
         case Submit(requests):
             try:

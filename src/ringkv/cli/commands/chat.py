@@ -16,7 +16,7 @@ from ringkv.cli.options import Sampling, TalkOptions
 from ringkv.cli.output import in_pieces, say
 from ringkv.cli.prompts import STDIN, read_file, system_message
 from ringkv.llm.watching import watching
-from ringkv.machine.interrupts import gently
+from ringkv.machine.interrupts import defer_interrupts
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams
@@ -116,7 +116,7 @@ class Conversation:
     ) -> "tuple[str, Piece | None, float | None]":
         """The text, its last piece, and the tokens a second after the first; Ctrl-C ends it early."""
         said, last, times = "", None, list[float]()
-        with gently() as stop, watching() as tell, in_pieces() as write:
+        with defer_interrupts() as stop, watching() as tell, in_pieces() as write:
 
             def read(done: int, total: int) -> None:
                 tell(done, total, "reading the conversation")
