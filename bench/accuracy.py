@@ -24,7 +24,7 @@ from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report.page import HEAD, row, write
 from ringkv.evaluation.summary import figures, group_figures
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.machine.paths import cache_dir
 from ringkv.plan.options import Options
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _run(study: Study, folder: Path, asked: argparse.Namespace) -> None:
-    with watching() as tell:
+    with show_progress() as tell:
         seconds = 0.0 if asked.estimate else 60 * asked.minutes
         for sentence in evaluate(study, Options(slots=asked.slots), folder, tell, seconds, keeps_texts=False):
             print(sentence)

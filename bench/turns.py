@@ -28,7 +28,7 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.evaluation.cells import Cell, crossed
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
@@ -198,7 +198,7 @@ def main() -> None:
     asked = _arguments()
     folder = locate(asked.model)
     cells = crossed(("full", "snapstream"), asked.budgets.split(","), KVChoice(select=SnapKV(kernel=asked.kernel)))
-    with watching() as tell:
+    with show_progress() as tell:
         tell(0, 0, "loading the engine")
         talks = Talks(folder, cells, asked.length)
         found = documents(talks.tokenizer, asked.documents, asked.length - ROOM)

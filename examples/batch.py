@@ -1,4 +1,4 @@
-"""Many prompts at once: they take turns in the slots, each with its own cache of 256 entries."""
+"""A batch of six prompts in four slots; each running prompt has a cache of 256 entries."""
 
 from ringkv import LLM, SamplingParams
 

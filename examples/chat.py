@@ -1,4 +1,4 @@
-"""A conversation streamed as it is drawn. The cache stays at 256 entries while the conversation grows past it."""
+"""A streamed conversation. The cache stays at 256 entries while the conversation grows past that."""
 
 from ringkv import LLM, SamplingParams
 
@@ -14,4 +14,4 @@ for question in QUESTIONS:
     messages.append({"role": "assistant", "content": piece.result.text})
     usage = piece.result.usage
     seen = usage.prompt_tokens + usage.completion_tokens
-    print(f"\n[{seen} tokens seen, at most {usage.kv.capacity} held, {usage.kv.evicted} evicted]\n")
+    print(f"\n[{seen} tokens seen, at most {usage.kv.capacity} cached, {usage.kv.evicted} evicted]\n")

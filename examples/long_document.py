@@ -1,18 +1,18 @@
-"""A document several times longer than the cache, read under three policies by one engine.
+"""One engine answers questions about a document several times longer than the cache, under three policies.
 
-One sentence is hidden in the document, three times another one. A full cache holds it, a cache of recent tokens has
-lost it, and SnapStream keeps the tokens that the question attends to: of a word of several tokens perhaps not all. It
-shows the mechanism, misses included, and measures nothing: `ringkv eval` does.
+Each of three documents hides one sentence. The full cache keeps it and the streaming cache evicts it. SnapStream keeps
+the tokens that the question attends to, which may not be every token of a word. The example shows the mechanism,
+misses included. It is not a measurement; use `ringkv eval` for that.
 """
 
 from pydoc_data.topics import topics
 
 from ringkv import LLM, KVChoice, SamplingParams
 
-FACTS = {"word": "pineapple", "number": "7294", "city": "Lisbon"}  # the first three that were tried
+FACTS = {"word": "pineapple", "number": "7294", "city": "Lisbon"}  # the first three we tried
 CACHES = (KVChoice("full"), KVChoice("streaming", budget=512), KVChoice("snapstream", budget=512))
 
-paragraphs = topics["string-methods"].split("\n\n")[:60]  # of Python's own manual
+paragraphs = topics["string-methods"].split("\n\n")[:60]  # from Python's manual
 llm = LLM("smollm2", kv_budget=4096, slots=1, prompt_tokens=4096, prefix_store="200MB")
 found = dict.fromkeys((kv.policy for kv in CACHES), 0)
 

@@ -1,4 +1,4 @@
-"""The official OpenAI client against ringkv. `pip install openai`, and in another terminal: ringkv serve"""
+"""The official OpenAI client with ringkv. Run `pip install openai`, and `ringkv serve` in another terminal."""
 
 import os
 

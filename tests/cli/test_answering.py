@@ -6,7 +6,7 @@ from ringkv.base.engine import Limits
 from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.cli import answering
 from ringkv.cli.answering import Answered, cache_line, cut_short, follow, live
-from ringkv.llm.result import Piece, Result
+from ringkv.llm.result import Result, StreamPiece
 
 
 def usage(prompt: int, drawn: int, evicted: int, capacity: int = 64) -> Usage:
@@ -25,9 +25,9 @@ def test_the_clock_runs_from_the_request_to_the_first_token_and_from_there_to_th
     clock = iter([10.0, 12.0, 12.5, 13.0])
     monkeypatch.setattr(answering.time, "perf_counter", lambda: next(clock))
 
-    def pieces() -> Iterator[Piece]:
-        yield from (Piece("a", 1), Piece("b", 2), Piece("c", 3))
-        yield Piece("", result=result(3))
+    def pieces() -> Iterator[StreamPiece]:
+        yield from (StreamPiece("a", 1), StreamPiece("b", 2), StreamPiece("c", 3))
+        yield StreamPiece("", result=result(3))
 
     texts: list[str] = []
     answered = follow(pieces(), lambda piece: texts.append(piece.text))

@@ -1,4 +1,4 @@
-"""Structured answers of a model with random weights at temperature 1: whatever it draws, what comes out fits."""
+"""Structured answers of a model with random weights at temperature 1: every sampled answer fits its grammar."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     return LLM(folder, kv_budget=64, kv_window=8, prompt_tokens=448, slots=3, dtype="float32", graphs="off", threads=2)
 
 
-def drawn(llm: LLM, grammar: str, seed: int = 0, **more: Any) -> Any:
+def sample(llm: LLM, grammar: str, seed: int = 0, **more: Any) -> Any:
     return llm.generate("x", SamplingParams(max_tokens=900, temperature=1.0, seed=seed, grammar=grammar, **more))
 
 
@@ -39,7 +39,7 @@ def test_a_document_has_the_fields_and_values_that_its_schema_names(
 ) -> None:
     fields = {f"f{n}": schema for n, (schema, _) in enumerate(leaves)}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-    result = drawn(llm, json_schema(schema), seed, **({"logprobs": 1, "top_p": 0.9} if more else {}))
+    result = sample(llm, json_schema(schema), seed, **({"logprobs": 1, "top_p": 0.9} if more else {}))
     assert result.finish_reason == "stop"
     document = json.loads(result.text)
     assert list(document) == list(fields)
@@ -49,25 +49,25 @@ def test_a_document_has_the_fields_and_values_that_its_schema_names(
 def test_requests_with_and_without_a_grammar_share_a_batch(llm: LLM) -> None:
     free = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
     alone = llm.generate("the sea", free)
-    held = SamplingParams(max_tokens=12, temperature=1.0, seed=3, grammar=choice(["left", "right"]))
+    guided = SamplingParams(max_tokens=12, temperature=1.0, seed=3, grammar=choice(["left", "right"]))
     loop = llm._loop
     from ringkv.base.request import Request
 
     tokens = tuple(b"the sea")
-    for name, sampling in (("free", free), ("held", held)):
+    for name, sampling in (("free", free), ("guided", guided)):
         assert loop.submit(Request(name, tokens, sampling, eos=llm.tokenizer.eos_ids)) == []
-    said: dict[str, list[int]] = {"free": [], "held": []}
+    tokens_of: dict[str, list[int]] = {"free": [], "guided": []}
     while not loop.idle:
         for event in loop.step():
             if hasattr(event, "token"):
-                said[event.request_id].append(event.token)
-    assert tuple(said["free"]) == alone.token_ids
-    assert llm.tokenizer.decode(said["held"]) in ("left", "right")
+                tokens_of[event.request_id].append(event.token)
+    assert tuple(tokens_of["free"]) == alone.token_ids
+    assert llm.tokenizer.decode(tokens_of["guided"]) in ("left", "right")
 
 
-def test_a_grammar_that_cannot_be_is_refused(llm: LLM, tmp_path: Path) -> None:
+def test_an_invalid_grammar_is_refused(llm: LLM, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="grammar"):
-        drawn(llm, regex("(("))
+        sample(llm, regex("(("))
     with pytest.raises(InvalidRequest, match="ignore_eos"):
         SamplingParams(grammar=regex("a"), ignore_eos=True)
-    assert drawn(llm, regex("ab")).text == "ab"  # others go on
+    assert sample(llm, regex("ab")).text == "ab"  # other requests still work

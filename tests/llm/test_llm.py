@@ -1,4 +1,4 @@
-"""LLM on a tiny random model whose tokens are bytes: what comes out is what the engine's own verbs give."""
+"""LLM on a tiny random model whose tokens are bytes, against the same calls of the engine."""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     return LLM(folder, kv_budget=64, kv_window=8, prompt_tokens=448, slots=3, dtype="float32", graphs="off", threads=2)
 
 
-def test_an_answer_is_what_the_engines_verbs_give(llm: LLM) -> None:
+def test_an_answer_equals_direct_calls_of_the_engine(llm: LLM) -> None:
     result = llm.generate(LONG, TEN)
     engine = build(llm.config)
     request = tiny.request(list(LONG.encode()), max_tokens=10)
@@ -35,7 +35,7 @@ def test_an_answer_is_what_the_engines_verbs_give(llm: LLM) -> None:
 def test_the_usage_proves_what_the_cache_did(llm: LLM) -> None:
     usage = llm.generate(LONG, TEN).usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (len(LONG), 10)
-    # 64 entries; of ten tokens drawn the last is not fed
+    # 64 entries; the last of the ten sampled tokens is not fed to the model
     assert (usage.kv.kept, usage.kv.evicted) == (64, len(LONG) + 9 - 64)
     assert usage.kv.bytes_held == 64 * llm.limits.entry_bytes
 
@@ -47,13 +47,13 @@ def test_prompts_together_get_the_answers_they_get_alone(llm: LLM) -> None:
     assert together == [llm.generate([prompt], sampling)[0] for prompt in prompts]
 
 
-def test_what_takes_long_is_told_on_stderr_or_to_whoever_asks(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_stderr_or_passed_to_on_progress(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"kv_budget": 64, "kv_window": 8, "prompt_tokens": 448, "graphs": "off", "threads": 2}
     LLM(llm.config.model_dir, **settings)
     assert "loading weights" in capsys.readouterr().err
-    told: list[str] = []
-    LLM(llm.config.model_dir, on_progress=lambda done, total, what: told.append(what), **settings)
-    assert "loading weights" in told
+    reported: list[str] = []
+    LLM(llm.config.model_dir, on_progress=lambda done, total, what: reported.append(what), **settings)
+    assert "loading weights" in reported
     assert capsys.readouterr().err == ""
 
 
@@ -95,7 +95,7 @@ def test_each_request_may_choose_its_cache(llm: LLM) -> None:
     assert (streaming.policy, streaming.capacity, streaming.kept) == ("streaming", 32, 32)
 
 
-def test_a_closed_stream_leaves_its_slot_to_the_next(llm: LLM) -> None:
+def test_a_closed_stream_frees_its_slot(llm: LLM) -> None:
     for _ in range(5):  # more than there are slots
         stream = llm.stream(LONG, SamplingParams(max_tokens=50, ignore_eos=True))
         next(stream)
@@ -105,10 +105,10 @@ def test_a_closed_stream_leaves_its_slot_to_the_next(llm: LLM) -> None:
 
 
 def test_prefill_reports_its_progress(llm: LLM) -> None:
-    told: list[tuple[int, int]] = []
-    list(llm.stream(LONG, TEN, on_prefill=lambda *step: told.append(step)))
-    assert told[-1] == (len(LONG), len(LONG))
-    assert told == sorted(told)
+    reported: list[tuple[int, int]] = []
+    list(llm.stream(LONG, TEN, on_prefill=lambda *step: reported.append(step)))
+    assert reported[-1] == (len(LONG), len(LONG))
+    assert reported == sorted(reported)
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,17 @@ def test_a_text_that_cannot_fit_is_refused_at_once_and_not_tokenised(
     assert time.monotonic() - started < 1
 
 
-def test_a_field_of_sampling_as_an_argument_is_answered_with_how_to_write_it(llm: LLM) -> None:
-    for verb in (llm.generate, llm.chat, llm.stream, llm.stream_chat):
-        with pytest.raises(TypeError, match=rf"{verb.__name__}\(\.\.\., SamplingParams\(max_tokens=5, top_p=0\.9\)\)"):
-            verb("Hi", max_tokens=5, top_p=0.9)  # type: ignore[call-overload, call-arg, operator]
+def test_a_sampling_field_as_an_argument_is_rejected_with_the_correct_call(llm: LLM) -> None:
+    for method in (llm.generate, llm.chat, llm.stream, llm.stream_chat):
+        with pytest.raises(
+            TypeError, match=rf"{method.__name__}\(\.\.\., SamplingParams\(max_tokens=5, top_p=0\.9\)\)"
+        ):
+            method("Hi", max_tokens=5, top_p=0.9)  # type: ignore[call-overload, call-arg, operator]
     with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
         llm.generate("Hi", nope=5)  # type: ignore[call-overload]
 
 
-def test_an_llm_says_what_it_is(llm: LLM) -> None:
+def test_the_repr_shows_slots_policy_and_size(llm: LLM) -> None:
     held = llm.limits.held_bytes / 1e6
     assert repr(llm).startswith(f"<LLM {llm.model}: 3 slots of 64 entries, policy snapstream, prompts of up to ")
     assert repr(llm).endswith(f"{held:.3g} MB of cache>")
@@ -160,15 +162,15 @@ def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turns", ["reread", "continue"])
-def test_the_next_turn_of_a_conversation_reads_what_is_not_known(llm: LLM, turns: str) -> None:
-    """Of the first turn all but its last queries and a begun block, or all."""
+def test_the_next_turn_of_a_conversation_prefills_only_what_is_not_cached(llm: LLM, turns: str) -> None:
+    """With `reread` the window and an incomplete block are prefilled again; with `continue` nothing is."""
     choices = {"kv_budget": 64, "kv_window": 8, "prompt_tokens": 448, "dtype": "float32", "graphs": "off", "threads": 2}
-    remembers = LLM(llm.config.model_dir, prefix_store=10**7, kv_turns=turns, **choices)
+    caching = LLM(llm.config.model_dir, prefix_store=10**7, kv_turns=turns, **choices)
     messages = [{"role": "user", "content": LONG[:250]}]
-    first = remembers.chat(messages, TEN)
+    first = caching.chat(messages, TEN)
     assert first.usage.cached_tokens == 0
     messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And then?"}]
-    second = remembers.chat(messages, TEN)
+    second = caching.chat(messages, TEN)
     again = 8 + 64 if turns == "reread" else 0
     assert first.usage.prompt_tokens - again <= second.usage.cached_tokens < second.usage.prompt_tokens
     if turns == "reread":

@@ -1,4 +1,4 @@
-"""follow: one streamed answer to its end, shown as it comes and timed."""
+"""Show a streamed answer as it arrives, and time it."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -10,12 +10,12 @@ from ringkv.base.events import Usage
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
-    from ringkv.llm.result import Piece, Result
+    from ringkv.llm.result import Result, StreamPiece
 
 
 @dataclass(frozen=True)
-class Answered:
-    """An answer, and the seconds it took: from the request to its first token, and from there to its last."""
+class TimedResult:
+    """A result with its times. first_token_s: request to first token. decode_s: first token to last."""
 
     result: "Result"
     first_token_s: float
@@ -23,17 +23,17 @@ class Answered:
 
     @property
     def prefill_rate(self) -> float:
-        """Prompt tokens a second."""
+        """Prompt tokens per second."""
         return self.result.usage.prompt_tokens / self.first_token_s
 
     @property
     def decode_rate(self) -> float | None:
-        """Tokens a second after the first; None when there was no second."""
+        """Tokens per second after the first; None if there is only one token."""
         later = self.result.usage.completion_tokens - 1
         return later / self.decode_s if later and self.decode_s else None
 
     def line(self) -> str:
-        """What a user wants to know, in one line."""
+        """Cache usage, time to first token and rates, in one line."""
         rate = f", decode {self.decode_rate:.1f} tok/s" if self.decode_rate else ""
         return (
             f"{cache_line(self.result.usage)} | first token {self.first_token_s:.1f} s, "
@@ -49,8 +49,11 @@ class Answered:
         return asdict(self.result) | {"timing": timing}
 
 
-def follow(pieces: Iterable["Piece"], show: Callable[["Piece"], None]) -> Answered:
-    """Raises what the engine reports. A caller that leaves early closes the iterator, which cancels the request."""
+def follow(pieces: Iterable["StreamPiece"], show: Callable[["StreamPiece"], None]) -> TimedResult:
+    """Read `pieces` to the end and pass each to `show`. Raises the engine's errors.
+
+    A caller that stops early closes the iterator, which cancels the request.
+    """
     started = time.perf_counter()
     first = last = 0.0
     for piece in pieces:
@@ -59,31 +62,31 @@ def follow(pieces: Iterable["Piece"], show: Callable[["Piece"], None]) -> Answer
             first = first or last
         show(piece)
     assert piece.result is not None, "an answer ends with its result"
-    return Answered(piece.result, first or last, last - first)
+    return TimedResult(piece.result, first or last, last - first)
 
 
-def cut_short(result: "Result", asked: int, limits: Limits) -> str | None:
-    """Why an answer has fewer tokens than were asked for; None for one that came to its own end, or to `asked`."""
+def cut_short(result: "Result", requested: int, limits: Limits) -> str | None:
+    """Return why the answer has fewer tokens than requested; None if it was not truncated."""
     usage = result.usage
-    if result.finish_reason != "length" or usage.completion_tokens >= asked:
+    if result.finish_reason != "length" or usage.completion_tokens >= requested:
         return None
     full = f"the model's context of {limits.context:,} tokens is full"
     if usage.prompt_tokens + usage.completion_tokens < limits.context:
         full = f"policy {usage.kv.policy} evicts nothing and its {usage.kv.capacity:,} entries are full"
-    return f"the answer was cut at {usage.completion_tokens:,} of {asked:,} tokens: {full}"
+    return f"the answer was truncated at {usage.completion_tokens:,} of {requested:,} tokens: {full}"
 
 
 def cache_line(usage: Usage) -> str:
-    """The proof counters of one request."""
+    """Cache usage of one request: prompt tokens, kept, evicted, ring wraps, bytes."""
     kv = usage.kv
     wraps = "1 ring wrap" if kv.ring_wraps == 1 else f"{kv.ring_wraps:,} ring wraps"
     return (
         f"{usage.prompt_tokens:,} prompt tokens | kept {kv.kept:,}, evicted {kv.evicted:,}, {wraps} | "
-        f"{show_bytes(kv.bytes_held)} held"
+        f"{show_bytes(kv.bytes_held)} KV cache"
     )
 
 
 def live(usage: Usage) -> int:
-    """Entries that hold a token: all seen, but for the evicted; the last token drawn is never fed."""
-    seen = usage.prompt_tokens + max(0, usage.completion_tokens - 1)
-    return min(seen - usage.kv.evicted, usage.kv.capacity)
+    """Entries that hold a token. The last sampled token is never fed, so it has none."""
+    fed = usage.prompt_tokens + max(0, usage.completion_tokens - 1)
+    return min(fed - usage.kv.evicted, usage.kv.capacity)

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, overload
 
-from rich.progress import Progress as Bar
+from rich.progress import Progress as ProgressBar
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, Limits
@@ -20,11 +20,11 @@ from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.llm.answer import Answer
-from ringkv.llm.answers import Answers, OnPrefill
-from ringkv.llm.result import Pieces, Result
-from ringkv.llm.sampling_apart import sampling_apart
-from ringkv.llm.watching import watching
+from ringkv.llm.open_answer import OpenAnswer
+from ringkv.llm.open_answers import OnPrefill, OpenAnswers
+from ringkv.llm.result import Result, Stream
+from ringkv.llm.sampling_hint import sampling_hint
+from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -33,16 +33,15 @@ from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
 from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
-from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.chat_template import ChatMessage, ChatTemplate
 from ringkv.text.guide import Guides
 from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.weights.read_ahead import read_ahead
 
-Prompt = str | Sequence[int]
-Message = Mapping[str, Any]
+TextOrTokens = str | Sequence[int]
 
-SLOTS = 8  # requests that decode together unless `slots` says otherwise
+SLOTS = 8  # default of `slots`
 
 
 class LLM:
@@ -50,23 +49,23 @@ class LLM:
 
     model: a catalogue name (`ringkv models`), a directory in Hugging Face layout, a .gguf file, or a hub id.
     choices: the fields of `plan.options.Options`: kv_policy, kv_budget, kv_compression, slots, prompt_tokens, dtype,
-    weights, graphs, threads and so on. Whatever is left open is chosen for this machine.
-    on_progress: told of downloads, weights and graphs as they come; without it they are shown on stderr, and
-    `base.progress.silent` shows nothing.
-    Several answers may be open at a time, a `generate` inside a `stream` too; read them all from one thread.
-    Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for a choice that cannot be.
+    weights, graphs, threads and so on. Defaults depend on this machine.
+    on_progress: called with the progress of downloads, loading and compilation. By default progress is shown on
+    stderr; `base.progress.silent` shows nothing.
+    Several answers may be open at a time, such as a `generate` inside a `stream`. Read them all from one thread.
+    Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for an invalid choice.
     """
 
     def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress | None = None, **choices: Any) -> None:
         options = _options(choices)
         self.model = str(model)
-        with nullcontext(on_progress) if on_progress else watching() as tell:
-            folder = locate(str(model), tell)
+        with nullcontext(on_progress) if on_progress else show_progress() as report:
+            folder = locate(str(model), report)
             self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
             self.tokenizer = Tokenizer.from_directory(folder)
-            self._engine = _build(self.config, tell)
+            self._engine = _build(self.config, report)
         self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))
-        self._answers = Answers(self._loop)
+        self._answers = OpenAnswers(self._loop)
         self._ids = count()
 
     def __repr__(self) -> str:
@@ -81,108 +80,108 @@ class LLM:
         return self._engine.limits
 
     @overload
-    def generate(  # type: ignore[overload-overlap]  # a text is a sequence of texts too; the first matches
+    def generate(  # type: ignore[overload-overlap]  # a str is a sequence of str too; the first overload matches
         self, prompts: str, sampling: SamplingParams | None = None, *, kv: KVChoice | None = None, progress: bool = True
     ) -> Result: ...
 
     @overload
     def generate(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[TextOrTokens],
         sampling: SamplingParams | None = None,
         *,
         kv: KVChoice | None = None,
         progress: bool = True,
     ) -> list[Result]: ...
 
-    @sampling_apart
+    @sampling_hint
     def generate(
         self,
-        prompts: str | Sequence[Prompt],
+        prompts: str | Sequence[TextOrTokens],
         sampling: SamplingParams | None = None,
         *,
         kv: KVChoice | None = None,
         progress: bool = True,
     ) -> Result | list[Result]:
-        """Complete one text, or a list of prompts together; a prompt in a list is a text or token ids.
+        """Complete one text, or a batch of prompts; a prompt in a list is a text or token ids.
 
-        Several prompts show a progress bar. The first that cannot be served raises its error, and all end.
+        Several prompts show a progress bar. If one prompt fails, its error is raised and all others are cancelled.
         """
         if isinstance(prompts, str):
             return self.generate([prompts], sampling, kv=kv)[0]
         answers = [self._answer(self._encode(prompt), sampling, kv) for prompt in prompts]
-        with Bar(disable=not (progress and len(answers) > 1)) as bar:
+        with ProgressBar(disable=not (progress and len(answers) > 1)) as bar:
             task = bar.add_task("generating", total=len(answers))
             for piece in self._answers.serve(answers):
                 bar.advance(task, piece.result is not None)
         return [answer.result for answer in answers if answer.result is not None]
 
-    @sampling_apart
+    @sampling_hint
     def chat(
-        self, messages: Sequence[Message], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
+        self, messages: Sequence[ChatMessage], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
     ) -> Result:
-        """Answer a conversation, [{"role": ..., "content": ...}], through the model's chat template.
+        """Answer a conversation, [{"role": ..., "content": ...}], using the model's chat template.
 
-        Its system message is protected from eviction where the budget allows, unless `kv` says what is.
+        The system message is protected from eviction if the budget allows, unless `kv` sets `protect`.
         """
-        return self.generate([self.encode_chat(messages)], sampling, kv=self._keeping_system(messages, kv))[0]
+        return self.generate([self.encode_chat(messages)], sampling, kv=self._protect_system_message(messages, kv))[0]
 
-    @sampling_apart
+    @sampling_hint
     def stream(
         self,
-        prompt: Prompt,
+        prompt: TextOrTokens,
         sampling: SamplingParams | None = None,
         *,
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
-    ) -> Pieces:
-        """The same for one prompt, a piece a token; the last piece carries the result. Closing it early cancels."""
+    ) -> Stream:
+        """Stream the answer to one prompt, one piece per token; the last piece has the result. Closing it cancels."""
         return self._answers.serve([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
 
-    @sampling_apart
+    @sampling_hint
     def stream_chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         sampling: SamplingParams | None = None,
         *,
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
-    ) -> Pieces:
-        tokens = self.encode_chat(messages)  # first, as it refuses what is too long
-        return self.stream(tokens, sampling, kv=self._keeping_system(messages, kv), on_prefill=on_prefill)
+    ) -> Stream:
+        tokens = self.encode_chat(messages)  # first, because it rejects a prompt that is too long
+        return self.stream(tokens, sampling, kv=self._protect_system_message(messages, kv), on_prefill=on_prefill)
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """A conversation's token ids. Raises InvalidRequest when the model has no chat template."""
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Return a conversation's token ids. Raises InvalidRequest if the model has no chat template."""
         text = ChatTemplate.from_directory(self.config.model_dir).render(messages)
         return self._tokens(text, "messages", add_special_tokens=False)
 
-    def _keeping_system(self, messages: Sequence[Message], kv: KVChoice | None) -> KVChoice:
+    def _protect_system_message(self, messages: Sequence[ChatMessage], kv: KVChoice | None) -> KVChoice:
         template = ChatTemplate.from_directory(self.config.model_dir)
         system = template.system_tokens(messages, self.tokenizer)
         return protect_system_message(kv or self._engine.default_kv, system, self.limits.capacity)
 
-    def _encode(self, prompt: Prompt) -> list[int]:
+    def _encode(self, prompt: TextOrTokens) -> list[int]:
         return self._tokens(prompt, "prompt") if isinstance(prompt, str) else _token_ids(prompt)
 
     def _tokens(self, text: str, field: str, add_special_tokens: bool = True) -> list[int]:
         self.tokenizer.check_length(text, self.limits.longest_prompt, field)
         return self.tokenizer.encode(text, add_special_tokens)
 
-    def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> Answer:
+    def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> OpenAnswer:
         sampling = _sampling(sampling)
         request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
-        return Answer(
+        return OpenAnswer(
             request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
 
 
-def _build(config: EngineConfig, tell: Progress) -> Engine:
+def _build(config: EngineConfig, report: Progress) -> Engine:
     read_ahead(config.model_dir)
-    tell(0, 0, "loading torch")
+    report(0, 0, "loading torch")
     with uninterrupted():
-        from ringkv.engine.build import build  # here, so that all that can be refused without torch has been
+        from ringkv.engine.build import build  # after every check that does not need torch
 
-    return build(config, tell)
+    return build(config, report)
 
 
 def _options(choices: Mapping[str, Any]) -> Options:

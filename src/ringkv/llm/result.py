@@ -1,4 +1,4 @@
-"""What an LLM gives back: a Result for each prompt, Pieces while it streams."""
+"""Result: a finished answer. StreamPiece: one token of a streamed answer."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -8,8 +8,9 @@ from ringkv.base.events import FinishReason, TokenLogprob, Usage
 
 @dataclass(frozen=True)
 class Result:
-    """One prompt's answer. `token_ids` are all sampled tokens, an end-of-sequence too; `text` ends before a stop.
+    """One prompt's answer.
 
+    text: ends before a stop string. token_ids: all sampled tokens, including an end-of-sequence token.
     logprobs: one per token if SamplingParams.logprobs is set, else empty. prompt_logprobs: likewise, one for each token
     of the prompt except the first.
     """
@@ -23,10 +24,10 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one token adds; its text may be empty. The last piece has no token but the result.
+class StreamPiece:
+    """The text that one token adds, which may be empty. The last piece has no token; it has the result.
 
-    usage: what the request holds by now.
+    usage: the request's usage so far.
     """
 
     text: str
@@ -35,4 +36,4 @@ class Piece:
     usage: Usage | None = None
 
 
-Pieces = Generator[Piece, None, None]
+Stream = Generator[StreamPiece, None, None]

@@ -13,7 +13,7 @@ from ringkv.text.special_tokens import special_tokens
 from ringkv.text.template_environment import template_environment
 from ringkv.text.tokenizer import Tokenizer
 
-Message = Mapping[str, Any]  # {"role": ..., "content": ...} and what else the template knows
+ChatMessage = Mapping[str, Any]  # {"role": ..., "content": ...} and any other keys that the template uses
 DEFAULT, TOOL_USE = "default", "tool_use"
 SYSTEM = "system"  # the role of instructions
 PRIVATE_USE = range(0xF0000, 0x10FFFE)  # characters that no text means
@@ -53,7 +53,7 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -76,14 +76,14 @@ class ChatTemplate:
             reason = f"{type(error).__name__}: {error}"
             raise InvalidRequest(f"the chat template fails on these messages ({reason})", "messages") from error
 
-    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer, **options: Any) -> list[int]:
+    def encode(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> list[int]:
         """Return the prompt's ids; `options` as for `render`.
 
         The template writes every special token itself, so the tokenizer adds none: no second beginning.
         """
         return tokenizer.encode(self.render(messages, **options), add_special_tokens=False)
 
-    def system_tokens(self, messages: Sequence[Message], tokenizer: Tokenizer, **options: Any) -> int:
+    def system_tokens(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> int:
         """How many of the prompt's first tokens it takes to the end of its system message; 0 without one."""
         first = plain(messages[0], 0) if messages else {}
         text = (first.get("content") or "").strip()
@@ -94,7 +94,7 @@ class ChatTemplate:
         return 0 if found < 0 else len(tokenizer.encode(rendered[: found + len(text)], add_special_tokens=False))
 
     def _content_start(
-        self, rendered: str, first: Message, messages: Sequence[Message], options: Mapping[str, Any]
+        self, rendered: str, first: ChatMessage, messages: Sequence[ChatMessage], options: Mapping[str, Any]
     ) -> int:
         """Where the first message's content begins: from there on a prompt with another content differs."""
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])

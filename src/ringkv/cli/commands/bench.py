@@ -10,7 +10,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.cli.bench_tables import print_comparison, print_profile
 from ringkv.cli.options import SWITCH, AsJson, EngineOptions
 from ringkv.cli.output import print_json
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def bench(
     """
     if limit and trace is not None:
         raise InvalidRequest("--limit compares and --profile does not; ask for one at a time")
-    with watching() as tell:
+    with show_progress() as tell:
         tell(0, 0, "loading torch")
         with uninterrupted():
             from ringkv.bench.pair import Workload

@@ -15,13 +15,13 @@ from ringkv.cli.loading import load
 from ringkv.cli.options import Sampling, TalkOptions
 from ringkv.cli.output import in_pieces, say
 from ringkv.cli.prompts import STDIN, read_file, system_message
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import defer_interrupts
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams
     from ringkv.llm.llm import LLM
-    from ringkv.llm.result import Piece, Result
+    from ringkv.llm.result import Result, StreamPiece
 
 HELP = """/help   this        /file FILE   put a document before your next question
 /reset  forget the conversation          /quit   exit (Ctrl-D does too)
@@ -50,7 +50,7 @@ def chat(
         ringkv chat --kv-budget 256 --temperature 0.7
     """
     params, document = sampling.params(), _document(prompt_file)
-    with watching() as tell:
+    with show_progress() as tell:
         llm = load(engine, tell)
         llm.encode_chat([*system_message(system), {"role": "user", "content": "Hello"}])  # refuses a base model now
     say(f"{engine.model}, policy {llm.config.kv.policy}, a cache of {llm.limits.capacity:,} entries.\n{HELP}")
@@ -113,10 +113,10 @@ class Conversation:
 
     def _answer(
         self, messages: list[dict[str, Any]], params: "SamplingParams"
-    ) -> "tuple[str, Piece | None, float | None]":
+    ) -> "tuple[str, StreamPiece | None, float | None]":
         """The text, its last piece, and the tokens a second after the first; Ctrl-C ends it early."""
         said, last, times = "", None, list[float]()
-        with defer_interrupts() as stop, watching() as tell, in_pieces() as write:
+        with defer_interrupts() as stop, show_progress() as tell, in_pieces() as write:
 
             def read(done: int, total: int) -> None:
                 tell(done, total, "reading the conversation")

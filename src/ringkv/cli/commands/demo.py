@@ -14,7 +14,7 @@ from ringkv.cli.answering import live
 from ringkv.cli.needles import NEEDLES, Needle
 from ringkv.cli.options import MODEL, EngineOptions
 from ringkv.cli.output import console
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.plan.choose_kv import choose_kv
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.units import show_bytes
@@ -48,7 +48,7 @@ def demo(
         ringkv demo --model qwen2.5-coder-1.5b --tokens 12000 --kv-budget 2048
     """
     options = _options(engine)
-    with watching() as tell:
+    with show_progress() as tell:
         llm = _load(engine.model, options, tell)
     out, document = console(), _document(llm, tokens)
     length = len(llm.tokenizer.encode(document))
@@ -116,7 +116,7 @@ def _ask(
 
 def _answer(llm: "LLM", prompt: str, choice: KVChoice) -> "Result":
     messages = [{"role": "user", "content": prompt}]
-    with watching() as tell:
+    with show_progress() as tell:
         pieces = llm.stream_chat(
             messages, SAMPLING, kv=choice, on_prefill=lambda done, total: tell(done, total, "reading the document")
         )

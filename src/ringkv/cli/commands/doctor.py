@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ringkv.cli.options import AsJson
 from ringkv.cli.output import console, print_json, print_table
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def doctor(*, as_json: AsJson = False) -> None:
     """
     from ringkv.doctor.report import report
 
-    with watching() as tell:
+    with show_progress() as tell:
         tell(0, 0, "looking at this machine")
         found = report()
     if as_json:

@@ -10,7 +10,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
 from ringkv.cli.options import SWITCH, StudyOptions
 from ringkv.cli.output import console, print_table, say
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 
 SLOTS = 8
 STUDY = "Study"
@@ -100,7 +100,7 @@ def study(
     folder = to or Path(f"eval-{Path(engine.model).name}")
     seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
     try:
-        with watching() as tell:
+        with show_progress() as tell:
             for sentence in evaluate(asked, options, folder, tell, seconds):
                 say(sentence)
     except KeyboardInterrupt:

@@ -10,10 +10,10 @@ from ringkv.cli.loading import load
 from ringkv.cli.options import SWITCH, AsJson, EngineOptions, Sampling
 from ringkv.cli.output import in_pieces, print_json, say
 from ringkv.cli.prompts import ask, read_prompt
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 
 if TYPE_CHECKING:
-    from ringkv.llm.result import Piece
+    from ringkv.llm.result import StreamPiece
 
 INPUT = "Prompt"
 
@@ -56,13 +56,13 @@ def generate(
         cat main.py | ringkv generate --model qwen2.5-coder-1.5b --raw --prompt -
     """
     asked, params = read_prompt(question, prompt, prompt_file), sampling.params()
-    with watching() as tell:
+    with show_progress() as tell:
         llm = load(engine, tell)
         pieces = ask(llm, asked, system, raw, params, lambda done, total: tell(done, total, "reading the prompt"))
 
         with closing(pieces), in_pieces() as write:
 
-            def show(piece: "Piece") -> None:
+            def show(piece: "StreamPiece") -> None:
                 tell.stop()
                 if not as_json:
                     write(piece.text)

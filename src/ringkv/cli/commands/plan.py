@@ -1,7 +1,7 @@
-"""ringkv plan: the memory that serving a model takes, full cache against compressed."""
+"""ringkv plan: the memory that serving a model takes, with a full and a compressed cache."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,6 +14,7 @@ from ringkv.cli.settings import CACHE
 from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:
+    from ringkv.base.cache_spec import PlaneFormat
     from ringkv.plan.report import Report, Row
 
 DEFAULT_BUDGET = 2048
@@ -52,32 +53,48 @@ def plan(
         str | None, _option("--kv-compression", "RATIO", "Instead of a budget: --tokens divided by this.", CACHE)
     ] = None,
     dtype: Annotated[
-        str, _option("--dtype", "TYPE", "Of keys and values: bfloat16, float16, float32 or float8.", CACHE, show=True)
+        str,
+        _option("--dtype", "TYPE", "Dtype of keys and values: bfloat16, float16, float32 or float8.", CACHE, show=True),
     ] = "bfloat16",
+    kv_format: Annotated[
+        str,
+        _option(
+            "--kv-format",
+            "FORMAT",
+            "Format of slots: plain is --dtype, int8 is 8 bits with a scale per token and head. Staging is plain.",
+            CACHE,
+            show=True,
+        ),
+    ] = "plain",
     memory: Annotated[
-        str | None, _option("--memory", "BYTES", "Of each rank, such as 80GB: shows how many slots fit.", MACHINE)
+        str | None,
+        _option("--memory", "BYTES", "Memory of each rank, such as 80GB: shows how many slots fit.", MACHINE),
     ] = None,
     reserve: Annotated[
-        str, _option("--reserve", "BYTES", "Kept free for all but weights, cache and sampler.", MACHINE, show=True)
+        str,
+        _option(
+            "--reserve", "BYTES", "Memory kept free for everything but weights, cache and sampler.", MACHINE, show=True
+        ),
     ] = "0",
     bandwidth: Annotated[
-        str | None, _option("--bandwidth", "BYTES", "Read per second, such as 3.35TB: shows the fastest step.", MACHINE)
+        str | None,
+        _option("--bandwidth", "BYTES", "Memory read per second, such as 3.35TB: shows the floor of a step.", MACHINE),
     ] = None,
     tensor_parallel: Annotated[
-        int, _option("--tp", "RANKS", "Devices that share the model; figures are of one.", MACHINE, show=True)
+        int, _option("--tp", "RANKS", "Tensor-parallel devices; figures are for one of them.", MACHINE, show=True)
     ] = 1,
     lanes: Annotated[int, _option("--lanes", "N", "Prompts staged at once.", MACHINE, show=True)] = 1,
     weights_dtype: Annotated[
         str | None,
-        _option("--weights-dtype", "TYPE", "Of the weights, or int8, int4; as published by default.", MACHINE),
+        _option("--weights-dtype", "TYPE", "Dtype of the weights, int8 or int4; as published by default.", MACHINE),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Work out the memory of a model before you have it: bytes per token and per slot, weights, and the slots that fit.
+    """Plan a model's memory before you have its weights: bytes per token and per slot, weights, and the slots that fit.
 
-    Arithmetic on the model's shape alone: nothing is loaded, so any model and any machine can be planned anywhere.
+    The plan is arithmetic on the model's shape. It loads nothing, so you can plan for any model and machine.
 
-    With --memory it exits with 1 if no slot fits, under neither cache.
+    With --memory the exit status is 1 if no slot fits under either cache.
 
         ringkv plan --model llama-3.1-8b --memory 80GB --tokens 128k --kv-budget 4096
         ringkv plan --model llama-3.1-70b --memory 80GB --tp 8
@@ -94,6 +111,7 @@ def plan(
         lanes=lanes,
         tensor_parallel=tensor_parallel,
         dtype=dtype,
+        kv_format=cast("PlaneFormat", kv_format),  # `report` checks it
         weights_dtype=weights_dtype,
         memory=None if memory is None else parse_bytes(memory),
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
@@ -116,15 +134,16 @@ def _budget(budget: int | None, compression: str | None, tokens: int) -> int:
     if compression is None:
         return DEFAULT_BUDGET if budget is None else budget
     if budget is not None:
-        raise InvalidRequest("kv_budget and kv_compression say the same thing twice; leave one out", "kv_compression")
+        raise InvalidRequest("kv_budget and kv_compression both set the budget; leave one out", "kv_compression")
     return max(1, int(tokens / parse_ratio(compression)))
 
 
 def _print(found: "Report") -> None:
+    slots = "" if found.kv_format == "plain" else f", slots in {found.kv_format}"
     ranks = "" if found.tensor_parallel == 1 else f", each of {found.tensor_parallel} ranks"
     console().print(
         f"{found.model}: {found.parameters / 1e9:.3g} billion parameters in {found.weights_dtype}, "
-        f"cache in {found.dtype}{ranks}\n"
+        f"cache in {found.dtype}{slots}{ranks}\n"
         f"requests of up to {found.tokens:,} tokens, prompts of up to {found.prompt_tokens:,}\n",
         soft_wrap=True,
     )
@@ -143,20 +162,20 @@ def _print(found: "Report") -> None:
     if found.memory is not None and not _fits(found):
         fixed = found.weight_bytes + found.staging_bytes
         console().print(
-            f"\n{show_bytes(found.memory)} hold no slot: weights and staging alone are {show_bytes(fixed)}; "
+            f"\nno slot fits in {show_bytes(found.memory)}: weights and staging alone take {show_bytes(fixed)}; "
             "ask for fewer --tokens, or more --memory (80GB; a bare number is bytes)",
             soft_wrap=True,
         )
 
 
 def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
-    """Header to the text of a row; only what the question gave the figures for."""
+    """Maps a header to the text of a row. Slots need a memory, times a bandwidth."""
     always = {
         "entries ": lambda row: f"{row.entries:,}",
         "bytes per slot ": lambda row: show_bytes(row.slot_bytes),
     }
     counted = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
-    whole = {
+    counted_bytes = {
         "with one slot " if found.memory is None else "with those ": lambda row: show_bytes(row.total_bytes),
         "read per step ": lambda row: show_bytes(row.step_bytes),
     }
@@ -165,4 +184,4 @@ def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
         "tok/s at most ": lambda row: f"{row.tokens_per_second:,.0f}",
     }
     is_counted, is_timed = found.memory is not None, found.rows[0].step_seconds is not None
-    return always | (counted if is_counted else {}) | whole | (timed if is_timed else {})
+    return always | (counted if is_counted else {}) | counted_bytes | (timed if is_timed else {})

@@ -8,7 +8,7 @@ import typer
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.options import AsJson
 from ringkv.cli.output import print_json
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
 
 
@@ -33,7 +33,7 @@ def pull(
         raise InvalidRequest(
             f"missing argument 'NAME'; name one of {', '.join(catalogue())}, or a hub id such as organisation/name"
         )
-    with watching() as tell:
+    with show_progress() as tell:
         directory = locate(name, tell)
     size = _size(directory)
     if as_json:

@@ -7,7 +7,7 @@ import typer
 
 from ringkv.cli.options import SWITCH, TalkOptions
 from ringkv.cli.output import say
-from ringkv.llm.watching import watching
+from ringkv.llm.show_progress import show_progress
 
 SLOTS = 8
 SERVER = "Server"
@@ -60,7 +60,7 @@ def serve(
         ringkv serve --model smollm2 --slots 8
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
     """
-    with watching() as tell:
+    with show_progress() as tell:
         tell(0, 0, "loading the server")
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes

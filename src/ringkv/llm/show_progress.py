@@ -1,4 +1,4 @@
-"""watching: long work seen on stderr: a bar on a terminal, plain lines elsewhere."""
+"""show_progress: progress of long work on stderr: a bar on a terminal, else plain lines."""
 
 import time
 from collections.abc import Iterator
@@ -10,39 +10,40 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from ringkv.plan.units import show_bytes
 
-LINE_S = 10.0  # between two lines about the same work
-COUNTED = 1_000_000  # totals from here on are bytes; steps and the tokens of a prompt are fewer
+LINE_S = 10.0  # seconds between two lines for the same work
+LEAST_BYTES = 1_000_000  # a total from here on is in bytes; steps and prompt tokens are fewer
 
 
-class Watcher(Protocol):
-    """A `base.progress.Progress` that can be told to get out of the way."""
+class ProgressDisplay(Protocol):
+    """A `base.progress.Progress` that can be stopped."""
 
     def __call__(self, done: int, total: int, what: str) -> None: ...
 
     def stop(self) -> None:
-        """Leave the terminal to others; what is reported from now on is not shown."""
+        """Release the terminal; later reports are not shown."""
         ...
 
 
 @contextmanager
-def watching() -> Iterator[Watcher]:
+def show_progress() -> Iterator[ProgressDisplay]:
+    """Give a display that reports progress on stderr; it stops at the end of the block."""
     console = Console(stderr=True, markup=False, highlight=False)
-    watcher: Watcher = Bar(console) if console.is_terminal else Lines(console)
+    display: ProgressDisplay = ProgressBar(console) if console.is_terminal else ProgressLines(console)
     try:
-        yield watcher
+        yield display
     finally:
-        watcher.stop()
+        display.stop()
 
 
 def amount(done: int, total: int) -> str:
-    """What of the work is done, in words; nothing at its start, or where its size is not known."""
+    """Return the progress as text; empty at the start, or if the total is unknown."""
     if total <= 1 or done == 0:
         return ""
-    return f"{show_bytes(done)} of {show_bytes(total)}" if total >= COUNTED else f"{done:,} of {total:,}"
+    return f"{show_bytes(done)} of {show_bytes(total)}" if total >= LEAST_BYTES else f"{done:,} of {total:,}"
 
 
-class Bar:
-    """One bar for whatever is being done now; it disappears at the end."""
+class ProgressBar:
+    """One bar for the current work; it disappears at the end."""
 
     def __init__(self, console: Console) -> None:
         self._bar = Progress(
@@ -68,20 +69,20 @@ class Bar:
         self._bar.stop()
 
 
-class Lines:
-    """A line when something begins, and every `LINE_S` seconds while it lasts."""
+class ProgressLines:
+    """Prints a line when new work begins, then one every `LINE_S` seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._what: str | None = None
-        self._said = 0.0
+        self._printed_at = 0.0
         self._stopped = False
 
     def __call__(self, done: int, total: int, what: str) -> None:
         now = time.monotonic()
-        if self._stopped or (what == self._what and now < self._said + LINE_S):
+        if self._stopped or (what == self._what and now < self._printed_at + LINE_S):
             return
-        self._what, self._said = what, now
+        self._what, self._printed_at = what, now
         self._console.print(f"{what} {amount(done, total)}".rstrip(), soft_wrap=True)
 
     def stop(self) -> None:

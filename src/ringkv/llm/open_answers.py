@@ -1,32 +1,32 @@
-"""Answers: the table of open answers on one loop.
+"""OpenAnswers: the open answers of one loop.
 
-Several readers may read in turns. Whoever needs a piece takes the loop's next step; pieces that it brings for other
-readers wait in their answers.
+Several streams may be read in turn. A reader that has no piece runs the loop's next step; pieces of other requests
+wait in their answers.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from ringkv.base.events import Event
-from ringkv.llm.answer import Answer
-from ringkv.llm.result import Pieces
+from ringkv.llm.open_answer import OpenAnswer
+from ringkv.llm.result import Stream
 from ringkv.scheduler.loop import Loop
 
 OnPrefill = Callable[[int, int], None]
-"""Prompt tokens prefilled, and in all."""
+"""Called with the number of prefilled prompt tokens and of all prompt tokens."""
 
 
-class Answers:
-    """Use it from one thread."""
+class OpenAnswers:
+    """Not thread-safe."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._open: dict[str, Answer] = {}  # by request id, until the last event or until the reader leaves
-        self._abandoned: list[str] = []  # ids to cancel
+        self._open: dict[str, OpenAnswer] = {}  # by request id, until the last event or until its reader closes it
+        self._abandoned: list[str] = []  # request ids to cancel
         self._is_busy = False
 
-    def serve(self, answers: Sequence[Answer], on_prefill: OnPrefill | None = None) -> Pieces:
-        """Serve all to their end and give their pieces. Closing the generator early cancels what is unfinished.
+    def serve(self, answers: Sequence[OpenAnswer], on_prefill: OnPrefill | None = None) -> Stream:
+        """Run all requests to their end and yield their pieces. Closing the generator cancels unfinished requests.
 
         `on_prefill` is called with the progress of the first answer's prompt. Raises the error of the first that fails.
         """
@@ -36,20 +36,17 @@ class Answers:
                 self._run(partial(self._loop.submit, answer.request))
                 yield from answer.read()
             while not all(answer.is_read for answer in answers):
-                if not any(answer.has_news for answer in answers):
-                    self._step()
+                if not any(answer.is_ready for answer in answers):
+                    assert not self._loop.idle, "an open answer's request is lost"
+                    self._run(self._loop.step)
                     self._report(answers[0], on_prefill)
                 for answer in answers:
                     yield from answer.read()
         finally:
             self._abandon(answers)
 
-    def _step(self) -> None:
-        assert not self._loop.idle, "an open answer's request is lost"
-        self._run(self._loop.step)
-
     def _run(self, verb: Callable[[], list[Event]]) -> None:
-        """Deliver the events of a verb of the loop, then cancel the requests whose readers left meanwhile."""
+        """Call a method of the loop and deliver its events, then cancel requests that were abandoned meanwhile."""
         self._is_busy = True
         try:
             self._deliver(verb())
@@ -69,14 +66,14 @@ class Answers:
             elif answer.stopped:
                 self._deliver(self._loop.cancel(name))
 
-    def _abandon(self, answers: Sequence[Answer]) -> None:
-        """The reader leaves. The garbage collector may close a generator in the middle of a verb: that ends first."""
+    def _abandon(self, answers: Sequence[OpenAnswer]) -> None:
+        """Cancel what is unfinished, after the running call: garbage collection may close a generator during one."""
         self._abandoned += [name for answer in answers if self._open.pop(name := answer.request.id, None)]
         if not self._is_busy:
             self._run(lambda: [])
 
-    def _report(self, answer: Answer, on_prefill: OnPrefill | None) -> None:
-        """Report the prompt's progress, until its first token is there."""
+    def _report(self, answer: OpenAnswer, on_prefill: OnPrefill | None) -> None:
+        """Report the prompt's progress, until its first token arrives."""
         done = self._loop.prefilled(answer.request.id)
         if on_prefill is not None and done and not answer.has_begun:
             on_prefill(done, len(answer.request.tokens))

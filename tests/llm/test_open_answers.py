@@ -1,4 +1,4 @@
-"""Several answers of one LLM at a time: each is the one that its request gets alone, piece by piece."""
+"""Several open answers of one LLM: each equals the answer that its request gets alone, piece by piece."""
 
 import gc
 from random import Random
@@ -7,10 +7,10 @@ import pytest
 
 from ringkv import LLM, SamplingParams
 from ringkv.base.errors import RequestFailed
-from ringkv.llm.result import Piece
+from ringkv.llm.result import StreamPiece
 from tests import chat_model
 
-pytestmark = pytest.mark.timeout(60)  # a lost event is an endless wait
+pytestmark = pytest.mark.timeout(60)  # a lost event would block forever
 
 PROMPTS = ("The ring holds what is new. " * 8, "short", "Water boils at", "a b c", "fifth, with three slots")
 TEN = SamplingParams(max_tokens=10, ignore_eos=True)
@@ -23,7 +23,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     return LLM(folder, kv_budget=64, kv_window=8, prompt_tokens=448, slots=3, dtype="float32", graphs="off", threads=1)
 
 
-def pieces(llm: LLM, prompt: str, sampling: SamplingParams = TEN) -> list[Piece]:
+def pieces(llm: LLM, prompt: str, sampling: SamplingParams = TEN) -> list[StreamPiece]:
     """The answer that the request gets alone."""
     return list(llm.stream(prompt, sampling))
 
@@ -40,22 +40,22 @@ def test_an_answer_inside_a_stream_changes_neither(llm: LLM, inner_tokens: int) 
     assert together == alone
 
 
-def test_streams_that_are_read_in_turns_give_what_each_gives_alone(llm: LLM) -> None:
+def test_streams_that_are_read_in_turns_equal_each_stream_alone(llm: LLM) -> None:
     alone = [pieces(llm, PROMPTS[0]), pieces(llm, PROMPTS[1], TEN)]
     both = zip(llm.stream(PROMPTS[0], TEN), llm.stream(PROMPTS[1], TEN), strict=True)
     assert [list(one) for one in zip(*both, strict=True)] == alone
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_streams_that_are_read_in_any_order_give_what_each_gives_alone(llm: LLM, seed: int) -> None:
-    """More of them than slots; half end at a stop string."""
+def test_streams_that_are_read_in_any_order_equal_each_stream_alone(llm: LLM, seed: int) -> None:
+    """There are more streams than slots, and some end at a stop string."""
     dice = Random(seed)
     stop = llm.generate(PROMPTS[2], TEN).text[2:4]
     samplings = [TEN, WARM, SamplingParams(max_tokens=10, ignore_eos=True, stop=(stop,))]
-    asked = [(prompt, dice.choice(samplings)) for prompt in PROMPTS]
-    alone = [pieces(llm, *one) for one in asked]
-    streams = dict(enumerate(llm.stream(*one) for one in asked))
-    together: list[list[Piece]] = [[] for _ in asked]
+    requests = [(prompt, dice.choice(samplings)) for prompt in PROMPTS]
+    alone = [pieces(llm, *one) for one in requests]
+    streams = dict(enumerate(llm.stream(*one) for one in requests))
+    together: list[list[StreamPiece]] = [[] for _ in requests]
     while streams:
         number = dice.choice(list(streams))
         if (piece := next(streams[number], None)) is None:
@@ -88,7 +88,7 @@ def test_a_stream_that_was_never_read_holds_nothing(llm: LLM) -> None:
 def test_a_stream_that_is_collected_as_garbage_during_a_step_is_cancelled_after_it(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The collector closes a generator in a cycle wherever it happens to run, here in the middle of a forward pass."""
+    """Garbage collection closes a generator in a cycle at any time, here during a forward pass."""
     alone, running = pieces(llm, PROMPTS[1]), []
     engine, forward = llm._engine, llm._engine.forward
 

@@ -1,4 +1,4 @@
-"""Answer: one request's events, gathered into text and a Result."""
+"""OpenAnswer: collects one request's events into text and a Result."""
 
 from collections import deque
 from dataclasses import replace
@@ -6,21 +6,21 @@ from dataclasses import replace
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
-from ringkv.llm.result import Piece, Pieces, Result
+from ringkv.llm.result import Result, Stream, StreamPiece
 from ringkv.text.stream import TextStream
 
 
-class Answer:
-    """Takes the request's events in order, and keeps their pieces for its reader.
+class OpenAnswer:
+    """Takes the request's events in order and buffers their pieces until they are read.
 
-    `stopped` says that a stop string was met, so the request may end. `is_over`: the last event has come.
+    stopped: a stop string was found, so the request may be cancelled. is_over: the last event has arrived.
     """
 
     def __init__(self, request: Request, text: TextStream) -> None:
         self.request = request
         self.result: Result | None = None
         self._failure: Failure | None = None
-        self._unread: deque[Piece] = deque()
+        self._unread: deque[StreamPiece] = deque()
         self._stream, self._text = text, ""
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def has_begun(self) -> bool:
-        """True once it holds a token."""
+        """True after the first token."""
         return bool(self._tokens)
 
     @property
@@ -41,23 +41,23 @@ class Answer:
 
     @property
     def is_read(self) -> bool:
-        """True once its reader has all pieces; never, if it failed."""
+        """True after all pieces were read; always False if the request failed."""
         return self.result is not None and not self._unread
 
     @property
-    def has_news(self) -> bool:
-        """True if `read` would give a piece, or raise."""
+    def is_ready(self) -> bool:
+        """True if `read` would yield a piece or raise."""
         return bool(self._unread) or self._failure is not None
 
-    def read(self) -> Pieces:
-        """Give the pieces that have come since the last call, then raise the error that the engine reported, if any."""
+    def read(self) -> Stream:
+        """Yield the unread pieces, then raise the error that the engine reported, if any."""
         while self._unread:
             yield self._unread.popleft()
         if self._failure is not None:
             raise revive(self._failure)
 
     def take(self, event: Event, usage: Usage | None) -> None:
-        """Take the next event; `usage` is what the request holds by now. A token after a stop string adds nothing."""
+        """Take the next event; `usage` is the request's current usage. Tokens after a stop string are ignored."""
         match event:
             case Failed(_, kind, message, param):
                 self._failure = Failure(kind, message, param)
@@ -69,21 +69,21 @@ class Answer:
             case Finished():
                 self._unread.append(replace(self._finish(event), usage=event.usage))
 
-    def _token(self, event: Token) -> Piece:
+    def _token(self, event: Token) -> StreamPiece:
         self._tokens.append(event.token)
         if event.logprob is not None:
             self._logprobs.append(event.logprob)
         ends = self.request.ends_at(event.token, len(self._tokens))
         return self._show("" if ends else self._stream.push(event.token), event.token)
 
-    def _finish(self, event: Finished) -> Piece:
-        """A stop string ends a request early: it was cancelled by us, and its reader is told why."""
+    def _finish(self, event: Finished) -> StreamPiece:
+        """Build the result. After a stop string the engine reports "abort", because we cancelled; the result "stop"."""
         reason = "stop" if self.stopped else event.reason
         last = self._show("" if self.stopped else self._stream.finish())
         scored = tuple(self._logprobs), tuple(self._prompt_logprobs)
         self.result = Result(self._text, tuple(self._tokens), reason, event.usage, *scored)
-        return Piece(last.text, result=self.result)
+        return StreamPiece(last.text, result=self.result)
 
-    def _show(self, text: str, token: int | None = None) -> Piece:
+    def _show(self, text: str, token: int | None = None) -> StreamPiece:
         self._text += text
-        return Piece(text, token)
+        return StreamPiece(text, token)
