@@ -1,7 +1,6 @@
-"""metrics: the unit of every number that a benchmark reports, and what it was made of the repetitions.
+"""metrics: the unit of every value that a benchmark reports, and the statistic taken over its repetitions.
 
-A figure is a mapping. Its fields that are named here are measurements; all others are columns that say what was
-measured.
+A figure is a mapping. The fields named here are measurements; all others are columns that say what was measured.
 """
 
 from collections.abc import Mapping
@@ -44,7 +43,7 @@ METRICS: Mapping[str, Metric] = {
     "per_1k_s": SECONDS,
     "step_bytes": BYTES,
     "over_shortest": RATIO,
-    # flat; then of each stage
+    # flat: the whole run, then each stage
     **{f"{part}_bytes": BYTES for part in ("weights", "slots", "staging", "early", "late", "remainder", "growth")},
     "peak_bytes": Metric("B", "max"),
     **{f"{part}_bytes": BYTES for part in ("total", "own", "files")},

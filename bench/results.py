@@ -1,4 +1,4 @@
-"""results: the one table that every benchmark appends to, and questions to it.
+"""results: the table that every benchmark appends to, and queries on it.
 
 bench/results/measurements.jsonl holds one measurement a line:
 
@@ -29,14 +29,14 @@ from ringkv.machine import processor
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "measurements.jsonl"
-UNITS = ("amx_bf16", "avx512_bf16")  # instructions that multiply bfloat16, fastest first
+UNITS = ("amx_bf16", "avx512_bf16")  # instruction sets that multiply bfloat16, fastest first
 MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 PACKAGES = ("torch", "transformers")
 MEASURED = ("metric", "value", "unit", "statistic")
 ABOUT = ("run", "processor", "versions", "peers", "package", "commit", "said", "why")  # not part of the case
 DIGITS = 6
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 Figure = Mapping[str, Any]
 
 
@@ -54,17 +54,17 @@ def keep(
     path: Path = TABLE,
     device: str | None = None,
 ) -> None:
-    """Print a benchmark's table and append its figures. `device` names the machine if it is not this CPU."""
+    """Print a benchmark's table and append its figures. `device` is the name of a machine other than this CPU."""
     about = provenance(device)
     append(path, rows(bench, workload, figures, about))
-    settings = ", ".join(f"{name} {_worded(value)}" for name, value in workload.items())
+    settings = ", ".join(f"{name} {_as_text(value)}" for name, value in workload.items())
     print(f"\n{shown}\n\n{settings}. {about['processor']}; {about['versions']}; commit {about['commit']}.")
 
 
-def rows(bench: str, workload: Mapping[str, Any], figures: Iterable[Figure], about: Row) -> Iterator[Row]:
-    """One row for each measurement; for a case without any, one whose metric and value are None.
+def rows(bench: str, workload: Mapping[str, Any], figures: Iterable[Figure], about: ResultRow) -> Iterator[ResultRow]:
+    """Yield one row per measurement. A case without measurements yields one row whose metric and value are None.
 
-    A figure's fields go before the workload's; lists and mappings are left out.
+    A figure's fields override the workload's. Lists and mappings are left out.
     """
     for figure in figures:
         fields = {name: value for name, value in {**workload, **figure}.items() if _is_scalar(value)}
@@ -77,22 +77,22 @@ def rows(bench: str, workload: Mapping[str, Any], figures: Iterable[Figure], abo
             yield {"bench": bench, "machine": about["machine"], **case, **value, **about}
 
 
-def append(path: Path, new: Iterable[Row]) -> None:
+def append(path: Path, new: Iterable[ResultRow]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({name: _rounded(value) for name, value in row.items()}, ensure_ascii=False) for row in new]
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in lines))
 
 
-def read(path: Path = TABLE) -> list[Row]:
-    """All rows, as they were appended."""
+def read(path: Path = TABLE) -> list[ResultRow]:
+    """Return all rows in the order they were appended."""
     if not path.is_file():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def latest(table: Sequence[Row]) -> list[Row]:
-    """Without runs that a later run of the same benchmark and machine has repeated in full."""
+def latest(table: Sequence[ResultRow]) -> list[ResultRow]:
+    """Drop each run whose cases have all been repeated by one later run of the same benchmark and machine."""
     runs: dict[tuple[str, str, str], set[frozenset[tuple[str, Any]]]] = {}
     for row in table:
         runs.setdefault(_run(row), set()).add(_case(row))
@@ -104,12 +104,12 @@ def latest(table: Sequence[Row]) -> list[Row]:
     return [row for row in table if _run(row) not in stale]
 
 
-def figures(table: Iterable[Row], bench: str, **columns: Any) -> list[Row]:
-    """One mapping for each case of a benchmark: its columns, and its measurements by name.
+def figures(table: Iterable[ResultRow], bench: str, **columns: Any) -> list[ResultRow]:
+    """Return one mapping per case of a benchmark: its columns, and its measurements by name.
 
     columns: values that the rows must have.
     """
-    found: dict[tuple[Any, ...], Row] = {}
+    found: dict[tuple[Any, ...], ResultRow] = {}
     for row in table:
         if row["bench"] == bench and all(row.get(name) == value for name, value in columns.items()):
             figure = found.setdefault((*_run(row), _case(row) - {("metric", row["metric"])}), _without_measure(row))
@@ -118,8 +118,23 @@ def figures(table: Iterable[Row], bench: str, **columns: Any) -> list[Row]:
     return list(found.values())
 
 
-def provenance(device: str | None = None) -> Row:
-    """The kind of machine, when, on what and with which versions."""
+def newest(figures: Sequence[ResultRow], *columns: str) -> list[ResultRow]:
+    """Keep the figures of the newest run for each combination of values of these columns.
+
+    `latest` keeps an older run whose workload differs in any setting, such as the number of tokens.
+    """
+
+    def key(figure: ResultRow) -> tuple[Any, ...]:
+        return tuple(figure[name] for name in columns)
+
+    runs: dict[tuple[Any, ...], str] = {}
+    for figure in figures:
+        runs[key(figure)] = max(runs.get(key(figure), ""), figure["run"])
+    return [figure for figure in figures if figure["run"] == runs[key(figure)]]
+
+
+def provenance(device: str | None = None) -> ResultRow:
+    """Return the columns that identify a run: kind of machine, time, processor, versions and commit."""
     ours = {"ringkv": VERSION, "python": platform.python_version()}
     versions = ours | {name: version(name) for name in PACKAGES if find_spec(name)}
     return {
@@ -132,42 +147,42 @@ def provenance(device: str | None = None) -> Row:
 
 
 def machine() -> str:
-    """The kind of this processor: its maker, and the best of `UNITS` that it has."""
+    """Return the kind of this processor: its maker, and the fastest of `UNITS` that it has."""
     maker = MAKERS.get(processor.cpuinfo().get("vendor_id", ""), "other")
     unit = next((unit for unit in UNITS if unit in processor.instructions()), "plain")
     return f"{maker}-{unit}"
 
 
 def described() -> str:
-    """Processor, its family (makers give one name to several), what multiplies there, and threads."""
+    """Return processor name, family, matrix instructions and threads. One name may cover several families."""
     family = f" (family {processor.cpuinfo()['cpu family']})" if "cpu family" in processor.cpuinfo() else ""
     unit = next((unit for unit in UNITS if unit in processor.instructions()), torch.backends.cpu.get_cpu_capability())
     return f"{processor.name()}{family}, {unit}, {torch.get_num_threads()} threads"
 
 
 def commit() -> str:
-    """The commit that is checked out, with a "+" if our source or its benchmarks differ from it."""
+    """Return the checked-out commit, with a "+" if src or the benchmarks have uncommitted changes."""
     measured = ("src", "bench/*.py")
     return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", *measured) else "")
 
 
-def _git(*words: str) -> str:
-    """What git prints here; nothing without git or a repository."""
+def _git(*arguments: str) -> str:
+    """Return git's output; empty without git or a repository."""
     if shutil.which("git") is None:
         return ""
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _run(row: Row) -> tuple[str, str, str]:
+def _run(row: ResultRow) -> tuple[str, str, str]:
     return row["bench"], row["machine"], row["run"]
 
 
-def _case(row: Row) -> frozenset[tuple[str, Any]]:
-    """What was measured, the metric included."""
+def _case(row: ResultRow) -> frozenset[tuple[str, Any]]:
+    """Return the columns that say what was measured, including the metric."""
     return frozenset((name, value) for name, value in row.items() if name not in (*ABOUT, *MEASURED[1:]))
 
 
-def _without_measure(row: Row) -> Row:
+def _without_measure(row: ResultRow) -> ResultRow:
     return {name: value for name, value in row.items() if name not in MEASURED}
 
 
@@ -176,11 +191,11 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _rounded(value: Any) -> Any:
-    """Floats to so many digits, whole ones in full."""
+    """Round floats to `DIGITS` significant digits; whole numbers stay exact."""
     if not isinstance(value, float):
         return value
     return int(value) if value.is_integer() else float(f"{value:.{DIGITS}g}")
 
 
-def _worded(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from bench.results import Row, figures, table
+from bench.results import ResultRow, figures, table
 
 
-def clients(rows: Sequence[Row]) -> str:
+def clients(rows: Sequence[ResultRow]) -> str:
     """Those that failed are named."""
     checks = figures(rows, "clients")
     lines = []

@@ -1,9 +1,9 @@
-"""Write what the benchmarks measured into README.md and docs/: tables, plots, and the data file of all scores.
+"""Write the measured figures into README.md and docs/: tables, plots, and the data file of all scores.
 
     python -m bench.report
 
-Reads bench/results only; needs no model and no network. A page keeps its own words: what stands between
-`<!-- report:NAME -->` and `<!-- /report -->` is written again.
+The report reads bench/results only and needs no model and no network. It replaces only the text between
+`<!-- report:NAME -->` and `<!-- /report -->`.
 """
 
 import re
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.clients.table import clients
-from bench.report import accuracy, decoding, speed
+from bench.report import accuracy, commits, decoding, speed
 from bench.report.claims import claims_table
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def files() -> Mapping[Path, str]:
-    """Everything that the report writes."""
+    """Return the contents of every file that the report writes."""
     rows, answers = latest(read(TABLE)), accuracy.answers()
     means = accuracy.groups(answers)
     blocks = {
@@ -39,6 +39,7 @@ def files() -> Mapping[Path, str]:
         "perplexity": partial(speed.perplexity, rows),
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
+        "beside": partial(commits.beside, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
         "scores": partial(accuracy.summary, means),

@@ -1,4 +1,4 @@
-"""accuracy: the scores of all studies as one data file, and the few that the pages show."""
+"""accuracy: the scores of all studies as one data file, and the summary on the pages."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ from math import isfinite
 
 from bench.answers import about, records
 from bench.report.chart import Panel, Point, chart
-from bench.report.claims import KVPRESS, Answers
+from bench.report.claims import KVPRESS, StudyRecords
 from bench.results import table
 from bench.studies import STUDIES
 from ringkv.evaluation.summary import Figure, figures, group_figures
@@ -17,7 +17,7 @@ HEAD = (
     "kept", "answer_tokens", "ring_wraps",
 )  # fmt: skip
 SHARES = {"2x": "1/2", "4x": "1/4", "8x": "1/8"}
-CACHES = {  # name -> label, its budget left out
+CACHES = {  # name -> label, with {} for the budget
     "snapstream": "snapstream {} window=64",
     "snapstream, kvpress's settings": f"snapstream {{}} {KVPRESS}",
     "snapstream, KeyDiff": "snapstream {} select=keydiff",
@@ -26,19 +26,19 @@ CACHES = {  # name -> label, its budget left out
 Groups = Mapping[str, Sequence[Figure]]  # means over tasks, by study
 
 
-def answers() -> Answers:
+def answers() -> StudyRecords:
     return {name: records(name) for name in STUDIES}
 
 
-def groups(answered: Answers) -> Groups:
+def groups(answered: StudyRecords) -> Groups:
     return {name: group_figures(found) for name, found in answered.items()}
 
 
-def data(answered: Answers, means: Groups) -> str:
-    """CSV, a line for each task of each study under each cache, and for each mean over a study's tasks.
+def data(answered: StudyRecords, means: Groups) -> str:
+    """Return a CSV with a line for each task of each study under each cache, and for each mean over a study's tasks.
 
-    Scores are percent, or perplexity for wikitext. `difference` is from the full cache on the same prompts, with the
-    ends of its 95% interval: in percent points, or in percent of the perplexity.
+    Scores are percent, or perplexity for wikitext. `difference` is the difference from the full cache on the same
+    prompts, with the ends of its 95% interval: in percent points, or in percent of the perplexity.
     """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
@@ -63,7 +63,7 @@ def _rounded(value: float | str | None) -> float | str:
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else value or ""
 
 
-COLUMNS = (  # title, study, place of the question, what labels of snapstream end with
+COLUMNS = (  # title, study, place of the question, suffix of snapstream's labels
     ("RULER's needles, 1.5B", "default-qwen", "inside", ""),
     ("RULER, 1.5B", "choosing-window-qwen", "inside", ""),
     ("LongBench, 1.5B", "choosing-longbench-qwen", "inside", ""),
@@ -73,7 +73,7 @@ COLUMNS = (  # title, study, place of the question, what labels of snapstream en
 
 
 def summary(means: Groups) -> str:
-    """The full cache, our default and StreamingLLM: in each column the score, and the difference from full."""
+    """Return the table of full cache, our default and StreamingLLM: scores, and differences from the full cache."""
     full = [_find(means[study], place, "full") for _, study, place, _ in COLUMNS]
     lines = [("full", *map(_score, full))]
     for policy in ("snapstream", "streaming"):
@@ -88,7 +88,7 @@ def summary(means: Groups) -> str:
 
 
 def scores(means: Groups) -> Mapping[str, Sequence[str]]:
-    """Of a quarter kept and of the full cache, by benchmark."""
+    """Return the scores with a quarter kept and with the full cache, by benchmark."""
     studies = {"LongBench": "choosing-longbench-qwen", "RULER's needles": "default-qwen"}
     return {
         f"{name}, {means[study][0].count} prompts": [
@@ -110,7 +110,7 @@ def _find(found: Sequence[Figure], place: str, label: str) -> Figure | None:
 
 
 def picture(means: Groups) -> str:
-    """Points lost against the budget, with intervals."""
+    """Return a chart of points lost against the budget, with intervals."""
     ruler = means["ruler-qwen"]
     panels = [
         _panel("RULER's needles, 40 prompts, default", means["default-qwen"], default="snapstream {}"),

@@ -1,4 +1,7 @@
-"""chart: lines in panels as one SVG, readable on light and on dark pages. No package, so the same bytes everywhere."""
+"""chart: line charts in panels as one SVG, for light and dark pages.
+
+It is written without a plotting package, so the bytes are the same on every machine.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, log10
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 COLOURS = ("#2f81f7", "#8250df", "#e0602e", "#1a9c5b", "#c99a00", "#d6409f")
 WIDTH, LEFT, TOP, HEIGHT, GAP = 880, 62, 84, 190, 78
-SHIFT = 4  # between lines, so that their intervals do not hide each other
+SHIFT = 4  # horizontal offset between lines, so that intervals do not overlap
 STYLE = """
     text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a }
     .title { font-size: 15px; font-weight: 600 }
@@ -17,7 +20,7 @@ STYLE = """
 
 
 class Point(NamedTuple):
-    """`low` and `high` are the ends of its interval."""
+    """A point; `low` and `high` are the ends of its interval."""
 
     x: float
     y: float
@@ -26,7 +29,7 @@ class Point(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """ticks: what stands under a place of the x axis."""
+    """One plot of a chart. ticks: the labels of the x axis by position."""
 
     title: str
     lines: Mapping[str, Sequence[Point]]
@@ -35,7 +38,7 @@ class Panel(NamedTuple):
 
 
 def chart(title: str, panels: Sequence[Panel]) -> str:
-    """Two panels a row; the legend names each line once."""
+    """Return the SVG: two panels per row, one legend for all."""
     names = list(dict.fromkeys(name for panel in panels for name, points in panel.lines.items() if points))
     colours = dict(zip(names, COLOURS, strict=False))
     rows = (len(panels) + 1) // 2
@@ -74,17 +77,17 @@ def _panel(panel: Panel, place: int, colours: Mapping[str, str]) -> list[str]:
     def y(value: float) -> float:
         return top + HEIGHT * (high - value) / (high - low)
 
-    drawn = [_text(left, top - 10, panel.title)]
+    elements = [_text(left, top - 10, panel.title)]
     for mark in marks:
         kind = "grid" if mark or not low else "zero"
-        drawn.append(f'  <line class="{kind}" x1="{left}" y1="{y(mark):.1f}" x2="{right}" y2="{y(mark):.1f}"/>')
-        drawn.append(_text(left - 8, y(mark) + 4, f"{mark:,g}", anchor="end"))
-    drawn += [_text(x(value), top + HEIGHT + 20, text, anchor="middle") for value, text in panel.ticks.items()]
-    drawn.append(_text((left + right) / 2, top + HEIGHT + 40, panel.x_title, anchor="middle"))
+        elements.append(f'  <line class="{kind}" x1="{left}" y1="{y(mark):.1f}" x2="{right}" y2="{y(mark):.1f}"/>')
+        elements.append(_text(left - 8, y(mark) + 4, f"{mark:,g}", anchor="end"))
+    elements += [_text(x(value), top + HEIGHT + 20, text, anchor="middle") for value, text in panel.ticks.items()]
+    elements.append(_text((left + right) / 2, top + HEIGHT + 40, panel.x_title, anchor="middle"))
     for shift, (name, line) in enumerate(panel.lines.items()):
         aside = SHIFT * (shift - (len(panel.lines) - 1) / 2)
-        drawn += _line([point._replace(x=x(point.x) + aside) for point in line], y, colours.get(name, "none"))
-    return drawn
+        elements += _line([point._replace(x=x(point.x) + aside) for point in line], y, colours.get(name, "none"))
+    return elements
 
 
 def _line(points: Sequence[Point], y: Callable[[float], float], colour: str) -> list[str]:
@@ -102,7 +105,7 @@ def _line(points: Sequence[Point], y: Callable[[float], float], colour: str) -> 
 
 
 def _marks(points: Sequence[Point]) -> list[float]:
-    """Four to eight round values from at most the lowest to at least the highest, zero among them."""
+    """Return four to eight round values that include zero and span all points and intervals."""
     values = [0.0, *(value for point in points for value in (point.y, point.low, point.high) if value is not None)]
     low, high = min(values), max(values)
     step = 10.0 ** floor(log10(high - low))
@@ -111,5 +114,5 @@ def _marks(points: Sequence[Point]) -> list[float]:
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'  <text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+    style = f' class="{kind}"' if kind else ""
+    return f'  <text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'

@@ -1,6 +1,6 @@
-"""claims: what the studies of accuracy were to show, with what they found.
+"""claims: the hypotheses of the accuracy studies, with their results.
 
-A claim is judged only if there are prompts enough for an interval. Intervals are 95% bootstraps over prompts.
+A claim is judged only if there are enough prompts for an interval. Intervals are 95% bootstraps over prompts.
 """
 
 from collections import defaultdict
@@ -15,73 +15,76 @@ from ringkv.evaluation.report.page import difference
 from ringkv.evaluation.summary import points
 
 Scores = Sequence[tuple[float, ...]]  # for each prompt, a score under each cache
-Together = Mapping[str, Scores]  # by task
-Answers = Mapping[str, Sequence[Record]]  # by study
-Judged = tuple[str, str]  # what was found, and the verdict
+TaskScores = Mapping[str, Scores]  # by task
+StudyRecords = Mapping[str, Sequence[Record]]  # by study
+Judgement = tuple[str, str]  # the result, and the verdict
 
 NEAR = -3.0  # percent of the full cache's mean
-HALF = 50.0  # percent of what is lost
+HALF = 50.0  # percent of the loss
 TOO_FEW, NOISE, NOT_YET = "too few prompts", "not distinguishable", "not answered yet"
 KVPRESS = "window=64 kernel=5 pooling=avg"
-# Tasks whose prompts chose our settings: they are no independent test of them.
+# Tasks that our settings were tuned on; they are not an independent test of these settings.
 TUNED_ON = ("niah_single_2", "niah_multikey_1", "niah_single_3", "niah_multikey_2", "niah_multivalue")
 
 
 class Claim(NamedTuple):
-    """`caches` are labels of cells; what `judge` compares is their scores of the same prompts."""
+    """A claim about one study. caches: labels of the cells whose scores on the same prompts `judge` compares."""
 
     text: str
     study: str
-    judge: Callable[[Together], Judged]
+    judge: Callable[[TaskScores], Judgement]
     caches: tuple[str, ...]
     without: tuple[str, ...] = ()
     only: str = ""  # tasks whose names begin with this
     place: str = "inside"
 
-    def row(self, answers: Answers) -> tuple[str, str, str, str]:
-        found = together(answers.get(self.study, ()), self.caches, self.place)
+    def row(self, answers: StudyRecords) -> tuple[str, str, str, str]:
+        found = paired_scores(answers.get(self.study, ()), self.caches, self.place)
         kept = {task: found[task] for task in found if task.startswith(self.only) and task not in self.without}
         prompts = sum(map(len, kept.values()))
         return (self.text, f"{prompts}", *(self.judge(kept) if kept else (NOT_YET, "")))
 
 
-def claims_table(answers: Answers) -> str:
+def claims_table(answers: StudyRecords) -> str:
     return table(("claim", "prompts", "found", "verdict"), [claim.row(answers) for claim in CLAIMS])
 
 
-def together(records: Iterable[Record], caches: Sequence[str], place: str = "inside") -> Together:
-    """By task, the scores of the prompts that have one under every cache."""
-    known: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+def paired_scores(records: Iterable[Record], caches: Sequence[str], place: str = "inside") -> TaskScores:
+    """Return by task the scores of the prompts that have a score under every cache."""
+    by_prompt: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for one in records:
         if one.place == place and one.score is not None:
-            known[one.task, one.sample][one.cell] = one.score
+            by_prompt[one.task, one.sample][one.cell] = one.score
     found: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-    for (task, _), scores in known.items():
+    for (task, _), scores in by_prompt.items():
         if all(cache in scores for cache in caches):
             found[task].append(tuple(scores[cache] for cache in caches))
     return found
 
 
-def near(found: Together) -> Judged:
-    """The first cache is within 3% of the second's mean; judged by the mean."""
+def near(found: TaskScores) -> Judgement:
+    """Judge by the mean whether the first cache is within 3% of the second's mean."""
     lost = share_of([[(ours - full, full) for ours, full in task] for task in found.values()])
-    return _said(lost, "%", lambda one: _verdict(one.mean >= NEAR))
+    return _judge_interval(lost, "%", lambda one: _verdict(one.mean >= NEAR))
 
 
-def no_worse(found: Together) -> Judged:
-    """Missed if all of the interval is below zero; a lower mean whose interval holds zero decides nothing."""
+def no_worse(found: TaskScores) -> Judgement:
+    """Judge whether the first cache scores no less than the second.
+
+    The claim is missed if the whole interval is below zero. A lower mean whose interval includes zero is undecided.
+    """
     won = mean_of([_differences(task) for task in found.values()])
-    return _said(won, " points", lambda one: NOISE if one.mean < 0 <= one.high else _verdict(one.mean >= 0))
+    return _judge_interval(won, " points", lambda one: NOISE if one.mean < 0 <= one.high else _verdict(one.mean >= 0))
 
 
-def recovered(found: Together) -> Judged:
-    """The first cache wins back half of what the second loses against the third; judged by the mean."""
+def recovered(found: TaskScores) -> Judgement:
+    """Judge by the mean whether the first cache recovers half of the second's loss against the third."""
     share = share_of([[(best - lossy, full - lossy) for best, lossy, full in task] for task in found.values()])
-    return _said(share, "%", lambda one: _verdict(one.mean >= HALF))
+    return _judge_interval(share, "%", lambda one: _verdict(one.mean >= HALF))
 
 
-def above_on_each(found: Together) -> Judged:
-    """Each task by itself; met if every interval is above zero."""
+def above_on_each(found: TaskScores) -> Judgement:
+    """Judge each task on its own; the claim is met if every interval is above zero."""
     won = {task: one.through(points) for task, scores in found.items() if (one := mean_of([_differences(scores)]))}
     if few := sum(not isfinite(one.low) for one in won.values()):
         return f"no interval on {few} of {len(won)} tasks", TOO_FEW
@@ -94,7 +97,7 @@ def _differences(scores: Scores) -> list[float]:
     return [one[0] - one[1] for one in scores]
 
 
-def _said(found: Interval | None, unit: str, verdict: Callable[[Interval], str]) -> Judged:
+def _judge_interval(found: Interval | None, unit: str, verdict: Callable[[Interval], str]) -> Judgement:
     if found is None:
         return NOT_YET, ""
     shown = found.through(points)

@@ -1,13 +1,13 @@
-"""decoding: what speculation and 8-bit slots gain."""
+"""decoding: the gains from speculation and from 8-bit slots."""
 
 from collections.abc import Sequence
 
 from bench.report.speed import MACHINES, MODELS
-from bench.results import Row, figures, table
+from bench.results import ResultRow, figures, newest, table
 
 
-def speculation(rows: Sequence[Row]) -> str:
-    """Throughput of one request with drafts over without, by text and temperature."""
+def speculation(rows: Sequence[ResultRow]) -> str:
+    """Return the table of throughput with drafts over throughput without, by text and temperature."""
     lines = [
         (
             MODELS[one["model"]],
@@ -25,8 +25,8 @@ def speculation(rows: Sequence[Row]) -> str:
     return table(head, lines)
 
 
-def kv_format(rows: Sequence[Row]) -> str:
-    """8-bit slots beside 16-bit slots."""
+def kv_format(rows: Sequence[ResultRow]) -> str:
+    """Return the table that compares 8-bit slots with 16-bit slots, from the newest run of each model and machine."""
     lines = [
         (
             MODELS[one["model"]],
@@ -38,7 +38,7 @@ def kv_format(rows: Sequence[Row]) -> str:
             f"{one['perplexity']:.3f}",
             f"{one['more']:+.2%}",
         )
-        for one in figures(rows, "kv_format")
+        for one in newest(figures(rows, "kv_format"), "model", "machine")
     ]
     head = ("model", "machine", "`--kv-format`", "bytes per entry", "attention", "faster by", "perplexity", "more")
     return table(head, lines)

@@ -1,16 +1,16 @@
-"""peers: pairs of an engine of ours and another engine that were measured side by side."""
+"""peers: pairs of ringkv and another engine that were measured side by side."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.peers.cells import Cell, Protocol, from_figures
-from bench.results import Row, figures
+from bench.results import ResultRow, figures
 
 OURS, FULL = "ringkv", "ringkv-full"
 LLAMA = ("llama.cpp", "llama.cpp-noflash", "llama.cpp-bf16kv", "llama.cpp-q8kv")
 VLLM = ("vllm",)
 OPENVINO = ("openvino", "openvino-f16kv", "openvino-u8kv")
-EVICTS = ("openvino-evict", "openvino-evict-u8kv")
+EVICTS = ("openvino-evict", "openvino-evict-u8kv")  # evict during decode
 SPARSE = ("openvino-xattention", "openvino-trishape")  # compute less than causal attention in prefill
 TRANSFORMERS = ("transformers",)
 KEEP_ALL = (*LLAMA, *VLLM, *OPENVINO, *TRANSFORMERS)
@@ -25,18 +25,18 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "OpenVINO, sparse prefill": SPARSE,
     "transformers": TRANSFORMERS,
 }
-BITS = {16: ("bf16", "f16", "fp16"), 8: ("int8",), 4: ("int4",)}  # what our engine calls its weights
+BITS = {16: ("bf16", "f16", "fp16"), 8: ("int8",), 4: ("int4",)}  # our engine's names for its weights
 
 
 class Pair(NamedTuple):
-    """Two cells of one run, and how many times as fast the first is."""
+    """Two cells of one run, and the first's speed over the second's."""
 
     ours: Cell
     other: Cell
     ratio: float
 
 
-def cells(table: Iterable[Row], machine: str, model: str) -> list[Cell]:
+def cells(table: Iterable[ResultRow], machine: str, model: str) -> list[Cell]:
     return from_figures(figures(table, "peers", machine=machine, model=model))
 
 
@@ -48,8 +48,9 @@ def choose(
     protocol: Protocol = "same",
     weights: Sequence[str] | None = BITS[16],
 ) -> list[Cell]:
-    """Cells of this prompt length, or up to a tenth shorter, as a full context must hold the answer too.
+    """Return the cells of these engines at this prompt length or up to a tenth below it.
 
+    A prompt that would fill the context is shortened, so that the answer fits too.
     None: any number of requests, any weights.
     """
     return [
@@ -64,12 +65,12 @@ def choose(
 
 
 def peak(found: Iterable[Cell], engines: Sequence[str]) -> int | None:
-    """Peak resident memory of the engines' smallest setting, in bytes."""
+    """Return the peak resident memory of the engines' smallest setting, in bytes."""
     return min((cell.rss_bytes for cell in found if cell.engine in engines and cell.rss_bytes), default=None)
 
 
 def closest(ours: Sequence[Cell], others: Iterable[Cell], metric: str = "decode") -> Pair | None:
-    """The pair in which the best of ours is least ahead; both cells are of one run."""
+    """Return the pair in which our best cell has the smallest lead; both cells are of one run."""
     pairs = [pair for other in others if (pair := _best(ours, other, metric))]
     return min(pairs, key=lambda pair: pair.ratio, default=None)
 
@@ -81,7 +82,7 @@ def _best(ours: Sequence[Cell], other: Cell, metric: str) -> Pair | None:
 
 
 def _ratio(ours: Cell, other: Cell, metric: str) -> float | None:
-    """Of the turns that both took one after the other, if there were any; else of the medians."""
+    """Return the ratio over adjacent turns of both engines, or of their medians if no such turns were recorded."""
     rates = getattr(ours, f"{metric}_tps"), getattr(other, f"{metric}_tps")
     turns = getattr(ours, f"ringkv_{metric}s"), getattr(other, f"ringkv_{metric}s")
     if not all(rates):

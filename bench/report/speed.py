@@ -1,4 +1,4 @@
-"""speed: ringkv beside other engines, one column a kind of machine."""
+"""speed: ringkv beside other engines, one column per kind of machine."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -6,17 +6,17 @@ from itertools import product
 from bench.peers.cells import Cell
 from bench.report.chart import Panel, Point, chart
 from bench.report.peers import BITS, FAMILIES, FULL, OURS, cells, choose, closest, peak
-from bench.results import Row, figures, table
+from bench.results import ResultRow, figures, table
 
 MACHINES = {"intel-amx_bf16": "Intel, AMX", "amd-avx512_bf16": "AMD, AVX-512", "intel-avx512_bf16": "Intel, AVX-512"}
 FIRST = "intel-amx_bf16"
 MODELS = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B"}
 
 
-def engines(rows: Sequence[Row], scores: Mapping[str, Sequence[str]]) -> str:
-    """Throughput in equal cache bytes, memory, and what eviction costs in accuracy.
+def engines(rows: Sequence[ResultRow], scores: Mapping[str, Sequence[str]]) -> str:
+    """Return the table of throughput in equal cache bytes, peak memory, and the accuracy cost of eviction.
 
-    scores: by benchmark, of a quarter kept and of the full cache.
+    scores: by benchmark, the scores with a quarter kept and with the full cache.
     """
     found = cells(rows, FIRST, "smollm2")
     equal = [cell for cell in found if cell.protocol == "equal-bytes"]
@@ -33,8 +33,8 @@ def engines(rows: Sequence[Row], scores: Mapping[str, Sequence[str]]) -> str:
     return table((*head, *scores), lines)
 
 
-def by_engine(rows: Sequence[Row]) -> str:
-    """From the least to the most that ringkv is faster than each engine, over so many workloads."""
+def by_engine(rows: Sequence[ResultRow]) -> str:
+    """Return the table of the lowest and highest speed ratio over each engine, with the number of workloads."""
     lines = []
     for metric, bits, (name, engines) in product(("decode", "prefill"), BITS, FAMILIES.items()):
         ratios = [_ratios(rows, machine, metric, bits, engines) for machine in MACHINES]
@@ -43,8 +43,8 @@ def by_engine(rows: Sequence[Row]) -> str:
     return table(("", "ringkv over", *MACHINES.values()), lines)
 
 
-def _ratios(rows: Sequence[Row], machine: str, metric: str, bits: int, engines: Sequence[str]) -> list[float]:
-    """For each workload, ringkv's faster setting over the fastest of the engine's settings."""
+def _ratios(rows: Sequence[ResultRow], machine: str, metric: str, bits: int, engines: Sequence[str]) -> list[float]:
+    """Return for each workload the ratio of ringkv's faster setting to the engine's fastest setting."""
     found = []
     for every in (cells(rows, machine, model) for model in MODELS):
         for prompt, requests in sorted({(cell.prompt, cell.requests) for cell in every}):
@@ -63,8 +63,8 @@ def _range(ratios: Sequence[float]) -> str:
     return f"{' to '.join(ends)} ({len(ratios)})" + f", **slower in {slower}**" * bool(slower)
 
 
-def perplexity(rows: Sequence[Row]) -> str:
-    """What fewer bits a weight cost over 16 bits of the same engine."""
+def perplexity(rows: Sequence[ResultRow]) -> str:
+    """Return the table of perplexity at fewer bits per weight over the same engine's 16 bits."""
     found = {machine: figures(rows, "perplexity", machine=machine) for machine in MACHINES}
     names = list(dict.fromkeys(_kind(one) for each in found.values() for one in each if one["over_16_bits"]))
     lines = []
@@ -74,12 +74,12 @@ def perplexity(rows: Sequence[Row]) -> str:
     return table(("model", "engine", "weights", *MACHINES.values()), lines)
 
 
-def _kind(one: Row) -> tuple[str, str, str]:
+def _kind(one: ResultRow) -> tuple[str, str, str]:
     return MODELS[one["model"]], one["engine"], one["weights"]
 
 
-def throughput(rows: Sequence[Row]) -> str:
-    """Tokens a second against prompt length, all engines of one run."""
+def throughput(rows: Sequence[ResultRow]) -> str:
+    """Return a chart of tokens per second against prompt length, for all engines of one run."""
     found = [cell for cell in cells(rows, FIRST, "smollm2") if cell.protocol == "same" and cell.decode_tps]
     runs = [cell.run for cell in found]
     widest = [cell for cell in found if cell.run == max(set(runs), key=runs.count)]

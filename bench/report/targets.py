@@ -1,4 +1,4 @@
-"""targets: what was to be reached, and what each kind of machine measured. A target that is missed stays here."""
+"""targets: the performance targets, and the figures of each kind of machine. A missed target is not removed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -7,12 +7,12 @@ from bench.peers.cells import Protocol
 from bench.report import peers
 from bench.report.peers import EVICTS, FULL, KEEP_ALL, LLAMA, OPENVINO, OURS, PEERS, VLLM, choose, closest
 from bench.report.speed import MACHINES, MODELS
-from bench.results import Row, figures, table
+from bench.results import ResultRow, figures, table
 from ringkv.plan.footprint import read_bytes, token_bytes
 from ringkv.plan.shapes import known
 
 Found = Sequence[float | None]  # one figure for each case; None if it was not measured
-Measured = Callable[[Sequence[Row], str], Found]  # takes the table and the name of a machine
+Measured = Callable[[Sequence[ResultRow], str], Found]  # takes the table and the name of a machine
 Show = Callable[[float], str]
 MIDDLE = (4096, 8192)  # prompt tokens
 OTHERS = tuple(engine for engine in KEEP_ALL if engine not in OPENVINO)
@@ -26,12 +26,12 @@ class Target(NamedTuple):
     show: Show
     at_most: bool = False
 
-    def row(self, rows: Sequence[Row]) -> tuple[str, ...]:
+    def row(self, rows: Sequence[ResultRow]) -> tuple[str, ...]:
         bound = f"{'at most' if self.at_most else 'at least'} {self.show(self.bound)}"
         return self.claim, bound, *(self.verdict(self.measured(rows, machine)) for machine in MACHINES)
 
     def verdict(self, found: Found) -> str:
-        """The least and the most that was measured, and in how many cases that misses the target."""
+        """Return the lowest and the highest figure, and the number of cases that miss the target."""
         figures = [figure for figure in found if figure is not None]
         if not figures:
             return "not measured"
@@ -42,7 +42,7 @@ class Target(NamedTuple):
         return f"{' to '.join(ends)}, {result}{partly}"
 
 
-def targets_table(rows: Sequence[Row]) -> str:
+def targets_table(rows: Sequence[ResultRow]) -> str:
     return table(("", "target", *MACHINES.values()), [target.row(rows) for target in (*_peers(), *_ourselves())])
 
 
@@ -51,11 +51,11 @@ def _peers() -> Iterator[Target]:
     bounds = {SMOLLM2: (5.0, 3.0, 1.5, 1.2), QWEN: (None, None, 1.5, 1.2)}
     named = {"llama.cpp": LLAMA, "vLLM": VLLM, "OpenVINO": OPENVINO, "OpenVINO, evicting": EVICTS}
     for model, (prompt, requests) in several.items():
-        where = f"{MODELS[model]}, {requests[0]} to {requests[-1]} x {prompt // 1024}k: decode over"
+        prefix = f"{MODELS[model]}, {requests[0]} to {requests[-1]} x {prompt // 1024}k: decode over"
         for (name, engines), bound in zip(named.items(), bounds[model], strict=True):
             if bound:
-                yield Target(f"{where} {name}", bound, _ratios(model, (OURS,), engines, (prompt,), requests), _times)
-        yield Target(f"{where} our full cache, of the ratio of bytes", 0.85, _gains(model, prompt, requests), _percent)
+                yield Target(f"{prefix} {name}", bound, _ratios(model, (OURS,), engines, (prompt,), requests), _times)
+        yield Target(f"{prefix} our full cache, of the ratio of bytes", 0.85, _gains(model, prompt, requests), _percent)
     for name, bound in (("llama.cpp", 7.0), ("vLLM", 4.3), ("OpenVINO", 2.0)):
         measured = _ratios(SMOLLM2, (OURS,), named[name], (8192,), (None,), protocol="equal-bytes")
         yield Target(f"SmolLM2-135M, 8k, equal cache bytes: decode over {name}", bound, measured, _times)
@@ -101,9 +101,9 @@ def _ratios(
     metric: str = "decode",
     protocol: Protocol = "same",
 ) -> Measured:
-    """Over the closest of the others, for each prompt length and number of requests."""
+    """Measure the ratio to the closest of the others, for each prompt length and number of requests."""
 
-    def measured(rows: Sequence[Row], machine: str) -> Iterator[float | None]:
+    def measured(rows: Sequence[ResultRow], machine: str) -> Iterator[float | None]:
         found = peers.cells(rows, machine, model)
         for prompt in prompts:
             for n in requests:
@@ -114,13 +114,13 @@ def _ratios(
 
 
 def _gains(model: str, prompt: int, requests: Sequence[int]) -> Measured:
-    """The gain over our full cache, of the ratio of the bytes that a step must read: weights and live entries."""
+    """Measure the speedup over our full cache as a share of the ratio of bytes a step reads: weights, live entries."""
     shape = known(model)
 
     def bytes_read(requests: int, kept: int) -> int:
         return read_bytes(shape, "bfloat16") + requests * kept * token_bytes(shape, "bfloat16")
 
-    def measured(rows: Sequence[Row], machine: str) -> Iterator[float | None]:
+    def measured(rows: Sequence[ResultRow], machine: str) -> Iterator[float | None]:
         found = peers.cells(rows, machine, model)
         for n in requests:
             pair = closest(*(choose(found, (name,), prompt, n) for name in (OURS, FULL)))
@@ -129,8 +129,8 @@ def _gains(model: str, prompt: int, requests: Sequence[int]) -> Measured:
     return lambda rows, machine: list(measured(rows, machine))
 
 
-def _memory(rows: Sequence[Row], machine: str) -> Found:
-    """Of several settings of a peer the smallest counts."""
+def _memory(rows: Sequence[ResultRow], machine: str) -> Found:
+    """Return each peer's peak memory less ours, for the peer's smallest setting."""
     peaks = [peers.peak(peers.cells(rows, machine, SMOLLM2), engines) for engines in peers.FAMILIES.values()]
     ours, keeping = peaks[0], [set(engines) <= set(KEEP_ALL) for engines in peers.FAMILIES.values()]
     return [peak - ours if peak and ours else None for peak, is_whole in zip(peaks, keeping, strict=True) if is_whole]

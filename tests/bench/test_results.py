@@ -9,7 +9,7 @@ import pytest
 from bench import results
 from bench.metrics import METRICS
 from bench.results import TABLE, append, figures, keep, latest, machine, read, rows
-from ringkv.base import processor
+from ringkv.machine import processor
 
 ABOUT = {"machine": "m", "processor": "p", "versions": "v", "commit": "c"}
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 from bench.report.speed import FIRST
-from bench.results import Row, rows
+from bench.results import ResultRow, rows
 
 ABOUT = {"machine": FIRST, "processor": "p", "versions": "v", "commit": "c"}
 
 
-def measured(bench: str, *figures: dict[str, Any], run: str = "1", machine: str = FIRST) -> list[Row]:
+def measured(bench: str, *figures: dict[str, Any], run: str = "1", machine: str = FIRST) -> list[ResultRow]:
     return list(rows(bench, {}, figures, ABOUT | {"run": run, "machine": machine}))
 
 
@@ -17,5 +17,5 @@ def cell(engine: str, prompt: int, requests: int, kept: int | None = None, **fig
     return {"engine": engine, "prompt": prompt, "requests": requests, **fields, **figures}
 
 
-def cells(*found: dict[str, Any], run: str = "1") -> list[Row]:
+def cells(*found: dict[str, Any], run: str = "1") -> list[ResultRow]:
     return measured("peers", *found, run=run)

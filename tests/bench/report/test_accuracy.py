@@ -5,16 +5,16 @@ from statistics import fmean
 import pytest
 
 from bench.report import accuracy
-from bench.report.claims import Answers
+from bench.report.claims import StudyRecords
 from ringkv.evaluation.journal import Record
 
 
 @pytest.fixture(scope="module")
-def answers() -> Answers:
+def answers() -> StudyRecords:
     return accuracy.answers()
 
 
-def test_the_data_file_has_every_task_and_mean_of_every_study(answers: Answers) -> None:
+def test_the_data_file_has_every_task_and_mean_of_every_study(answers: StudyRecords) -> None:
     lines = list(csv.DictReader(io.StringIO(accuracy.data(answers, accuracy.groups(answers)))))
     assert {line["study"] for line in lines} == set(answers)
     for study, task, cell in (
@@ -34,7 +34,7 @@ def test_the_data_file_has_every_task_and_mean_of_every_study(answers: Answers) 
         assert float(line["low"]) <= float(line["difference"]) <= float(line["high"])
 
 
-def test_a_mean_counts_each_task_alike(answers: Answers) -> None:
+def test_a_mean_counts_each_task_alike(answers: StudyRecords) -> None:
     means = accuracy.groups(answers)
     (found,) = [one for one in means["ruler-qwen"] if (one.cell, one.place) == ("full", "inside")]
     tasks: dict[str, list[float]] = {}
@@ -44,7 +44,7 @@ def test_a_mean_counts_each_task_alike(answers: Answers) -> None:
     assert found.mean == pytest.approx(100 * fmean(fmean(scores) for scores in tasks.values()))
 
 
-def made() -> Answers:
+def made() -> StudyRecords:
     """Every study that the page shows: full is right, a quarter of snapstream half the time, streaming never."""
     cells = {"full": (1, 1), "snapstream 4x": (1, 0), "snapstream 4x window=64": (1, 0), "streaming 4x": (0, 0)}
     records = [

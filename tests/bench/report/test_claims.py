@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from bench.report.claims import CLAIMS, NOISE, NOT_YET, TOO_FEW, claims_table, together
+from bench.report.claims import CLAIMS, NOISE, NOT_YET, TOO_FEW, claims_table, paired_scores
 from bench.studies import STUDIES
 from ringkv.evaluation.journal import Record
 
@@ -106,4 +106,4 @@ def test_less_is_missed_only_if_all_of_the_interval_says_so(
 
 def test_only_prompts_with_all_scores_are_compared() -> None:
     records = answered(("vt",), {"full": [1, 1, 0], "streaming 4x": [0]})
-    assert together(records, ("full", "streaming 4x")) == {"vt": [(1, 0)]}
+    assert paired_scores(records, ("full", "streaming 4x")) == {"vt": [(1, 0)]}

@@ -3,11 +3,11 @@ import pytest
 from bench.report.peers import BITS, FAMILIES, PEERS, Pair, choose, closest
 from bench.report.peers import cells as read_back
 from bench.report.speed import FIRST
-from bench.results import Row
+from bench.results import ResultRow
 from tests.bench.report.made import cell, cells
 
 
-def pair(rows: list[Row], metric: str = "decode") -> Pair | None:
+def pair(rows: list[ResultRow], metric: str = "decode") -> Pair | None:
     found = read_back(rows, FIRST, "smollm2")
     return closest(choose(found, ("ringkv",), 8192), choose(found, PEERS, 8192), metric)
 

@@ -5,13 +5,13 @@ import pytest
 
 from bench.report.speed import MACHINES
 from bench.report.targets import Target, targets_table
-from bench.results import Row
+from bench.results import ResultRow
 from tests.bench.report.made import cell, cells, measured
 
 WEIGHTS, ENTRY = 268_959_744 + 70_272, 23_040  # bytes of SmolLM2's weights, norms included, and of an entry
 
 
-def verdict(rows: Sequence[Row], claim: str, machine: int = 0) -> str:
+def verdict(rows: Sequence[ResultRow], claim: str, machine: int = 0) -> str:
     (line,) = [line for line in targets_table(rows).splitlines() if line.startswith(f"| {claim} |")]
     return [word.strip() for word in line.split("|")][3 + machine]
 
