@@ -79,7 +79,7 @@ def test_without_a_store_a_prompt_is_never_hashed(llama_dir: Path, monkeypatch: 
     def hashes(*_: object) -> None:
         pytest.fail("hashed for a store that holds nothing")
 
-    monkeypatch.setattr("ringkv.cache.store.prefixes.names", hashes)
+    monkeypatch.setattr("ringkv.cache.store.prefixes.block_hashes", hashes)
     known, logits = read(build(tiny.config(llama_dir)), asked)
     assert known == 0
     assert torch.equal(logits, wanted)
@@ -144,7 +144,7 @@ def test_what_is_new_sees_what_was_left_and_stands_where_the_text_says(
     # And on from there: the slot holds what it should, and its new tokens stand where the text says.
     (layout,) = engine.compress(0, kv)
     engine.insert(0, 0, second)
-    steps = 40 if layout.room is None else layout.room
+    steps = 40 if layout.free_entries is None else layout.free_entries
     for position, token in enumerate(prompt(steps, 2), start=len(second.tokens)):
         tiny.decode(engine, 1, forced=[token])
         before = live(engine, position + 1, but=layout.entry(position))

@@ -15,7 +15,7 @@ from ringkv.base.engine import Packet
 from ringkv.base.kv import Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
-from ringkv.cache.body import Body, Row
+from ringkv.cache.body import Body, CacheRow
 from ringkv.cache.slots import Slots
 from ringkv.engine.drafts import Drafts
 from ringkv.engine.load import ModelWeights
@@ -93,10 +93,10 @@ class Batch:
     def device(self) -> torch.device:
         return self.logits.device
 
-    def slot(self, slot: int) -> Row:
+    def slot(self, slot: int) -> CacheRow:
         """The memory of a slot, without drafts."""
         self._drafts.drop(slot)
-        return Row(self.bodies, slot)
+        return CacheRow(self.bodies, slot)
 
     def owner(self, slot: int) -> tuple[Request, Layouts]:
         """Whose a slot is, and how it is laid out."""
@@ -178,6 +178,7 @@ class Batch:
         for slots in self._slots:
             slots.release(slot)
         self._owners[slot], self._layouts[slot] = None, ()
+        self._sampling.leave(slot)
         self.logits[slot].zero_()
 
     def _forward(self, size: int) -> None:

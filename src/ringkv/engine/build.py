@@ -17,7 +17,7 @@ from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.source import digest
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.capture import CudaGraphs, as_it_is
+from ringkv.graphs.capture import CudaGraphs, no_capture
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
@@ -61,7 +61,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, made.smallest)
     lanes = Lanes(decoder, weights, staged, made, turns, config.lanes, config.capacity)
-    capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else as_it_is
+    capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, turns, weights.bytes)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ringkv.cache.body import Body, Planes
 from ringkv.cache.slots import Slots
-from ringkv.engine.sampling.sample import Inputs
+from ringkv.kernels.sampling.tiers import FREE, Inputs
 
 NONE = -2  # in place of a draft; no sampler gives it
 
@@ -84,6 +84,7 @@ class Drafts:
             (inputs.position[:, None] + ahead).flatten(),
             inputs.seed.repeat_interleave(self.most),
             inputs.temperature.repeat_interleave(self.most),
+            torch.where(self.tokens == NONE, FREE, inputs.tier[:, None]).int().flatten(),
         ]
 
     def verify(self, first: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFu
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
     key = f"prefill {layer} {names}"
-    return StaticFunction(body, key, free=dict.fromkeys((4, 5), (1,)))
+    return StaticFunction(body, key, dynamic=dict.fromkeys((4, 5), (1,)))
 
 
 def decode_layer(
@@ -73,7 +73,7 @@ def decode_layer(
     return StaticFunction(
         body,
         key,
-        free=dict.fromkeys(range(6, 6 + entries), (0, 2)) | dict.fromkeys(range(6 + entries, 6 + count), (0,)),
+        dynamic=dict.fromkeys(range(6, 6 + entries), (0, 2)) | dict.fromkeys(range(6 + entries, 6 + count), (0,)),
     )
 
 

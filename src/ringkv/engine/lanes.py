@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup, places
-from ringkv.base.engine import Work
+from ringkv.base.engine import PrefillChunk
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
-from ringkv.cache.body import Row
-from ringkv.cache.compress.prompt import Prompt
+from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.selection import Selection, select
+from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.cache.layouts import layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
@@ -91,7 +91,7 @@ class Lanes:
         self._lanes[lane] = _Lane(request.tokens, start)
         return start.tokens
 
-    def prefill(self, work: Work) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
         """Run one chunk; the log-probabilities of the tokens that follow its own, if the request wants them."""
         request, lane = work.request, self._lanes[work.lane]
         last, logprobs = self._followed(work, self._chunk(work))
@@ -115,11 +115,11 @@ class Lanes:
             groups = self._decoder.groups
             plans = layouts(choice, prompt.entries, self._capacity, groups)
             views = [self.view(lane, group, choice.select.queries) for group in range(len(groups))]
-            moved = tuple(plan.moved(prompt.start.gap) for plan in plans)
+            moved = tuple(plan.shifted(prompt.start.gap) for plan in plans)
             prompt.selections[choice] = Selection(moved, select(views, choice, plans))
         return prompt.selections[choice]
 
-    def fill(self, lane: int, choice: KVChoice, slot: Row) -> Selection:
+    def fill(self, lane: int, choice: KVChoice, slot: CacheRow) -> Selection:
         """Copy what a slot is to hold of a lane's prompt."""
         selection = self.select(lane, choice)
         selection.fill(slot, self.staging.lane(lane))
@@ -157,19 +157,19 @@ class Lanes:
                     logits = self._logits_after(some)
                 yield logits
 
-    def view(self, lane: int, group: int, queries: int) -> Prompt:
+    def view(self, lane: int, group: int, queries: int) -> StagedPrompt:
         """A staged prompt as selectors see it, in one group of layers, with its last `queries`."""
         prompt, planes = self._lanes[lane], self.staging.bodies[group].read(lane, slice(self._lanes[lane].entries))
         first = self.staging.window - min(queries, prompt.read)
-        return Prompt(
+        return StagedPrompt(
             q=self.staging.queries[group][:, lane, :, :, first:],
             keys=planes[0],
             values=planes[-1],
             scale=self.groups[group].spec.scale,
             seen=len(prompt.tokens),
-            turn=partial(self._decoder.turn, self._kind(group)),
-            follow=partial(self.again, lane, group),
-            room=self._room(prompt.entries),
+            rotate=partial(self._decoder.rotate, self._kind(group)),
+            repeat=partial(self.again, lane, group),
+            repeat_limit=self._room(prompt.entries),
         )
 
     def _kind(self, group: int) -> str:
@@ -186,7 +186,7 @@ class Lanes:
         size = self._programs.smallest
         return size, min(size, self.staging.window)
 
-    def _chunk(self, work: Work) -> Iterator[Tensor]:
+    def _chunk(self, work: PrefillChunk) -> Iterator[Tensor]:
         """Run a chunk: hidden states [tokens, hidden], piece by piece."""
         tokens, lane = work.request.tokens, work.lane
         gap = self._lanes[lane].start.gap
@@ -196,7 +196,7 @@ class Lanes:
             piece = tokens[start + gap : min(start + gap + size, work.stop)]
             yield self._run(piece, size, lane, span, gap)[: len(piece)]
 
-    def _followed(self, work: Work, pieces: Iterator[Tensor]) -> tuple[Tensor, tuple[TokenLogprob, ...]]:
+    def _followed(self, work: PrefillChunk, pieces: Iterator[Tensor]) -> tuple[Tensor, tuple[TokenLogprob, ...]]:
         """The last of a chunk's hidden states [1, hidden]; the log-probability of each following token, if wanted."""
         tokens, wanted = work.request.tokens, work.request.sampling.prompt_logprobs
         logprobs: list[TokenLogprob] = []

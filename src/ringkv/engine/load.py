@@ -15,7 +15,7 @@ from ringkv.base.progress import Progress
 from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.quantize import Groups, stacked
 from ringkv.models.base import ModelConfig
-from ringkv.models.weights import Declared, Part, Weight
+from ringkv.models.weights import CheckpointTensor, Declared, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 
@@ -94,12 +94,14 @@ def _read(checkpoint: Checkpoint, weight: Weight, whole: Tensor) -> Tensor:
     return whole
 
 
-def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[Part, Tensor]]:
+def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[CheckpointTensor, Tensor]]:
     """Each part's own."""
     return zip(weight.parts, whole.split([part.shape[0] for part in weight.parts]), strict=True)
 
 
-def _groups(checkpoint: Checkpoint, part: Part, rows: Tensor, group: Callable[[Tensor], Groups]) -> Groups:
+def _groups(
+    checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Groups]
+) -> Groups:
     """As the checkpoint holds them, or made of its numbers, for which there is room in `rows`."""
     if known := checkpoint.groups(part.name):
         return Groups(*known)
@@ -107,7 +109,7 @@ def _groups(checkpoint: Checkpoint, part: Part, rows: Tensor, group: Callable[[T
     return group(rows)
 
 
-def _parts(groups: list[Declared]) -> Iterator[Part]:
+def _parts(groups: list[Declared]) -> Iterator[CheckpointTensor]:
     for group in groups:
         for weight in group.values():
             yield from weight.parts

@@ -16,11 +16,11 @@ from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.sampling import sample
-from ringkv.engine.sampling.state import SamplingState
+from ringkv.engine.sampling.graphs import draft_samplers, is_compiled, samplers
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph
 from ringkv.kernels.library import is_native
+from ringkv.kernels.sampling.tiers import DRAFTED
 from ringkv.models.decoder import Decoder
 
 DECODE = (1, 4, 8, 16, 32, 64, 128)
@@ -151,8 +151,7 @@ def make(
     pieces, decoding = sizes(chunk, device), decode_sizes(slots, weights)
     drafting, tokens = draft_sizes(slots, weights, drafts), 1 + drafts
     head_function = functions.head(decoder, tuple(weights.shared))
-    inputs = list(_sampler_inputs(slots, decoder.config.vocab_size, device))
-    ahead = _draft_inputs(slots * drafts, decoder.config.vocab_size, device)
+    vocab = decoder.config.vocab_size
     return Programs(
         backend=backend,
         sizes=pieces,
@@ -162,13 +161,8 @@ def make(
         drafts={size: {kind: decode(kind, size, tokens) for kind in decoder.layers} for size in drafting},
         head={size: head(size) for size in _heads(decoding, drafting, tokens)},
         head_of_one=Eager().make("head-1", head_function, []),
-        sampling={
-            tier: backend.make(f"sample-{tier.name.lower()}", sample.graph(tier), inputs) for tier in SamplerTier
-        },
-        sampling_drafts={
-            tier: backend.make(f"sample-{tier.name.lower()}-drafts", sample.graph_of_drafts(tier), ahead)
-            for tier in (sample.DRAFTED if drafting else ())
-        },
+        sampling=samplers(backend, slots, vocab, device),
+        sampling_drafts=draft_samplers(backend, slots * drafts, vocab, device) if drafting else {},
     )
 
 
@@ -190,19 +184,9 @@ class _First(NamedTuple):
         return cls(*places(decoder.groups)[index], weights.layers[index])
 
 
-def _sampler_inputs(slots: int, vocab: int, device: torch.device) -> sample.Inputs:
-    position, forced = (torch.zeros(slots, dtype=torch.int64, device=device) for _ in range(2))
-    logits = torch.zeros(slots, vocab, device=device)
-    return SamplingState.neutral(slots, vocab, device).inputs(logits, forced, position)
-
-
-def _draft_inputs(rows: int, vocab: int, device: torch.device) -> list[Tensor]:
-    return list(_sampler_inputs(rows, vocab, device)[: len(sample.AHEAD)])
-
-
 def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights, drafts: int = 0) -> int:
     """How many graphs `make` builds for a model with so many kinds of layers."""
     decoding, drafting = decode_sizes(slots, weights), draft_sizes(slots, weights, drafts)
     layers = kinds * (len(sizes(chunk, device)) + len(decoding) + len(drafting))
-    sampling = len(SamplerTier) + (len(sample.DRAFTED) if drafting else 0)
+    sampling = len(SamplerTier) + (len(DRAFTED) if drafting else 0) if is_compiled(device) else 0
     return layers + sampling + len(_heads(decoding, drafting, 1 + drafts))

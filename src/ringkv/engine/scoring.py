@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.events import TokenLogprob
-from ringkv.engine.sampling.sample import scores
+from ringkv.kernels.sampling.tiers import scores
 
 ROWS = 128  # tokens whose logits are there at once
 

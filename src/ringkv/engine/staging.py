@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.body import Body, Row
+from ringkv.cache.body import Body, CacheRow
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Staging:
         """W, queries kept per lane."""
         return self.queries[0].shape[4]
 
-    def lane(self, lane: int) -> Row:
-        return Row(self.bodies, lane)
+    def lane(self, lane: int) -> CacheRow:
+        return CacheRow(self.bodies, lane)
 
 
 class Start(NamedTuple):

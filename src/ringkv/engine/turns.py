@@ -8,9 +8,9 @@ from ringkv.base.cache_spec import LayerGroup, PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
-from ringkv.cache.body import Row
+from ringkv.cache.body import CacheRow
 from ringkv.cache.store import prefixes
-from ringkv.cache.store.conversations import Conversations, Found, Held
+from ringkv.cache.store.conversations import ConversationHit, Conversations, SavedConversation
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
 from ringkv.engine.staging import Start
@@ -43,13 +43,13 @@ class Turns:
         self._prefixes, self._conversations = Prefixes(pool), Conversations(pool)
         self._window, self._margin = window, margin
 
-    def begin(self, request: Request, choice: KVChoice, lane: Row) -> Start:
+    def begin(self, request: Request, choice: KVChoice, lane: CacheRow) -> Start:
         """Fill a lane's first entries with what is known of a prompt, so that the least is to be read."""
         if not self.bytes:
             return Start()
         room = lane.entries
         blocks = max(0, len(request.tokens) - self._window) // BLOCK
-        known = list(self._prefixes.known(prefixes.names(request.tokens, request.salt)[:blocks]))
+        known = list(self._prefixes.cached(prefixes.block_hashes(request.tokens, request.salt)[:blocks]))
         while known and not self._fits(len(known) * BLOCK, len(request.tokens), room):
             known.pop()
         tokens = len(known) * BLOCK
@@ -60,12 +60,14 @@ class Turns:
         self._prefixes.load(known, lane)
         return Start(tokens, tokens)
 
-    def staged(self, request: Request, start: int, stop: int, lane: Row) -> None:
+    def staged(self, request: Request, start: int, stop: int, lane: CacheRow) -> None:
         """Tokens start .. stop-1 of a prompt are in its lane, and all before them, an entry each."""
         if self.bytes:
-            self._prefixes.save(prefixes.names(request.tokens, request.salt), start, stop, lane)
+            self._prefixes.save(prefixes.block_hashes(request.tokens, request.salt), start, stop, lane)
 
-    def left(self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: Row) -> None:
+    def left(
+        self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: CacheRow
+    ) -> None:
         """A request ended that had seen `tokens`; its slot is as it left it."""
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
@@ -73,9 +75,10 @@ class Turns:
         (layout,) = layouts
         order = torch.tensor(layout.by_age(len(tokens)), device=slot.bodies[0].planes[0].device)
         newest = max(0, len(order) - layout.protected)
-        self._conversations.save(Held(request.salt, choice, tokens, prompt, len(order), newest), slot, order)
+        saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest)
+        self._conversations.save(saved, slot, order)
 
-    def _found(self, request: Request, choice: KVChoice, room: int) -> Found | None:
+    def _found(self, request: Request, choice: KVChoice, room: int) -> ConversationHit | None:
         """The conversation that the prompt goes on with, where the two fit into a lane."""
         found = self._conversations.find(request.salt, choice, request.tokens) if _continues(choice) else None
         if found is None or not self._fits(found.entries, found.entries + len(request.tokens) - found.tokens, room):
@@ -91,4 +94,4 @@ class Turns:
 def _continues(choice: KVChoice) -> bool:
     """Protected tokens must stand first in every head, and a selector that reads the prompt again needs all of it."""
     leading = choice.protect == () or (len(choice.protect) == 1 and choice.protect[0][0] == 0)
-    return choice.turns == "continue" and leading and not choice.select.reads_again
+    return choice.turns == "continue" and leading and not choice.select.prefills_twice

@@ -41,6 +41,13 @@ LIBRARY.define(
 LIBRARY.define(
     "gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float eps, str activation, float offset) -> Tensor"
 )
+LIBRARY.define(
+    "sample(Tensor logits, Tensor forced, Tensor position, Tensor seed, Tensor temperature, Tensor tier,"
+    " Tensor? allowed=None, Tensor? params=None, Tensor? bias=None, Tensor? in_prompt=None, Tensor? in_output=None,"
+    " Tensor? ends=None) -> Tensor"
+)
+LIBRARY.define("top_logprobs(Tensor logits, Tensor tokens, Tensor scored) -> (Tensor, Tensor, Tensor)")
+LIBRARY.define("truncate(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p) -> Tensor")
 
 
 def natives() -> list[str]:

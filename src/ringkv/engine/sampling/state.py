@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.engine.sampling.sample import Inputs, params_of
+from ringkv.kernels.sampling.tiers import FREE, Inputs, params_of
 
 WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
 
@@ -20,12 +20,14 @@ WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
 class SamplingState:
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
+    tier: Tensor  # int32 [B]
     allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
     params: Tensor  # float32 [B, 7]
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
     in_output: Tensor  # int32 [B, V]
     ends: Tensor  # bool [B, V]
+    scored: Tensor  # bool [B]
 
     @classmethod
     def neutral(cls, slots: int, vocab: int, device: torch.device) -> "SamplingState":
@@ -35,12 +37,14 @@ class SamplingState:
         return cls(
             seed=zeros(slots, dtype=torch.int64),
             temperature=zeros(slots, dtype=torch.float32),
+            tier=zeros(slots, dtype=torch.int32) + FREE,
             allowed=zeros(slots, -(-vocab // WORD), dtype=torch.int32) + ALL,
             params=torch.tensor([params_of(SamplingParams())], device=device).repeat(slots, 1),
             bias=zeros(slots, vocab, dtype=torch.float32),
             in_prompt=zeros(slots, vocab, dtype=torch.bool),
             in_output=zeros(slots, vocab, dtype=torch.int32),
             ends=zeros(slots, vocab, dtype=torch.bool),
+            scored=zeros(slots, dtype=torch.bool),
         )
 
     @property
@@ -55,12 +59,14 @@ class SamplingState:
             position=position,
             seed=self.seed,
             temperature=self.temperature,
+            tier=self.tier,
             allowed=self.allowed,
             params=self.params,
             bias=self.bias,
             in_prompt=self.in_prompt,
             in_output=self.in_output,
             ends=self.ends,
+            scored=self.scored,
         )
 
     def enter(self, slot: int, request: Request) -> None:
@@ -68,6 +74,8 @@ class SamplingState:
         params, device = request.sampling, self.seed.device
         self.seed[slot] = _wrapped(request.seed)
         self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
+        self.tier[slot] = params.tier
+        self.scored[slot] = params.logprobs is not None
         self.allowed[slot] = ALL
         self.params[slot] = torch.tensor(params_of(params), device=device)
         for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
@@ -77,6 +85,10 @@ class SamplingState:
         self.in_prompt[slot, _ids(request.tokens, device)] = True
         ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
         self.ends[slot, _ids(ends, device)] = True
+
+    def leave(self, slot: int) -> None:
+        """Free a slot: nothing is sampled for it; in place."""
+        self.tier[slot] = FREE
 
     def sampled(self, slot: int) -> dict[int, int]:
         """How often each token was sampled, for those that were."""

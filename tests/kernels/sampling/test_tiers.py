@@ -9,10 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier, SamplingParams
-from ringkv.engine.sampling import sample
-from ringkv.engine.sampling.noise import gumbel, uniform
-from ringkv.engine.sampling.sample import BAD, SAMPLERS, TOP, Inputs, adjusted, greedy, truncated
 from ringkv.engine.sampling.state import SamplingState
+from ringkv.kernels.sampling import tiers
+from ringkv.kernels.sampling.noise import gumbel, uniform
+from ringkv.kernels.sampling.tiers import BAD, SAMPLERS, TOP, Inputs, adjusted, greedy, truncated
 
 VOCAB = 40
 
@@ -57,7 +57,7 @@ def test_samples_follow_the_softmax_of_the_logits() -> None:
     logits, temperature, count = torch.randn(6), 0.7, 20000
     seed, temperatures = torch.full((count,), 5), torch.full((count,), temperature)
     rows = inputs(logits.repeat(count, 1), seed=seed, position=torch.arange(count), temperature=temperatures)
-    (tokens,) = sample.temperature(rows)
+    (tokens,) = tiers.temperature(rows)
     want = (logits / temperature).softmax(0) * count
     seen = torch.bincount(tokens, minlength=6)
     chi_squared = ((seen - want) ** 2 / want).sum()
@@ -81,7 +81,7 @@ def test_the_same_seed_samples_the_same_in_any_slot_and_other_seeds_differ() -> 
     logits = torch.randn(3, VOCAB).repeat(1, 1)
     logits[2] = logits[0]
     rows = inputs(logits, seed=torch.tensor([4, 5, 4]), temperature=torch.ones(3))
-    samples = [sample.temperature(rows._replace(position=torch.full((3,), 9 + i)))[0].tolist() for i in range(50)]
+    samples = [tiers.temperature(rows._replace(position=torch.full((3,), 9 + i)))[0].tolist() for i in range(50)]
     assert all(tokens[0] == tokens[2] for tokens in samples)
     assert any(tokens[0] != tokens[1] for tokens in samples)
 
@@ -94,7 +94,7 @@ def test_neutral_parameters_sample_what_a_temperature_alone_does(sampler) -> Non
         params = SamplingParams(temperature=temperature)
         for position in range(30):
             one = inputs(logits[None], seed=torch.tensor([11]), position=torch.tensor([position]))
-            (token,) = sample.temperature(one._replace(temperature=torch.tensor([temperature])))
+            (token,) = tiers.temperature(one._replace(temperature=torch.tensor([temperature])))
             assert sample_one(logits, params, 11, position, sampler=sampler)[0] == token.item()
 
 
@@ -104,7 +104,7 @@ def test_greedy_takes_what_a_temperature_of_zero_does() -> None:
     logits[3, 7] = float("nan")
     rows = inputs(logits, seed=torch.arange(5), position=torch.arange(5) * 3, forced=torch.tensor([-1, 4, -1, -1, -1]))
     (tokens,) = greedy(rows)
-    assert torch.equal(tokens, sample.temperature(rows)[0])
+    assert torch.equal(tokens, tiers.temperature(rows)[0])
     assert tokens[1].item() == 4
     assert tokens[3].item() == BAD
     assert tokens[0].item() == max(range(VOCAB), key=logits[0].tolist().__getitem__)
@@ -144,7 +144,7 @@ def test_a_top_k_over_the_vocabulary_keeps_all_of_it(top_k: int) -> None:
 def test_the_temperatures_at_the_bounds_sample_as_any_other(temperature: float) -> None:
     logits = torch.randn(VOCAB) * 20
     seed, position = torch.tensor([3]), torch.tensor([5])
-    (tokens,) = sample.temperature(
+    (tokens,) = tiers.temperature(
         inputs(logits[None], seed=seed, position=position, temperature=torch.tensor([temperature]))
     )
     noise = gumbel(seed, position, VOCAB)[0].double()
@@ -222,7 +222,7 @@ def test_logprobs_are_those_of_the_model_before_any_adjustment() -> None:
 def test_logits_that_are_not_finite_give_the_bad_token_in_their_slot_only(bad: float) -> None:
     logits = torch.zeros(2, VOCAB)
     logits[0, 3] = bad
-    (tokens,) = sample.temperature(inputs(logits))
+    (tokens,) = tiers.temperature(inputs(logits))
     assert tokens.tolist() == [BAD, 0]
 
 

@@ -1,5 +1,5 @@
-"""The sampling graphs, after the forward graph: one for each `SamplerTier`, so that nobody pays for random numbers or
-sums over the vocabulary without need.
+"""Sampling tiers in plain torch: a function for each `SamplerTier`, so that random numbers and sums over the vocabulary
+are computed only if a request needs them.
 
 B slots, V vocabulary. With neutral parameters all sample the same token from the same logits, so a request's tokens do
 not change if a neighbour needs a higher tier.
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ringkv.base.sampling import SamplerTier, SamplingParams
-from ringkv.engine.sampling.noise import gumbel
-from ringkv.engine.sampling.truncate import truncate
-from ringkv.graphs.graph import StaticFunction
+from ringkv.kernels.sampling.noise import gumbel
+from ringkv.kernels.sampling.truncate import truncate
 
 TOP = SamplingParams.MAX_LOGPROBS
 BAD = -1  # the token of a slot whose logits were not finite
+FREE = -1  # the tier of a slot without a request
 MANY = 2**24  # as many as float32 counts, and more than a vocabulary has
 _NONE = float("-inf")
 
@@ -30,19 +30,21 @@ class Inputs(NamedTuple):
     position: Tensor  # int64 [B], of the token to sample
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B], 0 is greedy
+    tier: Tensor  # int32 [B], the tier that each slot needs; FREE if it has no request
     allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token that a grammar allows, lowest first
     params: Tensor  # float32 [B, 7], in the order of `params_of`
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
     in_output: Tensor  # int32 [B, V], how often each token was sampled
     ends: Tensor  # bool [B, V], the tokens that min_tokens forbids
+    scored: Tensor  # bool [B], whether log-probabilities are reported
 
 
 DRAFTED = (SamplerTier.GREEDY, SamplerTier.TEMPERATURE)
 """The tiers that need no more than the logits of a token and where it stands, so that drafts may have them."""
 
-AHEAD = Inputs._fields[:5]
-"""What these read."""
+AHEAD = Inputs._fields[:6]
+"""The fields that these tiers read."""
 
 
 def params_of(params: SamplingParams) -> tuple[float, ...]:
@@ -92,26 +94,6 @@ SAMPLERS: dict[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]] = {
     SamplerTier.ADJUSTED: adjusted,
     SamplerTier.TRUNCATED: truncated,
 }
-
-
-def graph(tier: SamplerTier) -> StaticFunction:
-    """A tier as a static function of the tensors of `Inputs`."""
-    sampler = SAMPLERS[tier]
-
-    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return sampler(Inputs(*tensors))
-
-    return StaticFunction(body, f"sample {tier.name}")
-
-
-def graph_of_drafts(tier: SamplerTier) -> StaticFunction:
-    """A tier of `DRAFTED`, as a static function of the first five tensors of `Inputs`: it reads no others."""
-    sampler, unread = SAMPLERS[tier], len(Inputs._fields) - len(AHEAD)
-
-    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return sampler(Inputs(*tensors, *[tensors[0]] * unread))
-
-    return StaticFunction(body, f"sample drafts {tier.name}")
 
 
 def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,56 @@
+"""sample, top_logprobs, truncate: sampling as operators. Each row does only what its own request needs.
+
+B slots, V vocabulary, TOP top tokens.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.sampling import tiers
+from ringkv.kernels.sampling.tiers import BAD, FREE, Inputs
+from ringkv.kernels.sampling.truncate import truncate as truncate_reference
+
+
+def sample(*inputs: Tensor | None) -> Tensor:
+    """Sample int64 [B]: the next token of each slot, BAD if its logits are not finite or its tier is FREE.
+
+    inputs: the fields of `Inputs` except `scored`. All from `allowed` on may be absent if no slot needs more than the
+    tier TEMPERATURE.
+    """
+    tokens: Tensor = torch.ops.ringkv.sample(*inputs)
+    return tokens
+
+
+def top_logprobs(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the log-probabilities [B] of these tokens under the model, and the TOP top ids and theirs [B, TOP].
+
+    scored bool [B]: rows that are False have undefined results.
+    """
+    logprobs, ids, top = torch.ops.ringkv.top_logprobs(logits, tokens, scored)
+    return logprobs, ids, top
+
+
+def truncate(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Truncate logits as `sample` does, by itself: arguments and result as `sampling.truncate.truncate` has them."""
+    out: Tensor = torch.ops.ringkv.truncate(logits, temperature, top_k, top_p, min_p)
+    return out
+
+
+def reference(*inputs: Tensor | None) -> Tensor:
+    """Sample in plain torch, with the highest tier that the given planes allow: the tokens are the same in all."""
+    given = [tensor for tensor in inputs if tensor is not None]
+    unread = [given[0]] * (len(Inputs._fields) - len(given))
+    sampler = tiers.temperature if len(given) == len(tiers.AHEAD) else tiers.truncated
+    rows = Inputs(*given, *unread)
+    return torch.where(rows.tier == FREE, BAD, sampler(rows)[0])
+
+
+def scores_reference(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute every row's log-probabilities in plain torch."""
+    return tiers.scores(logits, tokens)
+
+
+LIBRARY.impl("sample", reference, "CompositeExplicitAutograd")
+LIBRARY.impl("top_logprobs", scores_reference, "CompositeExplicitAutograd")
+LIBRARY.impl("truncate", truncate_reference, "CompositeExplicitAutograd")
