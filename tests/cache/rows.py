@@ -3,14 +3,14 @@
 from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup
-from ringkv.cache.body import Body, Row
+from ringkv.cache.body import Body, CacheRow
 
 
 def group(layers: int, heads: int, width: int) -> LayerGroup:
     return LayerGroup(tuple(range(layers)), CacheSpec.grouped(heads, width), queries=1)
 
 
-def row(keys: Tensor, values: Tensor) -> Row:
-    """A row that is the memory of keys, values [L, H, C, D]."""
+def row(keys: Tensor, values: Tensor) -> CacheRow:
+    """Return a row that is a view of keys, values [L, H, C, D]."""
     layers, heads, _, width = keys.shape
-    return Row((Body(group(layers, heads, width), (keys[:, None], values[:, None])),), 0)
+    return CacheRow((Body(group(layers, heads, width), (keys[:, None], values[:, None])),), 0)

@@ -1,4 +1,4 @@
-"""Layouts of the four policies, and the budgets they refuse."""
+"""Layouts of the four policies, and the budgets that they refuse."""
 
 import pytest
 import torch
@@ -83,8 +83,8 @@ choices = st.builds(
 
 @settings(deadline=None, max_examples=500)
 @given(choice=choices, n=st.integers(1, 70))
-def test_any_valid_choice_gives_a_slot_that_keeps_its_promises_or_is_refused(choice: KVChoice, n: int) -> None:
-    """Beside a list of entries: contiguous, nothing twice, the newest held, within the budget."""
+def test_any_valid_choice_gives_a_consistent_layout_or_is_refused(choice: KVChoice, n: int) -> None:
+    """Compared with a list of entries: contiguous, no token twice, the newest kept, within the budget."""
     capacity = 40
     try:
         plan = layout(choice, n, capacity)
@@ -94,9 +94,9 @@ def test_any_valid_choice_gives_a_slot_that_keeps_its_promises_or_is_refused(cho
     assert plan.capacity <= budget
     assert min(plan.sinks, plan.selected, plan.recent, plan.protected, plan.base) >= 0
     votes = torch.ones(1, n - plan.recent - plan.sinks) if plan.selected else None
-    held: list[int] = kept(plan, votes, heads=1)[0].tolist()
-    assert len(held) == plan.live(n) == len(set(held))
-    entries: dict[int, int] = dict(enumerate(held))
+    after_prefill: list[int] = kept(plan, votes, heads=1)[0].tolist()
+    assert len(after_prefill) == plan.live(n) == len(set(after_prefill))
+    entries: dict[int, int] = dict(enumerate(after_prefill))
     for position in range(n, n + (2 * budget if plan.free_entries is None else plan.free_entries)):
         entries[plan.entry(position)] = position
         live = plan.live(position + 1)

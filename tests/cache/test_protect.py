@@ -1,4 +1,4 @@
-"""What is protected is held for as long as the answer lasts, beside the newest tokens, and nothing is held twice."""
+"""Protected tokens are kept until the answer ends, beside the newest tokens, and no token is kept twice."""
 
 import re
 
@@ -17,12 +17,12 @@ from ringkv.cache.protect import end, protected, tokens
 spans = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 12)).map(lambda one: (one[0], sum(one))), max_size=3)
 
 
-def held_after_prefill(plan: Layout, asked: tuple[tuple[int, int], ...]) -> list[int]:
-    """Positions by entry, with votes for the tokens asked and against all others alike."""
+def entries_after_prefill(plan: Layout, protect: tuple[tuple[int, int], ...]) -> list[int]:
+    """Return positions by entry, with infinite votes for protected tokens and none for the others."""
     if not plan.selected:
         return kept(plan, None, heads=1)[0].tolist()
     votes = torch.zeros(1, plan.prompt - plan.recent - plan.sinks)
-    for start, stop in asked:
+    for start, stop in protect:
         votes[:, max(0, start - plan.sinks) : max(0, stop - plan.sinks)] = float("inf")
     return kept(plan, votes, heads=1)[0].tolist()
 
@@ -35,19 +35,19 @@ def held_after_prefill(plan: Layout, asked: tuple[tuple[int, int], ...]) -> list
     selected=st.integers(0, 30),
     n=st.integers(1, 70),
     elastic=st.booleans(),
-    asked=spans,
+    protect=spans,
 )
-def test_what_is_protected_survives_three_rounds_of_the_ring(policy, sinks, recent, selected, n, elastic, asked):
-    choice = KVChoice(policy, sinks=sinks, recent=recent, elastic=elastic, protect=tuple(asked))
+def test_what_is_protected_survives_three_rounds_of_the_ring(policy, sinks, recent, selected, n, elastic, protect):
+    choice = KVChoice(policy, sinks=sinks, recent=recent, elastic=elastic, protect=tuple(protect))
     capacity = sinks + recent + selected
     try:
         plan = layout(choice, n, capacity)
     except BudgetTooSmall:
-        wanted = {t for start, stop in asked for t in range(start, min(stop, n))} - set(range(sinks))
-        assert len(wanted) > selected or end(protected(tuple(asked), n)) >= capacity
+        wanted = {t for start, stop in protect for t in range(start, min(stop, n))} - set(range(sinks))
+        assert len(wanted) > selected or end(protected(tuple(protect), n)) >= capacity
         return
-    entries: list[int | None] = [*held_after_prefill(plan, tuple(asked)), *[None] * capacity][:capacity]
-    wanted = {t for start, stop in asked for t in range(start, min(stop, n))}
+    entries: list[int | None] = [*entries_after_prefill(plan, tuple(protect)), *[None] * capacity][:capacity]
+    wanted = {t for start, stop in protect for t in range(start, min(stop, n))}
     assert plan.capacity <= capacity
     for position in range(n, n + 3 * plan.ring + 3):
         live = entries[: plan.live(position)]
@@ -58,24 +58,24 @@ def test_what_is_protected_survives_three_rounds_of_the_ring(policy, sinks, rece
         entries[plan.entry(position)] = position
 
 
-def test_what_protection_leaves_of_a_fixed_layout_is_its_ring():
+def test_protection_in_a_fixed_layout_shrinks_its_ring():
     choice = KVChoice("streaming", sinks=0, recent=1, elastic=False, protect=((16, 17),))
     assert (layout(choice, 17, 18).protected, layout(choice, 17, 18).ring) == (17, 1)
 
 
-@given(asked=spans)
-def test_without_protection_in_its_ring_a_layout_is_the_usual_one(asked):
-    choice = KVChoice(sinks=4, recent=8, protect=tuple(asked))
+@given(protect=spans)
+def test_without_protection_in_its_ring_a_layout_is_the_usual_one(protect):
+    choice = KVChoice(sinks=4, recent=8, protect=tuple(protect))
     assume(end(protected(choice.protect, 100)) <= 92)
     assume(tokens(protected(choice.protect, 100), 4) <= 20)
     assert layout(choice, 100, 32) == layout(KVChoice(sinks=4, recent=8), 100, 32)
 
 
-def test_snapkv_chooses_what_is_protected_first():
+def test_snapkv_selects_protected_tokens_first():
     choice = KVChoice("snapkv", recent=8, select=SnapKV(window=6), protect=((40, 50), (97, 100)))
     plan = layout(choice, 100, 32)
-    held = held_after_prefill(plan, choice.protect)
-    assert set(range(40, 50)) | set(range(94, 100)) <= set(held)
+    entries = entries_after_prefill(plan, choice.protect)
+    assert set(range(40, 50)) | set(range(94, 100)) <= set(entries)
 
 
 def test_spans_are_put_in_order_and_joined():
@@ -84,7 +84,7 @@ def test_spans_are_put_in_order_and_joined():
 
 
 @pytest.mark.parametrize("span", [(5, 5), (9, 3), (-1, 4)])
-def test_a_span_that_is_none_is_refused(span):
+def test_an_invalid_span_is_refused(span):
     with pytest.raises(InvalidRequest, match=re.escape(f"kv_protect is {span}; it must be")):
         KVChoice(protect=(span,))
 
@@ -96,6 +96,6 @@ def test_a_span_that_is_none_is_refused(span):
         ("snapkv", "names 21 tokens and kv_budget 32 leaves 18 entries"),
     ],
 )
-def test_more_than_can_be_chosen_is_refused_with_the_number(policy, words):
+def test_more_than_can_be_selected_is_refused_with_the_number(policy, words):
     with pytest.raises(BudgetTooSmall, match=words):
         layout(KVChoice(policy, sinks=4, recent=8, select=SnapKV(window=6), protect=((30, 51),)), 100, 32)

@@ -12,14 +12,14 @@ from ringkv.cache.slots import Slots
 
 
 def entries_after_prefill(plan: Layout) -> list[int]:
-    """Positions by entry, choosing the first candidates."""
+    """Return positions by entry, with the first candidates selected."""
     candidates = plan.prompt - plan.recent - plan.sinks
     votes = torch.arange(candidates, 0, -1).float()[None] if plan.selected else None
     return kept(plan, votes, heads=1)[0].tolist()
 
 
 def decode(slots: Slots, entries: list[int | None], steps: int) -> None:
-    """Write each next position at the entry that the slot says, checking that it grows contiguously."""
+    """Write each next position to the slot's next entry, and check that live entries stay contiguous."""
     for _ in range(steps):
         entry, live, n = int(slots.next_entry()[0]), int(slots.live_after_next()[0]), int(slots.length[0])
         entries[entry] = n
@@ -31,12 +31,12 @@ def decode(slots: Slots, entries: list[int | None], steps: int) -> None:
 def placed(plan: Layout, capacity: int) -> tuple[Slots, list[int | None]]:
     slots = Slots.empty(1, torch.device("cpu"))
     slots.place(0, plan)
-    held = entries_after_prefill(plan)
-    return slots, [*held, *[None] * (capacity - len(held))]
+    entries = entries_after_prefill(plan)
+    return slots, [*entries, *[None] * (capacity - len(entries))]
 
 
 def test_the_papers_figure_4_entry_by_entry() -> None:
-    # S = 1, R = 4, tokens 0..26 prefilled, no room for selected ones.
+    # S = 1, R = 4, tokens 0..26 prefilled, no entries for selected ones.
     plan = layout(KVChoice("snapstream", sinks=1, recent=4), n=27, capacity=5)
     slots, entries = placed(plan, 5)
     assert entries == [0, 25, 26, 23, 24]
@@ -83,7 +83,7 @@ def test_decoding_drops_only_the_oldest_unprotected_token(
 
 
 def _protected(plan: Layout, entries: list[int | None], sinks: int) -> list[int]:
-    """What must survive for ever: the entries before the ring; all sinks are among them."""
+    """Return what is never evicted, the entries before the ring; all sinks are among them."""
     first = [e for e in entries[: plan.protected] if e is not None]
     assert set(range(min(sinks, plan.prompt))) <= set(first)
     return first
@@ -102,7 +102,7 @@ def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, rec
 
 @settings(deadline=None, max_examples=200)
 @given(n=st.integers(1, 60), gap=st.integers(0, 100), elastic=st.booleans(), policy=st.sampled_from(POLICIES))
-def test_tokens_that_are_gone_move_positions_and_no_entry(n: int, gap: int, elastic: bool, policy: str) -> None:
+def test_evicted_tokens_shift_positions_and_no_entry(n: int, gap: int, elastic: bool, policy: str) -> None:
     choice = KVChoice(policy, sinks=4, recent=6, select=SnapKV(window=3), elastic=elastic)
     plan = layout(choice, n, capacity=64 if policy == "full" else 20)
     moved, slots, twin = plan.shifted(gap), Slots.empty(1, torch.device("cpu")), Slots.empty(1, torch.device("cpu"))

@@ -110,7 +110,7 @@ def take_first(x: Tensor, kept: Tensor) -> tuple[Tensor, ...]:
 
 
 def test_one_graph_serves_every_length_that_a_function_leaves_free(backend: AheadOfTime) -> None:
-    take = StaticFunction(take_first, "take", free={1: (1,)})
+    take = StaticFunction(take_first, "take", dynamic={1: (1,)})
     for rows, builds in ((6, 1), (9, 1), (4, 1), (1, 2)):  # torch makes a constant of a length of one
         x, kept = torch.randn(3), torch.randn(3, rows)
         want = kept.clone()

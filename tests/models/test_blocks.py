@@ -9,7 +9,7 @@ from torch import Tensor
 from ringkv.models.blocks import attention, feed_forward
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.rotary import rotation
-from ringkv.models.weights import Declared, Part
+from ringkv.models.weights import Declared, CheckpointTensor
 
 SIZES = {
     "vocab_size": 50,
@@ -41,7 +41,7 @@ def made(declared: Declared, rank: int | None) -> dict[str, Tensor]:
     """Random weights, the same parts for every rank."""
     generator = torch.Generator().manual_seed(5)
 
-    def random(part: Part) -> Tensor:
+    def random(part: CheckpointTensor) -> Tensor:
         return torch.randn(part.shape, generator=generator, dtype=torch.float64)
 
     return {

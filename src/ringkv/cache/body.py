@@ -1,4 +1,4 @@
-"""Body: the memory of a cache, by rows of entries: slots, staging lanes, blocks of the prefix store.
+"""Body: cache memory as rows of entries. A row is a slot, a staging lane, or a block of the prefix store.
 
 L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
 """
@@ -14,23 +14,23 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.cache.formats import FORMATS, Allocate
 
 Planes = tuple[Tensor, ...]
-"""Keys [L, H, n, D], and values unless they are a part of the keys; after each its scales, if its format has some."""
+"""Keys [L, H, n, D], and values unless they are a part of the keys; each is followed by its scales, if it has any."""
 
 Entries = slice | Tensor
-"""Which entries of a row: a run, or int64 [n] in this order."""
+"""Entries of a row: a contiguous slice, or indices int64 [n]."""
 
 
 @dataclass(frozen=True)
 class Body:
-    """The planes of one group of layers, as the tensors of their formats, keys first."""
+    """The planes of one group of layers in their storage formats, keys first."""
 
     group: LayerGroup
-    planes: Planes  # [L, R, H, C, D] each; of scales, [L, R, H, C]
-    centers: Planes = ()  # float32 [L, R, H, D] that keys are stored less, if their format is centered
+    planes: Planes  # [L, R, H, C, D] each; scales [L, R, H, C]
+    centers: Planes = ()  # float32 [L, R, H, D], subtracted from keys if their format is centered
 
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
-        """`allocate` makes a tensor of a shape, and so decides its device, its first contents and the plain dtype."""
+        """`allocate` makes a tensor from a shape; it decides the device, the initial contents and the plain dtype."""
         shapes = [(p.format, (len(group.layers), rows, p.heads, entries, p.width)) for p in group.spec.planes]
         planes = tuple(one for name, shape in shapes for one in FORMATS[name].allocate(shape, allocate))
         name, (layers, _, heads, _, width) = shapes[0]
@@ -61,11 +61,11 @@ class Body:
         return self.bytes // self.rows
 
     def layer(self, index: int) -> Planes:
-        """One layer's planes [R, H, C, D], and centers [R, H, D], as its graph reads and writes them."""
+        """Return one layer's planes [R, H, C, D] and centers [R, H, D], the arguments of its graph."""
         return tuple(plane[index] for plane in (*self.planes, *self.centers))
 
     def take(self, row: int, source: "Body", source_row: int, index: Tensor) -> None:
-        """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; what is beyond them becomes 0."""
+        """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0."""
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
@@ -73,60 +73,60 @@ class Body:
             FORMATS[plane.format].take(theirs, source_row, index, own, center)
 
     def read(self, row: int, entries: Entries) -> Planes:
-        """These entries of a row, the same in every layer and head; a view if they are a run."""
+        """Return these entries of a row, the same in every layer and head; a view if they are a slice."""
         rows = (plane[:, row] for plane in self.planes)
         if isinstance(entries, slice):
             return tuple(row[:, :, entries] for row in rows)
         return tuple(row.index_select(2, entries) for row in rows)
 
     def parts(self, row: int, live: int) -> Planes:
-        """All that a row with so many live entries holds, as views."""
+        """Return everything that a row with `live` entries stores, as views."""
         return (*self.read(row, slice(live)), *(center[:, row] for center in self.centers))
 
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
-        """Entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""
+        """Return copies of entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""
         return tuple(plane[:, rows[:, None], :, entries] for plane in self.planes)
 
-    def put_back(self, rows: Tensor, entries: Tensor, copies: Planes, chosen: Tensor) -> None:
-        """Write back what `copy` gave, if `chosen` bool [N, n]; the other entries stay as they are."""
+    def put_back(self, rows: Tensor, entries: Tensor, copies: Planes, mask: Tensor) -> None:
+        """Write back the copies that `copy` returned, if `mask` bool [N, n]; the other entries stay as they are."""
         at = slice(None), rows[:, None], slice(None), entries
         for plane, copy in zip(self.planes, copies, strict=True):
-            mask = chosen.view(*chosen.shape, *[1] * (copy.dim() - 2))
-            plane[at] = torch.where(mask, copy, plane[at])
+            broadcast = mask.view(*mask.shape, *[1] * (copy.dim() - 2))
+            plane[at] = torch.where(broadcast, copy, plane[at])
 
     def write(self, row: int, first: int, planes: Planes) -> None:
-        """Copy n entries to a row, from its entry `first` on."""
+        """Copy n entries to a row, starting at its entry `first`."""
         for ours, new in zip(self.planes, planes, strict=True):
             ours[:, row, :, first : first + new.shape[2]] = new
 
 
-class Row(NamedTuple):
-    """One row of every group's body: a slot or a lane, whole."""
+class CacheRow(NamedTuple):
+    """One row of every group's body: a whole slot or lane."""
 
     bodies: tuple[Body, ...]
     at: int
 
     @property
     def entries(self) -> int:
-        """The fewest that a group has."""
+        """Entries per row, the fewest of all groups."""
         return min(body.entries for body in self.bodies)
 
     def read(self, entries: Entries) -> list[Planes]:
-        """These entries of each group."""
+        """Return these entries of each group."""
         return [body.read(self.at, entries) for body in self.bodies]
 
     def write(self, first: int, groups: Sequence[Planes]) -> None:
-        """Copy entries to each group, from entry `first` on."""
+        """Copy entries to each group, starting at entry `first`."""
         for body, planes in zip(self.bodies, groups, strict=True):
             body.write(self.at, first, planes)
 
     def export(self, live: Sequence[int]) -> bytes:
-        """The first `live` entries of each group as one packet, which `restore` takes on any machine."""
+        """Return the first `live` entries of each group as one packet, which `restore` accepts on any machine."""
         parts = (part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n))
         return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
 
     def restore(self, live: Sequence[int], packet: bytes) -> None:
-        """Fill the first `live` entries of each group. Raises ValueError for a packet of another size."""
+        """Fill the first `live` entries of each group from a packet. Raises ValueError for a packet of another size."""
         targets = [part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n)]
         sizes = [target.numel() * target.element_size() for target in targets]
         if sum(sizes) != len(packet):

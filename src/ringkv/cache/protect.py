@@ -1,4 +1,4 @@
-"""protect: the prompt tokens that a request must never lose, as spans. No torch.
+"""protect: the prompt tokens that are never evicted, as spans. No torch.
 
 n prompt tokens.
 """
@@ -6,23 +6,23 @@ n prompt tokens.
 from ringkv.base.kv import TokenSpan
 
 
-def protected(asked: tuple[TokenSpan, ...], n: int) -> tuple[TokenSpan, ...]:
-    """Spans of a prompt of n tokens, in order, none touching another."""
-    found: list[TokenSpan] = []
-    for start, stop in sorted(asked):
+def protected(spans: tuple[TokenSpan, ...], n: int) -> tuple[TokenSpan, ...]:
+    """Return the spans within a prompt of n tokens, in order; those that overlap or touch are joined."""
+    joined: list[TokenSpan] = []
+    for start, stop in sorted(spans):
         start, stop = min(start, n), min(stop, n)
-        if found and start <= found[-1][1]:
-            start, stop = found[-1][0], max(stop, found.pop()[1])
+        if joined and start <= joined[-1][1]:
+            start, stop = joined[-1][0], max(stop, joined.pop()[1])
         if start < stop:
-            found.append((start, stop))
-    return tuple(found)
+            joined.append((start, stop))
+    return tuple(joined)
 
 
 def tokens(spans: tuple[TokenSpan, ...], first: int = 0) -> int:
-    """How many there are at `first` or after it."""
+    """Return the number of tokens at `first` or after it."""
     return sum(stop - max(start, first) for start, stop in spans if stop > first)
 
 
 def end(spans: tuple[TokenSpan, ...]) -> int:
-    """One past the last; 0 where there is none."""
+    """Return one past the last token; 0 without spans."""
     return spans[-1][1] if spans else 0

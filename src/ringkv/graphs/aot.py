@@ -23,7 +23,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from ringkv.graphs.graph import Function, Graph, StaticFunction
+from ringkv.graphs.graph import Graph, StaticFunction, TensorFunction
 from ringkv.kernels.library import natives
 from ringkv.machine.processor import identity
 
@@ -70,7 +70,7 @@ class AheadOfTime:
 class _Call(torch.nn.Module):
     """torch.export takes modules only."""
 
-    def __init__(self, body: Function) -> None:
+    def __init__(self, body: TensorFunction) -> None:
         super().__init__()
         self.body = body
 
@@ -99,7 +99,7 @@ def _free(function: StaticFunction, example: Sequence[Tensor]) -> list[tuple[int
 
     torch makes a constant of a length of 1.
     """
-    free = zip(function.dimensions(example), example, strict=True)
+    free = zip(function.dynamic_dimensions(example), example, strict=True)
     return [tuple(dim for dim in dimensions if tensor.shape[dim] > 1) for dimensions, tensor in free]
 
 

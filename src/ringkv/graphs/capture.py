@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import torch
 
-Step = Callable[[], None]
+StaticStep = Callable[[], None]
 """Work on static buffers: reads and writes the same tensors every time."""
 
-Capture = Callable[[Step], Step]
+Capture = Callable[[StaticStep], StaticStep]
 
 WARM_UPS = 3  # kernels are compiled, libraries choose theirs and take their workspaces
 
 
-def as_it_is(step: Step) -> Step:
+def no_capture(step: StaticStep) -> StaticStep:
     """No capture: the CPU has nothing to gain from it."""
     return step
 
@@ -30,7 +30,7 @@ class CudaGraphs:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, step: Step) -> Step:
+    def __call__(self, step: StaticStep) -> StaticStep:
         """Warm up on a side stream, as capture asks, then record. The step must not synchronise with the host."""
         with torch.cuda.device(self._device):
             side = torch.cuda.Stream()

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-Function = Callable[..., tuple[Tensor, ...]]
+TensorFunction = Callable[..., tuple[Tensor, ...]]
 """Positional tensors in, a tuple of tensors out; may change arguments in place. No branch on a tensor's value."""
 
 
@@ -23,18 +23,18 @@ class StaticFunction:
     lengths.
     """
 
-    body: Function
+    body: TensorFunction
     key: str
-    free: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    dynamic: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def plain(cls, body: Function) -> "StaticFunction":
+    def plain(cls, body: TensorFunction) -> "StaticFunction":
         """A function that captured nothing."""
         return cls(body, f"{body.__module__}.{body.__qualname__}")
 
-    def dimensions(self, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    def dynamic_dimensions(self, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
         """The free dimensions of each argument."""
-        return [self.free.get(place, ()) for place in range(len(example))]
+        return [self.dynamic.get(place, ()) for place in range(len(example))]
 
 
 Graph = Callable[[list[Tensor]], Sequence[Tensor]]

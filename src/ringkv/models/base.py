@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.models.layer import Layer, Norm, RopeConfig
-from ringkv.models.weights import Declared, Part, Weight, vector
+from ringkv.models.weights import Declared, CheckpointTensor, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
 """Kinds of layers: those that see all tokens, and those with a sliding window."""
@@ -87,7 +87,7 @@ class ModelConfig(ABC):
         return ("*rotary_emb.inv_freq", *tied, *self.unread)
 
     def _table(self, name: str) -> Weight:
-        return Weight((Part(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
+        return Weight((CheckpointTensor(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
 
     def _group(self, kind: str) -> LayerGroup:
         layer = self.layer(kind)

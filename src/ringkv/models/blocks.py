@@ -12,12 +12,12 @@ from ringkv.kernels.norm import rms_norm
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
 
-Weights = Mapping[str, Tensor]
+NamedWeights = Mapping[str, Tensor]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q [N, H, G, D], k and v [N, H, D] -> [N, H, G, D]: all that a model knows of the cache."""
 
 
-def transform(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+def transform(layer: Layer, x: Tensor, turn: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     """One layer on x [N, hidden]."""
     return _ARRANGED[layer.arrangement](layer, x, turn, weights, attend)
 
@@ -27,7 +27,7 @@ def attention(
     norm: Norm,
     x: Tensor,
     turn: Rotation,
-    weights: Weights,
+    weights: NamedWeights,
     attend: Attend,
     residual: Tensor | None = None,
 ) -> Tensor:
@@ -41,7 +41,7 @@ def attention(
     return linear(out.reshape(len(x), -1), weights["output"], weights.get("output_bias"), residual=residual)
 
 
-def feed_forward(block: FeedForward, norm: Norm, x: Tensor, weights: Weights, residual: Tensor | None = None) -> Tensor:
+def feed_forward(block: FeedForward, norm: Norm, x: Tensor, weights: NamedWeights, residual: Tensor | None = None) -> Tensor:
     """Gated feed-forward of normalised x [N, hidden], plus the residual."""
     wide = gated(
         x,
@@ -55,12 +55,12 @@ def feed_forward(block: FeedForward, norm: Norm, x: Tensor, weights: Weights, re
     return linear(wide, weights["down"], weights.get("down_bias"), residual=residual)
 
 
-def _pre(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+def _pre(layer: Layer, x: Tensor, turn: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     x = attention(layer.attention, layer.norm, x, turn, weights, attend, residual=x)
     return feed_forward(layer.feed_forward, layer.norm, x, weights, residual=x)
 
 
-def _sandwich(layer: Layer, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+def _sandwich(layer: Layer, x: Tensor, turn: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     norm = layer.norm
     out = attention(layer.attention, norm, x, turn, weights, attend)
     x = x + rms_norm(out, weights["attention_out_norm"], norm.eps, norm.offset)

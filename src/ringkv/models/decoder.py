@@ -13,7 +13,7 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
 from ringkv.models.base import ModelConfig
-from ringkv.models.blocks import Attend, Weights, transform
+from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.rope import frequencies
 from ringkv.models.rotary import Rotation, rotate, rotation
 
@@ -33,7 +33,7 @@ class Decoder:
         self._ropes = {kind: (angles.to(device), scale) for kind, (angles, scale) in found.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 
-    def embed(self, tokens: Tensor, weights: Weights) -> Tensor:
+    def embed(self, tokens: Tensor, weights: NamedWeights) -> Tensor:
         """int tokens [N] -> [N, hidden]."""
         rows = rows_of(weights["embed"], tokens)
         return rows if self._embed_scale == 1.0 else rows * self._embed_scale
@@ -47,17 +47,17 @@ class Decoder:
         """Angles of int positions [N] by kind; computed once a step."""
         return {kind: self.rotation(kind, positions) for kind in self.layers}
 
-    def turn(self, kind: str, x: Tensor, positions: Tensor) -> Tensor:
+    def rotate(self, kind: str, x: Tensor, positions: Tensor) -> Tensor:
         """x [..., N, D] turned by int positions [N], in float32; by negative ones back to where it was before."""
         by = rotation(positions, self._ropes[kind][0], 1.0, torch.float32)
         flat = x.float().movedim(-2, 0)
         return rotate(flat.reshape(len(positions), -1, x.shape[-1]), by).view_as(flat).movedim(0, -2)
 
-    def layer(self, kind: str, x: Tensor, turn: Rotation, weights: Weights, attend: Attend) -> Tensor:
+    def layer(self, kind: str, x: Tensor, turn: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
         """One layer of a kind on x [N, hidden]."""
         return transform(self.layers[kind], x, turn, weights, attend)
 
-    def logits(self, x: Tensor, weights: Weights) -> Tensor:
+    def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
         """Final norm and vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
         return linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)

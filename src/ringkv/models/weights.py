@@ -12,7 +12,7 @@ Pack = Literal["matrix", "gated", "table", "plain"]
 up or that the vocabulary projection reads. plain: a vector, stored as it is."""
 
 
-class Part(NamedTuple):
+class CheckpointTensor(NamedTuple):
     """One tensor of a checkpoint."""
 
     name: str
@@ -25,7 +25,7 @@ class Weight(NamedTuple):
     shard: the axis of each part that tensor-parallel ranks divide; None if every rank holds all of it.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[CheckpointTensor, ...]
     pack: Pack
     shard: int | None = None
 
@@ -45,7 +45,7 @@ Declared = Mapping[str, Weight]
 
 def vector(part: str, length: int) -> Weight:
     """A weight of one dimension that every rank holds, such as a norm's."""
-    return Weight((Part(part, (length,)),), "plain")
+    return Weight((CheckpointTensor(part, (length,)),), "plain")
 
 
 def linear(ours: str, rows: Sequence[tuple[str, int]], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
@@ -53,8 +53,8 @@ def linear(ours: str, rows: Sequence[tuple[str, int]], columns: int, bias: bool,
 
     axis: the dimension of the matrix that ranks divide. A bias is divided with the rows only.
     """
-    matrix = Weight(tuple(Part(f"{name}.weight", (n, columns)) for name, n in rows), pack, axis)
+    matrix = Weight(tuple(CheckpointTensor(f"{name}.weight", (n, columns)) for name, n in rows), pack, axis)
     if not bias:
         return {ours: matrix}
-    added = Weight(tuple(Part(f"{name}.bias", (n,)) for name, n in rows), "plain", 0 if axis == 0 else None)
+    added = Weight(tuple(CheckpointTensor(f"{name}.bias", (n,)) for name, n in rows), "plain", 0 if axis == 0 else None)
     return {ours: matrix, f"{ours}_bias": added}

@@ -9,31 +9,31 @@ from torch import Tensor
 from ringkv.base.errors import PromptTooLong
 from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, KVzip, Selector
 from ringkv.cache.compress import expected_attention, keydiff, kvzip, tova
-from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.staged_prompt import StagedPrompt
 
-SCALE = 0.29  # no head_dim's own
+SCALE = 0.29  # differs from every head_dim ** -0.5
 LAYERS, HEADS, GROUPS, WINDOW, WIDTH, N = 2, 2, 3, 6, 8, 40
 LOW, HIGH = 3, 30
 FREQUENCIES = torch.tensor([1.0, 0.3, 0.1, 0.03])
 
 
-def turn(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotation as multiplication of complex numbers, the halves' order."""
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotate by multiplying complex numbers; real parts are the first half of a vector."""
     pairs = torch.complex(*x.float().chunk(2, dim=-1))
-    turned = pairs * torch.polar(torch.ones(len(positions), 4), positions[:, None] * FREQUENCIES)
-    return torch.cat((turned.real, turned.imag), -1)
+    rotated = pairs * torch.polar(torch.ones(len(positions), 4), positions[:, None] * FREQUENCIES)
+    return torch.cat((rotated.real, rotated.imag), -1)
 
 
 @pytest.fixture
-def prompt() -> Prompt:
-    q = turn(torch.randn(LAYERS, HEADS, GROUPS, WINDOW, WIDTH) + 0.5, torch.arange(N - WINDOW, N))
-    keys = turn(torch.randn(LAYERS, HEADS, N, WIDTH), torch.arange(N))
-    return Prompt(q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), SCALE, N, turn, follow, room=18)
+def prompt() -> StagedPrompt:
+    q = rotate(torch.randn(LAYERS, HEADS, GROUPS, WINDOW, WIDTH) + 0.5, torch.arange(N - WINDOW, N))
+    keys = rotate(torch.randn(LAYERS, HEADS, N, WIDTH), torch.arange(N))
+    return StagedPrompt(q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), SCALE, N, rotate, repeat, repeat_limit=18)
 
 
-def follow(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Random queries and keys that depend on the token alone, in pieces of four."""
+def repeat(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield random queries and keys that depend on the token alone, in pieces of four."""
     keys = 2 * torch.stack([_of_token(token, HEADS) for token in range(start, stop)], 2)
     queries = 2 * torch.stack([_of_token(token, HEADS * GROUPS) for token in range(start, stop)], 2)
     queries = queries.view(LAYERS, HEADS, GROUPS, -1, WIDTH)
@@ -45,7 +45,7 @@ def _of_token(token: int, rows: int) -> Tensor:
     return torch.randn(LAYERS, rows, WIDTH, generator=torch.Generator().manual_seed(1000 * rows + token))
 
 
-def test_every_name_has_a_selector_and_none_gives_a_negative_vote(prompt: Prompt) -> None:
+def test_every_selector_is_registered_and_no_vote_is_negative(prompt: StagedPrompt) -> None:
     assert set(VOTES) == set(SELECTORS.values())
     for kind, votes in VOTES.items():
         got = votes(prompt, LOW, HIGH, kind())
@@ -53,7 +53,7 @@ def test_every_name_has_a_selector_and_none_gives_a_negative_vote(prompt: Prompt
         assert got.min() >= 0
 
 
-def test_tova_is_the_last_querys_attention_for_all_heads_alike(prompt: Prompt) -> None:
+def test_tova_is_the_last_querys_attention_equal_for_all_heads(prompt: StagedPrompt) -> None:
     got = tova.votes(prompt, LOW, HIGH, TOVA()).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         rows = [
@@ -66,7 +66,7 @@ def test_tova_is_the_last_querys_attention_for_all_heads_alike(prompt: Prompt) -
             torch.testing.assert_close(got[layer, h], want)
 
 
-def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: Prompt) -> None:
+def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: StagedPrompt) -> None:
     got = keydiff.votes(prompt, LOW, HIGH, KeyDiff()).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         for h in range(HEADS):
@@ -76,15 +76,15 @@ def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: Prompt) ->
             torch.testing.assert_close(got[layer, h], torch.tensor(want), atol=1e-5, rtol=1e-5)
 
 
-def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: Prompt) -> None:
+def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: StagedPrompt) -> None:
     got = expected_attention.votes(prompt, LOW, HIGH, ExpectedAttention()).view(LAYERS, HEADS, -1)
     ahead = torch.arange(N, N + expected_attention.AHEAD)
-    matrix = torch.stack([turn(one.expand(len(ahead), -1), ahead).mean(0) for one in torch.eye(WIDTH)]).T
+    matrix = torch.stack([rotate(one.expand(len(ahead), -1), ahead).mean(0) for one in torch.eye(WIDTH)]).T
     for layer in range(LAYERS):
         for h in range(HEADS):
             weights = []
             for g in range(GROUPS):
-                plain = turn(prompt.q[layer, h, g], -torch.arange(N - WINDOW, N))
+                plain = rotate(prompt.q[layer, h, g], -torch.arange(N - WINDOW, N))
                 mu, sigma = matrix @ plain.mean(0), matrix @ torch.cov(plain.T, correction=0) @ matrix.T
                 keys = prompt.keys[layer, h, LOW:HIGH]
                 quadratic = torch.stack([key @ sigma @ key for key in keys])
@@ -93,12 +93,12 @@ def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: Pr
             torch.testing.assert_close(got[layer, h], want, atol=1e-5, rtol=1e-4)
 
 
-def test_kvzip_is_the_most_that_any_query_of_the_repetition_gives(prompt: Prompt) -> None:
+def test_kvzip_is_the_highest_weight_of_any_query_of_the_repetition(prompt: StagedPrompt) -> None:
     got = kvzip.votes(prompt, LOW, HIGH, KVzip()).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         for h in range(HEADS):
             want = [0.0] * N
-            for start in range(0, N, 18 - kvzip.LEAD):  # what there is room for, less what leads to it
+            for start in range(0, N, 18 - kvzip.LEAD):  # the limit, less the context before a chunk
                 stop, first = min(start + 10, N), max(0, start - kvzip.LEAD)
                 repeated = range(first, stop)
                 for place, token in enumerate(repeated):
@@ -112,15 +112,15 @@ def test_kvzip_is_the_most_that_any_query_of_the_repetition_gives(prompt: Prompt
 
 
 @pytest.mark.parametrize("selector", [KeyDiff(), ExpectedAttention(), KVzip()])
-def test_what_all_keys_share_hides_no_difference_in_bfloat16(prompt: Prompt, selector: Selector) -> None:
-    """As in Qwen2, whose keys have large biases: a score is then hundreds, of which only the last few units matter."""
+def test_a_common_offset_of_all_keys_hides_no_difference_in_bfloat16(prompt: StagedPrompt, selector: Selector) -> None:
+    """Keys of Qwen2 have large biases: scores are in the hundreds, and only their last few units matter."""
 
-    def shifted(kind: torch.dtype) -> Prompt:
-        def after(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
-            return (((q + 2).bfloat16().to(kind), (keys + 40).bfloat16().to(kind)) for q, keys in follow(start, stop))
+    def shifted(kind: torch.dtype) -> StagedPrompt:
+        def shifted_repeat(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+            return (((q + 2).bfloat16().to(kind), (keys + 40).bfloat16().to(kind)) for q, keys in repeat(start, stop))
 
         keys, values = ((one + 40).bfloat16().to(kind) for one in (prompt.keys, prompt.values))
-        return prompt._replace(q=(prompt.q + 2).bfloat16().to(kind), keys=keys, values=values, follow=after)
+        return prompt._replace(q=(prompt.q + 2).bfloat16().to(kind), keys=keys, values=values, repeat=shifted_repeat)
 
     narrow, wide = (
         VOTES[type(selector)](shifted(kind), LOW, HIGH, selector) for kind in (torch.bfloat16, torch.float32)
@@ -128,6 +128,6 @@ def test_what_all_keys_share_hides_no_difference_in_bfloat16(prompt: Prompt, sel
     torch.testing.assert_close(narrow, wide, atol=1e-4, rtol=1e-2)
 
 
-def test_kvzip_without_room_to_read_again_is_refused(prompt: Prompt) -> None:
+def test_kvzip_without_room_to_repeat_is_refused(prompt: StagedPrompt) -> None:
     with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
-        kvzip.votes(prompt._replace(room=kvzip.LEAD), LOW, HIGH, KVzip())
+        kvzip.votes(prompt._replace(repeat_limit=kvzip.LEAD), LOW, HIGH, KVzip())

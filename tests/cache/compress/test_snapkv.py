@@ -1,4 +1,4 @@
-"""SnapKV's choice against one written with loops, from the paper's words."""
+"""SnapKV's selection against one written with loops, from the paper's text."""
 
 import math
 from typing import NoReturn
@@ -9,20 +9,20 @@ import torch
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.compress.prompt import Prompt
 from ringkv.cache.compress.snapkv import votes
+from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.cache.layouts import layout
 
-SCALE = 0.29  # no head_dim's own
+SCALE = 0.29  # differs from every head_dim ** -0.5
 LAYERS, HEADS, GROUPS, WIDTH = 2, 2, 3, 8
 
 
 def never(*_: object) -> NoReturn:
-    raise AssertionError("SnapKV turns nothing, and reads nothing again")
+    raise AssertionError("SnapKV rotates nothing, and repeats nothing")
 
 
 def by_hand(q: torch.Tensor, keys: torch.Tensor, low: int, high: int, selector: SnapKV) -> list[list[float]]:
-    """Each candidate's votes for each head, one number at a time."""
+    """Return each candidate's votes for each head, one element at a time."""
     n, window = keys.shape[1], q.shape[2]
     result = []
     for h in range(HEADS):
@@ -58,14 +58,14 @@ def test_the_kept_set_equals_a_brute_force_selection(
     plan = layout(choice, n, capacity)
     low, high = plan.sinks, n - plan.recent
 
-    got = votes(Prompt(q, keys, keys, SCALE, n, never, never, 0), low, high, selector)
+    got = votes(StagedPrompt(q, keys, keys, SCALE, n, never, never, 0), low, high, selector)
     want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, selector)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 
     for head, row in enumerate(kept(plan, got, LAYERS * HEADS).tolist()):
         ranked = sorted(range(low, high), key=lambda j: (-want[head][j - low], j))
-        chosen = sorted(ranked[: plan.selected])
-        assert row[: plan.protected] == [*range(low), *chosen]
+        selected = sorted(ranked[: plan.selected])
+        assert row[: plan.protected] == [*range(low), *selected]
         assert sorted(row[plan.protected :]) == list(range(high, n))
 
 

@@ -2,50 +2,50 @@ import pytest
 import torch
 
 from ringkv.base.kv import BLOCK, KVChoice
-from ringkv.cache.store.conversations import Conversations, Held
+from ringkv.cache.store.conversations import Conversations, SavedConversation
 from ringkv.cache.store.pool import Pool
 from tests.cache.rows import group, row
 
 CHOICE = KVChoice(turns="continue")
 SEEN = tuple(range(100))
 PROMPT = 88
-HELD, NEWEST = 30, 10  # entries, of which so many are the last tokens
+SAVED, NEWEST = 30, 10  # entries, and how many of them hold the last tokens
 
 
 def save(it: Conversations, tokens: tuple[int, ...], prompt: int, entries: int, newest: int) -> None:
-    held = Held("", CHOICE, tokens, prompt, entries, newest)
-    it.save(held, row(*torch.randn(2, 1, 2, entries, 4)), torch.arange(entries))
+    conversation = SavedConversation("", CHOICE, tokens, prompt, entries, newest)
+    it.save(conversation, row(*torch.randn(2, 1, 2, entries, 4)), torch.arange(entries))
 
 
 @pytest.fixture
 def it() -> Conversations:
     found = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, [group(1, 2, 4)], torch.empty(0)))
-    save(found, SEEN, PROMPT, HELD, NEWEST)
+    save(found, SEEN, PROMPT, SAVED, NEWEST)
     return found
 
 
-def test_a_prompt_that_goes_on_finds_all_that_was_left(it: Conversations) -> None:
+def test_a_prompt_that_continues_finds_all_saved_entries(it: Conversations) -> None:
     found = it.find("", CHOICE, (*SEEN, 7))
     assert found is not None
-    assert (found.tokens, found.entries) == (100, HELD)
+    assert (found.tokens, found.entries) == (100, SAVED)
 
 
-@pytest.mark.parametrize("told", [99, 95, 90])
-def test_an_answer_told_differently_is_cut_where_it_differs(it: Conversations, told: int) -> None:
-    found = it.find("", CHOICE, (*SEEN[:told], 500, 501))
+@pytest.mark.parametrize("common", [99, 95, 90])
+def test_an_answer_that_differs_is_cut_at_the_first_difference(it: Conversations, common: int) -> None:
+    found = it.find("", CHOICE, (*SEEN[:common], 500, 501))
     assert found is not None
-    assert (found.tokens, found.entries) == (told, HELD - (100 - told))
+    assert (found.tokens, found.entries) == (common, SAVED - (100 - common))
 
 
-def test_one_that_differs_before_the_newest_entries_finds_nothing(it: Conversations) -> None:
+def test_a_difference_before_the_newest_entries_finds_nothing(it: Conversations) -> None:
     assert it.find("", CHOICE, (*SEEN[:89], 500)) is None
 
 
-def test_the_last_token_is_left_to_be_read(it: Conversations) -> None:
+def test_the_last_token_is_left_for_prefill(it: Conversations) -> None:
     found = it.find("", CHOICE, SEEN)
-    assert it.find("", CHOICE, SEEN[:PROMPT]) is None  # the same request again is read as the first time
+    assert it.find("", CHOICE, SEEN[:PROMPT]) is None  # a repeated request is prefilled again
     assert found is not None
-    assert (found.tokens, found.entries) == (99, HELD - 1)
+    assert (found.tokens, found.entries) == (99, SAVED - 1)
 
 
 def test_neither_another_salt_nor_another_choice_finds_it(it: Conversations) -> None:
@@ -53,8 +53,8 @@ def test_neither_another_salt_nor_another_choice_finds_it(it: Conversations) -> 
     assert it.find("", KVChoice(turns="continue", budget=5), (*SEEN, 7)) is None
 
 
-def test_the_longest_is_taken(it: Conversations) -> None:
-    save(it, (*SEEN, 7, 8), PROMPT, HELD, NEWEST)
+def test_the_longest_conversation_is_found(it: Conversations) -> None:
+    save(it, (*SEEN, 7, 8), PROMPT, SAVED, NEWEST)
     found = it.find("", CHOICE, (*SEEN, 7, 8, 9))
     assert found is not None
     assert found.tokens == 102
@@ -63,7 +63,7 @@ def test_the_longest_is_taken(it: Conversations) -> None:
     assert other.tokens == 100
 
 
-def test_one_that_begins_otherwise_is_another(it: Conversations) -> None:
+def test_another_first_token_is_another_conversation(it: Conversations) -> None:
     save(it, (500, 501), 1, 2, 2)
     assert it.find("", CHOICE, (600, 601, 602)) is None
 
@@ -71,14 +71,14 @@ def test_one_that_begins_otherwise_is_another(it: Conversations) -> None:
 @pytest.mark.parametrize("common", [95, 93])
 def test_another_question_about_the_same_text_is_another_conversation(common: int) -> None:
     it = Conversations(Pool(3 * BLOCK * 2 * 2 * 4 * 4, [group(1, 2, 4)], torch.empty(0)))
-    save(it, SEEN, 95, HELD, NEWEST)
+    save(it, SEEN, 95, SAVED, NEWEST)
     found = it.find("", CHOICE, (*SEEN[:common], 500, 501))
     assert (found is not None) == (common == 95)
 
 
-def test_what_was_left_is_copied_in_the_order_given(it: Conversations) -> None:
-    keys, values = torch.randn(2, 1, 2, HELD, 4)
-    it.save(Held("", CHOICE, (1, 2, 3), 2, 3, 1), row(keys, values), torch.tensor([4, 9, 2]))
+def test_entries_are_copied_in_the_given_order(it: Conversations) -> None:
+    keys, values = torch.randn(2, 1, 2, SAVED, 4)
+    it.save(SavedConversation("", CHOICE, (1, 2, 3), 2, 3, 1), row(keys, values), torch.tensor([4, 9, 2]))
     found = it.find("", CHOICE, (1, 2, 3, 4))
     assert found is not None
     got = torch.zeros(2, 1, 2, 5, 4)
@@ -88,6 +88,6 @@ def test_what_was_left_is_copied_in_the_order_given(it: Conversations) -> None:
     assert not got[:, :, :, 3:].any()
 
 
-def test_one_whose_memory_was_taken_is_gone(it: Conversations) -> None:
+def test_a_conversation_that_the_pool_dropped_is_not_found(it: Conversations) -> None:
     save(it, (500,), 1, 3 * BLOCK, 1)
     assert it.find("", CHOICE, (*SEEN, 7)) is None

@@ -16,8 +16,8 @@ def pool(blocks: int) -> Pool:
 
 
 def run(entries: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    dice = torch.Generator().manual_seed(seed)
-    keys, values = torch.randn(2, LAYERS, HEADS, entries, WIDTH, generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    keys, values = torch.randn(2, LAYERS, HEADS, entries, WIDTH, generator=generator)
     return keys, values
 
 
@@ -36,8 +36,8 @@ def test_what_was_saved_is_loaded(entries: int) -> None:
     it = pool(5)
     save(it, "a", *run(entries, 1))
     save(it, "b", *run(BLOCK, 2))
-    for mine, theirs in zip(loaded(it, "a", entries), run(entries, 1), strict=True):
-        assert torch.equal(mine, theirs)
+    for got, saved in zip(loaded(it, "a", entries), run(entries, 1), strict=True):
+        assert torch.equal(got, saved)
 
 
 def test_the_beginning_of_a_run_can_be_loaded_alone() -> None:
@@ -46,7 +46,7 @@ def test_the_beginning_of_a_run_can_be_loaded_alone() -> None:
     assert torch.equal(loaded(it, "a", BLOCK + 7)[1], run(2 * BLOCK + 5)[1][:, :, : BLOCK + 7])
 
 
-def test_what_was_used_longest_ago_makes_room() -> None:
+def test_the_least_recently_used_runs_are_dropped() -> None:
     it = pool(3)
     for name in "abc":
         save(it, name, *run(BLOCK))
@@ -57,7 +57,7 @@ def test_what_was_used_longest_ago_makes_room() -> None:
     assert [name for name in "abcde" if name in it] == ["d", "e"]
 
 
-def test_it_never_takes_more_than_it_may() -> None:
+def test_a_pool_takes_no_more_than_its_size() -> None:
     size = 3 * BLOCK * ENTRY + 7
     assert Pool(size, GROUPS, torch.empty(0)).bytes == 3 * BLOCK * ENTRY
     it = pool(2)
@@ -66,10 +66,10 @@ def test_it_never_takes_more_than_it_may() -> None:
     assert "a" in it
 
 
-def test_a_name_that_is_saved_again_has_what_was_saved_last() -> None:
+def test_a_name_that_is_saved_again_has_the_last_run() -> None:
     it = pool(2)
     save(it, "a", *run(2 * BLOCK, 1))
     save(it, "a", *run(BLOCK, 2))
     assert torch.equal(loaded(it, "a", BLOCK)[0], run(BLOCK, 2)[0])
     assert save(it, "b", *run(BLOCK))
-    assert "a" in it  # its blocks of before are free
+    assert "a" in it  # the blocks of its first run are free

@@ -1,4 +1,4 @@
-"""KeyDiff: keys unlike all others are kept, whatever is asked; no query is looked at.
+"""KeyDiff: keeps the keys that differ most from all others. It uses no queries.
 
 H key-value heads, n prompt tokens, D head_dim.
 Source: KeyDiff (arXiv 2504.15364), section 3: negative cosine similarity to the mean of the unit keys.
@@ -9,16 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.selectors import KeyDiff
-from ringkv.cache.compress.prompt import Prompt
+from ringkv.cache.compress.staged_prompt import StagedPrompt
 
 
-def votes(prompt: Prompt, low: int, high: int, selector: KeyDiff) -> Tensor:
-    """One less the cosine between each key and the prompt's mean direction, from 0 to 2."""
-    return torch.cat([_of_layer(keys, low, high) for keys in prompt.keys])
+def votes(prompt: StagedPrompt, low: int, high: int, selector: KeyDiff) -> Tensor:
+    """Return 1 minus the cosine between each key and the prompt's mean direction, from 0 to 2."""
+    return torch.cat([_layer_votes(keys, low, high) for keys in prompt.keys])
 
 
-def _of_layer(keys: Tensor, low: int, high: int) -> Tensor:
-    """float32 [H, high - low] of keys [H, n, D]."""
+def _layer_votes(keys: Tensor, low: int, high: int) -> Tensor:
+    """Return float32 [H, high - low] from keys [H, n, D]."""
     unit = F.normalize(keys.float(), dim=-1)
     anchor = F.normalize(unit.mean(1, keepdim=True), dim=-1)
     return 1 - (unit[:, low:high] * anchor).sum(-1).clamp(max=1)

@@ -1,7 +1,7 @@
-"""Conversations: the entries that were live when a request ended, for a prompt that goes on from there.
+"""Conversations: the entries that were live when a request ended, for a prompt that continues from there.
 
-The m live entries stand in order of age: what the policy keeps for good, then the newest
-tokens, an entry each. What had been evicted is not there, and no later turn brings it back.
+The m live entries are in order of age: those that the policy never evicts, then the newest tokens, one entry each.
+Evicted tokens are not saved, and no later turn brings them back.
 """
 
 from collections.abc import Hashable
@@ -12,14 +12,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice
-from ringkv.cache.body import Row
+from ringkv.cache.body import CacheRow
 from ringkv.cache.store.pool import Pool
 
 
-class Held(NamedTuple):
-    """What is left of a conversation that had seen `tokens`, the first `prompt` of which were asked and not said.
+class SavedConversation(NamedTuple):
+    """The saved entries of a request that had seen `tokens`. The first `prompt` of these were its prompt.
 
-    So many `entries`, the last `newest` of which hold its last tokens.
+    entries: how many were saved. newest: how many of them hold the last tokens.
     """
 
     salt: str
@@ -30,8 +30,8 @@ class Held(NamedTuple):
     newest: int
 
 
-class Found(NamedTuple):
-    """A conversation that a prompt goes on with: its first `tokens`, and the first `entries` of what was left."""
+class ConversationHit(NamedTuple):
+    """A saved conversation that a prompt continues: its first `tokens`, and its first `entries`."""
 
     name: Hashable
     tokens: int
@@ -41,36 +41,37 @@ class Found(NamedTuple):
 class Conversations:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._known: dict[Hashable, Held] = {}
+        self._saved: dict[Hashable, SavedConversation] = {}
 
-    def save(self, held: Held, slot: Row, order: Tensor) -> None:
-        """Copy a slot's entries int64 [m] in this order: the ones that are left."""
-        name = blake2b(repr((held.salt, held.choice, held.tokens)).encode(), digest_size=32).digest()
+    def save(self, conversation: SavedConversation, slot: CacheRow, order: Tensor) -> None:
+        """Save a slot's entries int64 [m], in this order."""
+        key = conversation.salt, conversation.choice, conversation.tokens
+        name = blake2b(repr(key).encode(), digest_size=32).digest()
         if self._pool.save(name, slot, order):
-            self._known[name] = held
-        self._known = {name: held for name, held in self._known.items() if name in self._pool}
+            self._saved[name] = conversation
+        self._saved = {name: saved for name, saved in self._saved.items() if name in self._pool}
 
-    def find(self, salt: str, choice: KVChoice, tokens: tuple[int, ...]) -> Found | None:
-        """The longest conversation that a prompt goes on with; at least the prompt's last token is left to be read.
+    def find(self, salt: str, choice: KVChoice, tokens: tuple[int, ...]) -> ConversationHit | None:
+        """Return the longest conversation that a prompt continues; at least the prompt's last token is prefilled.
 
-        A client may tell an answer differently than it was said: cut at a stop string, or encoded anew. The entries of
-        what was said after that are dropped; older ones that these had overwritten stay lost.
+        A client may send an answer back that differs: cut at a stop string, or tokenised anew. Entries after the first
+        difference are dropped; older entries that these had overwritten stay evicted.
         """
-        known = ((name, held) for name, held in self._known.items() if name in self._pool)
-        same = ((name, held) for name, held in known if (held.salt, held.choice) == (salt, choice))
-        found = [one for name, held in same if (one := _goes_on(name, held, tokens[:-1])) is not None]
-        return max(found, key=lambda one: one.tokens, default=None)
+        cached = ((name, saved) for name, saved in self._saved.items() if name in self._pool)
+        same = ((name, saved) for name, saved in cached if (saved.salt, saved.choice) == (salt, choice))
+        hits = [hit for name, saved in same if (hit := _match(name, saved, tokens[:-1])) is not None]
+        return max(hits, key=lambda hit: hit.tokens, default=None)
 
-    def load(self, found: Found, lane: Row) -> None:
-        """Fill the first entries of a lane."""
-        self._pool.load(found.name, lane, 0, found.entries)
+    def load(self, hit: ConversationHit, lane: CacheRow) -> None:
+        """Copy the saved entries to the first entries of a lane."""
+        self._pool.load(hit.name, lane, 0, hit.entries)
 
 
-def _goes_on(name: Hashable, held: Held, tokens: tuple[int, ...]) -> Found | None:
-    """Only what was said may be told differently: another question about the same text is another conversation."""
-    if tokens[: held.prompt] != held.tokens[: held.prompt]:
+def _match(name: Hashable, saved: SavedConversation, tokens: tuple[int, ...]) -> ConversationHit | None:
+    """Only generated tokens may differ: another question about the same text is another conversation."""
+    if tokens[: saved.prompt] != saved.tokens[: saved.prompt]:
         return None
-    said = zip(held.tokens[held.prompt :], tokens[held.prompt :], strict=False)
-    common = held.prompt + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], said))
-    cut = len(held.tokens) - common
-    return Found(name, common, held.entries - cut) if cut <= held.newest else None
+    generated = zip(saved.tokens[saved.prompt :], tokens[saved.prompt :], strict=False)
+    common = saved.prompt + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], generated))
+    dropped = len(saved.tokens) - common
+    return ConversationHit(name, common, saved.entries - dropped) if dropped <= saved.newest else None

@@ -1,4 +1,4 @@
-"""Pool: host memory of a fixed size for runs of entries; those used longest ago make room for new ones.
+"""Pool: host memory of a fixed size for runs of entries. The least recently used runs are dropped for new ones.
 
 A run of n entries takes whole blocks of `base.kv.BLOCK`. A block holds entries of every group of layers.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import BLOCK
-from ringkv.cache.body import Body, Entries, Row
+from ringkv.cache.body import Body, CacheRow, Entries
 
 
 class _Run(NamedTuple):
@@ -21,7 +21,7 @@ class _Run(NamedTuple):
     blocks: list[int]
 
     def pieces(self, entries: int) -> Iterator[tuple[int, slice]]:
-        """The run's first `entries`: each block, and which of them it holds."""
+        """Yield each block of the run's first `entries`, and the slice of them that it holds."""
         for block, start in zip(self.blocks, range(0, entries, BLOCK), strict=False):
             yield block, slice(start, min(start + BLOCK, entries))
 
@@ -29,7 +29,7 @@ class _Run(NamedTuple):
 class Pool:
     """At most `size` bytes of entries, of the dtype of `like`.
 
-    Beside a CPU pages are taken when they are first written; for a GPU they are pinned, all at once.
+    On a CPU, pages are committed when they are first written. For a GPU, all are pinned at once.
     """
 
     def __init__(self, size: int, groups: Sequence[LayerGroup], like: Tensor) -> None:
@@ -38,7 +38,7 @@ class Pool:
         self._bodies = tuple(Body.allocate(group, count, BLOCK, allocate) for group in groups)
         self._count = count
         self._free = list(range(count))
-        self._runs: OrderedDict[Hashable, _Run] = OrderedDict()  # used longest ago first
+        self._runs: OrderedDict[Hashable, _Run] = OrderedDict()  # least recently used first
 
     @property
     def bytes(self) -> int:
@@ -47,8 +47,8 @@ class Pool:
     def __contains__(self, name: Hashable) -> bool:
         return name in self._runs
 
-    def save(self, name: Hashable, source: Row, entries: Entries) -> bool:
-        """Copy these entries of a row under a name, instead of what it had; False if the pool is too small."""
+    def save(self, name: Hashable, source: CacheRow, entries: Entries) -> bool:
+        """Copy these entries of a row under a name, replacing its earlier run; False if the pool is too small."""
         count = len(range(*entries.indices(source.entries))) if isinstance(entries, slice) else len(entries)
         blocks = -(-count // BLOCK)
         if blocks > self._count:
@@ -58,30 +58,30 @@ class Pool:
             self.drop(next(iter(self._runs)))
         run = self._runs[name] = _Run(count, [self._free.pop() for _ in range(blocks)])
         for block, part in run.pieces(count):
-            self._block(block).write(0, source.read(_some(entries, part)))
+            self._block(block).write(0, source.read(_part_of(entries, part)))
         return True
 
-    def load(self, name: Hashable, target: Row, first: int, count: int) -> None:
-        """Copy the first `count` entries of a run to a row's `first` ...; the run is then the last to go."""
+    def load(self, name: Hashable, target: CacheRow, first: int, count: int) -> None:
+        """Copy the first `count` entries of a run to a row, starting at its entry `first`; the run counts as used."""
         self.touch(name)
         for block, part in self._runs[name].pieces(count):
             target.write(first + part.start, self._block(block).read(slice(part.stop - part.start)))
 
     def touch(self, name: Hashable) -> None:
-        """Make it the last to go."""
+        """Mark a run as the most recently used."""
         self._runs.move_to_end(name)
 
     def drop(self, name: Hashable) -> None:
-        """Forget a run; one that is unknown is left alone."""
+        """Free a run; an unknown name is ignored."""
         if run := self._runs.pop(name, None):
             self._free += run.blocks
 
-    def _block(self, index: int) -> Row:
-        return Row(self._bodies, index)
+    def _block(self, index: int) -> CacheRow:
+        return CacheRow(self._bodies, index)
 
 
-def _some(entries: Entries, part: slice) -> Entries:
-    """Those at the places `part` among these entries."""
+def _part_of(entries: Entries, part: slice) -> Entries:
+    """Return the entries at the places `part` of `entries`."""
     if isinstance(entries, Tensor):
         return entries[part]
     return slice((entries.start or 0) + part.start, (entries.start or 0) + part.stop)

@@ -1,0 +1,38 @@
+"""StagedPrompt: the input of a selector. VoteFunction: what it computes.
+
+L layers, H key-value heads, G query heads each, W window queries, n prompt tokens, D head_dim.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class StagedPrompt(NamedTuple):
+    """A staged prompt in one group of layers.
+
+    scale: factor on attention scores. seen: all tokens of the prompt; more than n if an earlier turn evicted some.
+    rotate: (x [..., N, D], int positions [N]) -> x rotated by the positions; negative positions rotate back.
+    repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end. For each piece of w
+    tokens it yields queries [L, H, G, w, D], and the keys [L, H, tokens so far, D] of the repetition.
+    repeat_limit: tokens that one call may repeat.
+    """
+
+    q: Tensor  # [L, H, G, W, D], the last W queries, rotated
+    keys: Tensor  # [L, H, n, D], rotated
+    values: Tensor  # [L, H, n, D]
+    scale: float
+    seen: int
+    rotate: Callable[[Tensor, Tensor], Tensor]
+    repeat: Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
+    repeat_limit: int
+
+
+class VoteFunction(Protocol):
+    """Returns the votes of the candidates low .. high-1: float32 [L * H, high - low], none negative.
+
+    `selector` is of the class of `base.selectors` that the function is registered for.
+    """
+
+    def __call__(self, prompt: StagedPrompt, low: int, high: int, selector: Any) -> Tensor: ...
