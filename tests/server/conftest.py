@@ -1,4 +1,4 @@
-"""A byte-level tokenizer, an echoing engine, and a server of them on a real socket."""
+"""Fixtures: a byte-level tokenizer, an engine that echoes its prompt, and a server with them on a real socket."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def tokenizer(model_dir: Path) -> Tokenizer:
 
 
 class Served:
-    """A running server: its engine, its address, and clients of it."""
+    """A running server with its engine, its address and its clients."""
 
     def __init__(self, engine: InProcess, port: int) -> None:
         self.engine = engine
@@ -45,11 +45,11 @@ class Served:
         self.client = openai.OpenAI(base_url=f"{self.root}/v1", api_key="none", max_retries=0, timeout=30)
 
     def post(self, path: str, **body: Any) -> httpx.Response:
-        sent = json.dumps(body)  # which writes half of a surrogate pair as an escape
+        sent = json.dumps(body)  # httpx cannot encode half of a surrogate pair; json escapes it
         return self.http.post(f"/v1/{path}", content=sent, headers={"content-type": "application/json"})
 
     def events(self, path: str, **body: Any) -> list[str]:
-        """The data of each event of a streamed answer."""
+        """Return the data of each event of a streamed answer."""
         parts = self.post(path, stream=True, **body).text.split("\n\n")
         assert parts.pop() == ""
         assert all(part.startswith("data: ") for part in parts)
@@ -61,12 +61,12 @@ class Served:
         return [json.loads(event) for event in events]
 
     def metric(self, line: str) -> float:
-        """The value of one sample, named with its labels as Prometheus writes them."""
+        """Return the value of one sample, named with its labels as Prometheus writes them."""
         values = dict(sample.rsplit(" ", 1) for sample in self.http.get("/metrics").text.splitlines())
         return float(values[line])
 
     def wait_until_free(self) -> None:
-        """Until the engine serves nobody; fails after ten seconds."""
+        """Wait until the engine is idle; fail after ten seconds."""
         deadline = time.monotonic() + 10
         while self.engine.stats() != self.idle:
             assert time.monotonic() < deadline, self.engine.stats()
@@ -104,27 +104,27 @@ def serving(
 
 @pytest.fixture(scope="session")
 def served(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
-    """Answers at once."""
+    """A server that answers at once."""
     with serving(channel(), tokenizer, ChatTemplate.from_directory(model_dir)) as served:
         yield served
 
 
 @pytest.fixture
 def fresh(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
-    """Answers at once, and nobody asked it before."""
+    """A server that answers at once and has had no requests."""
     with serving(channel(), tokenizer, ChatTemplate.from_directory(model_dir)) as served:
         yield served
 
 
 @pytest.fixture
 def slow(tokenizer: Tokenizer, model_dir: Path) -> Iterator[Served]:
-    """Takes 10 ms a step, so that a client can leave in the middle."""
+    """A server that takes 10 ms per step, so that a client can disconnect in the middle."""
     with serving(channel(seconds=0.01), tokenizer, ChatTemplate.from_directory(model_dir)) as served:
         yield served
 
 
 @pytest.fixture
 def base_model(tokenizer: Tokenizer) -> Iterator[Served]:
-    """Has no chat template."""
+    """A server of a model without a chat template."""
     with serving(channel(), tokenizer, None) as served:
         yield served

@@ -2,7 +2,7 @@
 
     answer(prompt, count) = prompt, prompt, prompt, ... up to count tokens
 
-A prompt that holds token BREAKS fails when its third token is drawn.
+A prompt that contains token BREAKS fails when its third token is sampled.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def answer(prompt: Sequence[int], count: int) -> list[int]:
 
 
 def logprob(token: int, count: int) -> TokenLogprob:
-    """Not what a model would say, but easily told apart: the drawn token and the next `count - 1` ids."""
+    """Return invented but distinct values for the sampled token and the next `count - 1` ids."""
     return TokenLogprob(-0.25, tuple(((token + step) % VOCAB, -0.25 - step) for step in range(count)))
 
 
@@ -44,15 +44,15 @@ class EchoEngine(ToyEngine):
         if slot is None:
             return Sampled(13, None)
         slot.drawn += 1
-        prompt, asked = slot.request.tokens, slot.request.sampling.logprobs
+        prompt, top = slot.request.tokens, slot.request.sampling.logprobs
         if BREAKS in prompt and slot.drawn == 3:
             return Sampled(None, None)
         token = self.drawn[index] = self._allowed(index, prompt[(slot.drawn - 1) % len(prompt)])
-        return Sampled(token, None if asked is None else logprob(token, asked))
+        return Sampled(token, None if top is None else logprob(token, top))
 
 
 class InProcess:
-    """What `EngineClient` is, without a process: the same loop, stepped by a task. Keeps what it was asked."""
+    """An `EngineChannel` without a process: a task steps the same loop. It records the requests that it gets."""
 
     def __init__(self, engine: ToyEngine, seconds: float = 0.0, guide: MakeGuide | None = None) -> None:
         self.limits, self.default_kv, self.alive = engine.limits, engine.default_kv, True
@@ -101,17 +101,17 @@ class InProcess:
             self._streams[event.request_id].put_nowait(event)
 
 
-def build(config: EngineConfig, tell: Progress) -> EchoEngine:
-    tell(1, 1, "echo")
+def build(config: EngineConfig, on_progress: Progress) -> EchoEngine:
+    on_progress(1, 1, "echo")
     return EchoEngine(LIMITS, config.kv)
 
 
-def build_sluggish(config: EngineConfig, tell: Progress) -> EchoEngine:
+def build_sluggish(config: EngineConfig, on_progress: Progress) -> EchoEngine:
     return EchoEngine(LIMITS, config.kv, seconds=0.05)
 
 
-def build_slowly(config: EngineConfig, tell: Progress) -> EchoEngine:
-    tell(0, 1, "echo")
+def build_slowly(config: EngineConfig, on_progress: Progress) -> EchoEngine:
+    on_progress(0, 1, "echo")
     time.sleep(60)
     raise AssertionError
 

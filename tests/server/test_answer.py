@@ -1,4 +1,4 @@
-"""With a tokenizer whose words bring their space, as SentencePiece's do."""
+"""Answers with a tokenizer whose tokens begin with their space, like SentencePiece's."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def words() -> Iterator[Served]:
         yield served
 
 
-def test_a_completion_keeps_the_space_that_parts_it_from_its_prompt(words: Served) -> None:
+def test_a_completion_keeps_the_space_after_its_prompt(words: Served) -> None:
     got = words.post("completions", prompt="▁a", max_tokens=3).json()
     assert got["choices"][0]["text"] == " a a a"
 

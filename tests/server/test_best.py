@@ -1,11 +1,11 @@
 from ringkv.base.events import TokenLogprob
 from ringkv.server.best import best
-from ringkv.server.generation import Piece
+from ringkv.server.generation import TokenOutput
 from ringkv.server.schemas import CompletionBody
 
 
-def answer(*logprobs: float) -> list[Piece]:
-    return [Piece(n, "x", n, n == 0, TokenLogprob(value)) for n, value in enumerate(logprobs)]
+def answer(*logprobs: float) -> list[TokenOutput]:
+    return [TokenOutput(n, "x", n, n == 0, TokenLogprob(value)) for n, value in enumerate(logprobs)]
 
 
 def test_the_highest_mean_log_probability_wins_within_each_prompt() -> None:
@@ -14,6 +14,6 @@ def test_the_highest_mean_log_probability_wins_within_each_prompt() -> None:
     assert best([unlikely, likely, long, likely, unlikely, unlikely], body) == [long, likely, likely, unlikely]
 
 
-def test_log_probabilities_that_nobody_asked_for_are_not_told() -> None:
+def test_log_probabilities_that_were_not_requested_are_not_returned() -> None:
     (kept,) = best([answer(-3.0), answer(-1.0)], CompletionBody(prompt="a", best_of=2))
-    assert [piece.logprob for piece in kept] == [None]
+    assert [output.logprob for output in kept] == [None]

@@ -21,7 +21,7 @@ def test_text_parts_are_joined_as_the_template_joins_them(served: Served) -> Non
     assert got["choices"][0]["message"]["content"] == "user:a\nb"
 
 
-def test_a_developer_is_a_system(served: Served) -> None:
+def test_the_developer_role_becomes_system(served: Served) -> None:
     got = served.post("chat/completions", messages=[{"role": "developer", "content": "x"}]).json()
     assert got["choices"][0]["message"]["content"] == "system:x"
 
@@ -33,7 +33,7 @@ def test_either_name_limits_the_answer(served: Served, name: str) -> None:
     assert got["choices"][0]["finish_reason"] == "length"
 
 
-def test_without_a_limit_the_answer_takes_what_the_context_leaves(served: Served) -> None:
+def test_without_a_limit_max_tokens_is_what_the_context_leaves(served: Served) -> None:
     served.post("chat/completions", messages=HELLO)
     assert served.engine.submitted[-1].sampling.max_tokens == served.engine.limits.context - 9
 
@@ -42,7 +42,7 @@ def test_without_a_limit_the_answer_takes_what_the_context_leaves(served: Served
     ("fields", "spans"),
     [({}, ((0, 1 + 15),)), ({"kv_protect": []}, ()), ({"kv_protect": [[2, 5]]}, ((2, 5),)), ({"kv_budget": 40}, ())],
 )
-def test_the_system_message_is_protected_where_it_fits_unless_the_request_says_what_is(
+def test_the_system_message_is_protected_if_it_fits_unless_the_request_sets_kv_protect(
     served: Served, fields: dict, spans: tuple
 ) -> None:
     messages = [{"role": "system", "content": "Be brief"}, *HELLO]  # "<|im_start|>system:Be brief"
@@ -73,7 +73,7 @@ def test_logprobs_come_token_by_token(served: Served) -> None:
     ]
 
 
-def test_a_model_without_a_template_sends_chats_to_completions(base_model: Served) -> None:
+def test_a_model_without_a_template_refuses_chats_and_names_completions(base_model: Served) -> None:
     got = base_model.post("chat/completions", messages=HELLO)
     assert got.status_code == 400
     assert got.json()["error"]["param"] == "messages"

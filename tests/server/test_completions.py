@@ -17,7 +17,7 @@ def test_the_official_client_gets_the_answer(served: Served) -> None:
     ]
 
 
-def test_sixteen_tokens_are_generated_where_the_client_names_no_number(served: Served) -> None:
+def test_sixteen_tokens_are_generated_by_default(served: Served) -> None:
     got = served.client.completions.create(model=NAMES[0], prompt="ab")
     assert got.choices[0].text == text("ab", 16)
 
@@ -65,8 +65,8 @@ def test_a_stop_token_ends_the_answer_without_its_text(served: Served) -> None:
     assert got["usage"]["completion_tokens"] == 3
 
 
-def test_usage_tells_what_the_cache_did(served: Served) -> None:
-    """Sinks 4 and a ring of 16 entries; 30 prompt tokens and 39 answered ones that were fed, the last is not."""
+def test_usage_has_the_counters_of_the_cache(served: Served) -> None:
+    """4 sinks and a ring of 16 entries; 30 prompt tokens and 39 output tokens are fed, the last one is not."""
     got = served.post("completions", prompt="x" * 30, max_tokens=40, kv_policy="streaming", kv_budget=20).json()
     seen = 30 + 39
     laps_of_the_ring = len([p for p in range(30, seen) if (p - 4) % 16 == 0])
@@ -76,11 +76,11 @@ def test_usage_tells_what_the_cache_did(served: Served) -> None:
         "kept": 20,
         "evicted": seen - 20,
         "ring_wraps": laps_of_the_ring,
-        "bytes_held": 64 * 10,  # the slot is set aside whole
+        "bytes_held": 64 * 10,  # all of the slot is reserved
     }
 
 
-def test_the_full_cache_may_be_asked_for_and_ends_where_it_is_full(served: Served) -> None:
+def test_the_full_cache_may_be_requested_and_ends_the_answer_when_it_is_full(served: Served) -> None:
     got = served.post("completions", prompt="x" * 60, max_tokens=40, kv_policy="full").json()
     assert got["usage"]["kv"]["policy"] == "full"
     assert got["usage"]["kv"]["evicted"] == 0
@@ -106,7 +106,7 @@ def test_logprobs_come_as_parallel_lists(served: Served) -> None:
     assert logprobs.text_offset == [0, 1, 2]
 
 
-def test_logprobs_0_tells_the_drawn_tokens_alone(served: Served) -> None:
+def test_logprobs_0_returns_only_the_sampled_tokens(served: Served) -> None:
     got = served.post("completions", prompt="ab", max_tokens=2, logprobs=0).json()
     assert got["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.25}, {"b": -0.25}]
 

@@ -6,7 +6,7 @@ from tests.server.conftest import NAMES, Served
 from tests.server.echo import answer
 
 
-async def ask(client: openai.AsyncOpenAI, number: int) -> str:
+async def complete(client: openai.AsyncOpenAI, number: int) -> str:
     stream = await client.completions.create(
         model=NAMES[0], prompt=prompt(number), max_tokens=10 + number, stream=number % 2 == 0
     )
@@ -22,7 +22,7 @@ def prompt(number: int) -> str:
 def test_forty_at_once_each_get_their_own_answer(served: Served) -> None:
     async def all_at_once() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{served.root}/v1", api_key="none", max_retries=0) as client:
-            return await asyncio.gather(*(ask(client, number) for number in range(40)))
+            return await asyncio.gather(*(complete(client, number) for number in range(40)))
 
     expected = [bytes(answer(prompt(number).encode(), 10 + number)).decode() for number in range(40)]
     assert asyncio.run(all_at_once()) == expected

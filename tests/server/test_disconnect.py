@@ -1,4 +1,4 @@
-"""A client that leaves frees what it held, whatever its request was doing."""
+"""A client that disconnects frees its slots, whatever state its request is in."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ LONG = {"prompt": "abc", "max_tokens": 590}
 
 @contextmanager
 def sent(served: Served, **body: Any) -> Iterator[socket.socket]:
-    """A raw connection with a request on its way; closed at the end."""
+    """Send a request on a raw connection, which is closed at the end."""
     content = json.dumps(body).encode()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"

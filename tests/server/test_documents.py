@@ -1,4 +1,4 @@
-"""Answers are what the OpenAPI document says, and the document says what there is."""
+"""Responses match the OpenAPI document, and the document describes every endpoint."""
 
 from typing import Any
 

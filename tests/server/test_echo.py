@@ -1,4 +1,4 @@
-"""Prompts in the answer: echo, what their tokens were worth, and the best of several answers."""
+"""echo, log-probabilities of the prompt's tokens, and best_of."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ def complete(served: Served, **body: Any) -> Any:
 
 
 def test_a_harness_gets_the_prompts_log_probabilities_and_one_token_more(served: Served) -> None:
-    """As lm-eval asks: token ids, one token, greedy."""
+    """lm-eval's request: token ids, one token, greedy."""
     (choice,) = complete(served, prompt=[[97, 98, 99]], logprobs=1, echo=True)["choices"]
     scores = choice["logprobs"]
     assert choice["text"] == "abca"
     assert scores["tokens"] == ["a", "b", "c", "a"]
-    # The toy says -id of a prompt's token, and -0.25 of a drawn one; nothing comes before the first.
+    # The toy's log-probability of a prompt token is -id, of a sampled token -0.25; the first token has none.
     assert scores["token_logprobs"] == [None, -98.0, -99.0, -0.25]
     assert scores["top_logprobs"] == [None, {"b": -98.0}, {"c": -99.0}, {"a": -0.25}]
     assert scores["text_offset"] == [0, 1, 2, 3]
@@ -58,15 +58,15 @@ def test_a_stop_string_in_the_prompt_ends_nothing(served: Served) -> None:
 
 
 @pytest.mark.parametrize("logprobs", [None, 1])
-def test_the_best_are_chosen_among_more(served: Served, logprobs: int | None) -> None:
+def test_best_of_returns_n_answers(served: Served, logprobs: int | None) -> None:
     got = complete(served, prompt=["ab", "c"], best_of=3, n=2, max_tokens=4, logprobs=logprobs)
     assert [choice["index"] for choice in got["choices"]] == [0, 1, 2, 3]
     assert [choice["text"] for choice in got["choices"]] == ["abab", "abab", "cccc", "cccc"]
     assert [choice["logprobs"] is None for choice in got["choices"]] == [logprobs is None] * 4
-    assert got["usage"]["completion_tokens"] == 2 * 3 * 4  # all that was made
+    assert got["usage"]["completion_tokens"] == 2 * 3 * 4  # all generated tokens
 
 
-def test_answers_to_one_prompt_read_it_once(fresh: Served) -> None:
+def test_answers_to_one_prompt_prefill_it_once(fresh: Served) -> None:
     complete(fresh, prompt="abcdefgh" * 4, n=3)
     assert [request.tokens for request in fresh.engine.submitted] == [tuple(b"abcdefgh" * 4)] * 3
     chunks = [line.work.start for line in fresh.engine.engine.log if hasattr(line, "work")]

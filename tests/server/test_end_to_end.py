@@ -43,13 +43,13 @@ def _serving(folder: Path) -> subprocess.Popen[str]:
 
 
 def _address(server: subprocess.Popen[str]) -> str:
-    said = []
+    lines = []
     assert server.stdout is not None
     for line in server.stdout:
-        said.append(line)
+        lines.append(line)
         if found := re.search(r"http://127\.0\.0\.1:\d+", line):
             return found[0]
-    raise AssertionError("the server did not start: " + "".join(said))
+    raise AssertionError("the server did not start: " + "".join(lines))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def complete(client: openai.OpenAI, prompt: str, **more: Any) -> Any:
     return client.completions.create(model="tiny", prompt=prompt, max_tokens=12, temperature=0, **more)
 
 
-def test_an_answer_over_http_is_the_one_that_llm_gives(client: openai.OpenAI, folder: Path) -> None:
+def test_an_answer_over_http_equals_that_of_llm(client: openai.OpenAI, folder: Path) -> None:
     settings = {"kv_budget": 64, "kv_window": 8, "dtype": "float32", "graphs": "off", "prompt_tokens": 448, "slots": 3}
     want = LLM(folder, **settings).generate(LONG, SamplingParams(max_tokens=12))
     got = complete(client, LONG)
@@ -71,7 +71,7 @@ def test_an_answer_over_http_is_the_one_that_llm_gives(client: openai.OpenAI, fo
     assert kv["bytes_held"] == want.usage.kv.bytes_held
 
 
-def test_many_at_once_get_what_each_gets_alone_and_streams_add_up(client: openai.OpenAI) -> None:
+def test_concurrent_streams_give_the_same_text_as_single_requests(client: openai.OpenAI) -> None:
     prompts = [LONG[n:] for n in range(8)]
     alone = [complete(client, prompt).choices[0].text for prompt in prompts]
 

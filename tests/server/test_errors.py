@@ -12,7 +12,7 @@ HELLO = [{"role": "user", "content": "hi"}]
 
 
 def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]:
-    """The error of a refused request, whose shape is that of all errors."""
+    """Send a request that must fail and return its error, after checking the format that all errors have."""
     got = served.post(path, **body)
     assert got.status_code == status, got.text
     assert list(got.json()) == ["error"]
@@ -133,7 +133,7 @@ def test_a_bad_chat_is_refused_by_name(served: Served, param: str, body: dict[st
         {"logprobs": False, "n": 1, "parallel_tool_calls": True, "service_tier": "auto", "store": False},
     ],
 )
-def test_a_field_that_asks_for_nothing_is_accepted(served: Served, body: dict[str, Any]) -> None:
+def test_an_unsupported_field_without_effect_is_accepted(served: Served, body: dict[str, Any]) -> None:
     assert served.post(CHAT, messages=HELLO, **body).status_code == 200
 
 
@@ -150,7 +150,7 @@ def test_an_over_long_prompt_has_openais_code_and_the_numbers(served: Served) ->
     assert "512" in found["message"]
 
 
-def test_an_unknown_model_is_404_and_told_what_is_served(served: Served) -> None:
+def test_an_unknown_model_is_404_with_the_served_names(served: Served) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         served.client.completions.create(model="gpt-9", prompt="a")
     assert caught.value.code == "model_not_found"
@@ -196,13 +196,13 @@ def test_a_whole_number_may_be_written_with_a_point(served: Served) -> None:
     assert error(served, "completions", 400, prompt="abc", max_tokens=2.5)["param"] == "max_tokens"
 
 
-def test_a_body_that_is_no_json_is_told_the_content_type(served: Served) -> None:
+def test_a_body_that_is_not_json_gets_an_error_with_the_content_type(served: Served) -> None:
     got = served.http.post("/v1/completions", data={"prompt": "a"})
     assert got.status_code == 400
     assert "application/json" in got.json()["error"]["message"]
 
 
-def test_a_lone_surrogate_is_refused_not_crashed_on(served: Served) -> None:
+def test_a_lone_surrogate_is_refused(served: Served) -> None:
     content = rb'{"prompt": "\ud800", "logit_bias": {"\ud800": 1}}'
     got = served.http.post("/v1/completions", content=content, headers={"content-type": "application/json"})
     assert got.status_code == 400

@@ -1,4 +1,4 @@
-"""Stop strings: where text ends because of what it says."""
+"""Stop strings end a choice's text."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.server.conftest import Served
     ("stop", "text"),
     [
         ("b", "a"),
-        ("cab", "ab"),  # across the border where the prompt begins again
+        ("cab", "ab"),  # across the boundary between two repetitions of the prompt
         (["zzz", "bc"], "a"),
         ("abcabca", ""),
         (["ca", "b"], "a"),

@@ -25,7 +25,7 @@ def test_health_and_version_answer(served: Served) -> None:
     assert served.http.get("/version").json() == {"version": ringkv.__version__}
 
 
-def test_probes_may_ask_for_the_head_alone(served: Served) -> None:
+def test_probes_may_send_head_requests(served: Served) -> None:
     assert served.http.head("/health").status_code == 200
 
 
@@ -33,13 +33,13 @@ def test_the_list_of_models_may_end_with_a_slash(served: Served) -> None:
     assert served.http.get("/v1/models/").json() == served.http.get("/v1/models").json()
 
 
-def test_a_page_may_ask_where_its_site_is_allowed(tokenizer: Tokenizer, served: Served) -> None:
-    asks = {"origin": "http://here", "access-control-request-method": "POST"}
+def test_a_page_may_send_requests_if_its_site_is_allowed(tokenizer: Tokenizer, served: Served) -> None:
+    preflight = {"origin": "http://here", "access-control-request-method": "POST"}
     with serving(channel(), tokenizer, None, origins=["http://here"]) as open_:
-        got = open_.http.options("/v1/chat/completions", headers=asks)
+        got = open_.http.options("/v1/chat/completions", headers=preflight)
         assert (got.status_code, got.headers["access-control-allow-origin"]) == (200, "http://here")
-        assert open_.http.options("/v1/models", headers=asks | {"origin": "http://there"}).status_code == 400
-    assert served.http.options("/v1/chat/completions", headers=asks).status_code == 405
+        assert open_.http.options("/v1/models", headers=preflight | {"origin": "http://there"}).status_code == 400
+    assert served.http.options("/v1/chat/completions", headers=preflight).status_code == 405
 
 
 def test_the_schema_is_served(served: Served) -> None:

@@ -17,17 +17,17 @@ def choice(**fields: Any) -> KVChoice | None:
     return kv_choice(GenerationBody(**fields), DEFAULT, CAPACITY)
 
 
-def test_a_body_without_kv_fields_asks_for_nothing() -> None:
+def test_a_body_without_kv_fields_gives_none() -> None:
     assert choice(temperature=0.5) is None
 
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "full"])
-def test_what_a_body_leaves_open_is_the_servers(policy: str) -> None:
+def test_fields_that_a_body_leaves_unset_have_the_servers_values(policy: str) -> None:
     assert choice(kv_policy=policy) == replace(DEFAULT, policy=policy)
 
 
 def test_every_field_reaches_the_choice() -> None:
-    asked = choice(
+    made = choice(
         kv_policy="snapkv",
         kv_budget=100,
         kv_sinks=0,
@@ -36,12 +36,12 @@ def test_every_field_reaches_the_choice() -> None:
         kv_protect=[[0, 9]],
         kv_turns="continue",
     )
-    assert asked == KVChoice(
+    assert made == KVChoice(
         "snapkv", budget=100, sinks=0, recent=25, select=SnapKV(window=16), protect=((0, 9),), turns="continue"
     )
 
 
-def test_every_selector_can_be_asked_for_with_its_parameters() -> None:
+def test_every_selector_can_be_requested_with_its_parameters() -> None:
     snapkv = {"kv_window": 8, "kv_kernel": 5, "kv_pooling": "avg", "kv_groups": "max", "kv_domain": "candidates"}
     for fields, select in (
         (snapkv, SnapKV(8, 5, "avg", "max", "candidates")),
@@ -52,8 +52,8 @@ def test_every_selector_can_be_asked_for_with_its_parameters() -> None:
 
 
 def test_a_parameter_that_the_selector_does_not_have_is_refused_by_name() -> None:
-    says = "kv_kernel is a parameter of kv_select snapkv; kv_select keydiff takes none"
-    with pytest.raises(InvalidRequest, match=says) as caught:
+    message = "kv_kernel is a parameter of kv_select snapkv; kv_select keydiff takes none"
+    with pytest.raises(InvalidRequest, match=message) as caught:
         choice(kv_select="keydiff", kv_kernel=5)
     assert caught.value.param == "kv_kernel"
 
@@ -65,9 +65,9 @@ def test_the_full_cache_is_the_whole_slot_unless_a_budget_is_named() -> None:
 
 @pytest.mark.parametrize("budget", [1, CAPACITY])
 def test_a_budget_goes_up_to_the_slots_capacity(budget: int) -> None:
-    asked = choice(kv_budget=budget)
-    assert asked is not None
-    assert asked.budget == budget
+    made = choice(kv_budget=budget)
+    assert made is not None
+    assert made.budget == budget
 
 
 @pytest.mark.parametrize(

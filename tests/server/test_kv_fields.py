@@ -1,4 +1,4 @@
-"""Every setting of the cache travels over HTTP to the engine, and the OpenAPI document describes it."""
+"""Every cache setting reaches the engine over HTTP, and the OpenAPI document describes it."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from ringkv.base.selectors import KeyDiff, SnapKV
 from ringkv.plan.kv_settings import PER_REQUEST
 from tests.server.conftest import Served
 
-# Each setting with a value that is not the default, and what the engine's choice then holds.
+# Each setting with a value that is not the default, and the value of the engine's `KVChoice`.
 SENT: dict[str, tuple[Any, Any]] = {
     "kv_policy": ("snapkv", "snapkv"),
     "kv_budget": (33, 33),
@@ -40,12 +40,12 @@ def test_every_setting_is_sent_here() -> None:
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("name", SENT)
 def test_every_setting_reaches_the_engine(served: Served, path: str, name: str) -> None:
-    sent, held = SENT[name]
+    sent, expected = SENT[name]
     assert served.post(path, **ENDPOINTS[path], **{name: sent}).status_code == 200
     kv, field = served.engine.submitted[-1].kv, str(PER_REQUEST[name].field)
     usual = served.engine.default_kv
     of_selector = PER_REQUEST[name].selectors
-    changed = {"select": replace(SnapKV(), **{field: held})} if of_selector else {field: held}
+    changed = {"select": replace(SnapKV(), **{field: expected})} if of_selector else {field: expected}
     assert kv == replace(usual, **changed)
     assert kv != usual
 
@@ -60,22 +60,22 @@ def test_several_settings_go_together(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "says"),
+    ("fields", "param", "text"),
     [
         ({"kv_select": "keydiff", "kv_kernel": 5}, "kv_kernel", "kv_select keydiff takes none"),
         ({"kv_kernel": 4}, "kv_kernel", "it must be odd"),
         ({"kv_select": "h2o"}, "kv_select", "one of snapkv, tova, keydiff, expected, kvzip"),
         ({"kv_elastic": "no"}, "kv_elastic", "boolean"),
-        ({"kv_scissors": 4}, "kv_scissors", "kv_scissors is no field"),
+        ({"kv_scissors": 4}, "kv_scissors", "kv_scissors is not a field"),
     ],
 )
-def test_a_setting_that_cannot_be_is_a_400_with_its_name(
-    served: Served, fields: dict[str, Any], param: str, says: str
+def test_an_invalid_setting_is_a_400_with_its_name(
+    served: Served, fields: dict[str, Any], param: str, text: str
 ) -> None:
     got = served.post("completions", prompt="abc", **fields)
     error = got.json()["error"]
     assert (got.status_code, error["param"]) == (400, param)
-    assert says in error["message"]
+    assert text in error["message"]
 
 
 @pytest.mark.parametrize("body", ["ChatBody", "CompletionBody", "ResponsesBody"])

@@ -52,11 +52,11 @@ def test_a_list_of_prompts_is_tokenised_no_further_than_the_first_that_is_too_lo
     tokenised: list[str] = []
     encode = Tokenizer.encode
 
-    def noted(self: Tokenizer, text: str, add_special_tokens: bool = True) -> list[int]:
+    def recorded(self: Tokenizer, text: str, add_special_tokens: bool = True) -> list[int]:
         tokenised.append(text)
         return encode(self, text, add_special_tokens)
 
-    monkeypatch.setattr(Tokenizer, "encode", noted)
+    monkeypatch.setattr(Tokenizer, "encode", recorded)
     assert served.post("completions", prompt=["a", "b" * 600, "c"]).status_code == 400
     assert tokenised == ["a", "b" * 600]
 

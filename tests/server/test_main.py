@@ -1,4 +1,4 @@
-"""The whole of it: a process that serves, its engine in another, and signals."""
+"""A server process, its engine process, and signals."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def show(line): print(line, flush=True)
 
 if __name__ == "__main__":
     try:
-        run(config(model_dir=Path(sys.argv[1])), ["echo"], port=0, say=show, builder=sys.argv[2],
+        run(config(model_dir=Path(sys.argv[1])), ["echo"], port=0, on_status=show, builder=sys.argv[2],
             on_progress=lambda done, total, text: show(f"{text} {done}/{total}"))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -69,11 +69,11 @@ def test_it_serves_until_a_signal_and_leaves_nothing_behind(
     tmp_path: Path, model_dir: Path, number: signal.Signals
 ) -> None:
     with program(tmp_path, model_dir, "build") as process:
-        said = lines_until(process, "try: ")
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/v1", said)
+        text = lines_until(process, "try: ")
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/v1", text)
         assert found is not None
-        assert said.startswith("echo 1/1\n")
-        assert "123 MB held" in said
+        assert text.startswith("echo 1/1\n")
+        assert "123 MB reserved" in text
         got = httpx.post(f"{found[0]}/completions", json={"prompt": "abc", "max_tokens": 5}, timeout=30).json()
         assert got["choices"][0]["text"] == "abcab"
         children = psutil.Process(process.pid).children(recursive=True)
@@ -87,8 +87,8 @@ def test_it_serves_until_a_signal_and_leaves_nothing_behind(
 
 def test_the_line_to_try_works_as_it_is_printed(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build") as process:
-        said = lines_until(process, "try: ")
-        line = said[said.index("try: ") + 5 :].strip()
+        text = lines_until(process, "try: ")
+        line = text[text.index("try: ") + 5 :].strip()
         got = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=30, check=False)
     if got.returncode == 127:
         pytest.skip("there is no curl")
@@ -112,7 +112,7 @@ def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model
         assert found is not None
         body = {"prompt": "abc", "max_tokens": 500, "stream": True}
         with httpx.stream("POST", f"{found[0]}/completions", json=body, timeout=30) as answer:
-            lines = answer.iter_lines()  # held: without it the client would close the connection
+            lines = answer.iter_lines()  # kept in a variable, or the client would close the connection
             next(lines)
             process.send_signal(signal.SIGINT)
             with pytest.raises(subprocess.TimeoutExpired):
@@ -120,7 +120,7 @@ def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=4)
     assert process.returncode == 0
-    assert "answers running: 1, with 5 seconds to end" in out
+    assert "answers running: 1, 5 s to finish" in out
 
 
 def test_an_engine_that_dies_ends_its_streams_with_an_error(tmp_path: Path, model_dir: Path) -> None:
@@ -143,13 +143,13 @@ def test_an_engine_that_dies_ends_its_streams_with_an_error(tmp_path: Path, mode
     assert process.returncode == 0
 
 
-def test_a_taken_port_is_told_before_the_engine_starts(model_dir: Path) -> None:
+def test_a_taken_port_is_reported_before_the_engine_starts(model_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(RingKVError, match=f"port {port}.*choose another"):
             run(config(model_dir=model_dir), ["echo"], port=port, builder="nothing:to_import")
 
 
-def test_a_host_that_is_not_ours_is_told(model_dir: Path) -> None:
+def test_an_address_of_another_host_is_reported(model_dir: Path) -> None:
     with pytest.raises(RingKVError, match=r"192\.0\.2\.1"):
         run(config(model_dir=model_dir), ["echo"], host="192.0.2.1", port=0, builder="nothing:to_import")

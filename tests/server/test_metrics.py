@@ -11,12 +11,12 @@ def test_tokens_and_times_are_counted(slow: Served) -> None:
     assert slow.metric("ringkv_generated_tokens_total") == 7
     assert slow.metric("ringkv_time_to_first_token_seconds_count") == 1
     assert slow.metric("ringkv_inter_token_seconds_count") == 6
-    # A token takes a draw and a forward pass, and each of these steps 10 ms.
+    # A token takes a sampling step and a forward step of 10 ms each.
     assert slow.metric("ringkv_inter_token_seconds_sum") >= 6 * 2 * 0.01
     assert slow.metric('ringkv_inter_token_seconds_bucket{le="0.01"}') == 0
 
 
-def test_what_the_caches_did_is_counted(fresh: Served) -> None:
+def test_kept_and_evicted_tokens_and_wraps_are_counted(fresh: Served) -> None:
     body = {"prompt": "x" * 30, "max_tokens": 40, "kv_budget": 20}
     usage = [fresh.post("completions", **body).json()["usage"]["kv"] for _ in range(2)]
     for name in ("kept", "evicted"):
@@ -24,11 +24,9 @@ def test_what_the_caches_did_is_counted(fresh: Served) -> None:
     assert fresh.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
 
 
-def test_what_was_known_of_a_prompt_counts_once_for_all_its_answers(
-    fresh: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_tokens_count_once_for_all_answers_to_a_prompt(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = fresh.engine.engine.begin
-    monkeypatch.setattr(fresh.engine.engine, "begin", lambda asked, lane: begin(replace(asked, id="cached"), lane))
+    monkeypatch.setattr(fresh.engine.engine, "begin", lambda request, lane: begin(replace(request, id="cached"), lane))
     usage = fresh.post("completions", prompt=["abcdef", "ghijkl"], n=3, max_tokens=2).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == 6  # the first three of each prompt
     assert fresh.metric("ringkv_cached_tokens_total") == 6
@@ -44,7 +42,7 @@ def test_answers_are_counted_by_endpoint_and_status(fresh: Served) -> None:
     assert fresh.metric('ringkv_requests_total{endpoint="other",status="404"}') == 1
 
 
-def test_the_engine_is_gauged(slow: Served) -> None:
+def test_gauges_show_the_engines_state(slow: Served) -> None:
     limits = slow.engine.limits
     assert slow.metric("ringkv_slots") == slow.metric("ringkv_slots_free") == limits.slots
     assert slow.metric("ringkv_kv_held_bytes") == limits.held_bytes
@@ -52,7 +50,7 @@ def test_the_engine_is_gauged(slow: Served) -> None:
     assert slow.metric("ringkv_engine_up") == 1
     body = {"prompt": ["ab"] * 6, "max_tokens": 90, "stream": True}
     with slow.http.stream("POST", "/v1/completions", json=body) as answer:
-        lines = answer.iter_lines()  # held: without it the client would close the connection
+        lines = answer.iter_lines()  # kept in a variable, or the client would close the connection
         next(lines)
         assert slow.metric("ringkv_slots_free") < limits.slots
         assert slow.metric("ringkv_requests_waiting") >= 6 - limits.slots

@@ -26,7 +26,7 @@ def logged(tokenizer: Tokenizer, lines: list[str]) -> Iterator[Served]:
 
 
 def written(lines: list[str], count: int = 1) -> list[str]:
-    """The lines, once there are so many: a line is written after its answer was sent."""
+    """Wait for `count` lines and return all; a line is written after its answer was sent."""
     deadline = time.monotonic() + 10
     while len(lines) < count:
         assert time.monotonic() < deadline
@@ -52,7 +52,7 @@ def test_a_streams_line_comes_at_its_end(logged: Served, lines: list[str]) -> No
     assert re.fullmatch(r"POST /v1/chat/completions 200 \d+ ms, 9 \+ 20 tokens", written(lines)[-1])
 
 
-def test_a_client_that_leaves_gets_a_line_of_what_it_got(logged: Served, lines: list[str]) -> None:
+def test_the_line_of_a_client_that_disconnects_has_the_tokens_sent(logged: Served, lines: list[str]) -> None:
     with logged.http.stream(
         "POST", "/v1/completions", json={"prompt": SECRET, "max_tokens": 400, "stream": True}
     ) as it:
@@ -72,7 +72,7 @@ def test_a_client_that_leaves_gets_a_line_of_what_it_got(logged: Served, lines: 
         ("POST", "/v1/completions", "POST /v1/completions 400 N ms"),
     ],
 )
-def test_what_generates_nothing_has_no_tokens_and_a_path_is_one_short_word(
+def test_a_line_without_generation_has_no_tokens_and_a_short_escaped_path(
     logged: Served, lines: list[str], method: str, path: str, line: str
 ) -> None:
     logged.http.request(method, path)

@@ -20,12 +20,12 @@ def test_a_text_is_answered(served: Served) -> None:
 
 
 def test_instructions_and_messages_make_one_conversation(fresh: Served) -> None:
-    said: Any = [
+    conversation: Any = [
         {"role": "user", "content": "a"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
         {"role": "user", "content": [{"type": "input_text", "text": "c"}]},
     ]
-    fresh.client.responses.create(model=NAMES[0], input=said, instructions="s", max_output_tokens=1)
+    fresh.client.responses.create(model=NAMES[0], input=conversation, instructions="s", max_output_tokens=1)
     fresh.client.chat.completions.create(
         model=NAMES[0],
         messages=[{"role": role, "content": text} for role, text in zip(ROLES, "sabc", strict=True)],
@@ -35,7 +35,7 @@ def test_instructions_and_messages_make_one_conversation(fresh: Served) -> None:
     assert ours.tokens == chats.tokens
 
 
-def test_an_answer_that_is_cut_says_why(served: Served) -> None:
+def test_an_answer_that_is_cut_has_a_reason(served: Served) -> None:
     got = served.client.responses.create(model=NAMES[0], input="hello", max_output_tokens=3)
     assert got.status == "incomplete"
     assert got.incomplete_details is not None
@@ -46,7 +46,7 @@ def test_an_answer_that_is_cut_says_why(served: Served) -> None:
     assert (last.type, last.response.status) == ("response.incomplete", "incomplete")
 
 
-def test_an_answer_says_what_was_asked_for(served: Served) -> None:
+def test_an_answer_repeats_fields_of_its_request(served: Served) -> None:
     body = {"input": "hi", "metadata": {"a": "b"}, "text": {"format": {"type": "text"}}, "instructions": "Be brief"}
     got = served.post("responses", **body).json()
     assert {name: got[name] for name in ("metadata", "text", "instructions")} == {
@@ -54,7 +54,7 @@ def test_an_answer_says_what_was_asked_for(served: Served) -> None:
     }
 
 
-def test_a_stream_tells_each_token_and_ends_with_the_whole(served: Served) -> None:
+def test_a_stream_has_an_event_per_token_and_ends_with_the_complete_response(served: Served) -> None:
     events = list(served.client.responses.create(model=NAMES[0], input="hi", stream=True))
     kinds = [event.type for event in events]
     assert kinds[:4] == [
@@ -93,13 +93,13 @@ def test_the_client_gathers_a_stream(served: Served) -> None:
         {"max_output_tokens": 0},
     ],
 )
-def test_what_is_not_served_is_refused(served: Served, more: Any) -> None:
+def test_unsupported_requests_are_refused(served: Served, more: Any) -> None:
     with pytest.raises(openai.BadRequestError):
         served.client.responses.create(**{"model": NAMES[0], "input": "hi"} | more)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "says"),
+    ("field", "value", "text"),
     [
         ("max_tokens", 5, "max_output_tokens"),
         ("max_completion_tokens", 5, "max_output_tokens"),
@@ -108,16 +108,16 @@ def test_what_is_not_served_is_refused(served: Served, more: Any) -> None:
         ("logprobs", True, "logprobs is not supported"),
     ],
 )
-def test_fields_of_other_endpoints_are_refused_and_told_their_names_here(
-    served: Served, field: str, value: Any, says: str
+def test_fields_of_other_endpoints_are_refused_with_their_names_here(
+    served: Served, field: str, value: Any, text: str
 ) -> None:
     got = served.post("responses", input="hi", **{field: value})
     assert (got.status_code, got.json()["error"]["param"]) == (400, field)
-    assert says in got.json()["error"]["message"]
+    assert text in got.json()["error"]["message"]
     assert served.post("responses", input="hi", **{field: None}).status_code == 200
 
 
-def test_what_is_wrong_with_a_message_is_wrong_with_the_input(served: Served) -> None:
+def test_an_error_in_a_message_names_input(served: Served) -> None:
     got = served.post("responses", input=[{"content": "without a role"}])
     assert (got.status_code, got.json()["error"]["param"]) == (400, "input")
 

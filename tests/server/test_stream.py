@@ -10,7 +10,7 @@ from tests.server.echo import BREAKS, IM_END
 
 
 def golden(body: str) -> str:
-    """A stream with what differs from run to run masked."""
+    """Mask the parts of a stream that differ between runs."""
     return re.sub(r'"created":\d+', '"created":0', re.sub(r'"id":"([a-z]+)-[0-9a-f]{32}"', r'"id":"\1-*"', body))
 
 
@@ -48,7 +48,7 @@ def test_a_chat_is_streamed_in_these_bytes(served: Served) -> None:
         {"max_tokens": 50, "stop_token_ids": [99]},
     ],
 )
-def test_a_chunk_comes_with_each_token_and_only_the_last_says_why(served: Served, extra: dict[str, Any]) -> None:
+def test_each_token_has_a_chunk_and_only_the_last_has_a_finish_reason(served: Served, extra: dict[str, Any]) -> None:
     chunks = served.chunks("completions", prompt="abc", **extra)
     counted = served.post("completions", prompt="abc", **extra).json()["usage"]["completion_tokens"]
     reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
@@ -58,13 +58,13 @@ def test_a_chunk_comes_with_each_token_and_only_the_last_says_why(served: Served
 
 
 @pytest.mark.parametrize("path", ["completions", "chat/completions"])
-def test_the_pieces_join_to_the_whole_answer(served: Served, path: str) -> None:
+def test_the_chunks_join_to_the_complete_answer(served: Served, path: str) -> None:
     body: dict[str, Any] = {"prompt": "naïve — 🌊", "messages": [{"role": "user", "content": "🌊 ñ"}], "max_tokens": 40}
     streamed = [chunk["choices"][0] for chunk in served.chunks(path, **body)]
-    whole = served.post(path, **body).json()["choices"][0]
+    complete = served.post(path, **body).json()["choices"][0]
     joined = "".join(choice["text"] if "text" in choice else choice["delta"]["content"] for choice in streamed)
-    assert joined == (whole["text"] if "text" in whole else whole["message"]["content"])
-    assert streamed[-1]["finish_reason"] == whole["finish_reason"]
+    assert joined == (complete["text"] if "text" in complete else complete["message"]["content"])
+    assert streamed[-1]["finish_reason"] == complete["finish_reason"]
 
 
 def test_a_code_point_cut_short_is_replaced_in_the_last_chunk(served: Served) -> None:
@@ -72,7 +72,7 @@ def test_a_code_point_cut_short_is_replaced_in_the_last_chunk(served: Served) ->
     assert texts == ["", "", "", "🌊", "", "\ufffd"]
 
 
-def test_usage_is_streamed_only_where_it_is_asked_for(served: Served) -> None:
+def test_usage_is_streamed_only_on_request(served: Served) -> None:
     body: dict[str, Any] = {"prompt": "ab", "max_tokens": 3}
     assert all("usage" not in chunk for chunk in served.chunks("completions", **body))
     *chunks, last = served.chunks("completions", **body, stream_options={"include_usage": True})
@@ -88,7 +88,7 @@ def test_continuous_usage_grows_with_each_chunk(served: Served) -> None:
     assert [chunk["usage"]["total_tokens"] for chunk in chunks] == [3, 4, 5, 5]
 
 
-def test_streamed_choices_say_whose_they_are(served: Served) -> None:
+def test_streamed_choices_have_their_index(served: Served) -> None:
     chunks = served.chunks("completions", prompt=["abc", "xy"], max_tokens=4)
     texts = {0: "", 1: ""}
     for chunk in chunks:
@@ -96,11 +96,11 @@ def test_streamed_choices_say_whose_they_are(served: Served) -> None:
     assert texts == {0: "abca", 1: "xyxy"}
 
 
-def test_streamed_logprobs_are_those_of_the_whole_answer(served: Served) -> None:
+def test_streamed_logprobs_equal_those_of_the_complete_answer(served: Served) -> None:
     body: dict[str, Any] = {"prompt": "aé", "max_tokens": 5, "logprobs": 2}
-    whole = served.post("completions", **body).json()["choices"][0]["logprobs"]
+    complete = served.post("completions", **body).json()["choices"][0]["logprobs"]
     parts = [chunk["choices"][0]["logprobs"] for chunk in served.chunks("completions", **body)]
-    assert {key: [value for part in parts for value in part[key]] for key in whole} == whole
+    assert {key: [value for part in parts for value in part[key]] for key in complete} == complete
 
 
 def test_an_error_in_the_middle_is_an_event_before_done(served: Served) -> None:
@@ -132,7 +132,7 @@ def test_the_official_client_reads_a_stream(served: Served) -> None:
     assert last.usage.completion_tokens == len(chunks)
 
 
-def test_an_event_is_one_line_whatever_its_text_holds() -> None:
+def test_an_event_is_one_line_whatever_its_text_contains() -> None:
     text = 'a\nb\r\n\u2028\x85\t"\\🌊'
     line = event({"text": text}).decode()
     assert line.startswith("data: ")

@@ -1,4 +1,4 @@
-"""What an answer must be: the engine would repeat its prompt, and a grammar lets it only where that fits."""
+"""Structured output. The engine would repeat its prompt, and the grammar masks the tokens that do not fit."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
 from tests.server.echo import VOCAB, channel
 
-LAST_WORDS = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
+LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
 THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools #}"}, {})
 COLOURS = {
     "type": "object",
@@ -26,13 +26,13 @@ CALL = '<tool_call>\n{"name": "paint", "arguments": {"colour": "red"}}\n</tool_c
 
 @pytest.fixture(scope="module")
 def guided(tokenizer: Tokenizer) -> Iterator[Served]:
-    """Repeats the last message, as far as a grammar lets it."""
-    with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, LAST_WORDS) as served:
+    """A server that repeats the last message as far as the grammar allows it."""
+    with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, LAST_MESSAGE) as served:
         yield served
 
 
-def chat(served: Served, said: str, **body: Any) -> Any:
-    got = served.post("chat/completions", messages=[{"role": "user", "content": said}], **{"max_tokens": 99} | body)
+def chat(served: Served, content: str, **body: Any) -> Any:
+    got = served.post("chat/completions", messages=[{"role": "user", "content": content}], **{"max_tokens": 99} | body)
     assert got.status_code == 200, got.text
     return got.json()["choices"][0]
 
@@ -52,12 +52,12 @@ def complete(served: Served, **body: Any) -> Any:
         ({"guided_grammar": 'start: "x" "y"+ "."'}, "xyy."),
     ],
 )
-def test_an_answer_ends_where_what_was_asked_for_is_whole(guided: Served, field: dict[str, Any], text: str) -> None:
+def test_an_answer_ends_when_its_grammar_is_complete(guided: Served, field: dict[str, Any], text: str) -> None:
     choice = complete(guided, prompt=text, **field)
     assert (choice["text"], choice["finish_reason"]) == (text, "stop")
 
 
-def test_what_does_not_fit_is_never_said(guided: Served) -> None:
+def test_an_answer_always_fits_its_schema(guided: Served) -> None:
     schema = {"name": "colour", "strict": True, "schema": COLOURS}
     choice = chat(guided, "anything but JSON", response_format={"type": "json_schema", "json_schema": schema})
     assert json.loads(choice["message"]["content"])["colour"] in ("red", "blue")
@@ -70,7 +70,7 @@ def test_a_neighbour_without_a_grammar_is_left_alone(guided: Served) -> None:
     assert complete(guided, prompt="abc", max_tokens=6)["text"] == "abcabc"
 
 
-def test_a_call_of_a_tool_is_told_as_one(guided: Served) -> None:
+def test_a_tool_call_is_returned_as_one(guided: Served) -> None:
     choice = chat(guided, f"Sure.\n{CALL}", tools=[TOOL], max_tokens=len(CALL) + 6)
     (call,) = choice["message"]["tool_calls"]
     assert call["function"] == {"name": "paint", "arguments": '{"colour": "red"}'}
@@ -78,21 +78,21 @@ def test_a_call_of_a_tool_is_told_as_one(guided: Served) -> None:
     assert choice["message"]["content"] == "Sure.\n"
 
 
-def test_a_call_that_is_all_there_is_ends_with_its_own_reason(guided: Served) -> None:
+def test_an_answer_that_is_only_a_call_has_its_own_finish_reason(guided: Served) -> None:
     choice = chat(guided, CALL + "<|im_end|>", tools=[TOOL])
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] is None
 
 
-@pytest.mark.parametrize("wanted", ["required", {"type": "function", "function": {"name": "paint"}}])
-def test_a_tool_that_must_be_called_is(guided: Served, wanted: Any) -> None:
-    choice = chat(guided, "I would rather not", tools=[TOOL], tool_choice=wanted)
+@pytest.mark.parametrize("tool_choice", ["required", {"type": "function", "function": {"name": "paint"}}])
+def test_a_required_tool_is_called(guided: Served, tool_choice: Any) -> None:
+    choice = chat(guided, "I would rather not", tools=[TOOL], tool_choice=tool_choice)
     (call,) = choice["message"]["tool_calls"]
     assert json.loads(call["function"]["arguments"])["colour"] in ("red", "blue")
     assert choice["finish_reason"] == "tool_calls"
 
 
-def test_a_streamed_call_comes_whole_under_its_number(guided: Served) -> None:
+def test_a_streamed_call_is_complete_and_has_its_index(guided: Served) -> None:
     body = {"messages": [{"role": "user", "content": f"{CALL}\n{CALL}<|im_end|>"}], "tools": [TOOL], "max_tokens": 300}
     deltas = [chunk["choices"][0]["delta"] for chunk in guided.chunks("chat/completions", **body)]
     calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
@@ -102,19 +102,19 @@ def test_a_streamed_call_comes_whole_under_its_number(guided: Served) -> None:
     assert deltas[0]["role"] == "assistant"
 
 
-@pytest.mark.parametrize(("said", "calls"), [(CALL, 1), ('{"a": 1}', 0)])
-def test_beside_a_format_a_tool_may_still_be_called(guided: Served, said: str, calls: int) -> None:
-    message = chat(guided, said, tools=[TOOL], response_format={"type": "json_object"})["message"]
+@pytest.mark.parametrize(("content", "calls"), [(CALL, 1), ('{"a": 1}', 0)])
+def test_with_a_response_format_a_tool_may_still_be_called(guided: Served, content: str, calls: int) -> None:
+    message = chat(guided, content, tools=[TOOL], response_format={"type": "json_object"})["message"]
     assert len(message.get("tool_calls", ())) == calls
-    assert message["content"] == (None if calls else said)
+    assert message["content"] == (None if calls else content)
 
 
-def test_a_call_that_must_be_made_comes_before_a_format(guided: Served) -> None:
+def test_a_required_call_overrides_a_response_format(guided: Served) -> None:
     choice = chat(guided, "a", tools=[TOOL], tool_choice="required", response_format={"type": "json_object"})
     assert len(choice["message"]["tool_calls"]) == 1
 
 
-def test_one_call_is_told_where_no_more_are_wanted(guided: Served) -> None:
+def test_one_call_is_returned_without_parallel_tool_calls(guided: Served) -> None:
     body: Any = {"tools": [TOOL], "parallel_tool_calls": False, "max_tokens": 300}
     assert len(chat(guided, f"{CALL}\n{CALL}<|im_end|>", **body)["message"]["tool_calls"]) == 1
     chunks = guided.chunks(
@@ -131,7 +131,7 @@ def test_one_call_is_told_where_no_more_are_wanted(guided: Served) -> None:
         {"guided_regex": "(ab)+", "guided_json_object": False},
     ],
 )
-def test_false_asks_for_nothing(guided: Served, field: dict[str, Any]) -> None:
+def test_false_has_no_effect(guided: Served, field: dict[str, Any]) -> None:
     assert complete(guided, prompt="ab<|im_end|>", **field)["text"] == "ab"
 
 
@@ -141,12 +141,12 @@ def test_an_object_may_bring_its_schema_and_true_is_any_document(guided: Served)
     assert complete(guided, prompt="[1]", structured_outputs={"json": True}, max_tokens=3)["text"] == "[1]"
 
 
-def test_tools_are_not_looked_for_where_none_may_be_called(guided: Served) -> None:
+def test_calls_are_not_parsed_if_no_tool_may_be_called(guided: Served) -> None:
     choice = chat(guided, CALL, tools=[TOOL], tool_choice="none", max_tokens=len(CALL))
     assert choice["message"]["content"] == CALL
 
 
-def test_the_openai_client_parses_what_it_asked_for(guided: Served) -> None:
+def test_the_openai_client_parses_its_response_format(guided: Served) -> None:
     import pydantic
 
     class Colour(pydantic.BaseModel):
@@ -157,11 +157,11 @@ def test_the_openai_client_parses_what_it_asked_for(guided: Served) -> None:
     assert parsed.choices[0].message.parsed == Colour(colour="red")
 
 
-def test_thoughts_are_told_apart(guided: Served, tokenizer: Tokenizer) -> None:
+def test_reasoning_is_separated_from_content(guided: Served, tokenizer: Tokenizer) -> None:
     choice = chat(guided, "<think>\nhm\n</think>\n\nYes<|im_end|>")
     assert choice["message"]["reasoning_content"] == "hm\n"
     assert choice["message"]["content"] == "Yes"
-    with serving(channel(), tokenizer, THINKS) as served:  # the prompt begins the thought: all is one until it ends
+    with serving(channel(), tokenizer, THINKS) as served:  # the prompt opens the reasoning
         message = {"role": "user", "content": "a</think>b<|im_end|>"}
         usage = served.post("chat/completions", messages=[message], max_tokens=99).json()["usage"]
         assert usage["completion_tokens_details"] == {"reasoning_tokens": len("a</think>")}  # tokens are bytes here
@@ -173,8 +173,8 @@ def test_thoughts_are_told_apart(guided: Served, tokenizer: Tokenizer) -> None:
         assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("a", "b")
         response = served.post("responses", input="a</think>b<|im_end|>").json()
         assert response["output"][0]["content"][0]["text"] == "b"
-        thought = response["usage"]["output_tokens_details"]["reasoning_tokens"]
-        assert thought == len("a</think>")
+        reasoning_tokens = response["usage"]["output_tokens_details"]["reasoning_tokens"]
+        assert reasoning_tokens == len("a</think>")
     with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, THINKS) as served:
         message = chat(served, "x", response_format={"type": "json_object"}, max_tokens=30)["message"]
         assert json.loads(message["content"]) is not None

@@ -25,7 +25,7 @@ def test_a_conversation_is_the_prompt_that_a_chat_would_be(fresh: Served) -> Non
     assert got["tokens"] == list(fresh.engine.submitted[-1].tokens)
 
 
-def test_the_tokenizer_says_what_harnesses_ask(served: Served) -> None:
+def test_tokenizer_info_has_the_fields_that_harnesses_need(served: Served) -> None:
     assert served.http.get("/tokenizer_info").json() == {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": None,
@@ -35,15 +35,15 @@ def test_the_tokenizer_says_what_harnesses_ask(served: Served) -> None:
     }
 
 
-def test_the_tokens_with_a_role_and_the_template_without_tools_are_told(tokenizer: Tokenizer) -> None:
+def test_tokenizer_info_has_special_tokens_and_the_template_without_tools(tokenizer: Tokenizer) -> None:
     special = {"eos_token": "<|im_start|>", "pad_token": "<|im_end|>"}
     inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
-    spoken = Tokenizer(inner, "roles", None, tokenizer.eos_ids, special)
+    with_special = Tokenizer(inner, "roles", None, tokenizer.eos_ids, special)
     template = ChatTemplate({"tool_use": "with tools", "default": "plain"}, {})
-    with serving(channel(), spoken, template) as served:
-        said = served.http.get("/tokenizer_info").json()
-    assert (said["eos_token"], said["pad_token"]) == ("<|im_start|>", "<|im_end|>")
-    assert said["chat_template"] == "plain"
+    with serving(channel(), with_special, template) as served:
+        info = served.http.get("/tokenizer_info").json()
+    assert (info["eos_token"], info["pad_token"]) == ("<|im_start|>", "<|im_end|>")
+    assert info["chat_template"] == "plain"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_the_tokens_with_a_role_and_the_template_without_tools_are_told(tokenize
         ("/detokenize", {"tokens": "a"}, "tokens"),
     ],
 )
-def test_what_cannot_be_is_400(served: Served, path: str, body: Any, param: str) -> None:
+def test_an_invalid_body_is_400(served: Served, path: str, body: Any, param: str) -> None:
     got = served.http.post(path, json=body)
     assert (got.status_code, got.json()["error"]["param"]) == (400, param)

@@ -1,17 +1,17 @@
 from ringkv.base.events import KVUsage, Usage
-from ringkv.server.generation import Finish, Piece
-from ringkv.server.usage import Tally
+from ringkv.server.generation import Finish, TokenOutput
+from ringkv.server.usage import UsageCounter
 
 
-def last_piece(kv: KVUsage) -> Piece:
-    return Piece(7, "", 0, is_first=False, finish=Finish("stop", Usage(3, 1, kv, cached_tokens=2)))
+def last_output(kv: KVUsage) -> TokenOutput:
+    return TokenOutput(7, "", 0, is_first=False, finish=Finish("stop", Usage(3, 1, kv, cached_tokens=2)))
 
 
 def test_the_caches_of_all_choices_are_summed() -> None:
-    tally = Tally(prompt_tokens=3)
-    tally.add(0, last_piece(KVUsage("snapstream", 10, 20, 30, 40, 50)))
-    tally.add(1, last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
-    assert tally.usage() == {
+    counter = UsageCounter(prompt_tokens=3)
+    counter.add(0, last_output(KVUsage("snapstream", 10, 20, 30, 40, 50)))
+    counter.add(1, last_output(KVUsage("snapstream", 1, 2, 3, 4, 5)))
+    assert counter.usage() == {
         "prompt_tokens": 3,
         "completion_tokens": 2,
         "total_tokens": 5,
@@ -27,24 +27,24 @@ def test_the_caches_of_all_choices_are_summed() -> None:
     }
 
 
-def test_a_piece_without_a_token_counts_none() -> None:
-    tally = Tally(prompt_tokens=3)
-    tally.add(0, Piece(None, "", 0, is_first=True))
-    assert tally.usage() == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+def test_an_output_without_a_token_counts_none() -> None:
+    counter = UsageCounter(prompt_tokens=3)
+    counter.add(0, TokenOutput(None, "", 0, is_first=True))
+    assert counter.usage() == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
 
 
-def test_what_was_known_of_a_prompt_counts_once_however_many_answers_it_gets() -> None:
-    tally = Tally(prompt_tokens=6, answers=2)
+def test_cached_tokens_count_once_however_many_answers_a_prompt_gets() -> None:
+    counter = UsageCounter(prompt_tokens=6, answers=2)
     for index in range(4):
-        tally.add(index, last_piece(KVUsage("snapstream", 1, 2, 3, 4, 5)))
-    assert tally.usage()["prompt_tokens_details"] == {"cached_tokens": 4}
+        counter.add(index, last_output(KVUsage("snapstream", 1, 2, 3, 4, 5)))
+    assert counter.usage()["prompt_tokens_details"] == {"cached_tokens": 4}
 
 
 def test_drafts_are_counted_as_predictions_if_there_are_any() -> None:
     kv = KVUsage("snapstream", 1, 2, 3, 4, 5)
-    tally = Tally(3, answers=2)
+    counter = UsageCounter(3, answers=2)
     for index, (drafted, accepted) in enumerate([(9, 4), (6, 6)]):
         usage = Usage(3, 8, kv, drafted_tokens=drafted, accepted_tokens=accepted)
-        tally.add(index, Piece(7, "", 0, is_first=False, finish=Finish("stop", usage)))
+        counter.add(index, TokenOutput(7, "", 0, is_first=False, finish=Finish("stop", usage)))
     details = {"accepted_prediction_tokens": 10, "rejected_prediction_tokens": 5}
-    assert tally.usage()["completion_tokens_details"] == details
+    assert counter.usage()["completion_tokens_details"] == details

@@ -18,17 +18,17 @@ LIMITS = limits(
 
 def test_the_parts_of_the_cache_are_its_slots_staging_and_store() -> None:
     assert show_cache(LIMITS) == (
-        "1 GB held: 1.02 MB in 2 slots of 512 entries, 3 MB to stage prompts, 1 GB of prefix store"
+        "1 GB reserved: 1.02 MB in 2 slots of 512 entries, 3 MB in staging, 1 GB in the prefix store"
     )
 
 
-def test_the_parts_make_up_the_whole() -> None:
-    whole, *parts = (parse_bytes(found) for found in re.findall(r"[0-9.]+ [kMG]?B", show_cache(LIMITS)))
-    assert abs(whole - sum(parts)) < 0.01 * whole
+def test_the_parts_add_up_to_the_total() -> None:
+    total, *parts = (parse_bytes(found) for found in re.findall(r"[0-9.]+ [kMG]?B", show_cache(LIMITS)))
+    assert abs(total - sum(parts)) < 0.01 * total
 
 
-def test_who_starts_a_server_is_told_what_it_holds_beside_the_cache_and_how_to_stop_it() -> None:
+def test_the_text_has_the_address_the_samplers_memory_and_how_to_stop() -> None:
     lines = welcome(InProcess(ToyEngine(LIMITS)), "toy", ("127.0.0.1", 80), chats=True).splitlines()
     assert lines[0] == "toy is served at http://127.0.0.1:80/v1"
-    assert "sampler: 2.5 MB beside the cache, for logits and penalties" in lines
+    assert "sampler: 2.5 MB besides the cache, for logits and penalties" in lines
     assert "stop: Ctrl-C" in lines

@@ -1,4 +1,7 @@
-"""From pieces to an HTTP answer, whole or streamed; chats and completions differ in their `Form` only."""
+"""Runs the requests of one HTTP call and returns one JSON body or an event stream.
+
+Chats and completions differ only in their `Formatter`.
+"""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -11,88 +14,91 @@ from fastapi.responses import JSONResponse
 from ringkv.base.request import Request
 from ringkv.server.best import best
 from ringkv.server.disconnect import until_disconnected
-from ringkv.server.generation import Piece, Pieces, Telling, generate, merge
+from ringkv.server.generation import OutputProcessor, OutputStream, TokenOutput, generate, merge
 from ringkv.server.middleware import ARRIVED
-from ringkv.server.request_log import TALLY
+from ringkv.server.request_log import USAGE_COUNTER
 from ringkv.server.schemas import ChoicesBody, StreamOptions
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream
-from ringkv.server.usage import Tally
+from ringkv.server.usage import UsageCounter
 from ringkv.text.stream import TextStream
 
 JSON = dict[str, Any]
 
 
-class Form(Protocol):
-    """How one endpoint words its answers. continues: they are read right after their prompt."""
+class Formatter(Protocol):
+    """Formats one endpoint's answers. continues: the text continues its prompt, so it keeps a leading space."""
 
     @property
     def continues(self) -> bool: ...
 
-    def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
-        """The answer, of all its finished choices."""
+    def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
+        """Return the body of a non-streamed answer with all choices."""
         ...
 
-    def chunk(self, index: int, piece: Piece) -> JSON:
-        """What one piece adds to a choice."""
+    def chunk(self, index: int, output: TokenOutput) -> JSON:
+        """Return the chunk for one token of the choice at `index`."""
         ...
 
-    def last(self, usage: JSON) -> JSON:
-        """The chunk that has the usage alone."""
+    def usage_chunk(self, usage: JSON) -> JSON:
+        """Return the last chunk, which has the usage and no choices."""
         ...
 
 
 async def answer(
-    serving: Serving, http: HTTPRequest, body: ChoicesBody, asked: Sequence[Sequence[Request]], form: Form
+    serving: Serving, http: HTTPRequest, body: ChoicesBody, requests: Sequence[Sequence[Request]], formatter: Formatter
 ) -> Response:
-    """Run all requests together: for each prompt those that answer it, one choice each."""
-    pieces, tally = start(serving, http, asked, form.continues)
+    """Run all requests concurrently. `requests` has one group per prompt and one request per choice."""
+    outputs, counter = start(serving, http, requests, formatter.continues)
     if body.stream:
-        return EventStream(chunks(pieces, form, tally, body.stream_options or StreamOptions()))
-    work = whole(pieces, form, tally, sum(map(len, asked)), body)
+        return EventStream(chunks(outputs, formatter, counter, body.stream_options or StreamOptions()))
+    work = collect(outputs, formatter, counter, sum(map(len, requests)), body)
     return JSONResponse(await until_disconnected(http.receive, work))
 
 
 def start(
-    serving: Serving, http: HTTPRequest, asked: Sequence[Sequence[Request]], continues: bool
-) -> tuple[Pieces, Tally]:
-    """What the engine will say, numbered by choice. continues: it is read right after its prompt."""
+    serving: Serving, http: HTTPRequest, requests: Sequence[Sequence[Request]], continues: bool
+) -> tuple[OutputStream, UsageCounter]:
+    """Return the stream of all choices' outputs, and their usage counter. continues: as in `Formatter`."""
 
-    def telling(request: Request, is_first: bool) -> Telling:
+    def processor(request: Request, is_first: bool) -> OutputProcessor:
         detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
-        transcript = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
+        text_stream = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
         meter = serving.metrics.meter(http.scope[ARRIVED], is_first)
-        return Telling(request, transcript, meter)
+        return OutputProcessor(request, text_stream, meter)
 
-    serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in asked))
-    streams = [generate(serving.engine, [telling(one, one is group[0]) for one in group]) for group in asked]
-    each = len(asked[0])
-    tally = http.scope[TALLY] = Tally(prompt_tokens, each)
-    return merge(streams, each), tally
+    serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in requests))
+    streams = [generate(serving.engine, [processor(one, one is group[0]) for one in group]) for group in requests]
+    per_prompt = len(requests[0])
+    counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, per_prompt)
+    return merge(streams, per_prompt), counter
 
 
-async def whole(pieces: Pieces, form: Form, tally: Tally, count: int, body: ChoicesBody) -> JSON:
-    choices: list[list[Piece]] = [[] for _ in range(count)]
-    async with aclosing(pieces):
-        async for index, piece in pieces:
-            tally.add(index, piece)
-            choices[index].append(piece)
-    return form.whole(best(choices, body), tally.usage())
+async def collect(
+    outputs: OutputStream, formatter: Formatter, counter: UsageCounter, count: int, body: ChoicesBody
+) -> JSON:
+    """Return the body of a non-streamed answer, once all `count` choices are finished."""
+    choices: list[list[TokenOutput]] = [[] for _ in range(count)]
+    async with aclosing(outputs):
+        async for index, output in outputs:
+            counter.add(index, output)
+            choices[index].append(output)
+    return formatter.complete(best(choices, body), counter.usage())
 
 
 async def chunks(
-    pieces: Pieces, form: Form, tally: Tally, options: StreamOptions
+    outputs: OutputStream, formatter: Formatter, counter: UsageCounter, options: StreamOptions
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    """One chunk a piece. With usage asked for, the others say `usage: null`, as OpenAI's do, or the usage so far."""
-    async with aclosing(pieces):
-        async for index, piece in pieces:
-            tally.add(index, piece)
-            yield form.chunk(index, piece) | _usage_so_far(tally, options)
+    """Yield one chunk per output. With `include_usage` each has `usage: null`, as OpenAI's do, or the usage so far."""
+    async with aclosing(outputs):
+        async for index, output in outputs:
+            counter.add(index, output)
+            yield formatter.chunk(index, output) | _usage_so_far(counter, options)
     if options.include_usage:
-        yield form.last(tally.usage())
+        yield formatter.usage_chunk(counter.usage())
 
 
-def _usage_so_far(tally: Tally, options: StreamOptions) -> JSON:
+def _usage_so_far(counter: UsageCounter, options: StreamOptions) -> JSON:
     if options.continuous_usage_stats:
-        return {"usage": tally.usage()}
+        return {"usage": counter.usage()}
     return {"usage": None} if options.include_usage else {}

@@ -1,4 +1,4 @@
-"""make_app: the HTTP application over an engine, wherever that engine lives."""
+"""make_app: the HTTP application over an engine, which may be in another process."""
 
 import time
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ def make_app(
     origins: Sequence[str] = (),
     log: Log | None = None,
 ) -> FastAPI:
-    """Serve one model under `names`, the first its own and the others aliases. The caller ends the engine.
+    """Serve one model under `names`: the first is its own name, the others are aliases. The caller closes the engine.
 
-    origins: whose pages may ask from a browser, "*" for all. log: gets a line for each request.
+    origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
     """
-    tokenizer.least_tokens("")  # what it needs of the vocabulary is read now, while nobody waits
+    tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
     serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
@@ -45,9 +45,12 @@ def make_app(
     add_handlers(app)
     document(app)
     app.add_middleware(Observe, metrics=serving.metrics, log=log)
-    if origins:  # outside of what answers errors, which a page must be able to read
-        told = ["x-request-id"]
+    if origins:  # added last, so that error responses have the CORS headers too
         app.add_middleware(
-            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=told
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id"],
         )
     return app

@@ -1,4 +1,4 @@
-"""EngineChannel: what the server needs of an engine that lives elsewhere."""
+"""EngineChannel: the server's interface to an engine in another process."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -11,7 +11,7 @@ from ringkv.base.request import Request
 
 
 class EngineChannel(Protocol):
-    """`worker.client.EngineClient` is one; tests have a toy."""
+    """`worker.client.EngineClient` implements it; tests have one inside the process."""
 
     limits: Limits
     default_kv: KVChoice
@@ -20,11 +20,14 @@ class EngineChannel(Protocol):
     def alive(self) -> bool: ...
 
     def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
-        """The events of requests with one prompt, each one's last being Finished or Failed; closing it cancels them."""
+        """Yield the events of requests that share one prompt. Each request's last event is Finished or Failed.
+
+        Closing the generator cancels the requests.
+        """
         ...
 
     def cancel(self, request_id: str) -> None:
-        """End a request; its stream gets Finished with reason "abort". One that is unknown or over is left alone."""
+        """End a request; its stream gets Finished with reason "abort". Unknown and finished requests are ignored."""
         ...
 
     def stats(self) -> Stats: ...

@@ -11,15 +11,15 @@ from fastapi import Request as HTTPRequest
 from ringkv.base.engine import Limits
 from ringkv.server.answer import JSON, answer
 from ringkv.server.documents import ChatCompletion, answers
-from ringkv.server.generation import Piece
+from ringkv.server.generation import TokenOutput
 from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import chat_logprobs
-from ringkv.server.message import Message
-from ringkv.server.refusals import OF_COMPLETIONS, refuse_unsupported, refuse_unsupported_turns
+from ringkv.server.message_builder import MessageBuilder
+from ringkv.server.refusals import OF_COMPLETIONS, refuse_unsupported, refuse_unsupported_messages
+from ringkv.server.rendered_chat import RenderedChat
 from ringkv.server.requests import build_requests
 from ringkv.server.schemas import ChatBody
 from ringkv.server.serving import Serving
-from ringkv.server.talk import Talk
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1024
@@ -32,64 +32,77 @@ def chat_router(serving: Serving) -> APIRouter:
     async def chat(body: ChatBody, http: HTTPRequest) -> Response:
         model = serving.model(body.model)
         refuse_unsupported(body, OF_COMPLETIONS)
-        refuse_unsupported_turns(body.messages)
-        talk = await asyncio.to_thread(Talk.of, serving, body, serving.engine.limits.longest_prompt)
-        grammar = await grammar_of(serving, body, talk.calls)
-        several = body.parallel_tool_calls is not False
-        form = ChatForm(
-            f"chatcmpl-{uuid4().hex}", int(time.time()), model, serving.tokenizer, talk.held_to(grammar), several
+        refuse_unsupported_messages(body.messages)
+        rendered = await asyncio.to_thread(RenderedChat.of, serving, body, serving.engine.limits.longest_prompt)
+        grammar = await grammar_of(serving, body, rendered.calls)
+        formatter = ChatFormatter(
+            f"chatcmpl-{uuid4().hex}",
+            int(time.time()),
+            model,
+            serving.tokenizer,
+            rendered.constrained_by(grammar),
+            parallel_calls=body.parallel_tool_calls is not False,
         )
-        max_tokens = chat_max_tokens(body, len(talk.prompt), serving.engine.limits)
-        requests = build_requests(serving, form.id, body, [talk.prompt], max_tokens, talk.system, grammar)
-        return await answer(serving, http, body, requests, form)
+        max_tokens = chat_max_tokens(body, len(rendered.prompt), serving.engine.limits)
+        requests = build_requests(
+            serving, formatter.id, body, [rendered.prompt], max_tokens, rendered.system_tokens, grammar
+        )
+        return await answer(serving, http, body, requests, formatter)
 
     return router
 
 
-def chat_max_tokens(body: ChatBody, prompt: int, limits: Limits) -> int:
-    """What was asked for, by either name; else what the model's context leaves, up to a default."""
-    for asked in (body.max_completion_tokens, body.max_tokens):
-        if asked is not None:
-            return asked
-    return default_max_tokens(prompt, limits)
+def chat_max_tokens(body: ChatBody, prompt_tokens: int, limits: Limits) -> int:
+    """Return `max_completion_tokens`, else `max_tokens`, else the default."""
+    for requested in (body.max_completion_tokens, body.max_tokens):
+        if requested is not None:
+            return requested
+    return default_max_tokens(prompt_tokens, limits)
 
 
-def default_max_tokens(prompt: int, limits: Limits) -> int:
-    return max(1, min(DEFAULT_MAX_TOKENS, limits.context - prompt))
+def default_max_tokens(prompt_tokens: int, limits: Limits) -> int:
+    """Return the tokens that the model's context leaves after the prompt, at most `DEFAULT_MAX_TOKENS`."""
+    return max(1, min(DEFAULT_MAX_TOKENS, limits.context - prompt_tokens))
 
 
-class ChatForm:
-    """several: an answer may hold more than one call."""
+class ChatFormatter:
+    """parallel_calls: an answer may contain more than one tool call."""
 
     continues = False
 
     def __init__(
-        self, id: str, created: int, model: str, tokenizer: Tokenizer, talk: Talk, several: bool = True
+        self,
+        id: str,
+        created: int,
+        model: str,
+        tokenizer: Tokenizer,
+        rendered: RenderedChat,
+        parallel_calls: bool = True,
     ) -> None:
         self.id, self.created, self.model, self.tokenizer = id, created, model, tokenizer
-        self._talk, self._several = talk, several
-        self._streamed: dict[int, Message] = {}
+        self._rendered, self._parallel_calls = rendered, parallel_calls
+        self._streamed: dict[int, MessageBuilder] = {}
 
-    def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
-        messages = [self._message() for _ in choices]
-        words = [
-            self._choice(index, pieces, "message", message.whole(pieces), message)
-            for index, (pieces, message) in enumerate(zip(choices, messages, strict=True))
+    def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
+        builders = [self._builder() for _ in choices]
+        formatted = [
+            self._choice(index, outputs, "message", builder.complete(outputs), builder)
+            for index, (outputs, builder) in enumerate(zip(choices, builders, strict=True))
         ]
-        return self._envelope("chat.completion", words) | {"usage": _with_thoughts(usage, messages)}
+        return self._envelope("chat.completion", formatted) | {"usage": _with_reasoning(usage, builders)}
 
-    def chunk(self, index: int, piece: Piece) -> JSON:
-        message = self._streamed.get(index) or self._streamed.setdefault(index, self._message())
-        # The role comes with the first token: a delta of its own would be taken for that token.
-        role = {"role": "assistant"} if piece.is_first else {}
-        choice = self._choice(index, [piece], "delta", role | message.delta(piece), message)
+    def chunk(self, index: int, output: TokenOutput) -> JSON:
+        builder = self._streamed.get(index) or self._streamed.setdefault(index, self._builder())
+        # The role comes with the first token: clients would count a delta of its own as that token.
+        role = {"role": "assistant"} if output.is_first else {}
+        choice = self._choice(index, [output], "delta", role | builder.delta(output), builder)
         return self._envelope("chat.completion.chunk", [choice])
 
-    def last(self, usage: JSON) -> JSON:
-        return self._envelope("chat.completion.chunk", []) | {"usage": _with_thoughts(usage, self._streamed.values())}
+    def usage_chunk(self, usage: JSON) -> JSON:
+        return self._envelope("chat.completion.chunk", []) | {"usage": _with_reasoning(usage, self._streamed.values())}
 
-    def _message(self) -> Message:
-        return Message(self._talk.reader(), self._several)
+    def _builder(self) -> MessageBuilder:
+        return MessageBuilder(self._rendered.reader(), self._parallel_calls)
 
     def _envelope(self, kind: str, choices: Sequence[JSON]) -> JSON:
         return {
@@ -100,21 +113,22 @@ class ChatForm:
             "choices": list(choices),
         }
 
-    def _choice(self, index: int, pieces: Sequence[Piece], key: str, said: JSON, message: Message) -> JSON:
-        finish = pieces[-1].finish
+    def _choice(
+        self, index: int, outputs: Sequence[TokenOutput], key: str, message: JSON, builder: MessageBuilder
+    ) -> JSON:
+        finish = outputs[-1].finish
         return {
             "index": index,
-            key: said,
-            "logprobs": chat_logprobs(self.tokenizer, pieces),
-            "finish_reason": finish and message.finish_reason(finish.reason),
+            key: message,
+            "logprobs": chat_logprobs(self.tokenizer, outputs),
+            "finish_reason": finish and builder.finish_reason(finish.reason),
         }
 
 
-def _with_thoughts(usage: JSON, messages: Iterable[Message]) -> JSON:
-    """The usage, and how many tokens were thought, if any were."""
-    reasoned = sum(message.reasoned for message in messages)
-    if not reasoned:
+def _with_reasoning(usage: JSON, builders: Iterable[MessageBuilder]) -> JSON:
+    """Return the usage with the number of reasoning tokens, if there are any."""
+    reasoning_tokens = sum(builder.reasoning_tokens for builder in builders)
+    if not reasoning_tokens:
         return usage
-    return usage | {
-        "completion_tokens_details": usage.get("completion_tokens_details", {}) | {"reasoning_tokens": reasoned}
-    }
+    details = usage.get("completion_tokens_details", {}) | {"reasoning_tokens": reasoning_tokens}
+    return usage | {"completion_tokens_details": details}

@@ -14,7 +14,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.server.answer import JSON, answer
 from ringkv.server.documents import Completion, answers
 from ringkv.server.echo import Echo
-from ringkv.server.generation import Piece
+from ringkv.server.generation import TokenOutput
 from ringkv.server.grammars import grammar_of
 from ringkv.server.logprobs import completion_logprobs
 from ringkv.server.refusals import refuse_unsupported
@@ -38,19 +38,19 @@ def completions_router(serving: Serving) -> APIRouter:
         grammar = await grammar_of(serving, body)
         answer_id = f"cmpl-{uuid4().hex}"
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        scored = body.logprobs if body.echo else None
+        prompt_logprobs = body.logprobs if body.echo else None
         requests = build_requests(
-            serving, answer_id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=scored
+            serving, answer_id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=prompt_logprobs
         )
         echoed = await asyncio.to_thread(echoes, serving.tokenizer, prompts) if body.echo else ()
-        form = CompletionForm(answer_id, int(time.time()), model, serving.tokenizer, echoed, body.choices)
-        return await answer(serving, http, body, requests, form)
+        formatter = CompletionFormatter(answer_id, int(time.time()), model, serving.tokenizer, echoed, body.choices)
+        return await answer(serving, http, body, requests, formatter)
 
     return router
 
 
 def encode_prompts(serving: Serving, body: CompletionBody) -> list[Sequence[int]]:
-    """Raises PromptTooLong at the first that does not fit, before the others are tokenised."""
+    """Return each prompt's token ids. Raises PromptTooLong at the first that does not fit, and tokenises no further."""
     check_count(len(body.prompt), body)
     return [_encode(serving, body, prompt) if isinstance(prompt, str) else prompt for prompt in body.prompt]
 
@@ -72,31 +72,31 @@ def check_best_of(body: CompletionBody) -> None:
         raise InvalidRequest(f"best_of is {body.best_of}; it must be at least n ({body.choices})", "best_of")
     if body.stream and body.answers > body.choices:
         raise InvalidRequest(
-            f"best_of is {body.best_of}, and the best of {body.answers} answers are known at their end only; "
-            "ask without stream",
+            f"best_of is {body.best_of}, which cannot be streamed: the best answers are known only when all "
+            f"{body.answers} are finished; send the request without stream",
             "best_of",
         )
 
 
 @dataclass(frozen=True)
-class CompletionForm:
-    """echoed: the prompts that stand before their answers, `each` to one; none where none is to."""
+class CompletionFormatter:
+    """echoed: prompts to put before their answers, `per_prompt` choices each; empty without `echo`."""
 
     id: str
     created: int
     model: str
     tokenizer: Tokenizer
     echoed: Sequence[Echo] = ()
-    each: int = 1
+    per_prompt: int = 1
     continues: ClassVar[bool] = True
 
-    def whole(self, choices: Sequence[Sequence[Piece]], usage: JSON) -> JSON:
+    def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
         return self._envelope([self._choice(*one) for one in enumerate(choices)]) | {"usage": usage}
 
-    def chunk(self, index: int, piece: Piece) -> JSON:
-        return self._envelope([self._choice(index, [piece])])
+    def chunk(self, index: int, output: TokenOutput) -> JSON:
+        return self._envelope([self._choice(index, [output])])
 
-    def last(self, usage: JSON) -> JSON:
+    def usage_chunk(self, usage: JSON) -> JSON:
         return self._envelope([]) | {"usage": usage}
 
     def _envelope(self, choices: Sequence[JSON]) -> JSON:
@@ -108,13 +108,13 @@ class CompletionForm:
             "choices": list(choices),
         }
 
-    def _choice(self, index: int, pieces: Sequence[Piece]) -> JSON:
-        finish = pieces[-1].finish
+    def _choice(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
+        finish = outputs[-1].finish
         if self.echoed:
-            pieces = self.echoed[index // self.each].before(pieces)
+            outputs = self.echoed[index // self.per_prompt].before(outputs)
         return {
             "index": index,
-            "text": "".join(piece.text for piece in pieces),
-            "logprobs": completion_logprobs(self.tokenizer, pieces),
+            "text": "".join(output.text for output in outputs),
+            "logprobs": completion_logprobs(self.tokenizer, outputs),
             "finish_reason": finish and finish.reason,
         }

@@ -1,4 +1,4 @@
-"""Work that ends when the client hangs up."""
+"""until_disconnected: work that is cancelled when the client disconnects."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def until_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`. Cancels it, waits for its clean-up and raises `Disconnected` if the client goes first."""
+    """Return the result of `work`. If the client disconnects first, cancel `work`, await it, and raise Disconnected."""
     working = asyncio.create_task(work)
     watching = asyncio.create_task(_disconnected(receive))
     try:

@@ -1,4 +1,4 @@
-"""What answers look like, for the OpenAPI document. They are made as plain dictionaries; a test holds them to this."""
+"""Schemas of responses, for the OpenAPI document. Responses are built as plain dictionaries; tests validate them."""
 
 from typing import Any, Literal
 
@@ -6,10 +6,10 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
 EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
-STATUSES = {400: "What was asked cannot be served", 404: "No such model or path", 413: "The body is too large"}
+STATUSES = {400: "The request is invalid or not supported", 404: "No such model or path", 413: "The body is too large"}
 STATUSES |= {500: "This request failed", 503: "The engine has ended"}
-UNSENT = "422"  # FastAPI's own answer to a bad body; ours is 400
-DESCRIPTION = "Language models in a fixed amount of key-value memory per request. Errors have OpenAI's shape."
+UNSENT = "422"  # FastAPI's status for an invalid body; ours is 400
+DESCRIPTION = "An LLM server with a fixed amount of KV cache memory per request. Errors have OpenAI's format."
 
 
 class Document(BaseModel):
@@ -28,7 +28,7 @@ class ErrorBody(Document):
 
 
 class KV(Document):
-    """What the cache did; entries are per layer and key-value head."""
+    """KV cache counters; entries are per layer and key-value head."""
 
     policy: str
     capacity: int
@@ -47,7 +47,7 @@ class ReasoningTokens(Document):
 
 
 class CompletionTokens(Document):
-    """Each is there if it is not 0."""
+    """A count of 0 is left out."""
 
     reasoning_tokens: int | None = None
     accepted_prediction_tokens: int | None = None
@@ -140,7 +140,7 @@ class ChatCompletion(Document):
 
 
 class ModelResponse(BaseModel):
-    """/v1/responses; what its fields beside these hold, OpenAI's reference says."""
+    """Response of /v1/responses; OpenAI's reference describes the other fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -174,22 +174,22 @@ class Version(Document):
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The answers that a path may give beside its own."""
+    """Return the error responses of a path."""
     return {status: {"model": ErrorBody, "description": STATUSES[status]} for status in statuses}
 
 
 def answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """The answers of a path that generates: whole, or as events."""
+    """Return the responses of a path that generates: a JSON body, an event stream, or an error."""
     return {200: {"model": model, "content": EVENTS, "description": "The answer, or its events"}} | errors(*STATUSES)
 
 
 def document(app: FastAPI) -> None:
-    """Have the application's document say what it does say, and no more."""
-    made = app.openapi
+    """Remove FastAPI's validation error, which the application never sends, from the OpenAPI document."""
+    generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = made()
+            schema = generate()
             for path in schema["paths"].values():
                 for operation in path.values():
                     operation["responses"].pop(UNSENT, None)

@@ -1,4 +1,4 @@
-"""Which HTTP status and JSON body an error becomes: `{"error": {message, type, param, code}}`, always."""
+"""Maps errors to HTTP statuses and JSON bodies. Every body is `{"error": {message, type, param, code}}`."""
 
 import json
 import logging
@@ -18,44 +18,44 @@ log = logging.getLogger(__name__)
 Body = dict[str, dict[str, str | None]]
 
 
-class Kind(NamedTuple):
+class ErrorKind(NamedTuple):
     status: int
     type: str
     code: str | None = None
 
 
-# The first class that fits, so subclasses come before their bases.
-KINDS: tuple[tuple[type[Exception], Kind], ...] = (
-    (errors.PromptTooLong, Kind(400, "invalid_request_error", "context_length_exceeded")),
-    (errors.Unsupported, Kind(400, "invalid_request_error", "unsupported")),
-    (errors.InvalidRequest, Kind(400, "invalid_request_error")),
-    (errors.UnknownModel, Kind(404, "invalid_request_error", "model_not_found")),
-    (errors.EngineDied, Kind(503, "server_error", "engine_died")),
-    (RingKVError, Kind(500, "server_error")),
+# The first matching class counts, so subclasses come before their bases.
+KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
+    (errors.PromptTooLong, ErrorKind(400, "invalid_request_error", "context_length_exceeded")),
+    (errors.Unsupported, ErrorKind(400, "invalid_request_error", "unsupported")),
+    (errors.InvalidRequest, ErrorKind(400, "invalid_request_error")),
+    (errors.UnknownModel, ErrorKind(404, "invalid_request_error", "model_not_found")),
+    (errors.EngineDied, ErrorKind(503, "server_error", "engine_died")),
+    (RingKVError, ErrorKind(500, "server_error")),
 )
 LARGEST_BODY = 64 << 20  # bytes; a prompt of a million tokens has a tenth of that
-WORDS = {  # where the library's say less
+MESSAGES = {  # instead of the library's shorter ones
     404: "there is no such path; the API is under /v1, and /docs lists it",
-    405: "this path does not take that method; /docs says which it takes",
-    413: f"the body has more than {LARGEST_BODY:,} bytes; send less at a time",
+    405: "this path does not take that method; /docs lists the methods",
+    413: f"the body has more than {LARGEST_BODY:,} bytes; send less per request",
 }
-UNEXPECTED = Kind(500, "server_error", "internal_error")
+UNEXPECTED = ErrorKind(500, "server_error", "internal_error")
 
 
 class Disconnected(Exception):
-    """The client hung up before its answer was ready."""
+    """The client disconnected before its answer was ready."""
 
 
-def kind_of(error: Exception) -> Kind:
+def kind_of(error: Exception) -> ErrorKind:
     return next((kind for cls, kind in KINDS if isinstance(error, cls)), UNEXPECTED)
 
 
 def body_of(error: Exception) -> Body:
-    """The JSON body of any error; an unexpected one is logged with its traceback, which the client does not see."""
+    """Return an error's JSON body. The traceback of an unexpected error is logged and not sent to the client."""
     kind = kind_of(error)
     if kind is UNEXPECTED:
         log.error("unexpected error while serving a request", exc_info=error)
-        return body("ringkv met an unexpected error; its log has the details", kind)
+        return body("unexpected error in ringkv; its log has the details", kind)
     return body(str(error), kind, getattr(error, "param", None))
 
 
@@ -63,17 +63,17 @@ def answer_of(error: Exception) -> Response:
     return JSONResponse(body_of(error), kind_of(error).status)
 
 
-def body(message: str, kind: Kind, param: str | None = None) -> Body:
-    sendable = message.encode(errors="backslashreplace").decode()  # a client's lone surrogate has no UTF-8
+def body(message: str, kind: ErrorKind, param: str | None = None) -> Body:
+    sendable = message.encode(errors="backslashreplace").decode()  # a lone surrogate cannot be encoded as UTF-8
     return {"error": {"message": sendable, "type": kind.type, "param": param, "code": kind.code}}
 
 
 def add_handlers(app: FastAPI) -> None:
-    """For the errors that requests are expected to meet; `middleware` answers the others."""
+    """Handle the expected errors; `middleware` handles the others."""
     app.add_exception_handler(RingKVError, _answer)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(Disconnected, _answer_nobody)
+    app.add_exception_handler(Disconnected, _answer_disconnected)
 
 
 async def _answer(_: Request, error: Exception) -> Response:
@@ -82,33 +82,33 @@ async def _answer(_: Request, error: Exception) -> Response:
 
 async def _answer_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return JSONResponse(body_of(_first_fault(error.errors())), 400)
+    return JSONResponse(body_of(_first_invalid(error.errors())), 400)
 
 
 async def _answer_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    kind = Kind(error.status_code, "invalid_request_error" if error.status_code < 500 else "server_error")
-    said = WORDS.get(error.status_code, str(error.detail))
-    return JSONResponse(body(said, kind), error.status_code, headers=error.headers)
+    kind = ErrorKind(error.status_code, "invalid_request_error" if error.status_code < 500 else "server_error")
+    message = MESSAGES.get(error.status_code, str(error.detail))
+    return JSONResponse(body(message, kind), error.status_code, headers=error.headers)
 
 
-async def _answer_nobody(*_: object) -> Response:
-    return Response(status_code=499)  # nginx's number for it; only our own metrics see it
+async def _answer_disconnected(*_: object) -> Response:
+    return Response(status_code=499)  # nginx's status for this; it appears only in our metrics and log
 
 
-def _first_fault(faults: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """The first thing that validation found, as one sentence; the field is the outermost name."""
-    fault = faults[0]
-    if fault["type"] == "json_invalid":
-        return InvalidRequest(f"the body is not valid JSON: {fault['ctx']['error']}")
-    path = [str(part) for part in fault["loc"][1:]]
-    message = fault["msg"].removeprefix("Value error, ")
+def _first_invalid(invalid: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+    """Return the first validation error as one sentence. `param` is the outermost field."""
+    first = invalid[0]
+    if first["type"] == "json_invalid":
+        return InvalidRequest(f"the body is not valid JSON: {first['ctx']['error']}")
+    path = [str(part) for part in first["loc"][1:]]
+    message = first["msg"].removeprefix("Value error, ")
     if not path:
         return InvalidRequest(f"the body must be a JSON object, sent as Content-Type: application/json ({message})")
-    return InvalidRequest(f"{'.'.join(path)}: {message}{_sent(fault)}", path[0])
+    return InvalidRequest(f"{'.'.join(path)}: {message}{_shown_value(first)}", path[0])
 
 
-def _sent(fault: Mapping[str, Any]) -> str:
-    """What was sent, where it is a plain value."""
-    value = fault.get("input")
+def _shown_value(invalid: Mapping[str, Any]) -> str:
+    """Return ", not VALUE" for a scalar value, else an empty string."""
+    value = invalid.get("input")
     return f", not {json.dumps(value, ensure_ascii=False):.80}" if isinstance(value, str | int | float) else ""

@@ -1,4 +1,4 @@
-"""From engine events to pieces of text: one piece a generated token."""
+"""Turns engine events into token outputs, one per generated token, and merges the streams of several prompts."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -20,12 +20,14 @@ class Finish:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one generated token adds to an answer.
+class TokenOutput:
+    """What one generated token adds to a choice.
 
-    token: None only where an answer ends later than its last token. text: may be empty (half a code point, the start
-    of what may become a stop string, an end of sequence). offset: characters of the answer's tokens before this one.
-    prompt: what the prompt's tokens but the first were worth, with the first piece. finish: with the last one.
+    token: None only if the choice ends after its last token was sent.
+    text: may be empty: half a code point, the possible start of a stop string, an end of sequence.
+    offset: characters of the choice's tokens before this one.
+    prompt_logprobs: of the prompt's tokens except the first; only in the first output.
+    finish: only in the last output.
     """
 
     token: int | None
@@ -33,35 +35,35 @@ class Piece:
     offset: int
     is_first: bool
     logprob: TokenLogprob | None = None
-    prompt: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
 
 
-Pieces = AsyncGenerator[tuple[int, Piece], None]
-"""Each with the number of its answer."""
+OutputStream = AsyncGenerator[tuple[int, TokenOutput], None]
+"""Pairs of a choice's index and its next output."""
 
 
-class Telling:
-    """One request's events to pieces. stopped: a stop string was met, so that the request may be cancelled."""
+class OutputProcessor:
+    """Turns one request's events into outputs. stopped: a stop string was found, so the request can be cancelled."""
 
-    def __init__(self, request: Request, transcript: TextStream, meter: Meter) -> None:
+    def __init__(self, request: Request, text_stream: TextStream, meter: Meter) -> None:
         self.request = request
-        self._transcript, self._meter = transcript, meter
-        self._prompt: tuple[TokenLogprob, ...] = ()
-        self._last: Piece | None = None  # a token that ends the answer waits for its Finished, to be sent with it
+        self._text_stream, self._meter = text_stream, meter
+        self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
+        self._last: TokenOutput | None = None  # the output that ends the choice; it is sent with its Finished event
         self._count = 0
 
     @property
     def stopped(self) -> bool:
-        return self._transcript.stopped is not None
+        return self._text_stream.stopped is not None
 
-    def take(self, event: Event) -> Piece | None:
-        """The piece that can be sent now. Raises what the engine reports as an error."""
+    def process(self, event: Event) -> TokenOutput | None:
+        """Return the output that can be sent now. Raises the error of a Failed event."""
         match event:
             case Failed():
                 raise revive(Failure(event.kind, event.message, event.param))
             case Scored():
-                self._prompt += event.logprobs
+                self._prompt_logprobs += event.logprobs
             case Finished():
                 self._meter.finished(event.usage)
                 return self._finished(event)
@@ -69,38 +71,41 @@ class Telling:
                 return self._token(event)
         return None
 
-    def _token(self, event: Token) -> Piece | None:
+    def _token(self, event: Token) -> TokenOutput | None:
         self._meter.token()
         self._count += 1
-        offset = self._transcript.length
-        text = "" if self.request.ends_at(event.token, self._count) else self._transcript.push(event.token)
-        prompt = self._prompt if self._count == 1 else ()
-        piece = Piece(event.token, text, offset, self._count == 1, event.logprob, prompt)
+        offset = self._text_stream.length
+        text = "" if self.request.ends_at(event.token, self._count) else self._text_stream.push(event.token)
+        prompt_logprobs = self._prompt_logprobs if self._count == 1 else ()
+        output = TokenOutput(event.token, text, offset, self._count == 1, event.logprob, prompt_logprobs)
         if not (self.stopped or event.is_last):
-            return piece
-        self._last = piece
+            return output
+        self._last = output
         return None
 
-    def _finished(self, event: Finished) -> Piece:
-        """The last piece: with the text still held back, the reason, and a usage that counts what the client got."""
+    def _finished(self, event: Finished) -> TokenOutput:
+        """Return the last output: the text held back, the finish reason, and a usage that counts the tokens sent."""
         reason = "stop" if self.stopped else event.reason
-        piece = self._last or Piece(None, "", self._transcript.length, self._count == 0)
+        output = self._last or TokenOutput(None, "", self._text_stream.length, self._count == 0)
         usage = replace(event.usage, completion_tokens=self._count)
-        return replace(piece, text=piece.text + self._transcript.finish(), finish=Finish(reason, usage))
+        return replace(output, text=output.text + self._text_stream.finish(), finish=Finish(reason, usage))
 
 
-async def generate(engine: EngineChannel, answers: Sequence[Telling]) -> Pieces:
-    """The pieces of requests with one prompt, each with its number; closing this early cancels those that still run."""
-    numbers = {answer.request.id: number for number, answer in enumerate(answers)}
-    async with aclosing(engine.submit(*(answer.request for answer in answers))) as events:
+async def generate(engine: EngineChannel, processors: Sequence[OutputProcessor]) -> OutputStream:
+    """Run requests that share one prompt, and yield the outputs of each with its index in `processors`.
+
+    Closing the generator cancels the requests that still run.
+    """
+    indices = {processor.request.id: index for index, processor in enumerate(processors)}
+    async with aclosing(engine.submit(*(processor.request for processor in processors))) as events:
         async for event in events:
-            number = numbers[event.request_id]
-            answer, was_stopped = answers[number], answers[number].stopped
-            piece = answer.take(event)
-            if answer.stopped and not was_stopped:
+            index = indices[event.request_id]
+            processor, was_stopped = processors[index], processors[index].stopped
+            output = processor.process(event)
+            if processor.stopped and not was_stopped:
                 engine.cancel(event.request_id)
-            if piece is not None:
-                yield number, piece
+            if output is not None:
+                yield index, output
 
 
 @dataclass(frozen=True)
@@ -108,10 +113,13 @@ class _End:
     error: Exception | None
 
 
-async def merge(streams: Sequence[Pieces], answers: int) -> Pieces:
-    """All streams' pieces as they come, of `answers` each, numbered through; the first error ends them all."""
-    queue: asyncio.Queue[tuple[int, Piece] | _End] = asyncio.Queue()
-    pumps = [asyncio.create_task(_pump(n * answers, stream, queue)) for n, stream in enumerate(streams)]
+async def merge(streams: Sequence[OutputStream], per_prompt: int) -> OutputStream:
+    """Yield all streams' outputs as they arrive; stream n's indices are offset by n * `per_prompt`.
+
+    The first error ends all streams.
+    """
+    queue: asyncio.Queue[tuple[int, TokenOutput] | _End] = asyncio.Queue()
+    pumps = [asyncio.create_task(_pump(n * per_prompt, stream, queue)) for n, stream in enumerate(streams)]
     running = len(pumps)
     try:
         while running:
@@ -120,7 +128,7 @@ async def merge(streams: Sequence[Pieces], answers: int) -> Pieces:
                     running -= 1
                 case _End(error=Exception() as error):
                     raise error
-                case (int(), Piece()) as item:
+                case (int(), TokenOutput()) as item:
                     yield item
     finally:
         for pump in pumps:
@@ -128,12 +136,12 @@ async def merge(streams: Sequence[Pieces], answers: int) -> Pieces:
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(first: int, stream: Pieces, queue: "asyncio.Queue[tuple[int, Piece] | _End]") -> None:
+async def _pump(first: int, stream: OutputStream, queue: "asyncio.Queue[tuple[int, TokenOutput] | _End]") -> None:
     error: Exception | None = None
     try:
         async with aclosing(stream):
-            async for number, piece in stream:
-                queue.put_nowait((first + number, piece))
+            async for index, output in stream:
+                queue.put_nowait((first + index, output))
     except Exception as raised:
         error = raised
     queue.put_nowait(_End(error))

@@ -1,4 +1,4 @@
-"""What the server tells of itself: /health, /version, /metrics, /v1/models."""
+"""GET /health, /version, /metrics and /v1/models."""
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST

@@ -1,4 +1,4 @@
-"""A request's kv_* fields as the cache it asks for."""
+"""Converts a request's kv_* fields to a `KVChoice`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,20 +11,20 @@ from ringkv.server.schemas import GenerationBody
 
 
 def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoice | None:
-    """The cache that a body asks for, the rest taken from `default`; None if it asks for nothing.
+    """Return the requested cache, with `default` for unset fields; None if no field is set.
 
-    A request for the full cache gets the slot's whole `capacity` (in entries) unless it names a budget.
+    The full cache gets all of the slot's `capacity` (in entries) unless the request sets a budget.
     """
     given = {name: value for name in PER_REQUEST if (value := getattr(body, name)) is not None}
     if not given:
         return None
     _check_size(given, capacity)
-    whole = replace(default, budget=None) if body.kv_policy == "full" else default
-    return changed(whole, given)
+    base = replace(default, budget=None) if body.kv_policy == "full" else default
+    return changed(base, given)
 
 
 def _check_size(given: Mapping[str, Any], capacity: int) -> None:
-    """No number of tokens or entries has a use beyond a slot's; pooling over more would take time and memory."""
+    """Raise InvalidRequest for a number above `capacity`: it is useless, and wide pooling costs time and memory."""
     for name, value in given.items():
         if isinstance(value, int | float) and value > capacity:
-            raise InvalidRequest(f"{name} is {value}; a slot has {capacity} entries, so ask for that or less", name)
+            raise InvalidRequest(f"{name} is {value}; a slot has {capacity} entries, so send at most that", name)

@@ -1,14 +1,14 @@
-"""The fields of a request that set its cache, made of `plan.kv_settings`."""
+"""KVFields: the kv_* fields of a request, generated from `plan.kv_settings`."""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ringkv.plan.kv_settings import PER_REQUEST, Setting
-from ringkv.server.whole import Whole
+from ringkv.server.int64 import Int64
 
-SPANS = list[Annotated[tuple[Whole, Whole], Field(strict=False)]]
-TYPES: dict[type, Any] = {int: Whole, float: float, str: str, bool: bool, tuple: SPANS}
+SPANS = list[Annotated[tuple[Int64, Int64], Field(strict=False)]]
+TYPES: dict[type, Any] = {int: Int64, float: float, str: str, bool: bool, tuple: SPANS}
 
 
 def _field(setting: Setting) -> Any:

@@ -1,4 +1,4 @@
-"""serve: an engine in its own process and HTTP in this one, until a signal ends both."""
+"""run: serves HTTP in this process with the engine in another one, until a signal ends both."""
 
 import asyncio
 import contextlib
@@ -20,8 +20,8 @@ from ringkv.worker.client import EngineClient
 from ringkv.worker.process import BUILDER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 5  # seconds that running answers get to end after a signal
-LAST_WORDS = 5  # seconds more, to send those ends
+GRACE = 5  # seconds that running answers get to finish after a signal
+FLUSH = 5  # seconds more to send the rest of aborted answers
 BACKLOG = 2048
 
 
@@ -31,25 +31,25 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8000,
     on_progress: Progress | None = None,
-    say: Callable[[str], None] = print,
+    on_status: Callable[[str], None] = print,
     builder: str = BUILDER,
     origins: Sequence[str] = (),
     log: Log | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; port 0 takes a free one.
+    """Serve until SIGINT or SIGTERM. Port 0 takes a free one.
 
-    `say` gets what the user should know once it is ready, and when it has ended.
-    `origins`: whose pages may ask from a browser, "*" for all. `log`: gets a line for each request.
+    on_status: receives the text for the user when the server is ready, stops and has stopped.
+    origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
 
-    Raises what starting the engine raises, `RingKVError` when the port is taken, and KeyboardInterrupt when a signal
-    comes before it is ready.
+    Raises the engine's startup errors, RingKVError if the port is taken, and KeyboardInterrupt if a signal arrives
+    before the server is ready.
     """
     with _bind(host, port) as listener:
         try:
-            asyncio.run(_serve(config, names, listener, on_progress, say, builder, origins, log))
+            asyncio.run(_serve(config, names, listener, on_progress, on_status, builder, origins, log))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
-        say("stopped")
+        on_status("stopped")
 
 
 async def _serve(
@@ -57,20 +57,20 @@ async def _serve(
     names: Sequence[str],
     listener: socket.socket,
     on_progress: Progress | None,
-    say: Callable[[str], None],
+    on_status: Callable[[str], None],
     builder: str,
     origins: Sequence[str],
     log: Log | None,
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
-    starting = asyncio.current_task()
-    assert starting is not None
-    _on_signals(starting.cancel)
+    startup = asyncio.current_task()
+    assert startup is not None
+    _on_signals(startup.cancel)
     engine = await EngineClient.start(config, on_progress, builder)
     try:
         app = make_app(engine, tokenizer, template, names, origins, log)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
-        server = _Server(_settings(app), text, say, engine.cancel_all)
+        server = _Server(_settings(app), text, on_status, engine.cancel_all)
         _on_signals(server.stop)
         await server.serve([listener])
     finally:
@@ -80,12 +80,12 @@ async def _serve(
 def _template(config: EngineConfig) -> ChatTemplate | None:
     try:
         return ChatTemplate.from_directory(config.model_dir)
-    except InvalidRequest:  # a base model has none; chat requests are told so
+    except InvalidRequest:  # a base model has none; chat requests get a 400
         return None
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Take the port before the long start of an engine; nobody can connect until it listens."""
+    """Bind the port before the engine's slow start. It does not listen yet, so no client can connect."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -104,7 +104,7 @@ def _settings(app: Callable[..., object]) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         backlog=BACKLOG,
-        timeout_graceful_shutdown=GRACE + LAST_WORDS,
+        timeout_graceful_shutdown=GRACE + FLUSH,
         server_header=False,
     )
 
@@ -116,24 +116,24 @@ def _on_signals(act: Callable[[], object]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Signals are handled by us from before the engine starts, and are not raised again at the end."""
+    """Leaves signals to our handlers, which are installed before the engine starts, and does not re-raise them."""
 
     def __init__(
-        self, config: uvicorn.Config, ready: str, say: Callable[[str], None], end_answers: Callable[[], None]
+        self, config: uvicorn.Config, ready: str, on_status: Callable[[str], None], abort: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._ready, self._say, self._end_answers = ready, say, end_answers
+        self._ready, self._on_status, self._abort = ready, on_status, abort
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._say(self._ready)
+        self._on_status(self._ready)
 
     def stop(self) -> None:
-        """Running answers get `GRACE` seconds, then end with what they have; at once the second time."""
+        """Give running answers `GRACE` seconds, then abort them. The second call aborts them at once."""
         running = len(self.server_state.tasks)
         if running and not self.should_exit:
-            self._say(f"stopping; answers running: {running}, with {GRACE} seconds to end; Ctrl-C again ends them now")
-        asyncio.get_running_loop().call_later(0 if self.should_exit else GRACE, self._end_answers)
+            self._on_status(f"stopping; answers running: {running}, {GRACE} s to finish; Ctrl-C again aborts them")
+        asyncio.get_running_loop().call_later(0 if self.should_exit else GRACE, self._abort)
         self.should_exit = True
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What `/metrics` tells, in Prometheus' words; each app has its own registry."""
+"""Prometheus metrics of `/metrics`; each app has its own registry."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -23,22 +23,22 @@ class Metrics:
         self._generated = Counter("ringkv_generated_tokens", "Tokens generated", registry=registry)
         self._first = Histogram(
             "ringkv_time_to_first_token_seconds",
-            "From the request's arrival to its first token",
+            "Time from the request's arrival to its first token",
             buckets=FIRST_TOKEN_SECONDS,
             registry=registry,
         )
         self._between = Histogram(
             "ringkv_inter_token_seconds",
-            "Between two tokens of one answer",
+            "Time between two tokens of one answer",
             buckets=INTER_TOKEN_SECONDS,
             registry=registry,
         )
         self._kept = Counter("ringkv_kv_kept_tokens", "Prompt tokens kept at the end of prefill", registry=registry)
         self._cached = Counter("ringkv_cached_tokens", "Prompt tokens that needed no prefill", registry=registry)
-        self._evicted = Counter("ringkv_kv_evicted_tokens", "Tokens seen and no longer held", registry=registry)
+        self._evicted = Counter("ringkv_kv_evicted_tokens", "Tokens evicted from the cache", registry=registry)
         self._drafted = Counter("ringkv_drafted_tokens", "Tokens guessed ahead (--speculate)", registry=registry)
-        self._accepted = Counter("ringkv_accepted_tokens", "Of these, tokens that were sampled", registry=registry)
-        self._wraps = Counter("ringkv_kv_ring_wraps", "Times that decoding went round a ring", registry=registry)
+        self._accepted = Counter("ringkv_accepted_tokens", "Drafted tokens that were accepted", registry=registry)
+        self._wraps = Counter("ringkv_kv_ring_wraps", "Times that decoding wrapped a ring", registry=registry)
 
     def answered(self, endpoint: str, status: int) -> None:
         self._requests.labels(endpoint, str(status)).inc()
@@ -60,7 +60,7 @@ class Metrics:
         self._generated.inc()
         self._between.observe(seconds)
 
-    def known(self, cached_tokens: int) -> None:
+    def cached(self, cached_tokens: int) -> None:
         self._cached.inc(cached_tokens)
 
     def finished(self, usage: Usage) -> None:
@@ -72,9 +72,9 @@ class Metrics:
 
 
 class Meter:
-    """The clock of one answer. started: what `perf_counter` said when its request arrived.
+    """Measures one answer's token times. started: `perf_counter` when its request arrived.
 
-    is_first: of the answers to its prompt, which is counted once for all of them.
+    is_first: the answer is the first of its prompt; the prompt's cached tokens are counted once, with this answer.
     """
 
     def __init__(self, metrics: Metrics, started: float, is_first: bool) -> None:
@@ -93,11 +93,11 @@ class Meter:
     def finished(self, usage: Usage) -> None:
         self._metrics.finished(usage)
         if self._is_first:
-            self._metrics.known(usage.cached_tokens)
+            self._metrics.cached(usage.cached_tokens)
 
 
 class _EngineGauges(Collector):
-    """Read when scraped, so they cost nothing in between."""
+    """Gauges that are read only when they are scraped."""
 
     def __init__(self, engine: EngineChannel) -> None:
         self._engine = engine
@@ -105,16 +105,12 @@ class _EngineGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         stats, limits = self._engine.stats(), self._engine.limits
         for name, help_, value in (
-            ("ringkv_engine_up", "1 while the engine lives", int(self._engine.alive)),
-            (
-                "ringkv_requests_waiting",
-                "Requests that wait for a slot or their grammar",
-                stats.waiting,
-            ),
-            ("ringkv_requests_prefilling", "Requests whose prompt is being read", stats.prefilling),
-            ("ringkv_requests_running", "Requests that decode", stats.running),
-            ("ringkv_slots", "Requests that can decode together", limits.slots),
-            ("ringkv_slots_free", "Slots that no request owns", stats.free_slots),
+            ("ringkv_engine_up", "1 while the engine is running", int(self._engine.alive)),
+            ("ringkv_requests_waiting", "Requests waiting for a slot or their grammar", stats.waiting),
+            ("ringkv_requests_prefilling", "Requests in prefill", stats.prefilling),
+            ("ringkv_requests_running", "Requests in decode", stats.running),
+            ("ringkv_slots", "Maximum number of requests in decode", limits.slots),
+            ("ringkv_slots_free", "Free slots", stats.free_slots),
             (
                 "ringkv_kv_held_bytes",
                 "All cache memory: slots, staging, prefix store; fixed at start",

@@ -1,6 +1,4 @@
-"""What every HTTP answer gets: a request id to quote in a report, a count in the metrics, a line in the log, and our
-shape of errors.
-"""
+"""Observe: middleware that adds a request id, counts responses, logs a line and formats unexpected errors."""
 
 from time import perf_counter
 from uuid import uuid4
@@ -13,7 +11,7 @@ from ringkv.server.errors import LARGEST_BODY, answer_of
 from ringkv.server.metrics import Metrics
 from ringkv.server.request_log import Log, described
 
-ARRIVED = "ringkv.arrived"  # in the scope: when the request came, by `perf_counter`
+ARRIVED = "ringkv.arrived"  # scope key: `perf_counter` when the request arrived
 HEADER = b"x-request-id"
 ENDPOINTS = {
     "/health",
@@ -27,11 +25,11 @@ ENDPOINTS = {
     "/detokenize",
     "/tokenizer_info",
 }
-NOT_ANSWERED = 499  # the client went first
+NOT_ANSWERED = 499  # the client disconnected first
 
 
 class Observe:
-    """log: gets a line for each request; None logs none."""
+    """log: receives one line per request; None disables it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None = None) -> None:
         self._app = app
@@ -55,27 +53,27 @@ class Observe:
             await self._app(scope, bounded(receive, scope), tagged)
         except Exception as error:
             if status != NOT_ANSWERED:
-                raise  # it has begun to be answered, so all we can do is to cut it short
+                raise  # the response has begun, so it can only be cut short
             await answer_of(error)(scope, receive, tagged)
         finally:
-            # Any other path is one label, or a scanner could fill our memory.
+            # All other paths share one label; otherwise a scanner could fill our memory.
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)
             if self._log:
                 self._log(described(scope, status, perf_counter() - scope[ARRIVED]))
 
 
 def bounded(receive: Receive, scope: Scope) -> Receive:
-    """Raises HTTPException 413 where a body has, or says that it has, more than `LARGEST_BODY` bytes."""
+    """Wrap `receive` to raise HTTPException 413 if the body has, or declares, more than `LARGEST_BODY` bytes."""
     declared = Headers(scope=scope).get("content-length", "")
-    is_declared, read = declared.isdecimal() and int(declared) > LARGEST_BODY, 0
+    is_too_large, received = declared.isdecimal() and int(declared) > LARGEST_BODY, 0
 
     async def counted() -> Message:
-        nonlocal read
-        if is_declared:
+        nonlocal received
+        if is_too_large:
             raise HTTPException(413)
         message = await receive()
-        read += len(message.get("body", b""))
-        if read > LARGEST_BODY:
+        received += len(message.get("body", b""))
+        if received > LARGEST_BODY:
             raise HTTPException(413)
         return message
 

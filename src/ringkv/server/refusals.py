@@ -1,6 +1,6 @@
-"""Fields of OpenAI's API and its common extensions that would change the answer and that ringkv does not implement.
+"""Refuses fields of OpenAI's API and its common extensions that ringkv does not implement.
 
-Silence would be a wrong answer, so each is refused by name unless it holds a value that asks for nothing.
+Ignoring them would give a wrong answer. A field is accepted with a value that has no effect.
 """
 
 import json
@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ringkv.base.errors import Unsupported
-from ringkv.server.schemas import GenerationBody, Turn
+from ringkv.server.schemas import GenerationBody, SentMessage
 
-# Field -> the values, beside null, that ask for nothing.
-HARMLESS: Mapping[str, tuple[Any, ...]] = {
+# Field -> the values, besides null, that have no effect.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     "allowed_token_ids": (),
     "audio": (),
@@ -38,30 +38,30 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "web_search_options": (),
 }
-OF_COMPLETIONS: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # which other endpoints have not
-OURS = "kv_"  # of the cache: one that is unknown is misspelt, or another server's
-IN_A_TURN = ("audio", "function_call")
+OF_COMPLETIONS: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # only /v1/completions has them
+KV_PREFIX = "kv_"  # an unknown field with this prefix is misspelt, or another server's
+UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
 def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]] = MappingProxyType({})) -> None:
-    """Raise `Unsupported`, naming the first field that asks for something ringkv does not do.
+    """Raise Unsupported, naming the first field that ringkv does not implement.
 
-    `more`: fields of one endpoint alone, with the values that ask for nothing.
+    more: fields that one endpoint refuses in addition, with the values that have no effect.
     """
-    sent = body.model_extra or {}
-    strange = next((name for name, value in sent.items() if name.startswith(OURS) and value is not None), None)
-    if strange is not None:
-        known = ", ".join(name for name in type(body).model_fields if name.startswith(OURS))
-        raise Unsupported(f"{strange} is no field; those of the cache are {known}", strange)
-    for field, harmless in {**HARMLESS, **more}.items():
-        value = sent.get(field)
-        if value is not None and value not in harmless:
-            but = f", except as {' or '.join(map(json.dumps, harmless))}" if harmless else ""
-            raise Unsupported(f"{field} is not supported{but}; leave it out", field)
+    extra = body.model_extra or {}
+    unknown = next((name for name, value in extra.items() if name.startswith(KV_PREFIX) and value is not None), None)
+    if unknown is not None:
+        supported = ", ".join(name for name in type(body).model_fields if name.startswith(KV_PREFIX))
+        raise Unsupported(f"{unknown} is not a field; the cache's fields are {supported}", unknown)
+    for field, no_effect in {**UNSUPPORTED, **more}.items():
+        value = extra.get(field)
+        if value is not None and value not in no_effect:
+            exception = f", except as {' or '.join(map(json.dumps, no_effect))}" if no_effect else ""
+            raise Unsupported(f"{field} is not supported{exception}; leave it out", field)
 
 
-def refuse_unsupported_turns(messages: Sequence[Turn]) -> None:
-    for turn in messages:
-        for field in IN_A_TURN:
-            if turn.get(field):
+def refuse_unsupported_messages(messages: Sequence[SentMessage]) -> None:
+    for message in messages:
+        for field in UNSUPPORTED_IN_MESSAGES:
+            if message.get(field):
                 raise Unsupported(f"{field} in a message is not supported; send its text as content", "messages")

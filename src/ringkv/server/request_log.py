@@ -1,26 +1,26 @@
-"""A line for each HTTP request: method, path, status, milliseconds, tokens. Nothing of prompts and answers."""
+"""Log line of an HTTP request: method, path, status, milliseconds, tokens. It never contains prompt or answer text."""
 
 from collections.abc import Callable
 from urllib.parse import quote
 
 from starlette.types import Scope
 
-from ringkv.server.usage import Tally
+from ringkv.server.usage import UsageCounter
 
-TALLY = "ringkv.tally"  # in the scope of a request that generates: its `Tally`
+USAGE_COUNTER = "ringkv.usage_counter"  # scope key, only for requests that generate
 LONGEST_PATH = 100  # characters
 Log = Callable[[str], None]
 
 
 def described(scope: Scope, status: int, seconds: float) -> str:
-    """Seconds: to the end of the answer. Such as "POST /v1/completions 200 1,234 ms, 57 + 128 tokens"."""
-    path = quote(scope["path"])[:LONGEST_PATH]  # a client may have put line breaks into it
-    return f"{scope['method']} {path} {status} {1000 * seconds:,.0f} ms{_tokens(scope.get(TALLY))}"
+    """Return a line like "POST /v1/completions 200 1,234 ms, 57 + 128 tokens". seconds: to the end of the answer."""
+    path = quote(scope["path"])[:LONGEST_PATH]  # a client may send line breaks in it
+    return f"{scope['method']} {path} {status} {1000 * seconds:,.0f} ms{_tokens(scope.get(USAGE_COUNTER))}"
 
 
-def _tokens(tally: Tally | None) -> str:
-    """Of the prompts and of the answers."""
-    if tally is None:
+def _tokens(counter: UsageCounter | None) -> str:
+    """Return the token counts of the prompts and of the answers, or an empty string."""
+    if counter is None:
         return ""
-    used = tally.usage()
-    return f", {used['prompt_tokens']:,} + {used['completion_tokens']:,} tokens"
+    usage = counter.usage()
+    return f", {usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"

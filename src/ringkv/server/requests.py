@@ -1,4 +1,4 @@
-"""From a validated body to what the engine takes."""
+"""Converts a validated body to the engine's requests."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,10 +15,10 @@ from ringkv.server.schemas import GenerationBody
 from ringkv.server.serving import Serving
 
 SEEDS = 2**63
-MOST_ANSWERS = 1024  # of one request, all its prompts together
-MOST_STOPS, LONGEST_STOP = 64, 1024  # they are looked for in the text after each token
+MAX_ANSWERS = 1024  # of one HTTP request, over all its prompts
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1024  # bounds the search in the text after each token
 
-# Named alike in the body and in SamplingParams.
+# Fields with the same name in the body and in SamplingParams.
 SAMPLING_FIELDS = (
     "temperature",
     "top_p",
@@ -40,13 +40,13 @@ def build_requests(
     body: GenerationBody,
     prompts: Sequence[Sequence[int]],
     max_tokens: int,
-    system: int = 0,
+    system_tokens: int = 0,
     grammar: str = "",
     prompt_logprobs: int | None = None,
 ) -> list[list[Request]]:
-    """For each prompt the requests that answer it, in the order of the answer's choices.
+    """Return one group of requests per prompt, in the order of the answer's choices.
 
-    The first `system` tokens, a chat's system message, are protected unless the body says what is.
+    The first `system_tokens` tokens, a chat's system message, are protected unless the body sets `kv_protect`.
     """
     limits = serving.engine.limits
     for prompt in prompts:
@@ -54,26 +54,26 @@ def build_requests(
     for field in ("logit_bias", "stop_token_ids"):
         check_tokens(getattr(body, field) or (), limits.vocab, field)
     kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
-    if system and body.kv_protect is None:
-        kv = protect_system_message(kv or serving.engine.default_kv, system, limits.capacity)
+    if system_tokens and body.kv_protect is None:
+        kv = protect_system_message(kv or serving.engine.default_kv, system_tokens, limits.capacity)
     samplings = [
-        replace(sampling_params(body, max_tokens, draw), grammar=grammar, prompt_logprobs=prompt_logprobs)
-        for draw in range(body.answers)
+        replace(sampling_params(body, max_tokens, number), grammar=grammar, prompt_logprobs=prompt_logprobs)
+        for number in range(body.answers)
     ]
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
     return [
         [
-            Request(f"{answer_id}-{index}-{draw}", prompt, sampling, kv, eos, salt=salt)
-            for draw, sampling in enumerate(samplings)
+            Request(f"{answer_id}-{index}-{number}", prompt, sampling, kv, eos, salt=salt)
+            for number, sampling in enumerate(samplings)
         ]
         for index, prompt in enumerate(map(tuple, prompts))
     ]
 
 
-def sampling_params(body: GenerationBody, max_tokens: int, draw: int = 0) -> SamplingParams:
-    """How to sample the `draw`-th of a prompt's answers: a given seed moves on by one from each to the next.
+def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> SamplingParams:
+    """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by one per answer.
 
-    Where the best are to be chosen, each token's log-probability is wanted in any case.
+    `best_of` always requests log-probabilities, to rank the answers.
     """
     logprobs = body.logprob_count
     if body.answers > body.choices:
@@ -83,23 +83,23 @@ def sampling_params(body: GenerationBody, max_tokens: int, draw: int = 0) -> Sam
         **OPENAI_DEFAULTS | sent,
         max_tokens=max_tokens,
         logprobs=logprobs,
-        seed=body.seed if body.seed is None or draw == 0 else (body.seed + draw) % SEEDS,
+        seed=body.seed if body.seed is None or number == 0 else (body.seed + number) % SEEDS,
         stop=_stops(body.stop),
         stop_token_ids=tuple(body.stop_token_ids or ()),
     )
 
 
 def check_count(prompts: int, body: GenerationBody) -> None:
-    if (count := prompts * body.answers) > MOST_ANSWERS:
+    if (count := prompts * body.answers) > MAX_ANSWERS:
         raise InvalidRequest(
-            f"{prompts:,} prompts with {body.answers} answers each are {count:,} answers; one request may ask for "
-            f"{MOST_ANSWERS:,}, so send several",
+            f"{prompts:,} prompts with {body.answers} answers each are {count:,} answers; one request may have "
+            f"{MAX_ANSWERS:,}, so send several requests",
             body.prompt_field,
         )
 
 
 def check_prompt(tokens: Sequence[int], limits: Limits, field: str = "prompt") -> None:
-    """Raise what the engine would, before anything crosses to it."""
+    """Raise the engine's errors for a bad prompt, before it is sent to the engine."""
     longest = limits.longest_prompt
     if not tokens:
         raise EmptyPrompt("the prompt is empty; send at least one token", field)
@@ -111,19 +111,22 @@ def check_prompt(tokens: Sequence[int], limits: Limits, field: str = "prompt") -
 def check_tokens(tokens: Iterable[int], vocab: int, field: str) -> None:
     bad = next((token for token in tokens if not 0 <= token < vocab), None)
     if bad is not None:
-        raise BadToken(f"{field} holds token id {bad}; ids of this model are 0 to {vocab - 1}", field)
+        raise BadToken(f"{field} contains token id {bad}; this model's ids are 0 to {vocab - 1}", field)
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    for wrong, remedy in (
-        (len(stops) > MOST_STOPS, f"{len(stops):,} strings; at most {MOST_STOPS} are looked for"),
+    for is_wrong, problem in (
+        (len(stops) > MAX_STOPS, f"{len(stops):,} strings; send at most {MAX_STOPS}"),
         ("" in stops, "an empty string; leave it out"),
-        (any(len(one) > LONGEST_STOP for one in stops), f"a string of over {LONGEST_STOP:,} characters; shorten it"),
-        (not all(map(_is_text, stops)), "half of a surrogate pair, which no text has; leave it out"),
+        (
+            any(len(one) > MAX_STOP_LENGTH for one in stops),
+            f"a string of over {MAX_STOP_LENGTH:,} characters; shorten it",
+        ),
+        (not all(map(_is_text, stops)), "half of a surrogate pair, which is not valid text; leave it out"),
     ):
-        if wrong:
-            raise InvalidRequest(f"stop holds {remedy}", "stop")
+        if is_wrong:
+            raise InvalidRequest(f"stop contains {problem}", "stop")
     return stops
 
 

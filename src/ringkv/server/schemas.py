@@ -1,4 +1,4 @@
-"""What clients may send, each field strictly of its type, or null. What is unknown is kept aside, for `refusals`."""
+"""Request bodies. Each field is validated strictly and may be null; unknown fields go to `model_extra`."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -6,11 +6,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
+from ringkv.server.int64 import Int64, as_integer
 from ringkv.server.kv_fields import KVFields
-from ringkv.server.whole import Whole, whole
 
 Prompts = list[str] | list[list[int]]
-Turn = dict[str, Any]  # {"role": ..., "content": ...}; what else it may hold, the model's template decides
+SentMessage = dict[str, Any]  # {"role": ..., "content": ...}, and keys that the chat template uses
 
 PROMPT = {
     "anyOf": [
@@ -23,7 +23,7 @@ PROMPT = {
 
 
 def as_prompts(value: Any) -> Prompts:
-    """A prompt as OpenAI allows it (string, strings, ids, lists of ids) as a list of prompts."""
+    """Convert a prompt in any of OpenAI's forms (string, strings, ids, lists of ids) to a list of prompts."""
     match value:
         case str():
             return [value]
@@ -34,8 +34,8 @@ def as_prompts(value: Any) -> Prompts:
         case [[*_], *_] if all(_is_ids(item) for item in value):
             return list(value)
         case []:
-            nothing: list[list[int]] = [[]]
-            return nothing
+            empty: list[list[int]] = [[]]
+            return empty
     raise ValueError("it must be a string, a list of strings, a list of token ids or a list of lists of token ids")
 
 
@@ -54,21 +54,21 @@ class JSONSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """schema: of a json_object, as some servers take it."""
+    """schema: for type json_object, as some other servers support it."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchema | None = None
     document: dict[str, Any] | bool | None = Field(default=None, alias="schema")
 
 
-Count = Annotated[int, Field(ge=1, le=128), BeforeValidator(whole)]
-Likeliest = Annotated[int, Field(ge=0, le=SamplingParams.MAX_LOGPROBS), BeforeValidator(whole)]
+Count = Annotated[int, Field(ge=1, le=128), BeforeValidator(as_integer)]
+TopLogprobs = Annotated[int, Field(ge=0, le=SamplingParams.MAX_LOGPROBS), BeforeValidator(as_integer)]
 
 
-class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # made when loaded
-    """The fields that all endpoints share, with those of the cache.
+class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # created at import
+    """Fields of all endpoints that generate, including the cache's.
 
-    prompt_field, format_field: what clients call these where they differ.
+    prompt_field, format_field: this endpoint's names for the prompt and the response format.
     """
 
     prompt_field: ClassVar[str]
@@ -78,47 +78,47 @@ class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # made when l
     stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: Whole | None = None
+    top_k: Int64 | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
-    seed: Whole | None = None
+    seed: Int64 | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: Annotated[list[Whole], Field(max_length=1024)] | None = None
-    min_tokens: Whole | None = None
+    stop_token_ids: Annotated[list[Int64], Field(max_length=1024)] | None = None
+    min_tokens: Int64 | None = None
     ignore_eos: bool | None = None
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None
     structured_outputs: dict[str, Any] | None = None
 
     @property
     def choices(self) -> int:
-        """Answers that are given to each prompt."""
+        """Number of answers that are returned per prompt."""
         return 1
 
     @property
     def answers(self) -> int:
-        """Answers that are made for each prompt."""
+        """Number of answers that are generated per prompt."""
         return self.choices
 
     @property
     def logprob_count(self) -> int | None:
-        """How many likeliest tokens to report with each of an answer's; None reports nothing."""
+        """Number of top tokens to report with each token; None reports no log-probabilities."""
         return None
 
     @property
     def format(self) -> ResponseFormat | None:
-        """What the text of an answer must be; None where that is not said."""
+        """Requested format of the answer's text, if any."""
         raise NotImplementedError
 
 
 class ChoicesBody(GenerationBody):
-    """The fields of chats and of completions, whose answers have choices."""
+    """Fields of chats and completions, whose answers have choices."""
 
     stream_options: StreamOptions | None = None
     n: Count | None = None
-    max_tokens: Whole | None = None
+    max_tokens: Int64 | None = None
     response_format: ResponseFormat | None = None
 
     @property
@@ -139,7 +139,7 @@ class CompletionBody(ChoicesBody):
     prompt: Annotated[Prompts, PlainValidator(as_prompts), WithJsonSchema(PROMPT)]
     best_of: Count | None = None
     echo: bool | None = None
-    logprobs: Likeliest | None = None
+    logprobs: TopLogprobs | None = None
     add_special_tokens: bool | None = None
 
     @property
@@ -182,11 +182,11 @@ class ChatBody(ChoicesBody):
         }
     )
 
-    messages: Annotated[list[Turn], Field(min_length=1)]
+    messages: Annotated[list[SentMessage], Field(min_length=1)]
     chat_template_kwargs: dict[str, Any] | None = None
-    max_completion_tokens: Whole | None = None
+    max_completion_tokens: Int64 | None = None
     logprobs: bool | None = None
-    top_logprobs: Likeliest | None = None
+    top_logprobs: TopLogprobs | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None

@@ -1,4 +1,4 @@
-"""Serving: what every endpoint needs, made once."""
+"""Serving: the objects that all endpoints share."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from ringkv.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Serving:
-    """names: what clients may call the model; the first is its own name, the others are aliases."""
+    """names: the model's names; the first is its own, the others are aliases."""
 
     engine: EngineChannel
     tokenizer: Tokenizer
@@ -22,8 +22,8 @@ class Serving:
     created: int  # seconds since 1970
     guides: Guides
 
-    def model(self, asked: str | None) -> str:
-        """The name to answer under: what was asked for, or our first name where nothing was."""
-        if asked is None or asked in self.names:
-            return asked or self.names[0]
-        raise UnknownModel(f"model {asked!r} is not served here; ask for {' or '.join(self.names)}")
+    def model(self, requested: str | None) -> str:
+        """Return the name for the response: the requested one, or the model's own. Raises UnknownModel."""
+        if requested is None or requested in self.names:
+            return requested or self.names[0]
+        raise UnknownModel(f"model {requested!r} is not served here; use {' or '.join(self.names)}")

@@ -1,4 +1,4 @@
-"""EventStream: server-sent events as OpenAI's clients read them."""
+"""EventStream: server-sent events in OpenAI's format."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -12,14 +12,12 @@ from ringkv.server.disconnect import until_disconnected
 from ringkv.server.errors import Disconnected, body_of
 
 DONE = b"data: [DONE]\n\n"
-
-
-# Line breaks that JSON may hold as they are, and that some clients split at.
+# Line breaks that JSON does not escape and that some clients split at.
 BREAKS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
 
 
 def event(data: Mapping[str, Any]) -> bytes:
-    """One event, in one line however a client splits lines."""
+    """Encode one event in one line, however a client splits lines."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     if not text.isascii():
         text = text.translate(BREAKS)
@@ -27,16 +25,16 @@ def event(data: Mapping[str, Any]) -> bytes:
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:
-    """The same, under its type."""
+    """Encode one event with an `event:` line that names its type."""
     kind = data.get("type", "error")
     return f"event: {kind}\n".encode() + event({"type": kind, **data})
 
 
 class EventStream(Response):
-    """Send each chunk as one event, then `done`.
+    """Sends each chunk as one event, then `done`.
 
-    Nothing is sent before the first chunk exists, so an error until then still has its HTTP status; a later one
-    becomes an event. When the client hangs up, the chunks' generator is closed.
+    Nothing is sent before the first chunk, so an earlier error has its own HTTP status; a later one becomes an event.
+    When the client disconnects, the generator of the chunks is closed.
     """
 
     media_type = "text/event-stream"
@@ -54,9 +52,9 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(Disconnected):
-            await until_disconnected(receive, self._play(send))
+            await until_disconnected(receive, self._send_events(send))
 
-    async def _play(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
             first = await anext(chunks)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

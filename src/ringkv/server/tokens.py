@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize, GET /tokenizer_info: the model's tokens, for clients that have no tokenizer."""
+"""POST /tokenize and /detokenize, GET /tokenizer_info: tokenization for clients without a tokenizer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from pydantic import BaseModel, ConfigDict
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.documents import errors
+from ringkv.server.rendered_chat import RenderedChat
 from ringkv.server.requests import check_tokens
-from ringkv.server.schemas import ChatBody, Tool, Turn
+from ringkv.server.schemas import ChatBody, SentMessage, Tool
 from ringkv.server.serving import Serving
-from ringkv.server.talk import Talk
 
-CLASS = "PreTrainedTokenizerFast"  # transformers' name for any tokenizer that is a tokenizer.json
+CLASS = "PreTrainedTokenizerFast"  # transformers' class for a tokenizer.json
 
 
 class TokenizeBody(BaseModel):
-    """A text, or a conversation that the chat template makes one."""
+    """A text, or a conversation that the chat template renders."""
 
     model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"prompt": "The sea is"}]})
 
     prompt: str | None = None
-    messages: list[Turn] | None = None
+    messages: list[SentMessage] | None = None
     tools: list[Tool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
@@ -75,10 +75,10 @@ def tokens_router(serving: Serving) -> APIRouter:
         tokenizer, template = serving.tokenizer, serving.template
         return TokenizerInfo(
             tokenizer_class=CLASS,
-            bos_token=_word(serving, tokenizer.bos_id),
-            eos_token=tokenizer.special.get("eos_token") or _word(serving, next(iter(tokenizer.eos_ids), None)),
+            bos_token=_text(serving, tokenizer.bos_id),
+            eos_token=tokenizer.special.get("eos_token") or _text(serving, next(iter(tokenizer.eos_ids), None)),
             pad_token=tokenizer.special.get("pad_token"),
-            chat_template=template.usual if template else None,
+            chat_template=template.default if template else None,
         )
 
     return router
@@ -91,9 +91,9 @@ def encode(serving: Serving, body: TokenizeBody) -> Sequence[int]:
             return serving.tokenizer.encode(text, add_special_tokens=special)
         case None, [_, *_] as messages:
             chat = ChatBody(messages=messages, tools=body.tools, chat_template_kwargs=body.chat_template_kwargs)
-            return Talk.of(serving, chat).prompt
+            return RenderedChat.of(serving, chat).prompt
     raise InvalidRequest("send either a prompt or messages", "prompt")
 
 
-def _word(serving: Serving, token: int | None) -> str | None:
+def _text(serving: Serving, token: int | None) -> str | None:
     return None if token is None else serving.tokenizer.decode([token], skip_special_tokens=False)

@@ -1,15 +1,15 @@
-"""Tally: tokens counted over all choices of one answer, and what the cache did for them."""
+"""UsageCounter: tokens of all choices of one answer, and what the cache did for them."""
 
 from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
 from ringkv.base.events import KVUsage
-from ringkv.server.generation import Piece
+from ringkv.server.generation import TokenOutput
 
 
-class Tally:
-    """A prompt counts once, however many answers it gets."""
+class UsageCounter:
+    """Counts a prompt once, however many answers it gets. answers: per prompt."""
 
     def __init__(self, prompt_tokens: int, answers: int = 1) -> None:
         self._prompt, self._answers = prompt_tokens, answers
@@ -18,18 +18,18 @@ class Tally:
         self._kv: list[KVUsage] = []
         self._drafted = self._accepted = 0
 
-    def add(self, index: int, piece: Piece) -> None:
-        """A piece of the choice at `index`; each prompt has `answers` that follow one another."""
-        self._generated += piece.token is not None
-        if piece.finish:
+    def add(self, index: int, output: TokenOutput) -> None:
+        """Count an output of the choice at `index`; the choices of one prompt are consecutive."""
+        self._generated += output.token is not None
+        if output.finish:
             prompt = index // self._answers
-            self._cached[prompt] = max(self._cached.get(prompt, 0), piece.finish.usage.cached_tokens)
-            self._kv.append(piece.finish.usage.kv)
-            self._drafted += piece.finish.usage.drafted_tokens
-            self._accepted += piece.finish.usage.accepted_tokens
+            self._cached[prompt] = max(self._cached.get(prompt, 0), output.finish.usage.cached_tokens)
+            self._kv.append(output.finish.usage.kv)
+            self._drafted += output.finish.usage.drafted_tokens
+            self._accepted += output.finish.usage.accepted_tokens
 
     def usage(self) -> dict[str, Any]:
-        """OpenAI's `usage` so far; `kv` sums the choices that are finished, and is absent before the first is."""
+        """Return OpenAI's `usage` so far. `kv` sums the finished choices; it is absent until one is finished."""
         counts: dict[str, Any] = {
             "prompt_tokens": self._prompt,
             "completion_tokens": self._generated,

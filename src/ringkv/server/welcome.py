@@ -1,4 +1,4 @@
-"""What a user reads once the server is ready."""
+"""welcome: the text shown when the server is ready."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ from ringkv.server.channel import EngineChannel
 
 
 def welcome(engine: EngineChannel, name: str, address: tuple[Any, ...], chats: bool) -> str:
-    """Where it listens, the memory its caches hold for good, and a line to try. address: the socket's own."""
+    """Return the server's address, its fixed cache memory and an example request. address: of the listening socket."""
     url = f"http://{show_host(str(address[0]))}:{address[1]}/v1"
     kv, limits = engine.default_kv, engine.limits
     return "\n".join(
@@ -18,7 +18,7 @@ def welcome(engine: EngineChannel, name: str, address: tuple[Any, ...], chats: b
             f"{name} is served at {url}",
             f"cache: {show_cache(limits)}",
             f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
-            f"sampler: {show_bytes(limits.sampler_bytes)} beside the cache, for logits and penalties",
+            f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
             "stop: Ctrl-C",
             f"try: {curl(url, name, chats)}",
         )
@@ -32,8 +32,8 @@ def show_host(host: str) -> str:
 def show_cache(limits: Limits) -> str:
     slots = f"{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
     return (
-        f"{show_bytes(limits.held_bytes)} held: {show_bytes(limits.slots * limits.slot_bytes)} in {slots}, "
-        f"{show_bytes(limits.staging_bytes)} to stage prompts, {show_bytes(limits.store_bytes)} of prefix store"
+        f"{show_bytes(limits.held_bytes)} reserved: {show_bytes(limits.slots * limits.slot_bytes)} in {slots}, "
+        f"{show_bytes(limits.staging_bytes)} in staging, {show_bytes(limits.store_bytes)} in the prefix store"
     )
 
 

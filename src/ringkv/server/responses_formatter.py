@@ -1,4 +1,4 @@
-"""Reply: how /v1/responses words an answer, whole or as named events."""
+"""ResponsesFormatter: formats an answer of /v1/responses as one JSON body or as named events."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -8,91 +8,92 @@ from typing import Any
 from ringkv.base.events import FinishReason
 from ringkv.server.answer import JSON
 from ringkv.server.errors import body_of
-from ringkv.server.generation import Piece, Pieces
-from ringkv.server.message import Message
-from ringkv.server.usage import Tally
+from ringkv.server.generation import OutputStream, TokenOutput
+from ringkv.server.message_builder import MessageBuilder
+from ringkv.server.usage import UsageCounter
 
-WHY: Mapping[FinishReason, str] = {"length": "max_output_tokens"}  # OpenAI has no word for an abort
+INCOMPLETE_REASONS: Mapping[FinishReason, str] = {"length": "max_output_tokens"}  # OpenAI has no reason for an abort
 
 
-class Reply:
-    """One answer, worded once. told: what it says of its request."""
+class ResponsesFormatter:
+    """Formats one answer, once. request_fields: fields of the request that the response repeats."""
 
-    def __init__(self, id: str, created: int, model: str, told: JSON, message: Message) -> None:
-        self._id, self._created, self._model, self._told, self._message = id, created, model, told, message
+    def __init__(self, id: str, created: int, model: str, request_fields: JSON, builder: MessageBuilder) -> None:
+        self._id, self._created, self._model = id, created, model
+        self._request_fields, self._builder = request_fields, builder
         self._numbers = count()
 
-    async def whole(self, pieces: Pieces, tally: Tally) -> JSON:
-        async with aclosing(pieces):
-            said = [piece async for _, piece in self._counted(pieces, tally)]
-        text = self._message.whole(said)["content"] or ""
-        return self._response(text, said[-1], tally)
+    async def complete(self, stream: OutputStream, counter: UsageCounter) -> JSON:
+        async with aclosing(stream):
+            outputs = [output async for _, output in self._counted(stream, counter)]
+        text = self._builder.complete(outputs)["content"] or ""
+        return self._response(text, outputs[-1], counter)
 
-    async def events(self, pieces: Pieces, tally: Tally) -> AsyncGenerator[JSON, None]:
-        """Named events, of which the ones with text are one for each token. An error after the first is one too."""
-        text, last, place = "", None, self._place
-        async with aclosing(pieces):
+    async def events(self, stream: OutputStream, counter: UsageCounter) -> AsyncGenerator[JSON, None]:
+        """Yield named events, one text delta per token. An error after the first event becomes an event."""
+        text, last, position = "", None, self._position
+        async with aclosing(stream):
             try:
-                async for _, piece in self._counted(pieces, tally):
+                async for _, output in self._counted(stream, counter):
                     if last is None:
                         for event in self._opening():
                             yield event
-                    delta, last = self._message.delta(piece).get("content") or "", piece
+                    delta, last = self._builder.delta(output).get("content") or "", output
                     text += delta
-                    yield self._event("output_text.delta", **place, delta=delta, logprobs=[])
+                    yield self._event("output_text.delta", **position, delta=delta, logprobs=[])
             except Exception as error:
                 if last is None:
                     raise
                 yield self._error(error)
                 return
         assert last is not None
-        for event in self._closing(text, self._response(text, last, tally)):
+        for event in self._closing(text, self._response(text, last, counter)):
             yield event
 
     def _closing(self, text: str, response: JSON) -> Sequence[JSON]:
         (item,) = response["output"]
         return [
-            self._event("output_text.done", **self._place, text=text, logprobs=[]),
-            self._event("content_part.done", **self._place, part=_text(text)),
+            self._event("output_text.done", **self._position, text=text, logprobs=[]),
+            self._event("content_part.done", **self._position, part=_text(text)),
             self._event("output_item.done", output_index=0, item=item),
             self._event(str(response["status"]), response=response),
         ]
 
     def _error(self, error: Exception) -> JSON:
-        said = body_of(error)["error"]
-        fields = {name: said[name] for name in ("code", "message", "param")}
+        body = body_of(error)["error"]
+        fields = {name: body[name] for name in ("code", "message", "param")}
         return {"type": "error", "sequence_number": next(self._numbers), **fields}
 
     def _opening(self) -> Sequence[JSON]:
-        begun = self._envelope("in_progress", [])
+        response = self._envelope("in_progress", [])
         return [
-            self._event("created", response=begun),
-            self._event("in_progress", response=begun),
+            self._event("created", response=response),
+            self._event("in_progress", response=response),
             self._event("output_item.added", output_index=0, item=self._item([], "in_progress")),
-            self._event("content_part.added", **self._place, part=_text("")),
+            self._event("content_part.added", **self._position, part=_text("")),
         ]
 
-    async def _counted(self, pieces: Pieces, tally: Tally) -> Pieces:
-        async for number, piece in pieces:
-            tally.add(number, piece)
-            yield number, piece
+    async def _counted(self, stream: OutputStream, counter: UsageCounter) -> OutputStream:
+        async for index, output in stream:
+            counter.add(index, output)
+            yield index, output
 
     def _event(self, kind: str, **fields: Any) -> JSON:
         return {"type": f"response.{kind}", "sequence_number": next(self._numbers), **fields}
 
-    def _response(self, text: str, last: Piece, tally: Tally) -> JSON:
+    def _response(self, text: str, last: TokenOutput, counter: UsageCounter) -> JSON:
         assert last.finish is not None
-        why = WHY.get(last.finish.reason)
+        reason = INCOMPLETE_REASONS.get(last.finish.reason)
         status = "completed" if last.finish.reason == "stop" else "incomplete"
-        usage = tally.usage()
+        usage = counter.usage()
         details = usage.get("prompt_tokens_details", {"cached_tokens": 0})
         return self._envelope(status, [self._item([_text(text)], status)]) | {
-            "incomplete_details": {"reason": why} if why else None,
+            "incomplete_details": {"reason": reason} if reason else None,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": details,
                 "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": self._message.reasoned},
+                "output_tokens_details": {"reasoning_tokens": self._builder.reasoning_tokens},
                 "total_tokens": usage["total_tokens"],
                 "kv": usage.get("kv"),
             },
@@ -113,7 +114,7 @@ class Reply:
             "tool_choice": "none",
             "tools": [],
             "usage": None,
-            **self._told,
+            **self._request_fields,
         }
 
     def _item(self, content: Sequence[JSON], status: str) -> JSON:
@@ -126,8 +127,8 @@ class Reply:
         }
 
     @property
-    def _place(self) -> JSON:
-        """Where the text stands in the output."""
+    def _position(self) -> JSON:
+        """Indices of the text within the output."""
         return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
 
     @property

@@ -1,0 +1,94 @@
+"""RenderedChat: a chat request as a prompt of token ids, and the parser for its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.server.chat_messages import check_rendered, template_messages
+from ringkv.server.schemas import ChatBody, NamedTool, Tool
+from ringkv.server.serving import Serving
+from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.spans import THINK, MarkedSpan, thinking
+from ringkv.text.answers.tools import CallFormat, Schemas, format_of, with_tools_described
+from ringkv.text.chat_template import ChatTemplate
+
+
+@dataclass(frozen=True)
+class AllowedCalls:
+    """Tools that an answer may call, and the format of a call. required: the answer must be a call."""
+
+    format: CallFormat
+    schemas: Schemas
+    required: bool
+
+
+@dataclass(frozen=True)
+class RenderedChat:
+    """system_tokens: number of leading prompt tokens that hold the system message.
+
+    spans: reasoning and tool calls that the answer may contain. open_span: the span that the prompt has opened.
+    calls: None if no tool may be called.
+    """
+
+    prompt: Sequence[int]
+    system_tokens: int
+    spans: Sequence[MarkedSpan]
+    open_span: MarkedSpan | None
+    calls: AllowedCalls | None
+
+    @classmethod
+    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int | None = None) -> "RenderedChat":
+        """Render and tokenise a chat.
+
+        Raises PromptTooLong, before tokenising, for a text that has over `longest_prompt` tokens whatever they are.
+        """
+        if serving.template is None:
+            raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
+        template, tools = serving.template, _offered(body)
+        tool_schemas = [tool.model_dump(exclude_none=True) for tool in tools]
+        converted = messages = template_messages(body.messages)
+        if not template.mentions("tools"):
+            messages, tool_schemas = with_tools_described(messages, tool_schemas), []
+        options: dict[str, Any] = {"tools": tool_schemas or None, "variables": body.chat_template_kwargs}
+        text = template.render(messages, **options)
+        check_rendered(converted, text)
+        if longest_prompt is not None:
+            serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
+        prompt = serving.tokenizer.encode(text, add_special_tokens=False)
+        system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
+        calls = _allowed_calls(body, tools, format_of(template.source))
+        think = thinking() if _thinks(serving, template) else None
+        spans = [*([think] if think else []), *([calls.format.span(calls.schemas)] if calls else [])]
+        open_span = think if think and text.rstrip().endswith(THINK) else None
+        return cls(prompt, system_tokens, spans, open_span, calls)
+
+    def constrained_by(self, grammar: str) -> "RenderedChat":
+        """Return a copy without reasoning if there is a grammar, because a grammar leaves no place for it."""
+        if not grammar:
+            return self
+        return replace(self, open_span=None, spans=[span for span in self.spans if span.stream is None])
+
+    def reader(self) -> Reader:
+        return Reader(self.spans, self.open_span)
+
+
+def _offered(body: ChatBody) -> list[Tool]:
+    return [] if body.tool_choice == "none" else body.tools or []
+
+
+def _allowed_calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -> AllowedCalls | None:
+    schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
+    if body.tool_choice == "required" and not schemas:
+        raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
+    if not isinstance(body.tool_choice, NamedTool):
+        return AllowedCalls(format_, schemas, required=body.tool_choice == "required") if schemas else None
+    name = body.tool_choice.function.name
+    if name not in schemas:
+        raise InvalidRequest(f"tool_choice names {name!r}, which is not one of the tools", "tool_choice")
+    return AllowedCalls(format_, {name: schemas[name]}, required=True)
+
+
+def _thinks(serving: Serving, template: ChatTemplate) -> bool:
+    """Whether the model marks its reasoning with think tags."""
+    return serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
