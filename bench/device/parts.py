@@ -1,4 +1,4 @@
-"""The parts of the benchmark. Each runs in a process of its own, with a limit of its own, and journals as it goes."""
+"""parts: the parts of the device benchmark. Each runs in its own process with a time limit and writes a journal."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from statistics import median
 import torch
 
 from bench.device.clock import seconds_of, settle
-from bench.device.journal import Journal
+from bench.device.journal import DeviceJournal
 from bench.device.made import engine_config, fill, make_engine
 from bench.device.scale import Scale
 from ringkv.base.engine import prefill as prefill_prompt
@@ -19,18 +19,18 @@ from ringkv.bench.probe import reading
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import decode_attend
 from ringkv.plan import floor
-from ringkv.plan.report import Question, Row, report
+from ringkv.plan.report import CachePlan, PlanRequest, report
 from ringkv.plan.shapes import Shape
 
-Part = Callable[[Scale, Journal, str], None]
-"""Takes the scale, the journal, and what the part's name says after its colon."""
+Part = Callable[[Scale, DeviceJournal, str], None]
+"""Takes the scale, the journal, and the part's name after its colon."""
 
-CHUNK = 2048  # of engines that prefill nothing
+CHUNK = 2048  # prompt tokens; for engines that do not prefill
 
 
 @torch.inference_mode()
-def probe(scale: Scale, journal: Journal, _: str) -> None:
-    """Bandwidth, by several ways to stream through memory."""
+def probe(scale: Scale, journal: DeviceJournal, _: str) -> None:
+    """Measure bandwidth by several ways to stream through memory."""
     device = scale.torch_device
     journal.add("memory", free=scale.free_memory())
     for way in reading(scale.probe_bytes)(device):
@@ -38,8 +38,8 @@ def probe(scale: Scale, journal: Journal, _: str) -> None:
 
 
 @torch.inference_mode()
-def kernels(scale: Scale, journal: Journal, _: str) -> None:
-    """Decode attention alone, for each cache: as the table cuts it, then other cuts; and how far from the reference."""
+def kernels(scale: Scale, journal: DeviceJournal, _: str) -> None:
+    """Measure decode attention alone for each cache, with the default tiling and with others."""
     for policy, budget in caches(scale):
         slots = planned(scale, budget)[policy].slots or 1
         inputs = _attention_inputs(scale, slots, budget)
@@ -51,7 +51,7 @@ def kernels(scale: Scale, journal: Journal, _: str) -> None:
 
 
 def _attention_inputs(scale: Scale, slots: int, capacity: int) -> list[torch.Tensor]:
-    """q, k, v, keys, values, entry, live of one layer, every slot full."""
+    """Return q, k, v, keys, values, slot, entry and live of one layer with every slot full."""
     model, device = scale.config, scale.torch_device
     heads, width = model.num_kv_heads, model.head_dim
     shapes = [(slots, heads, model.num_heads // heads, width), *[(slots, heads, width)] * 2]
@@ -83,8 +83,8 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
         yield str(cut), partial(attend, *inputs, inputs[0].shape[-1] ** -0.5, cut)
 
 
-def decode(scale: Scale, journal: Journal, name: str) -> None:
-    """Steps of an engine with as many slots as the plan says fit: `full/inductor`, `32768/eager`."""
+def decode(scale: Scale, journal: DeviceJournal, name: str) -> None:
+    """Measure steps of an engine with the planned number of slots. name: `full/inductor`, `32768/eager`."""
     which, backend = name.split("/")
     policy, budget = ("full", scale.prompt) if which == "full" else ("snapstream", int(which))
     row = planned(scale, budget)[policy]
@@ -115,7 +115,7 @@ def decode(scale: Scale, journal: Journal, name: str) -> None:
 
 
 def _step(engine: LocalEngine) -> float:
-    """One token for every slot, until the host has it."""
+    """Return the seconds to compute one token for every slot and read it on the host."""
     started = time.perf_counter()
     engine.sample().read()
     engine.forward()
@@ -127,8 +127,8 @@ def _peak(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
-def prefill(scale: Scale, journal: Journal, name: str) -> None:
-    """One prompt for each length and chunk, then its compression and insertion: `inductor`."""
+def prefill(scale: Scale, journal: DeviceJournal, name: str) -> None:
+    """Measure prefill, and compression with insertion, for each prompt length and chunk. name: `inductor`."""
     model = scale.config
     for tokens, chunk in scale.prefills:
         config = engine_config(scale, "snapstream", min(scale.budgets), 1, chunk)
@@ -165,10 +165,10 @@ def caches(scale: Scale) -> list[tuple[str, int]]:
     return [("full", scale.prompt), *(("snapstream", budget) for budget in scale.budgets)]
 
 
-def planned(scale: Scale, budget: int, bandwidth: int = 1) -> dict[str, Row]:
-    """What `ringkv plan` says of a full cache and of this budget, in the memory there is. Times need a bandwidth."""
+def planned(scale: Scale, budget: int, bandwidth: int = 1) -> dict[str, CachePlan]:
+    """Return `ringkv plan`'s rows for a full cache and this budget in free memory. Times need a bandwidth."""
     shape = Shape.of(scale.config, scale.model)
-    question = Question(
+    request = PlanRequest(
         tokens=scale.prompt,
         budget=budget,
         dtype=scale.dtype,
@@ -177,7 +177,7 @@ def planned(scale: Scale, budget: int, bandwidth: int = 1) -> dict[str, Row]:
         bandwidth=bandwidth,
         reserve=scale.reserve,
     )
-    full, compressed = report(shape, question).rows
+    full, compressed = report(shape, request).rows
     return {"full": full, "snapstream": compressed}
 
 

@@ -9,13 +9,13 @@ from bench.limits import _compression, _growth, _probes, _speed
 from bench.limits_tables import growth_table, speed_table
 from bench.results import figures, rows
 from ringkv.bench.probe import Ceiling
-from ringkv.plan.floor import Need
+from ringkv.plan.floor import Cost
 from ringkv.scheduler.round import make_request
 
 
 def bench(engine: toy.ToyEngine, context: int = 4096) -> Any:
     config = SimpleNamespace(context=context, vocab_size=toy.MODULUS)
-    step = lambda engine, live: Need(engine.limits.slots * live, 0)  # noqa: E731
+    step = lambda engine, live: Cost(engine.limits.slots * live, 0)  # noqa: E731
     return SimpleNamespace(
         model="toy",
         weights="bfloat16",
@@ -28,7 +28,7 @@ def bench(engine: toy.ToyEngine, context: int = 4096) -> Any:
 
 def test_a_speed_is_held_against_the_rates_for_its_bytes() -> None:
     ceiling = Ceiling({1: {"a": 8.0}, 100: {"a": 4.0}}, {"m": 10.0})
-    found = _speed(bench(toy.ToyEngine()), "decode", 8, 4096, 50.0, Need(160, 10), ceiling)
+    found = _speed(bench(toy.ToyEngine()), "decode", 8, 4096, 50.0, Cost(160, 10), ceiling)
     assert (found.bandwidth, found.share) == (4.0, pytest.approx(160 / 4 / 50))
     row = "| toy | bfloat16 | a step | 8 | 0.00 GB | 0.0 GFLOP | 40,000.0 ms | 50,000.0 ms | 80% |"
     assert row in speed_table([{"kind": "speed", **vars(found)}])

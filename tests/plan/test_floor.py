@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from ringkv.plan import floor
-from ringkv.plan.floor import Need, Rates
+from ringkv.plan.floor import Cost, Rates
 from tests.plan.models import SMOLLM2
 
-# 30 layers of 576 wide, 9 query and 3 key-value heads of 64, 1536 in between; 49,152 words.
+# 30 layers, hidden size 576, 9 query and 3 key-value heads of 64, MLP size 1536; 49,152 tokens.
 LAYERS = 30 * (576 * (576 + 192 + 192 + 576) + 3 * 576 * 1536)
 HEAD = 49_152 * 576
 ENTRY = 2 * 30 * 3 * 64 * 2
@@ -50,6 +50,6 @@ def test_attention_outweighs_the_linear_layers_of_smollm2_at_8k() -> None:
     assert attention == pytest.approx(2.32e12, rel=0.01)
 
 
-@pytest.mark.parametrize(("need", "seconds"), [(Need(100, 40), 10), (Need(10, 40), 2)])
-def test_the_slower_of_memory_and_arithmetic_sets_the_floor(need: Need, seconds: float) -> None:
-    assert need.seconds(Rates(bandwidth=10, matrix=20)) == seconds
+@pytest.mark.parametrize(("cost", "seconds"), [(Cost(100, 40), 10), (Cost(10, 40), 2)])
+def test_the_slower_of_memory_and_arithmetic_sets_the_floor(cost: Cost, seconds: float) -> None:
+    assert cost.seconds(Rates(bandwidth=10, matrix=20)) == seconds

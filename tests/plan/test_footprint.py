@@ -1,4 +1,4 @@
-"""Against figures worked by hand."""
+"""Footprints compared with figures worked by hand."""
 
 import pytest
 from hypothesis import given
@@ -19,11 +19,11 @@ from ringkv.plan.shapes import known
         ("qwen2.5-coder-1.5b", 28 * 2 * 2 * 128 * 2),  # 28,672
     ],
 )
-def test_a_token_takes_the_bytes_worked_by_hand(name: str, by_hand: int) -> None:
+def test_a_token_takes_the_bytes_worked_out_by_hand(name: str, by_hand: int) -> None:
     assert token_bytes(known(name), "bfloat16") == by_hand
 
 
-def test_the_figures_that_are_quoted_everywhere_hold() -> None:
+def test_the_figures_that_are_quoted_in_the_docs_hold() -> None:
     names = ("deepseek-r1", "llama-3.1-8b", "llama-3.1-70b", "smollm2", "qwen2.5-coder-1.5b")
     figures = [token_bytes(known(name), "bfloat16") for name in names]
     assert figures == [70_272, 131_072, 327_680, 23_040, 28_672]
@@ -62,7 +62,7 @@ def test_tensor_parallel_ranks_share_weights_and_heads() -> None:
     assert token_bytes(shape, "bfloat16", ranks=16) == 327_680 // 8
 
 
-def test_an_unknown_dtype_is_refused_with_those_there_are() -> None:
+def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match=r"int3.*bfloat16"):
         token_bytes(known("smollm2"), "int3")
 

@@ -1,4 +1,4 @@
-"""One table of settings, and all that is made of it."""
+"""The table of settings, and everything made from it."""
 
 import re
 from dataclasses import fields, replace
@@ -11,7 +11,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, SnapKV, parameters
 from ringkv.cli.application import app
-from ringkv.cli.options import TalkOptions
+from ringkv.cli.options import ConversationOptions
 from ringkv.plan.choose_kv import DEFAULT_BUDGET
 from ringkv.plan.kv_settings import AT_START, PER_REQUEST, changed
 from ringkv.plan.options import Options
@@ -30,7 +30,7 @@ def flags(command: str) -> set[str]:
     """The kv_* parameters of a command, each with a flag of its name."""
     made = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     options = {one.name: one.opts for one in made.params if one.name.startswith("kv_")}
-    assert all("--" + name.replace("_", "-") in said for name, said in options.items())
+    assert all("--" + name.replace("_", "-") in opts for name, opts in options.items())
     return set(options)
 
 
@@ -38,7 +38,7 @@ def test_python_command_line_and_http_take_the_same_settings() -> None:
     assert set(AT_START) - set(PER_REQUEST) == START_ALONE
     assert set(PER_REQUEST) - set(AT_START) == REQUEST_ALONE
     python = ours(one.name for one in fields(Options))
-    assert python == ours(one.name for one in fields(TalkOptions)) == flags("serve") == set(AT_START)
+    assert python == ours(one.name for one in fields(ConversationOptions)) == flags("serve") == set(AT_START)
     for body in (ChatBody, CompletionBody, ResponsesBody):
         assert ours(body.model_fields) == (python - START_ALONE) | REQUEST_ALONE
 
@@ -50,7 +50,7 @@ def test_every_field_of_a_choice_and_every_parameter_of_a_selector_is_a_setting(
     assert not of_choice & of_selectors
 
 
-def test_each_help_names_what_there_is_and_the_true_default() -> None:
+def test_each_help_names_the_choices_and_the_default() -> None:
     assert all(name in PER_REQUEST["kv_select"].help for name in SELECTORS)
     assert PER_REQUEST["kv_budget"].default.startswith(str(DEFAULT_BUDGET))
     assert parse_share(PER_REQUEST["kv_recent"].default) == KVChoice().recent
@@ -58,14 +58,14 @@ def test_each_help_names_what_there_is_and_the_true_default() -> None:
     assert (PER_REQUEST["kv_kernel"].default, PER_REQUEST["kv_select"].default) == ("31", "snapkv")
 
 
-def test_what_is_given_changes_and_all_else_stays() -> None:
+def test_given_settings_change_and_the_others_stay() -> None:
     before = KVChoice("snapkv", budget=9, sinks=7, select=SnapKV(window=16, kernel=5))
     assert changed(before, {}) == before
     assert changed(before, {"kv_sinks": 1, "kv_recent": "50%"}) == replace(before, sinks=1, recent=0.5)
     assert changed(before, {"kv_pooling": "avg"}).select == SnapKV(window=16, kernel=5, pooling="avg")
 
 
-def test_another_selector_takes_over_the_parameters_that_it_shares() -> None:
+def test_another_selector_keeps_the_parameters_that_both_have() -> None:
     before = KVChoice(select=SnapKV(window=16, kernel=5))
     assert changed(before, {"kv_select": "expected"}).select == ExpectedAttention(window=16)
     assert changed(before, {"kv_select": "expected", "kv_window": 8}).select == ExpectedAttention(window=8)

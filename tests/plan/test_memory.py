@@ -12,22 +12,22 @@ def limited(folder: Path, top: str, current: int, cached: int) -> Path:
     return folder
 
 
-def test_a_container_leaves_its_limit_less_what_it_holds(tmp_path: Path) -> None:
+def test_a_container_has_its_limit_less_its_use_available(tmp_path: Path) -> None:
     folder = limited(tmp_path, "1000", current=700, cached=300)
     assert limit_bytes(folder) == 1000
     assert available_bytes(folder) == 1000 - (700 - 300)
 
 
-def test_a_container_without_a_limit_leaves_what_the_machine_has(tmp_path: Path) -> None:
+def test_a_container_without_a_limit_has_the_machines_memory_available(tmp_path: Path) -> None:
     folder = limited(tmp_path, "max", current=700, cached=0)
     assert limit_bytes(folder) is None
     assert 0 < available_bytes(folder) <= psutil.virtual_memory().total
 
 
-def test_a_full_container_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_container_has_nothing_available(tmp_path: Path) -> None:
     assert available_bytes(limited(tmp_path, "1000", current=1200, cached=0)) == 0
 
 
-def test_without_containers_the_machine_decides(tmp_path: Path) -> None:
+def test_outside_a_container_the_machines_memory_is_available(tmp_path: Path) -> None:
     assert limit_bytes(tmp_path) is None
     assert available_bytes(tmp_path) > 0

@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.config import DType
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.plan.footprint import TEMPORARIES
-from ringkv.plan.report import Question, Report, find_shape, report
+from ringkv.plan.report import PlanRequest, Report, find_shape, report
 from ringkv.plan.shapes import known
 
 GB = 10**9
 
 
-def llama(question: Question) -> Report:
-    return report(known("llama-3.1-8b"), question)
+def llama(request: PlanRequest) -> Report:
+    return report(known("llama-3.1-8b"), request)
 
 
-def test_llama_8b_in_80_gigabytes_serves_2_full_contexts_and_169_compressed() -> None:
-    plan = llama(Question(memory=80 * GB))
+def test_llama_8b_in_80_gigabytes_has_2_full_contexts_and_169_compressed() -> None:
+    plan = llama(PlanRequest(memory=80 * GB))
     token, weights = 131_072, 16_060_522_496
     staging = 131_072 * token
     left = 80 * GB - weights - staging
@@ -33,20 +35,20 @@ def test_llama_8b_in_80_gigabytes_serves_2_full_contexts_and_169_compressed() ->
 
 
 def test_a_rank_of_eight_holds_an_eighth_of_llama_70b() -> None:
-    one, eight = (report(known("llama-3.1-70b"), Question(tensor_parallel=ranks)) for ranks in (1, 8))
+    one, eight = (report(known("llama-3.1-70b"), PlanRequest(tensor_parallel=ranks)) for ranks in (1, 8))
     assert (eight.token_bytes, eight.weight_bytes) == (one.token_bytes // 8, one.weight_bytes // 8)
     assert eight.rows[0].slot_bytes == one.rows[0].slot_bytes // 8
 
 
 def test_deepseek_r1_repeats_its_latent_on_every_rank() -> None:
-    plan = report(known("deepseek-r1"), Question(tensor_parallel=16, tokens=131_072))
+    plan = report(known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=131_072))
     assert plan.token_bytes == 70_272
     assert plan.weight_bytes == 671_026_419_200 // 16
     assert plan.rows[0].slot_bytes == 70_272 * 131_072
 
 
 def test_a_step_reads_the_weights_and_every_slots_entries_at_the_memorys_pace() -> None:
-    plan = llama(Question(memory=80 * GB, bandwidth=2 * 10**12))
+    plan = llama(PlanRequest(memory=80 * GB, bandwidth=2 * 10**12))
     full = plan.rows[0]
     read = 7_504_924_672 * 2 + 2 * 17_179_869_184
     assert full.step_bytes == read
@@ -54,48 +56,81 @@ def test_a_step_reads_the_weights_and_every_slots_entries_at_the_memorys_pace() 
     assert full.tokens_per_second == pytest.approx(2 / (read / 2e12))
 
 
-def test_without_memory_nothing_is_said_of_slots() -> None:
-    row = llama(Question()).rows[0]
+def test_without_a_memory_no_slots_are_reported() -> None:
+    row = llama(PlanRequest()).rows[0]
     assert (row.slots, row.step_seconds, row.tokens_per_second) == (None, None, None)
     one_slot = 17_179_869_184 + 128_256 * (14 + TEMPORARIES) + 128_256 // 8
     assert row.total_bytes == 16_060_522_496 + 17_179_869_184 + one_slot  # weights, one lane, one slot
 
 
 def test_memory_smaller_than_the_weights_fits_no_slot() -> None:
-    plan = llama(Question(memory=10 * GB, bandwidth=10**12))
+    plan = llama(PlanRequest(memory=10 * GB, bandwidth=10**12))
     assert [(row.slots, row.tokens_per_second) for row in plan.rows] == [(0, 0.0), (0, 0.0)]
 
 
+def test_slots_in_8_bits_are_smaller_and_more_of_them_fit_beside_plain_staging() -> None:
+    plain, small = (llama(PlanRequest(memory=80 * GB, bandwidth=10**12, kv_format=one)) for one in ("plain", "int8"))
+    slot = 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128)  # a byte per element, a scale per vector; centers of the keys
+    fixed, sampler = small.weight_bytes + small.staging_bytes, small.sampler_bytes
+    row = small.rows[1]
+    assert (small.kv_format, small.token_bytes, small.staging_bytes) == ("int8", plain.token_bytes, plain.staging_bytes)
+    assert (row.slot_bytes, plain.rows[1].slot_bytes) == (slot, 2048 * 131_072)
+    assert row.slots == (80 * GB - fixed) // (slot + sampler) == 321
+    assert row.total_bytes == fixed + 321 * (slot + sampler)
+    assert row.step_bytes == 7_504_924_672 * 2 + 321 * slot
+    assert row.step_seconds == row.step_bytes / 10**12
+
+
+def test_ranks_share_slots_in_8_bits() -> None:
+    one, eight = (llama(PlanRequest(tensor_parallel=ranks, kv_format="int8")).rows[1].slot_bytes for ranks in (1, 8))
+    assert one == 8 * eight
+
+
+@pytest.mark.parametrize("kv_format", ["plain", "int8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_planned_slot_has_the_bytes_that_an_engine_allocates(
+    tmp_path: Path, kv_format: PlaneFormat, dtype: DType
+) -> None:
+    tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
+    from ringkv.engine.build import build
+
+    tiny.save(tmp_path, "Llama")
+    limits = build(tiny.config(tmp_path, dtype=dtype, kv_format=kv_format)).limits
+    request = PlanRequest(budget=limits.capacity, dtype=dtype, kv_format=kv_format)
+    assert report(find_shape(str(tmp_path)), request).rows[1].slot_bytes == limits.slot_bytes
+
+
 def test_short_requests_need_no_more_entries_than_they_have_tokens() -> None:
-    assert [row.entries for row in llama(Question(tokens=1000, budget=2048)).rows] == [1000, 1000]
+    assert [row.entries for row in llama(PlanRequest(tokens=1000, budget=2048)).rows] == [1000, 1000]
 
 
 def test_prompts_shorter_than_the_context_stage_less() -> None:
-    assert llama(Question(prompt_tokens=1024, lanes=3)).staging_bytes == 3 * 1024 * 131_072
+    assert llama(PlanRequest(prompt_tokens=1024, lanes=3)).staging_bytes == 3 * 1024 * 131_072
 
 
 @pytest.mark.parametrize(
-    ("question", "param"),
+    ("planned", "param"),
     [
-        (Question(tokens=200_000), "tokens"),
-        (Question(tokens=0), "tokens"),
-        (Question(tokens=1000, prompt_tokens=2000), "prompt_tokens"),
-        (Question(budget=0), "budget"),
-        (Question(lanes=0), "lanes"),
-        (Question(tensor_parallel=0), "tensor_parallel"),
-        (Question(tensor_parallel=3), "tensor_parallel"),
-        (Question(memory=-1), "memory"),
-        (Question(dtype="int3"), "dtype"),
+        (PlanRequest(tokens=200_000), "tokens"),
+        (PlanRequest(tokens=0), "tokens"),
+        (PlanRequest(tokens=1000, prompt_tokens=2000), "prompt_tokens"),
+        (PlanRequest(budget=0), "budget"),
+        (PlanRequest(lanes=0), "lanes"),
+        (PlanRequest(tensor_parallel=0), "tensor_parallel"),
+        (PlanRequest(tensor_parallel=3), "tensor_parallel"),
+        (PlanRequest(memory=-1), "memory"),
+        (PlanRequest(dtype="int3"), "dtype"),
+        (PlanRequest(kv_format="int3"), "kv_format"),  # type: ignore[arg-type]
     ],
 )
-def test_a_question_without_an_answer_names_what_is_wrong(question: Question, param: str) -> None:
+def test_a_request_out_of_range_is_refused_by_field(planned: PlanRequest, param: str) -> None:
     with pytest.raises(InvalidRequest) as error:
-        llama(question)
+        llama(planned)
     assert error.value.param == param
 
 
 def test_a_report_is_plain_enough_for_json() -> None:
-    plan = llama(Question(memory=80 * GB))
+    plan = llama(PlanRequest(memory=80 * GB))
     assert json.loads(json.dumps(asdict(plan)))["rows"][1]["slots"] == 169
 
 

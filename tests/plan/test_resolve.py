@@ -19,7 +19,7 @@ from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
 PLENTY = 10**14
 SMOLLM2_QUERIES = 30 * 9 * 32 * 64 * 2  # bytes of a lane's last 32 queries
 QWEN_QUERIES = 28 * 12 * 32 * 128 * 2
-# Bytes to sample from one slot: three planes of 4 bytes, two of 1, a bit, and what a step computes with.
+# Bytes to sample from one slot: three planes of 4 bytes, two of 1, one of a bit, and temporaries.
 SMOLLM2_SAMPLER = 49_152 * (14 + TEMPORARIES) + 49_152 // 8
 QWEN_SAMPLER = 151_936 * (14 + TEMPORARIES) + 151_936 // 8
 DIRECTORY = Path("models/some-model")
@@ -29,7 +29,7 @@ def resolved(model: ModelConfig = SMOLLM2, memory: int = PLENTY, **options: Any)
     return resolve(DIRECTORY, model, Options(**options), memory)
 
 
-def test_nothing_chosen_gives_snapstream_over_the_whole_context(tmp_cache: Path) -> None:
+def test_the_defaults_are_snapstream_over_the_whole_context(tmp_cache: Path) -> None:
     engine = resolved()
     assert (engine.kv.policy, engine.kv.budget, engine.capacity) == ("snapstream", 2048, 2048)
     assert (engine.prompt_tokens, engine.chunk, engine.slots, engine.lanes) == (8192, 512, 1, 1)
@@ -43,7 +43,7 @@ def test_chunks_are_larger_on_a_gpu() -> None:
     assert resolved(LLAMA_8B, device="cpu").chunk == 512
 
 
-def test_long_contexts_stage_32k_unless_told_otherwise() -> None:
+def test_long_contexts_stage_32k_by_default() -> None:
     assert resolved(LLAMA_8B).prompt_tokens == 32768
     assert resolved(LLAMA_8B, prompt_tokens=100_000).prompt_tokens == 100_352  # 196 chunks of 512
 
@@ -90,8 +90,8 @@ def test_weights_of_other_bits_are_refused_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [{"dtype": "float32"}, {"device": "cuda"}])
-def test_quantised_weights_are_refused_where_nothing_multiplies_them(elsewhere: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequest, match=r"weights int8 are served on the CPU with dtype bfloat16.*choose bf16"):
+def test_quantised_weights_are_refused_if_no_kernel_multiplies_them(elsewhere: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match=r"weights int8 run on the CPU with dtype bfloat16.*choose bf16"):
         resolved(weights="int8", **elsewhere)
 
 
@@ -107,7 +107,7 @@ def test_the_full_cache_holds_the_longest_prompt_and_an_output() -> None:
     assert resolved(kv_policy="full").capacity == 8192  # the context is the end of it
 
 
-def test_a_full_cache_may_be_given_the_size_of_another() -> None:
+def test_a_full_cache_may_have_a_budget() -> None:
     assert resolved(kv_policy="full", kv_budget=1024).capacity == 1024
 
 
@@ -119,14 +119,14 @@ def test_a_budget_over_the_context_is_the_context() -> None:
 @settings(deadline=None)
 @given(context=st.integers(64, 5000), chunk=st.integers(1, 1024), data=st.data())
 def test_the_prompt_limit_is_whole_chunks_inside_the_context(context: int, chunk: int, data: st.DataObject) -> None:
-    asked = data.draw(st.integers(1, context))
+    requested = data.draw(st.integers(1, context))
     model = replace(SMOLLM2, context=context)
-    engine = resolved(model, chunk=chunk, prompt_tokens=asked, kv_policy="full", graphs="off")
+    engine = resolved(model, chunk=chunk, prompt_tokens=requested, kv_policy="full", graphs="off")
     assert engine.prompt_tokens % engine.chunk == 0
     assert engine.prompt_tokens <= context
     assert engine.chunk <= chunk
-    pieces = engine.prompt_tokens // engine.chunk
-    assert engine.prompt_tokens > asked - pieces  # never short by a token a chunk
+    chunks = engine.prompt_tokens // engine.chunk
+    assert engine.prompt_tokens > requested - chunks  # short by less than a token per chunk
 
 
 @settings(deadline=None)
@@ -157,7 +157,7 @@ def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
     memory = weights + RESERVE + SMOLLM2_QUERIES + 5 * SMOLLM2_SAMPLER + (8192 + 5 * 2048) * token
     assert resolved(slots=5, prompt_tokens=8192, memory=memory).slots == 5
     with pytest.raises(
-        DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each, and 2.66 MB to sample from\).*5 slots"
+        DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each, and 2.66 MB of sampler state\).*5 slots"
     ):
         resolved(slots=6, prompt_tokens=8192, memory=memory)
 
@@ -166,28 +166,28 @@ def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
     ("memory", "remedy"),
     [(10**9, "smaller model or budget"), (134_515_008 * 2 + RESERVE + 8000 * 23_040, "lower prompt_tokens")],
 )
-def test_where_no_slot_fits_the_remedy_is_what_would_help(memory: int, remedy: str) -> None:
+def test_if_no_slot_fits_the_remedy_names_what_would_help(memory: int, remedy: str) -> None:
     with pytest.raises(DoesNotFit, match=f"not even one slot fits, so .*{remedy}"):
         resolved(prompt_tokens=8192, memory=memory)
 
 
-def test_weights_of_four_bits_are_offered_where_they_make_everything_fit() -> None:
+def test_4_bit_weights_are_suggested_if_they_make_everything_fit() -> None:
     whole, packed = 1_543_714_304 * 2, ((1_543_714_304 - 151_936 * 1536) * 5 + 151_936 * 1536 * 8) // 8
     rest = RESERVE + QWEN_QUERIES + 2 * QWEN_SAMPLER + (4096 + 2 * 2048) * 28_672
-    asked = {"slots": 2, "prompt_tokens": 4096}
-    offer = f', or take weights="int4", which are {packed / 1e9:.3g} GB, and all of it fits'
+    requested = {"slots": 2, "prompt_tokens": 4096}
+    offer = f', or use weights="int4", which take {packed / 1e9:.3g} GB; then everything fits'
     for memory in (packed + rest, whole + rest - 1):
         with pytest.raises(DoesNotFit) as refused:
-            resolved(QWEN, memory, **asked)
+            resolved(QWEN, memory, **requested)
         assert str(refused.value).endswith(offer)
-    assert resolved(QWEN, packed + rest, weights="int4", **asked).slots == 2
+    assert resolved(QWEN, packed + rest, weights="int4", **requested).slots == 2
     for less in ({"memory": packed + rest - 1}, {"memory": packed + rest, "dtype": "float32"}):
         with pytest.raises(DoesNotFit) as refused:
-            resolved(QWEN, **less, **asked)
+            resolved(QWEN, **less, **requested)
         assert "int4" not in str(refused.value)
 
 
-def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory_is_short() -> None:
+def test_the_prefix_store_is_counted_and_is_dropped_first_if_memory_is_short() -> None:
     weights, token = 134_515_008 * 2, 23_040
     memory = weights + RESERVE + SMOLLM2_QUERIES + SMOLLM2_SAMPLER + (8192 + 2048) * token
     assert resolved().store_bytes == 0
@@ -195,13 +195,13 @@ def test_what_later_prompts_begin_with_has_its_bytes_and_goes_first_where_memory
     assert resolved(prefix_store="auto", memory=memory + 10**9).store_bytes == 10**9
     short = resolved(prefix_store="auto", memory=memory + 9 * 10**8)
     assert (short.store_bytes, short.prompt_tokens) == (0, 8192)
-    with pytest.raises(DoesNotFit, match=r"1,000 MB to remember them.*lower prefix_store"):
+    with pytest.raises(DoesNotFit, match=r"1,000 MB of prefix store.*lower prefix_store"):
         resolved(prefix_store="1GB", prompt_tokens=8192, memory=memory)
 
 
 @pytest.mark.parametrize("store", [None, 0, "10MB"])
-def test_turns_that_go_on_need_room_for_what_they_go_on_from(store: str | int | None) -> None:
-    with pytest.raises(InvalidRequest, match=r"47\.2 MB, for each conversation, and prefix_store is") as refused:
+def test_turns_that_continue_need_room_for_a_slot_in_the_prefix_store(store: str | int | None) -> None:
+    with pytest.raises(InvalidRequest, match=r"47\.2 MB for each conversation, and prefix_store is") as refused:
         resolved(kv_turns="continue", prefix_store=store)
     assert refused.value.param == "prefix_store"
     assert resolved(kv_turns="continue", prefix_store="auto").kv.turns == "continue"
@@ -212,7 +212,7 @@ def test_a_store_without_room_for_a_block_is_refused() -> None:
         resolved(prefix_store="1MB")
 
 
-def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> None:
+def test_the_planned_cache_memory_is_what_an_engine_allocates(tmp_path: Path) -> None:
     tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
     from ringkv.engine.build import build
 
@@ -224,7 +224,7 @@ def test_the_cache_memory_planned_is_what_an_engine_holds(tmp_path: Path) -> Non
     assert (planned.staging, planned.store) == (engine.limits.staging_bytes, engine.limits.store_bytes)
 
 
-def test_the_memory_to_sample_from_a_slot_grows_with_the_vocabulary_and_holds_an_engines_planes(tmp_path: Path) -> None:
+def test_the_sampler_state_of_a_slot_grows_with_the_vocabulary_and_covers_an_engines_planes(tmp_path: Path) -> None:
     tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
     from ringkv.engine.build import build
 
@@ -235,12 +235,12 @@ def test_the_memory_to_sample_from_a_slot_grows_with_the_vocabulary_and_holds_an
     assert planned == pytest.approx(build(config).limits.sampler_bytes, rel=0.001)
 
 
-def test_slots_that_fit_by_their_caches_alone_are_refused_if_sampling_from_them_does_not_fit() -> None:
+def test_slots_whose_caches_fit_are_refused_if_their_sampler_state_does_not_fit() -> None:
     caches = 1_543_714_304 * 2 + RESERVE + QWEN_QUERIES + (2048 + 256 * 64) * 28_672
-    asked = {"slots": 256, "kv_budget": 64, "prompt_tokens": 2048}
-    with pytest.raises(DoesNotFit, match=r"and 8\.22 MB to sample from"):
-        resolved(QWEN, caches + 10**9, **asked)
-    assert resolved(QWEN, caches + 256 * QWEN_SAMPLER, **asked).slots == 256
+    requested = {"slots": 256, "kv_budget": 64, "prompt_tokens": 2048}
+    with pytest.raises(DoesNotFit, match=r"and 8\.22 MB of sampler state"):
+        resolved(QWEN, caches + 10**9, **requested)
+    assert resolved(QWEN, caches + 256 * QWEN_SAMPLER, **requested).slots == 256
 
 
 @pytest.mark.parametrize(
@@ -281,43 +281,43 @@ def test_a_budget_that_a_policy_cannot_work_with_is_refused(options: dict[str, A
         ({"graphs": "yes"}, "graphs", "auto, compiled, off"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], param: str, says: str) -> None:
+def test_an_invalid_option_is_refused_by_name(options: dict[str, Any], param: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says) as error:
         resolved(**options)
     assert error.value.param == param
 
 
-def test_graphs_are_compiled_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_compiled_if_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "missing_for_graphs", lambda: None)
-    assert [resolved(graphs=asked).graphs for asked in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]
+    assert [resolved(graphs=one).graphs for one in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]
 
 
-def test_without_a_compiler_graphs_are_off_and_may_not_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_graphs_are_off_and_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "missing_for_graphs", lambda: "no C++ compiler was found")
     assert resolved().graphs == "off"
-    assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver: no compiler is needed
+    assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver, without a compiler
     for device in ("cpu", "cuda"):
         with pytest.raises(InvalidRequest, match=r"no C\+\+ compiler was found"):
             resolved(graphs="compiled", device=device)
 
 
-def test_threads_are_the_cpus_that_we_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_the_usable_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
     assert resolved().threads == 3
 
 
-def test_drafts_are_counted_as_logits_and_what_sampling_them_computes_with() -> None:
+def test_drafts_are_counted_as_logits_and_temporaries() -> None:
     plain, drafting = (footprint(SMOLLM2, resolved(speculate=drafts)) for drafts in (0, 3))
     assert drafting.sampler - plain.sampler == 3 * 49_152 * (4 + TEMPORARIES)
 
 
 @pytest.mark.parametrize("drafts", [-1, 8])
-def test_drafts_have_a_least_and_a_most(drafts: int) -> None:
+def test_drafts_have_a_minimum_and_a_maximum(drafts: int) -> None:
     with pytest.raises(InvalidRequest, match="speculate"):
         resolved(speculate=drafts)
 
 
-def test_slots_in_8_bits_take_a_byte_an_element_and_a_scale_a_vector_and_centers() -> None:
+def test_slots_in_8_bits_take_a_byte_per_element_a_scale_per_vector_and_centers() -> None:
     plain, small = (footprint(SMOLLM2, resolved(kv_format=one)) for one in (None, "int8"))
     vectors = 2048 * 30 * 3 * 2
     assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4) + 30 * 3 * 64 * 4)

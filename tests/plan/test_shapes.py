@@ -1,4 +1,4 @@
-"""Against parameter counts as published, and against torch's own count of a real module's parameters."""
+"""Shapes compared with published parameter counts, and with the parameters of a module of transformers."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_parameters_are_counted_to_the_last(config: ModelConfig, published: int)
         *QWEN3.items(),
     ],
 )
-def test_the_catalogue_says_what_the_configuration_gives(name: str, config: ModelConfig) -> None:
+def test_the_catalogue_equals_the_shape_of_the_configuration(name: str, config: ModelConfig) -> None:
     assert known(name) == Shape.of(config, name)
 
 
@@ -55,7 +55,7 @@ def test_the_catalogue_says_what_the_configuration_gives(name: str, config: Mode
 def test_declared_parameters_equal_those_of_the_model_in_transformers(
     kind: str, extra: dict[str, bool], tied: bool
 ) -> None:
-    """Qwen3 and Gemma 3 have query and key norms, Gemma 3 four norms a layer; biases differ, too."""
+    """Qwen3 and Gemma 3 have query and key norms, Gemma 3 four norms a layer; biases differ too."""
     transformers = pytest.importorskip("transformers")
     settings = {
         "vocab_size": 97,
@@ -112,7 +112,7 @@ def test_names_are_found_in_any_case() -> None:
     assert known("Llama-3.1-8B").layers == 32
 
 
-def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownModel, match="deepseek-r1"):
         known("gpt-5")
     assert set(names()) >= {"smollm2", "llama-3.1-8b", "llama-3.1-70b", "deepseek-r1"}

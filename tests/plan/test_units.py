@@ -20,24 +20,24 @@ from ringkv.plan.units import parse_bytes, parse_ratio, parse_share, show_bytes
         (123, 123),
     ],
 )
-def test_sizes_are_read_as_written(text: str | int, count: int) -> None:
+def test_sizes_are_parsed(text: str | int, count: int) -> None:
     assert parse_bytes(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "much", "1.5 parsecs", "-1GB", "1,5GB", "iB", "5iB"])
-def test_what_is_no_size_is_refused_by_name(text: str) -> None:
+def test_an_invalid_size_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest, match="device_memory is") as error:
         parse_bytes(text, "device_memory")
     assert error.value.param == "device_memory"
 
 
 @pytest.mark.parametrize(("text", "ratio"), [("4x", 4.0), ("1.5X", 1.5), (8, 8.0), ("16", 16.0), (" 2 x ", 2.0)])
-def test_ratios_are_read_as_written(text: str | float, ratio: float) -> None:
+def test_ratios_are_parsed(text: str | float, ratio: float) -> None:
     assert parse_ratio(text) == ratio
 
 
 @pytest.mark.parametrize("text", ["0.5x", "x", "4y", "-4x", "", 0])
-def test_what_makes_nothing_smaller_is_refused(text: str | float) -> None:
+def test_a_ratio_below_1_is_refused(text: str | float) -> None:
     with pytest.raises(InvalidRequest, match="such as 4x"):
         parse_ratio(text)
 
@@ -51,7 +51,7 @@ def test_shares_are_below_one_and_counts_are_not(text: str | float, share: float
 
 
 @pytest.mark.parametrize("text", ["100%", "0", "0%", "150%", "-3", "half", "1.5", 2.5, 0])
-def test_what_is_neither_share_nor_count_is_refused(text: str | float) -> None:
+def test_an_invalid_share_is_refused(text: str | float) -> None:
     with pytest.raises(InvalidRequest, match="such as 25%"):
         parse_share(text)
 
@@ -72,5 +72,5 @@ def test_sizes_are_shown_in_three_digits(count: float, shown: str) -> None:
 
 
 @given(st.integers(1, 10**15))
-def test_a_size_shown_reads_back_within_half_a_percent(count: int) -> None:
+def test_a_formatted_size_parses_back_within_half_a_percent(count: int) -> None:
     assert parse_bytes(show_bytes(count).replace(",", "")) == pytest.approx(count, rel=0.005)

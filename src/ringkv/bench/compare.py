@@ -14,7 +14,7 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
 from ringkv.plan import floor
-from ringkv.plan.floor import Need
+from ringkv.plan.floor import Cost
 from ringkv.scheduler.round import Round, run_round
 
 WARM_UP = 3  # output tokens of the round that is not counted
@@ -111,7 +111,7 @@ def _measured(side: _Side, workload: Workload, ceiling: Ceiling | None) -> Measu
     )
 
 
-def _floors(ceiling: Ceiling, prompt: Need, read: Need, taken: Sequence[float]) -> Floors:
+def _floors(ceiling: Ceiling, prompt: Cost, read: Cost, taken: Sequence[float]) -> Floors:
     prefill, first, step = taken
     prefill_floor = prompt.seconds(ceiling.rates(prompt.bytes))
     step_floor = read.seconds(ceiling.rates(read.bytes))

@@ -1,4 +1,4 @@
-"""Two questions asked of every option."""
+"""Checks of single options."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ Name = TypeVar("Name", bound=str)
 
 
 def at_least(least: int, name: str, value: int | None, default: int) -> int:
-    """The value, or the default for None. Raises `InvalidRequest` naming the option."""
+    """Return the value, or the default for None. Raises `InvalidRequest` naming the option if it is below `least`."""
     if value is None:
         return default
     if value < least:
@@ -17,7 +17,7 @@ def at_least(least: int, name: str, value: int | None, default: int) -> int:
 
 
 def one_of(values: tuple[Name, ...], name: str, value: Name | None, default: Name) -> Name:
-    """The value, or the default for None. Raises `InvalidRequest` naming the option and the values there are."""
+    """Return the value, or the default for None. Raises `InvalidRequest` naming the option and its valid values."""
     if value is None:
         return default
     if value not in values:

@@ -1,4 +1,4 @@
-"""From options to a KVChoice whose budget is a number, and that every prompt can be served under."""
+"""Turns options into a KVChoice with a budget in entries that can serve every prompt."""
 
 from dataclasses import replace
 
@@ -15,9 +15,9 @@ DEFAULT_OUTPUT = 1024
 
 
 def choose_kv(options: Options, prompt_tokens: int, context: int) -> KVChoice:
-    """The choice for prompts of up to `prompt_tokens`. A budget over the context is lowered to it: it holds everything.
+    """Return the choice for prompts of up to `prompt_tokens`. A budget above the context is lowered to the context.
 
-    Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall` with the least that would do.
+    Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall` with the smallest valid budget.
     """
     choice = settings(options)
     budget = min(context, _budget(options, choice.policy, prompt_tokens))
@@ -26,7 +26,7 @@ def choose_kv(options: Options, prompt_tokens: int, context: int) -> KVChoice:
 
 
 def settings(options: Options) -> KVChoice:
-    """The choice without its budget. Raises `InvalidRequest` naming the option at fault."""
+    """Return the choice without its budget. Raises `InvalidRequest` naming the option at fault."""
     given = {name: getattr(options, name) for name in AT_START if name in PER_REQUEST and name != "kv_budget"}
     return changed(KVChoice(), {name: value for name, value in given.items() if value is not None})
 
@@ -34,7 +34,7 @@ def settings(options: Options) -> KVChoice:
 def _budget(options: Options, policy: str, prompt_tokens: int) -> int:
     if options.kv_budget is not None and options.kv_compression is not None:
         raise InvalidRequest(
-            f"kv_budget {options.kv_budget} and kv_compression {options.kv_compression} say the same thing twice; "
+            f"kv_budget {options.kv_budget} and kv_compression {options.kv_compression} both set the budget; "
             "leave one out",
             "kv_compression",
         )

@@ -1,11 +1,11 @@
-"""Footprint: the bytes a model needs on each rank, and the slots that fit. Arithmetic alone.
+"""Footprint: the bytes that a model needs on each rank, and the number of slots that fit. Arithmetic alone.
 
-token    layers x numbers of one token in one layer x bytes of a number
-slot     entries x token; a layer with a sliding window has an entry for each of its tokens
+token    layers x elements of one token in one layer x bytes of an element
+slot     entries x token in the slots' format, and its centers; a layer with a sliding window has `window` entries
 staging  lanes x prompt tokens x token       dense keys and values of the prompts being prefilled
-sampler  slots x vocabulary x bytes          logits, penalties and masks, and what one sampling step computes with
+sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
-step     weights read + slots x entries x token      what a decode step must at least read
+step     weights read + slots x slot         the least bytes that a decode step reads
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ LOGITS, BIAS, IN_OUTPUT = 4, 4, 4  # bytes per slot and vocabulary entry: float3
 IN_PROMPT, ENDS = 1, 1  # bool
 ALLOWED = 1 / 8  # a bit
 TEMPORARIES = 40
-"""Bytes per slot and vocabulary entry that a sampling step computes with, in its most expensive graph.
+"""Temporary bytes per slot and vocabulary entry in a sampling step, for its most expensive graph.
 
 That graph takes 36 if it runs eagerly: the int64 random numbers and their shifted copies, then the float32 planes.
 `tests/engine/sampling/test_memory.py` measures it. Compiled graphs fuse some of this and take less.
@@ -32,32 +32,41 @@ That graph takes 36 if it runs eagerly: the int64 random numbers and their shift
 
 
 class Bits(NamedTuple):
-    """Bits of one weight, its share of scales included: in layers, and in the embedding and vocabulary projection."""
+    """Bits of one weight, including its share of the scales.
+
+    layers: of the matrices in layers. tables: of the embedding and the vocabulary projection.
+    """
 
     layers: int
     tables: int
 
 
 QUANTISED: Mapping[str, Bits] = {
-    "int8": Bits(8, 8),  # a scale an output is too little to count
-    "int4": Bits(5, 8),  # a scale and a least value, of 16 bits each, for 32 weights
+    "int8": Bits(8, 8),  # one scale per output channel is too little to count
+    "int4": Bits(5, 8),  # a 16-bit scale and a 16-bit minimum for each 32 weights
 }
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes of one number. Raises `InvalidRequest` with the dtypes there are."""
+    """Bytes of one element. Raises `InvalidRequest` with the known dtypes."""
     if dtype not in ITEM_BYTES:
         raise InvalidRequest(f"dtype is {dtype!r}; it must be one of {', '.join(ITEM_BYTES)}", "dtype")
     return ITEM_BYTES[dtype]
 
 
-def token_bytes(shape: Shape, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
-    """Bytes of one entry, keys and values, all layers, on one rank."""
-    return shape.layers * shape.cache.on_rank(ranks).stored_as(format).bytes(item_bytes(dtype))
+def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
+    """Bytes of one token's keys and values in format plain, all layers, on one rank."""
+    return shape.layers * shape.cache.on_rank(ranks).bytes(item_bytes(dtype))
+
+
+def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
+    """Bytes of one slot, with its scales and centers, all layers, on one rank."""
+    spec = shape.cache.on_rank(ranks).stored_as(format)
+    return shape.layers * (entries * spec.bytes(item_bytes(dtype)) + spec.center_bytes)
 
 
 def sampler_bytes(vocab: int, drafts: int = 0) -> int:
-    """Bytes that sampling one slot takes: what it holds for good, and the temporaries of a step; so for each draft."""
+    """Bytes to sample one slot: its state and the temporaries of a step. Each draft adds logits and temporaries."""
     slot = LOGITS + BIAS + IN_OUTPUT + IN_PROMPT + ENDS + ALLOWED + TEMPORARIES
     return ceil(vocab * (slot + drafts * (LOGITS + TEMPORARIES)))
 
@@ -65,18 +74,19 @@ def sampler_bytes(vocab: int, drafts: int = 0) -> int:
 def weight_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
     """Bytes of the weights on one rank, stored in a dtype or quantised.
 
-    What ranks repeat (norms, heads fewer than ranks) and what is not quantised (norms, biases) is too little to count.
+    Weights that every rank repeats (norms, key-value heads fewer than ranks) and weights that are not quantised (norms,
+    biases) are too small to count.
     """
     return _stored(shape.parameters, shape.vocabulary * (1 if shape.tied else 2), stored, ranks)
 
 
 def read_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
-    """Of these, the bytes that one token's step reads."""
+    """Bytes of the weights that a decode step of one token reads."""
     return _stored(shape.active, shape.vocabulary, stored, ranks)
 
 
 def bits_of(stored: str) -> Bits:
-    """Of weights stored in a dtype or quantised. Raises `InvalidRequest` where it is neither."""
+    """Bits of weights stored in a dtype or quantised. Raises `InvalidRequest` if `stored` is neither."""
     return QUANTISED.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
 
 
@@ -87,13 +97,13 @@ def _stored(parameters: int, tables: int, stored: str, ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that serving needs on one rank: fixed parts, and parts per slot."""
+    """Bytes that serving needs on one rank: fixed parts and parts per slot."""
 
     slot: int
     weights: int
     staging: int
     reserve: int  # the interpreter, torch, graphs and activations
-    store: int = 0  # what later prompts may begin with
+    store: int = 0  # the prefix store
     sampler: int = 0  # per slot
 
     @property
@@ -101,12 +111,12 @@ class Footprint:
         return self.weights + self.staging + self.reserve + self.store
 
     def held(self, slots: int) -> int:
-        """Cache memory: never grows while serving."""
+        """Bytes of cache memory, which never grows while serving."""
         return self.staging + self.store + slots * self.slot
 
     def total(self, slots: int) -> int:
         return self.fixed + slots * (self.slot + self.sampler)
 
     def slots_in(self, memory: int) -> int:
-        """How many slots fit beside the fixed parts; 0 when those alone do not."""
+        """How many slots fit beside the fixed parts; 0 if the fixed parts alone do not fit."""
         return max(0, memory - self.fixed) // (self.slot + self.sampler)

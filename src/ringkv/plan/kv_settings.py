@@ -1,10 +1,10 @@
-"""The settings of a request's cache, each declared once: a field of a dataclass here.
+"""The settings of a request's cache. Each is declared once, as a field of a dataclass here.
 
-Python options, command line flags, the fields of HTTP requests and the table of docs/policies.md are made of them:
+Python options, command line flags, fields of HTTP requests and the table of docs/policies.md are made from them:
 
     LLM(kv_window=16)     ringkv serve --kv-window 16     {"prompt": "...", "kv_window": 16}
 
-`AtStart` has those of an engine's default, `PerRequest` those of one request. None leaves a setting open.
+`AtStart` has the settings of an engine's default, `PerRequest` those of one request. None leaves a setting unset.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +23,11 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """kind: int, float (a share, or a number of entries), str (a name), bool, or tuple (spans of tokens).
+    """kind: int, float (a share or a number of entries), str (a name), bool, or tuple (spans of tokens).
 
-    field: the one of `KVChoice` that it sets, else a parameter of those selectors that have it; None for a setting
-    that the planner turns into another. unit: what its number counts. help: one sentence without its full stop and its
-    default. flags: as they are typed, if that is not the name with dashes. usual: the default, if `KVChoice` has none.
+    field: the field of `KVChoice` that it sets, or the parameter of selectors; None for a setting that the planner
+    converts. unit: the metavar on the command line. help: one sentence without its full stop and its default. flags:
+    the command line flags, if they are not the name with dashes. fallback: the default, if `KVChoice` has none.
     """
 
     field: str | None
@@ -35,41 +35,38 @@ class Setting:
     unit: str
     help: str
     flags: str | None = None
-    usual: str | None = None
+    fallback: str | None = None
 
-    def read(self, value: Any) -> Any:
-        """A value as users write it, as the choice holds it."""
-        return _READ.get((self.kind, type(value)), _as_it_is)(value)
+    def parse(self, value: Any) -> Any:
+        """Convert a value that a user wrote to the choice's type."""
+        convert = _PARSERS.get((self.kind, type(value)))
+        return convert(value) if convert else value
 
     @property
     def selectors(self) -> list[str]:
-        """Those that have this parameter; none for a setting of the choice itself."""
+        """Selectors that have this parameter; [] for a setting of the choice itself."""
         return [name for name, kind in SELECTORS.items() if self.field in parameters(kind())]
 
     @property
     def default(self) -> str:
-        """What holds if nobody sets it; "" for nothing."""
-        if self.usual is not None:
-            return self.usual
-        holder = SELECTORS[self.selectors[0]]() if self.selectors else KVChoice()
-        value = getattr(holder, str(self.field))
+        """The default as text; "" if there is none."""
+        if self.fallback is not None:
+            return self.fallback
+        owner = SELECTORS[self.selectors[0]]() if self.selectors else KVChoice()
+        value = getattr(owner, str(self.field))
         return _SHOWN.get(self.kind, str)(value)
 
     @property
     def described(self) -> str:
-        """Its help with its default, as a sentence."""
+        """The help with the default, as a sentence."""
         return f"{self.help}; {self.default} by default." if self.default else f"{self.help}."
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _spans(value: Any) -> Spans:
     return tuple((first, stop) for first, stop in value)
 
 
-_READ: Mapping[tuple[type, type], Callable[[Any], Any]] = {(float, str): parse_share, (tuple, list): _spans}
+_PARSERS: Mapping[tuple[type, type], Callable[[Any], Any]] = {(float, str): parse_share, (tuple, list): _spans}
 
 
 def _one_of(values: Iterable[str]) -> str:
@@ -85,7 +82,7 @@ _SHOWN: Mapping[type, Callable[[Any], str]] = {
 
 
 @dataclass(frozen=True)
-class Amount:
+class BudgetSettings:
     kv_policy: Annotated[str | None, Setting("policy", str, "NAME", f"What is kept: {_one_of(POLICIES)}")] = None
     kv_budget: Annotated[
         int | None,
@@ -94,21 +91,21 @@ class Amount:
             int,
             "ENTRIES",
             "Tokens that a request may hold, however long it gets",
-            usual="2048 (512 for demo)",
+            fallback="2048 (512 for demo)",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
-class Ratio:
+class CompressionSettings:
     kv_compression: Annotated[
         str | float | None,
-        Setting(None, str, "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x", usual=""),
+        Setting(None, str, "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x", fallback=""),
     ] = None
 
 
 @dataclass(frozen=True)
-class Format:
+class FormatSettings:
     kv_format: Annotated[
         PlaneFormat | None,
         Setting(
@@ -116,21 +113,19 @@ class Format:
             str,
             "FORMAT",
             "How slots store keys and values: plain is the engine's dtype, int8 takes about half of 16 bits",
-            usual="plain",
+            fallback="plain",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectionSettings:
     kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
     kv_recent: Annotated[
         str | float | None,
-        Setting("recent", float, "SHARE", "The newest tokens' part: a count, or a share of the budget"),
+        Setting("recent", float, "SHARE", "Newest tokens to keep: a count, or a share of the budget"),
     ] = None
-    kv_window: Annotated[
-        int | None, Setting("window", int, "TOKENS", "Trailing prompt tokens whose queries select")
-    ] = None
+    kv_window: Annotated[int | None, Setting("window", int, "TOKENS", "Last prompt tokens, whose queries vote")] = None
     kv_kernel: Annotated[
         int | None, Setting("kernel", int, "TOKENS", "Width over which votes are pooled, an odd number")
     ] = None
@@ -139,7 +134,8 @@ class Selection:
         Groups | None, Setting("groups", str, "NAME", "Votes of query heads that share a key-value head: mean or max")
     ] = None
     kv_domain: Annotated[
-        Domain | None, Setting("domain", str, "NAME", "What votes are shares of: the causal row or the candidates")
+        Domain | None,
+        Setting("domain", str, "NAME", "Tokens over which votes are normalised: the causal row or the candidates"),
     ] = None
     kv_select: Annotated[str | None, Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}")] = None
     kv_elastic: Annotated[
@@ -155,7 +151,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Protection:
+class ProtectionSettings:
     kv_protect: Annotated[
         Spans | None,
         Setting(
@@ -163,13 +159,13 @@ class Protection:
             tuple,
             "TOKENS",
             "Spans of prompt tokens that are never evicted, [[first, one past the last], ...]",
-            usual="a chat's system message, if it takes at most half of the selected entries",
+            fallback="a chat's system message, if it takes at most half of the selected entries",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
-class Conversation:
+class TurnSettings:
     kv_turns: Annotated[
         TurnMode | None,
         Setting(
@@ -181,25 +177,25 @@ class Conversation:
     ] = None
 
 
-# Fields stand in the order of the bases from last to first. Labels of evaluations follow that of `PerRequest`.
+# Fields are in the order of the bases from last to first. Labels of evaluations follow the order of `PerRequest`.
 @dataclass(frozen=True)
-class AtStart(Conversation, Selection, Format, Ratio, Amount):
+class AtStart(TurnSettings, SelectionSettings, FormatSettings, CompressionSettings, BudgetSettings):
     """The settings of an engine's default."""
 
 
 @dataclass(frozen=True)
-class PerRequest(Conversation, Protection, Selection, Amount):
+class PerRequest(TurnSettings, ProtectionSettings, SelectionSettings, BudgetSettings):
     """The settings of one request."""
 
 
 def settings_of(kind: Any) -> dict[str, Setting]:
-    """By name, those that a dataclass declares."""
+    """Settings that a dataclass declares, by name."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: setting for one in fields(kind) if (setting := setting_of(hints[one.name]))}
 
 
 def setting_of(hint: Any) -> Setting | None:
-    """What a field's annotation declares, if it is a setting."""
+    """The setting that a field's annotation declares; None if it declares none."""
     return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Setting)), None)
 
 
@@ -208,15 +204,15 @@ PER_REQUEST: Mapping[str, Setting] = settings_of(PerRequest)
 
 
 def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:
-    """The choice with the settings that are given, by name; what they leave open stays as it is.
+    """Return the choice with the given settings changed.
 
-    Another selector takes over the parameters that it shares with the one before.
-    Raises `InvalidRequest` naming the setting at fault, or one that the selector does not have.
+    If the selector changes, the new one keeps the values of parameters that both have.
+    Raises `InvalidRequest` naming the setting that is invalid or that the selector does not have.
     """
-    read = {str(PER_REQUEST[name].field): PER_REQUEST[name].read(value) for name, value in given.items()}
-    own = {one: read.pop(one) for one in list(read) if one not in vars(choice)}
-    select = _selector(choice.select, read.pop("select", None), own)
-    return replace(choice, **read, select=select)
+    values = {str(PER_REQUEST[name].field): PER_REQUEST[name].parse(value) for name, value in given.items()}
+    of_selector = {name: values.pop(name) for name in list(values) if name not in vars(choice)}
+    select = _selector(choice.select, values.pop("select", None), of_selector)
+    return replace(choice, **values, select=select)
 
 
 def _selector(before: Selector, name: str | None, given: Mapping[str, Any]) -> Selector:
@@ -225,12 +221,12 @@ def _selector(before: Selector, name: str | None, given: Mapping[str, Any]) -> S
     known = parameters(kind())
     for one in given:
         if one not in known:
-            raise InvalidRequest(_foreign(f"kv_{one}", kind().name, known), f"kv_{one}")
+            raise InvalidRequest(_not_a_parameter(f"kv_{one}", kind().name, known), f"kv_{one}")
     shared = {one: value for one, value in parameters(before).items() if one in known}
     return kind(**{**shared, **given})
 
 
-def _foreign(name: str, select: str, known: Mapping[str, Any]) -> str:
+def _not_a_parameter(name: str, select: str, known: Mapping[str, Any]) -> str:
     owners = " and ".join(PER_REQUEST[name].selectors)
     takes = ", ".join(f"kv_{one}" for one in known) or "none"
     return f"{name} is a parameter of kv_select {owners}; kv_select {select} takes {takes}"

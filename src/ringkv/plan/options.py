@@ -1,4 +1,4 @@
-"""Options: what a user may choose when an engine is made; None leaves it to `resolve`."""
+"""Options: what a user may set when an engine is built. `resolve` fills in None."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,15 +11,14 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Options(AtStart):
-    """The settings of the cache are `AtStart`'s; see `EngineConfig` for what the others do.
+    """The cache's settings are those of `AtStart`; `EngineConfig` documents the others.
 
-    kv_compression: "4x" or 4: the budget is the longest prompt divided by so much; instead of `kv_budget`.
-    kv_recent: "25%" or 0.25 of the budget, or a number of entries. prompt_tokens: longest prompt to make room for.
-    output_tokens: longest output to make room for where nothing is evicted (policy full).
-    prefix_store: host memory for what later prompts begin with, "1GB" or 10**9 bytes; "auto" is as much as is usual,
-    where it fits; by default nothing is remembered.
-    speculate: tokens to guess ahead per step, from what the request's text repeats; none by default.
-    graphs: "auto" takes static graphs where they can be built.
+    kv_compression: replaces `kv_budget`. With "4x" or 4, the budget is a quarter of the longest prompt.
+    kv_recent: "25%" or 0.25 of the budget, or a number of entries. prompt_tokens: longest prompt to stage.
+    output_tokens: longest output under policy full, which evicts nothing.
+    prefix_store: host memory of the prefix store, "1GB" or 10**9 bytes. "auto" is 1 GB if that fits. Default: 0.
+    speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
+    graphs: "auto" compiles static graphs if that is possible.
     """
 
     prefix_store: str | int | None = None

@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import load_config
-from ringkv.plan.footprint import Footprint, read_bytes, sampler_bytes, token_bytes, weight_bytes
+from ringkv.plan.checks import one_of
+from ringkv.plan.footprint import Footprint, read_bytes, sampler_bytes, slot_bytes, token_bytes, weight_bytes
 from ringkv.plan.shapes import Shape, known
 
 
 @dataclass(frozen=True)
-class Question:
-    """What to plan for. Bytes and counts are of one rank out of `tensor_parallel`; memory and bandwidth too."""
+class PlanRequest:
+    """What to plan for. Bytes, counts, memory and bandwidth are those of one of `tensor_parallel` ranks."""
 
     tokens: int | None = None  # longest prompt plus output; None is the model's context
     prompt_tokens: int | None = None  # longest prompt; None is `tokens`
@@ -20,24 +22,24 @@ class Question:
     lanes: int = 1  # prompts staged at once
     tensor_parallel: int = 1
     dtype: str = "bfloat16"  # of keys and values
-    kv_format: PlaneFormat = "plain"  # of keys and values in slots
-    weights_dtype: str | None = None  # or int8, int4; None is the dtype that the weights are published in
-    memory: int | None = None  # bytes; None leaves the slots that fit open
-    bandwidth: int | None = None  # bytes a second; None leaves times open
-    reserve: int = 0  # bytes kept free for everything that is not weights or cache
+    kv_format: PlaneFormat = "plain"  # of slots; staging is always plain
+    weights_dtype: str | None = None  # a dtype, int8 or int4; None is the dtype of the published weights
+    memory: int | None = None  # bytes; None reports no slots that fit
+    bandwidth: int | None = None  # bytes per second; None reports no times
+    reserve: int = 0  # bytes kept free for everything but weights, cache and sampler
 
 
 @dataclass(frozen=True)
-class Row:
-    """One way to hold a request's tokens; bytes are of one rank."""
+class CachePlan:
+    """Figures of a full or a compressed cache; bytes are those of one rank."""
 
     cache: str  # "full" or "compressed"
     entries: int  # per slot
     slot_bytes: int
-    slots: int | None  # that fit, sampler included, beside weights, staging and reserve; None when no memory was given
-    total_bytes: int  # with those slots, else with one
-    step_bytes: int  # that a decode step of those slots, else of one, reads at least; more slots wake more experts
-    step_seconds: float | None  # at the bandwidth given: no implementation is faster
+    slots: int | None  # that fit beside weights, staging and reserve, sampler included; None if no memory was given
+    total_bytes: int  # with those slots, or with one if no memory was given
+    step_bytes: int  # least bytes that a decode step of those slots reads; with experts, more slots read more
+    step_seconds: float | None  # floor of a decode step at the given bandwidth
     tokens_per_second: float | None  # of all slots together, at that floor
 
 
@@ -46,68 +48,70 @@ class Report:
     model: str
     parameters: int
     dtype: str
+    kv_format: str
     weights_dtype: str
     tensor_parallel: int
     tokens: int
     prompt_tokens: int
     lanes: int
     memory: int | None
-    token_bytes: int
+    token_bytes: int  # of a staged token
     weight_bytes: int
     staging_bytes: int
     sampler_bytes: int  # per slot
-    rows: tuple[Row, ...]
+    rows: tuple[CachePlan, ...]
 
 
 def find_shape(model: str) -> Shape:
-    """The shape of a directory in Hugging Face layout, else of a catalogue name. Raises `UnknownModel`."""
+    """The shape of a directory in Hugging Face layout or of a catalogue name. Raises `UnknownModel`."""
     directory = Path(model).expanduser()
     if (directory / "config.json").is_file():
         return Shape.of(load_config(directory), directory.resolve().name)
     return known(model)
 
 
-def report(shape: Shape, question: Question) -> Report:
-    """Raises `InvalidRequest` when the question cannot be asked of this shape."""
-    tokens = shape.context if question.tokens is None else question.tokens
-    prompt = tokens if question.prompt_tokens is None else question.prompt_tokens
-    _check(shape, question, tokens, prompt)
-    weights_dtype = question.weights_dtype or shape.native
-    token = token_bytes(shape, question.dtype, question.tensor_parallel)
-    weights = weight_bytes(shape, weights_dtype, question.tensor_parallel)
-    entry = token_bytes(shape, question.dtype, question.tensor_parallel, question.kv_format)
-    staging = question.lanes * prompt * token
+def report(shape: Shape, request: PlanRequest) -> Report:
+    """Plan a shape. Raises `InvalidRequest` for a field that is out of range for it."""
+    tokens = shape.context if request.tokens is None else request.tokens
+    prompt = tokens if request.prompt_tokens is None else request.prompt_tokens
+    _check(shape, request, tokens, prompt)
+    weights_dtype = request.weights_dtype or shape.native
+    token = token_bytes(shape, request.dtype, request.tensor_parallel)
+    weights = weight_bytes(shape, weights_dtype, request.tensor_parallel)
+    staging = request.lanes * prompt * token
     sampler = sampler_bytes(shape.vocab)
 
-    def row(cache: str, entries: int) -> Row:
-        read = read_bytes(shape, weights_dtype, question.tensor_parallel)
-        need = Footprint(entries * entry, weights, staging, question.reserve, sampler=sampler)
-        return _row(cache, entries, need, read, question)
+    def row(cache: str, entries: int) -> CachePlan:
+        read = read_bytes(shape, weights_dtype, request.tensor_parallel)
+        slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel, request.kv_format)
+        need = Footprint(slot, weights, staging, request.reserve, sampler=sampler)
+        return _row(cache, entries, need, read, request)
 
     return Report(
         model=shape.name,
         parameters=shape.parameters,
-        dtype=question.dtype,
+        dtype=request.dtype,
+        kv_format=request.kv_format,
         weights_dtype=weights_dtype,
-        tensor_parallel=question.tensor_parallel,
+        tensor_parallel=request.tensor_parallel,
         tokens=tokens,
         prompt_tokens=prompt,
-        lanes=question.lanes,
-        memory=question.memory,
+        lanes=request.lanes,
+        memory=request.memory,
         token_bytes=token,
         weight_bytes=weights,
         staging_bytes=staging,
         sampler_bytes=sampler,
-        rows=(row("full", tokens), row("compressed", min(question.budget, tokens))),
+        rows=(row("full", tokens), row("compressed", min(request.budget, tokens))),
     )
 
 
-def _row(cache: str, entries: int, need: Footprint, weights_read: int, question: Question) -> Row:
-    slots = None if question.memory is None else need.slots_in(question.memory)
+def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: PlanRequest) -> CachePlan:
+    slots = None if request.memory is None else need.slots_in(request.memory)
     shown = 1 if slots is None else slots
     step = weights_read + shown * need.slot
-    seconds = step / question.bandwidth if question.bandwidth else None
-    return Row(
+    seconds = step / request.bandwidth if request.bandwidth else None
+    return CachePlan(
         cache=cache,
         entries=entries,
         slot_bytes=need.slot,
@@ -119,15 +123,16 @@ def _row(cache: str, entries: int, need: Footprint, weights_read: int, question:
     )
 
 
-def _check(shape: Shape, question: Question, tokens: int, prompt: int) -> None:
+def _check(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> None:
+    one_of(get_args(PlaneFormat), "kv_format", request.kv_format, "plain")
     for name, value, top in (
         ("tokens", tokens, shape.context),
         ("prompt_tokens", prompt, tokens),
-        ("budget", question.budget, None),
-        ("lanes", question.lanes, None),
-        ("tensor_parallel", question.tensor_parallel, None),
-        ("memory", question.memory, None),
-        ("bandwidth", question.bandwidth, None),
+        ("budget", request.budget, None),
+        ("lanes", request.lanes, None),
+        ("tensor_parallel", request.tensor_parallel, None),
+        ("memory", request.memory, None),
+        ("bandwidth", request.bandwidth, None),
     ):
         if value is None:
             continue

@@ -1,4 +1,4 @@
-"""resolve: from what a user left open to a complete EngineConfig that fits in memory."""
+"""resolve: completes a user's options into an EngineConfig that fits in memory."""
 
 import os
 from dataclasses import replace
@@ -20,21 +20,21 @@ from ringkv.plan.shapes import Shape
 from ringkv.plan.units import parse_bytes, show_bytes
 
 DEFAULT_CHUNK = 512
-DEFAULT_CHUNK_ON_GPU = 2048  # smaller ones take as long as their launches
+DEFAULT_CHUNK_ON_GPU = 2048  # a smaller chunk is bound by kernel launches
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
-SMALLEST_PROMPT = 2048  # a prompt limit that the user left open is not lowered further to make it fit
+SMALLEST_PROMPT = 2048  # a default prompt limit is not lowered below this to make it fit
 MOST_DRAFTS = 7
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
 def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes: int) -> EngineConfig:
-    """Fill in what `options` leave open, for an engine that may take `memory_bytes` in all.
+    """Complete the options for an engine that may use `memory_bytes` in all.
 
-    A prompt limit left open is the model's context, at most `DEFAULT_PROMPT`, halved until everything fits; before that
-    an "auto" prefix store is given up.
-    Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` saying the bytes needed,
-    the bytes there and what would fit.
+    The default prompt limit is the model's context, at most `DEFAULT_PROMPT`. If the engine does not fit, an "auto"
+    prefix store is dropped first, then the default prompt limit is halved until the engine fits.
+    Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` with the bytes needed, the
+    bytes available and what would fit.
     """
     engine = _complete(model_dir, config, options)
     _refuse_small_store(config, engine, footprint(config, engine))
@@ -58,29 +58,29 @@ def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footpri
     if 0 < engine.store_bytes < block:
         raise InvalidRequest(
             f"prefix_store is {show_bytes(engine.store_bytes)}, less than a block of {BLOCK} tokens, "
-            f"{show_bytes(block)}; give it more, or 0",
+            f"{show_bytes(block)}; raise it or set it to 0",
             "prefix_store",
         )
     if engine.kv.turns == "continue" and need.store < -(-need.slot // block) * block:
         raise InvalidRequest(
-            f"kv_turns continue keeps a slot's entries, {show_bytes(need.slot)}, for each conversation, and "
-            f"prefix_store is {show_bytes(engine.store_bytes)}; give it room for some, or leave kv_turns out",
+            f"kv_turns continue stores a slot of {show_bytes(need.slot)} for each conversation, and "
+            f"prefix_store is {show_bytes(engine.store_bytes)}; raise prefix_store, or leave kv_turns out",
             "prefix_store",
         )
 
 
 def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
-    """The same for prompts half as long; None where the user set the limit, or it is low enough."""
+    """Return the configuration for half the prompt limit; None if the user set the limit or it is at its lowest."""
     if options.prompt_tokens is not None or engine.prompt_tokens <= SMALLEST_PROMPT:
         return None
     half = max(SMALLEST_PROMPT, engine.prompt_tokens // 2)
-    half = max(half - half % engine.chunk, engine.chunk)  # limits are whole chunks: no more is asked for than half
+    half = max(half - half % engine.chunk, engine.chunk)  # rounded down to whole chunks
     found = _complete(engine.model_dir, config, replace(options, prompt_tokens=half))
     return found if found.prompt_tokens < engine.prompt_tokens else None
 
 
 def footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    """What the engine will take, in bytes."""
+    """Bytes that the engine will use."""
     shape = Shape.of(config, engine.model_dir.name)
     token, item = _token(config, engine), item_bytes(engine.dtype)
     queries = config.num_layers * config.num_heads * engine.kv.window * config.head_dim * item_bytes(engine.dtype)
@@ -146,30 +146,30 @@ def _store(options: Options) -> int:
 
 
 def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
-    """Chunk, and prompt limit: what was asked for, rounded up to a multiple of the chunk.
+    """Return the chunk and the prompt limit: the requested limit, rounded up to a multiple of the chunk.
 
-    Where that passes the context, chunks are made a little smaller to divide it: the limit then falls short of the
-    context by less than one token a chunk.
+    If the rounded limit exceeds the context, the chunk is made smaller so that whole chunks fit in the context. The
+    limit is then below the context by less than one token per chunk.
     """
-    asked = at_least(1, "prompt_tokens", options.prompt_tokens, min(context, DEFAULT_PROMPT))
-    if asked > context:
+    requested = at_least(1, "prompt_tokens", options.prompt_tokens, min(context, DEFAULT_PROMPT))
+    if requested > context:
         raise InvalidRequest(
-            f"prompt_tokens is {asked:,}; the model's context is {context:,} tokens, so ask for that or less",
+            f"prompt_tokens is {requested:,}; lower it to the model's context of {context:,} tokens or less",
             "prompt_tokens",
         )
     usual = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
     chunk = min(context, at_least(1, "chunk", options.chunk, usual))
-    pieces = -(-asked // chunk)
-    if pieces * chunk > context:
-        chunk = context // pieces
-    return chunk, pieces * chunk
+    chunks = -(-requested // chunk)
+    if chunks * chunk > context:
+        chunk = context // chunks
+    return chunk, chunks * chunk
 
 
 def _dtype(options: Options, device: str) -> DType:
-    """bfloat16 unless told otherwise: half of float32's bytes, and its range, so that nothing overflows."""
+    """The dtype; bfloat16 by default, with half of float32's bytes and its range, so that nothing overflows."""
     dtype: DType = one_of(get_args(DType), "dtype", options.dtype, "bfloat16")
     if dtype == "float16" and device == "cpu":
-        raise InvalidRequest("dtype float16 is not served on the CPU; choose bfloat16 or float32", "dtype")
+        raise InvalidRequest("dtype float16 does not run on the CPU; choose bfloat16 or float32", "dtype")
     return dtype
 
 
@@ -177,7 +177,7 @@ def _weights(options: Options, dtype: DType, device: str) -> Weights:
     weights: Weights = one_of(get_args(Weights), "weights", options.weights, "bf16")
     if weights != "bf16" and not _is_quantisable(dtype, device):
         raise InvalidRequest(
-            f"weights {weights} are served on the CPU with dtype bfloat16, not on {device} with {dtype}; "
+            f"weights {weights} run on the CPU with dtype bfloat16, not on {device} with {dtype}; "
             "leave those options out, or choose bf16",
             "weights",
         )
@@ -189,13 +189,13 @@ def _is_quantisable(dtype: DType, device: str) -> bool:
 
 
 def _graphs(options: Options, device: str) -> Graphs:
-    asked = one_of(("auto", "compiled", "off"), "graphs", options.graphs, "auto")
-    if asked == "off":
+    requested = one_of(("auto", "compiled", "off"), "graphs", options.graphs, "auto")
+    if requested == "off":
         return "off"
     missing = missing_for_graphs()
-    if missing and asked == "compiled":
+    if missing and requested == "compiled":
         raise InvalidRequest(f"graphs cannot be compiled: {missing}; or choose graphs off", "graphs")
-    return "off" if missing and device == "cpu" else "compiled"  # a GPU captures a step, compiled or not
+    return "off" if missing and device == "cpu" else "compiled"  # a GPU captures a step even if it is not compiled
 
 
 def default_threads() -> int:
@@ -205,25 +205,25 @@ def default_threads() -> int:
 
 def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
     slots = need.slots_in(memory)
-    there = (
+    problem = (
         f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each, "
-        f"and {show_bytes(need.sampler)} to sample from) "
-        f"beside {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} to stage prompts"
-        f"{f', {show_bytes(need.store)} to remember them' if need.store else ''}"
-        f" and {show_bytes(need.reserve)} in reserve need {show_bytes(need.total(engine.slots))}, "
+        f"and {show_bytes(need.sampler)} of sampler state) "
+        f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging"
+        f"{f', {show_bytes(need.store)} of prefix store' if need.store else ''}"
+        f" and {show_bytes(need.reserve)} of reserve need {show_bytes(need.total(engine.slots))}, "
         f"and {show_bytes(memory)} are available"
     )
-    return f"{there}; {_remedy(need, slots, memory)}"
+    return f"{problem}; {_remedy(need, slots, memory)}"
 
 
 def _smaller_weights(config: ModelConfig, engine: EngineConfig, memory: int) -> str:
-    """A remedy more, if weights of four bits would make everything fit."""
+    """A further remedy, if 4-bit weights would make everything fit."""
     if engine.weights != "bf16" or not _is_quantisable(engine.dtype, engine.device):
         return ""
     need = footprint(config, replace(engine, weights="int4"))
     if need.total(engine.slots) > memory:
         return ""
-    return f', or take weights="int4", which are {show_bytes(need.weights)}, and all of it fits'
+    return f', or use weights="int4", which take {show_bytes(need.weights)}; then everything fits'
 
 
 def _remedy(need: Footprint, slots: int, memory: int) -> str:

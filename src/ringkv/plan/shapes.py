@@ -1,4 +1,4 @@
-"""Shape: what the memory of a model depends on, whether we can run it or not; and a catalogue of known ones."""
+"""Shape: the sizes that a model's memory depends on, and a catalogue of shapes, also of models that we cannot run."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ class Shape:
     layers: int
     cache: CacheSpec  # of each layer
     parameters: int
-    active: int  # parameters that one token's step reads, the vocabulary projection among them
+    active: int  # parameters that a decode step of one token reads, including the vocabulary projection
     vocabulary: int  # parameters of that projection, and of the embedding
     vocab: int  # tokens
-    tied: bool  # they are one
+    tied: bool  # the projection and the embedding are one matrix
     context: int  # longest prompt plus output
-    native: str  # dtype that its weights are published in
+    native: str  # dtype of the published weights
 
     @classmethod
     def of(cls, config: ModelConfig, name: str) -> "Shape":
-        """The shape of a model that we can run. Each step reads all but the input embedding's unused rows."""
+        """The shape of a model that we can run. An input embedding that is not tied is not counted as active."""
         count = parameters(config)
         looked_up = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
         return cls(
@@ -55,7 +55,7 @@ def names() -> tuple[str, ...]:
 
 
 def known(name: str) -> Shape:
-    """A shape of the catalogue. Raises `UnknownModel` with the names there are."""
+    """Return a shape of the catalogue. Raises `UnknownModel` with all names."""
     try:
         return _catalogue()[name.lower()]
     except KeyError:

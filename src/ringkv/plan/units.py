@@ -1,4 +1,4 @@
-"""Units: what users write for sizes, ratios and shares, and how we write sizes back."""
+"""Units: parses the sizes, ratios and shares that users write, and formats sizes."""
 
 import re
 
@@ -22,7 +22,7 @@ def parse_ratio(text: str | float, name: str = "kv_compression") -> float:
     """ "4x" or 4 is 4.0; at least 1. Raises `InvalidRequest` naming `name`."""
     found = re.fullmatch(_NUMBER + r"\s*x?", str(text).strip(), re.IGNORECASE)
     if found is None or float(found[1]) < 1:
-        raise InvalidRequest(f"{name} is {text!r}; write how many times smaller the cache shall be, such as 4x", name)
+        raise InvalidRequest(f"{name} is {text!r}; write how many times smaller the cache is to be, such as 4x", name)
     return float(found[1])
 
 
@@ -37,7 +37,7 @@ def parse_share(text: str | float, name: str = "kv_recent") -> float:
 
 
 def show_bytes(count: float) -> str:
-    """Decimal units, three digits: 17.2 GB, 70.3 kB, 512 B."""
+    """Format a size in decimal units with three digits: 17.2 GB, 70.3 kB, 512 B."""
     for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if abs(count) >= scale:
             return f"{count / scale:.3g} {unit}" if abs(count) < 999.5 * scale else f"{count / scale:,.0f} {unit}"

@@ -23,6 +23,13 @@ def test_json_has_the_same_in_bytes(cli: Cli) -> None:
     assert [row["slot_bytes"] for row in found["rows"]] == [70_272 * 131_072, 70_272 * 2048]
 
 
+def test_slots_in_8_bits_are_named_and_counted(cli: Cli) -> None:
+    asked = ("plan", "--model", "llama-3.1-8b", "--kv-format", "int8")
+    assert "cache in bfloat16, slots in int8\n" in cli(*asked).out
+    found = json.loads(cli(*asked, "--json").out)
+    assert found["rows"][1]["slot_bytes"] == 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128)
+
+
 def test_compression_divides_the_longest_request(cli: Cli) -> None:
     found = json.loads(cli("plan", "--tokens", "8k", "--kv-compression", "4x", "--json").out)
     assert [row["entries"] for row in found["rows"]] == [8192, 2048]
@@ -36,7 +43,7 @@ def test_a_bandwidth_gives_the_floor_of_a_step(cli: Cli) -> None:
 
 def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
     said = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
-    assert "hold no slot" in said
+    assert "no slot fits in 80 GB: weights and staging alone take " in said
     assert "ask for fewer --tokens, or more --memory" in said
 
 
@@ -65,9 +72,10 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         (["--tokens", "many"], "--tokens is 'many'; write a count"),
         (["--tokens", "9k"], "--tokens is 9,216; smollm2 takes at most 8,192"),
         (["--kv-budget", "0"], "--kv-budget is 0; it must be at least 1"),
-        (["--kv-budget", "9", "--kv-compression", "4"], "--kv-budget and --kv-compression say the same"),
-        (["--tp", "2"], "3 key-value heads cannot be shared out over 2 ranks"),
+        (["--kv-budget", "9", "--kv-compression", "4"], "--kv-budget and --kv-compression both set the budget"),
+        (["--tp", "2"], "3 key-value heads cannot be divided evenly over 2 ranks"),
         (["--dtype", "int3"], "--dtype is 'int3'; it must be one of"),
+        (["--kv-format", "int3"], "--kv-format is 'int3'; it must be one of plain, int8"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(arguments: list[str], says: str, cli: Cli) -> None:

@@ -15,7 +15,7 @@ from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:
     from ringkv.base.cache_spec import PlaneFormat
-    from ringkv.plan.report import Report, Row
+    from ringkv.plan.report import CachePlan, Report
 
 DEFAULT_BUDGET = 2048
 
@@ -31,7 +31,7 @@ def plan(
         _option(
             "--model",
             "NAME",
-            "A directory with a config.json, or one of smollm2, qwen2.5-coder-1.5b, qwen3-0.6b, -1.7b, -4b, -8b, -14b, "
+            "A directory with config.json, or one of smollm2, qwen2.5-coder-1.5b, qwen3-0.6b, -1.7b, -4b, -8b, -14b, "
             "-32b, llama-3.1-8b, llama-3.1-70b, deepseek-r1.",
             MODEL,
             show=True,
@@ -44,13 +44,14 @@ def plan(
         ),
     ] = None,
     prompt_tokens: Annotated[
-        str | None, _option("--max-prompt", "COUNT", "Longest prompt to stage; --tokens by default.", MODEL)
+        str | None, _option("--max-prompt", "COUNT", "Longest prompt in staging; --tokens by default.", MODEL)
     ] = None,
     budget: Annotated[
         int | None, _option("--kv-budget", "ENTRIES", "Entries of a compressed slot; 2048 by default.", CACHE)
     ] = None,
     kv_compression: Annotated[
-        str | None, _option("--kv-compression", "RATIO", "Instead of a budget: --tokens divided by this.", CACHE)
+        str | None,
+        _option("--kv-compression", "RATIO", "Instead of --kv-budget: --tokens divided by this, such as 4x.", CACHE),
     ] = None,
     dtype: Annotated[
         str,
@@ -83,7 +84,7 @@ def plan(
     tensor_parallel: Annotated[
         int, _option("--tp", "RANKS", "Tensor-parallel devices; figures are for one of them.", MACHINE, show=True)
     ] = 1,
-    lanes: Annotated[int, _option("--lanes", "N", "Prompts staged at once.", MACHINE, show=True)] = 1,
+    lanes: Annotated[int, _option("--lanes", "N", "Prompts in staging at once.", MACHINE, show=True)] = 1,
     weights_dtype: Annotated[
         str | None,
         _option("--weights-dtype", "TYPE", "Dtype of the weights, int8 or int4; as published by default.", MACHINE),
@@ -100,11 +101,11 @@ def plan(
         ringkv plan --model llama-3.1-70b --memory 80GB --tp 8
         ringkv plan --model deepseek-r1 --tokens 128k --tp 16 --memory 64GB
     """
-    from ringkv.plan.report import Question, find_shape, report
+    from ringkv.plan.report import PlanRequest, find_shape, report
 
     shape = find_shape(model)
     longest = parse_count(tokens, "tokens")
-    question = Question(
+    request = PlanRequest(
         tokens=longest,
         prompt_tokens=parse_count(prompt_tokens, "prompt_tokens"),
         budget=_budget(budget, kv_compression, longest or shape.context),
@@ -117,7 +118,7 @@ def plan(
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
         reserve=parse_bytes(reserve, "reserve"),
     )
-    found = report(shape, question)
+    found = report(shape, request)
     if as_json:
         print_json(found)
     else:
@@ -150,7 +151,7 @@ def _print(found: "Report") -> None:
     print_table(
         ("", "bytes ", ""),
         [
-            ("a token", f"{found.token_bytes:,}", show_bytes(found.token_bytes)),
+            ("per token", f"{found.token_bytes:,}", show_bytes(found.token_bytes)),
             ("weights", f"{found.weight_bytes:,}", show_bytes(found.weight_bytes)),
             (f"staging ({found.lanes} lane)", f"{found.staging_bytes:,}", show_bytes(found.staging_bytes)),
             ("sampler, per slot", f"{found.sampler_bytes:,}", show_bytes(found.sampler_bytes)),
@@ -168,20 +169,20 @@ def _print(found: "Report") -> None:
         )
 
 
-def _columns(found: "Report") -> "dict[str, Callable[[Row], str]]":
+def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
     """Maps a header to the text of a row. Slots need a memory, times a bandwidth."""
     always = {
         "entries ": lambda row: f"{row.entries:,}",
         "bytes per slot ": lambda row: show_bytes(row.slot_bytes),
     }
-    counted = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
+    slot_count = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
     counted_bytes = {
-        "with one slot " if found.memory is None else "with those ": lambda row: show_bytes(row.total_bytes),
+        "total with one slot " if found.memory is None else "total ": lambda row: show_bytes(row.total_bytes),
         "read per step ": lambda row: show_bytes(row.step_bytes),
     }
-    timed = {
+    timing = {
         "step floor ": lambda row: f"{1000 * row.step_seconds:.3g} ms",
-        "tok/s at most ": lambda row: f"{row.tokens_per_second:,.0f}",
+        "max tok/s ": lambda row: f"{row.tokens_per_second:,.0f}",
     }
     is_counted, is_timed = found.memory is not None, found.rows[0].step_seconds is not None
     return always | (counted if is_counted else {}) | counted_bytes | (timed if is_timed else {})
