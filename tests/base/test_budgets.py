@@ -1,4 +1,4 @@
-"""The least budget that is named is the least: one entry fewer is refused, by the engine and at start alike."""
+"""The minimum budget is exact: one entry less is refused, both by the engine and when the engine is configured."""
 
 import re
 
@@ -14,18 +14,18 @@ from ringkv.cache.layouts import layout
 from ringkv.plan.choose_kv import choose_kv
 from ringkv.plan.options import Options
 
-LONG = 10**6  # tokens: no budget here holds so many
+LONG = 10**6  # tokens; more than any budget here
 shares = st.floats(0.001, 0.999)
 choices = st.builds(
     KVChoice,
-    st.sampled_from([one for one in POLICIES if one != "full"]),
+    st.sampled_from([policy for policy in POLICIES if policy != "full"]),
     sinks=st.integers(0, 300),
     recent=shares | st.integers(1, 300),
     select=st.builds(SnapKV, window=st.integers(1, 300)) | st.just(KeyDiff()),
 )
 
 
-def works(choice: KVChoice, budget: int) -> bool:
+def is_accepted(choice: KVChoice, budget: int) -> bool:
     try:
         layout(choice, LONG, budget)
     except BudgetTooSmall:
@@ -34,25 +34,25 @@ def works(choice: KVChoice, budget: int) -> bool:
 
 
 @given(choices)
-def test_one_entry_less_than_the_least_budget_is_refused_with_its_number(choice: KVChoice) -> None:
-    least = min_budget(choice)
-    assert works(choice, least)
-    assert least == 1 or not works(choice, least - 1)
+def test_one_entry_less_than_the_minimum_budget_is_refused(choice: KVChoice) -> None:
+    minimum = min_budget(choice)
+    assert is_accepted(choice, minimum)
+    assert minimum == 1 or not is_accepted(choice, minimum - 1)
 
 
 @given(choices, st.integers(1, 400))
-def test_raising_a_budget_to_what_a_refusal_says_helps(choice: KVChoice, budget: int) -> None:
+def test_the_budget_that_an_error_recommends_is_accepted(choice: KVChoice, budget: int) -> None:
     try:
         check_budget(choice, budget)
     except BudgetTooSmall as refused:
-        said = re.search(r"raise it to (\d+)", str(refused))
-        assert said is not None
-        assert not works(choice, budget)
-        assert works(choice, int(said[1]))
+        remedy = re.search(r"raise it to (\d+)", str(refused))
+        assert remedy is not None
+        assert not is_accepted(choice, budget)
+        assert is_accepted(choice, int(remedy[1]))
 
 
 @given(choices, st.integers(1, 400))
-def test_a_start_takes_a_budget_if_a_request_may_have_it(choice: KVChoice, budget: int) -> None:
+def test_the_engine_accepts_a_default_budget_if_a_request_may_have_it(choice: KVChoice, budget: int) -> None:
     select = choice.select
     window = select.window if isinstance(select, SnapKV) else None
     options = Options(
@@ -64,11 +64,11 @@ def test_a_start_takes_a_budget_if_a_request_may_have_it(choice: KVChoice, budge
         kv_window=window,
     )
     try:
-        taken = choose_kv(options, prompt_tokens=LONG, context=LONG)
+        resolved = choose_kv(options, prompt_tokens=LONG, context=LONG)
     except BudgetTooSmall:
-        assert not works(choice, budget)
+        assert not is_accepted(choice, budget)
         return
-    assert works(taken, budget)
+    assert is_accepted(resolved, budget)
 
 
 def test_the_smallest_default_budget_is_sinks_and_one_recent_token() -> None:

@@ -7,19 +7,19 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.selectors import KeyDiff, SnapKV
 
-CHOICE = KVChoice(budget=100, recent=20, select=SnapKV(window=10))  # leaves 70 to be chosen
+CHOICE = KVChoice(budget=100, recent=20, select=SnapKV(window=10))  # leaves 70 selected entries
 
 
 @pytest.mark.parametrize(("tokens", "spans"), [(0, ()), (1, ((0, 1),)), (35, ((0, 35),)), (36, ())])
-def test_a_system_message_is_protected_where_it_takes_at_most_half_of_what_is_chosen(tokens, spans):
+def test_a_system_message_is_protected_if_it_takes_at_most_half_of_the_selected_entries(tokens, spans):
     assert protect_system_message(CHOICE, tokens, 1000).protect == spans
 
 
-def test_without_a_budget_the_slots_capacity_counts():
+def test_without_a_budget_the_slots_capacity_is_used():
     assert protect_system_message(KVChoice(recent=20, select=SnapKV(window=10)), 36, 1000).protect == ((0, 36),)
 
 
-def test_what_is_protected_already_stays_as_it_is():
+def test_a_choice_that_protects_spans_is_unchanged():
     choice = KVChoice(budget=100, recent=20, select=SnapKV(window=10), protect=((50, 60),))
     assert protect_system_message(choice, 5, 1000) == choice
 
@@ -42,24 +42,24 @@ def test_what_is_protected_already_stays_as_it_is():
         ("select", "keydiff", r"one of SnapKV\(\), TOVA\(\), KeyDiff\(\)"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_by_name(field, value, rule):
+def test_an_invalid_setting_is_refused_by_name(field, value, rule):
     with pytest.raises(InvalidRequest, match=f"kv_{field} is {re.escape(repr(value))}; it must be .*{rule}") as refused:
         KVChoice(**{field: value})
     assert refused.value.param == f"kv_{field}"
 
 
 @pytest.mark.parametrize("span", [(5, 5), (9, 3), (-1, 4), (1, 2, 3), (0, 2.5)])
-def test_protected_spans_that_are_none_are_refused(span):
+def test_invalid_protected_spans_are_refused(span):
     with pytest.raises(InvalidRequest, match=f"kv_protect is {re.escape(repr(span))}") as refused:
         KVChoice(protect=((0, 4), span))
     assert refused.value.param == "kv_protect"
 
 
-def test_a_choice_is_a_value_and_differs_by_its_selector():
+def test_choices_with_different_selectors_are_different():
     assert len({KVChoice(), KVChoice(select=SnapKV()), KVChoice(select=KeyDiff())}) == 2
     assert repr(KVChoice(select=KeyDiff())) != repr(KVChoice())
 
 
-def test_the_trailing_tokens_that_are_kept_whole_are_the_selectors_window():
+def test_a_choices_window_is_its_selectors_window():
     assert KVChoice(select=SnapKV(window=5)).window == 5
     assert KVChoice(select=KeyDiff()).window == KVChoice().window == 32

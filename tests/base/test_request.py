@@ -6,13 +6,13 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.worker.codec import decode, encode
 
 
-def test_a_request_keeps_its_seed_in_a_message_and_another_has_another():
+def test_a_requests_seed_is_random_and_survives_encoding():
     one, other = (Request("r", (1,), SamplingParams()) for _ in range(2))
     (received,) = decode(encode(Submit((one,)))).requests
     assert one.seed == received.seed != other.seed
     assert one == other
 
 
-def test_the_seed_that_sampling_names_counts():
+def test_a_seed_in_the_sampling_parameters_takes_precedence():
     one = Request("r", (1,), SamplingParams())
     assert replace(one, sampling=SamplingParams(seed=-5)).seed == -5

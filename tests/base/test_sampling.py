@@ -1,4 +1,4 @@
-"""SamplingParams refuse what no sampler can follow, with the field, the value and the remedy."""
+"""SamplingParams refuse values that are out of bounds, with the field, the value and the remedy."""
 
 import pytest
 
@@ -18,7 +18,7 @@ NAN, INF = float("nan"), float("inf")
         ("frequency_penalty", (-2.1, 2.1, INF, NAN), "it must be from -2 to 2"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused(field: str, values: tuple[float, ...], remedy: str) -> None:
+def test_values_out_of_bounds_are_refused(field: str, values: tuple[float, ...], remedy: str) -> None:
     for value in values:
         with pytest.raises(InvalidRequest) as refused:
             SamplingParams(**{field: value})  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ def test_what_is_out_of_bounds_is_refused(field: str, values: tuple[float, ...],
         ("frequency_penalty", (-2, 2)),
     ],
 )
-def test_the_bounds_themselves_are_taken(field: str, values: tuple[float, ...]) -> None:
+def test_the_bounds_themselves_are_accepted(field: str, values: tuple[float, ...]) -> None:
     for value in values:
         assert getattr(SamplingParams(**{field: value}), field) == value  # type: ignore[arg-type]
 

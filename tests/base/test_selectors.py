@@ -1,4 +1,4 @@
-"""Selectors: each has its own parameters, and refuses what they cannot be."""
+"""Selectors: each has its own parameters and refuses invalid values."""
 
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
@@ -24,7 +24,7 @@ from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, K
         (ExpectedAttention, "window", 0, "at least 1"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_refused_by_name(kind: type[Selector], field: str, value: Any, rule: str) -> None:
+def test_an_invalid_parameter_is_refused_by_name(kind: type[Selector], field: str, value: Any, rule: str) -> None:
     with pytest.raises(InvalidRequest, match=f"kv_{field} is {value!r}; it must be .*{rule}") as refused:
         kind(**{field: value})
     assert refused.value.param == f"kv_{field}"
@@ -46,11 +46,11 @@ def test_a_selector_takes_its_own_parameters_and_no_others() -> None:
     ("selector", "queries"),
     [(SnapKV(window=7), 7), (ExpectedAttention(window=9), 9), (TOVA(), 1), (KeyDiff(), 0), (KVzip(), 0)],
 )
-def test_a_selector_says_how_many_trailing_queries_it_looks_at(selector: Selector, queries: int) -> None:
+def test_a_selector_reports_how_many_trailing_queries_it_uses(selector: Selector, queries: int) -> None:
     assert selector.queries == queries
 
 
-def test_selectors_are_values_that_differ_by_class_and_parameters() -> None:
+def test_selectors_are_equal_if_class_and_parameters_are() -> None:
     every = [kind() for kind in SELECTORS.values()] + [SnapKV(window=8), ExpectedAttention(window=8)]
     assert len(set(every)) == len(set(map(repr, every))) == len(every)
     assert SnapKV() == replace(SnapKV(window=8), window=32)

@@ -1,4 +1,4 @@
-"""What serves HTTP or decides must start in a blink: it never loads torch."""
+"""These rooms never import torch, so a process that only serves HTTP starts quickly."""
 
 import subprocess
 import sys

@@ -23,14 +23,14 @@ def test_the_compiler_on_the_path_is_found(program: Path) -> None:
     assert found.path == str(program)
 
 
-def test_cxx_is_asked_first(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cxx_takes_precedence(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", sys.executable)
     found = compiler.find_compiler()
     assert found is not None
     assert found.path == sys.executable
 
 
-def test_a_cxx_that_is_not_there_is_passed_over(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cxx_that_does_not_exist_is_skipped(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     found = compiler.find_compiler()
     assert found is not None

@@ -11,7 +11,7 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def work(presses: int, done: list[str]) -> None:
+def run_and_press(presses: int, done: list[str]) -> None:
     with uninterrupted():
         for _ in range(presses):
             press()
@@ -19,21 +19,21 @@ def work(presses: int, done: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("presses", "expected"), [(1, ["all of it"]), (2, [])])
-def test_a_first_ctrl_c_waits_for_the_end_and_a_second_does_not(presses: int, expected: list[str]) -> None:
+def test_a_first_ctrl_c_is_raised_at_the_end_and_a_second_at_once(presses: int, expected: list[str]) -> None:
     done: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        work(presses, done)
+        run_and_press(presses, done)
     assert done == expected
 
 
-def test_afterwards_ctrl_c_is_as_it_was() -> None:
+def test_uninterrupted_restores_the_signal_handler() -> None:
     before = signal.getsignal(signal.SIGINT)
     with uninterrupted():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_other_threads_run_as_they_are() -> None:
+def test_uninterrupted_does_nothing_in_other_threads() -> None:
     done: list[str] = []
 
     def run() -> None:
@@ -46,16 +46,16 @@ def test_other_threads_run_as_they_are() -> None:
     assert done == ["ran"]
 
 
-def test_the_first_ctrl_c_is_noted_and_the_second_ends() -> None:
-    with defer_interrupts() as stop:
-        assert not stop
+def test_the_first_ctrl_c_sets_the_flag_and_the_second_raises() -> None:
+    with defer_interrupts() as flag:
+        assert not flag
         press()
-        assert stop
+        assert flag
         with pytest.raises(KeyboardInterrupt):
             press()
 
 
-def test_after_gently_too_ctrl_c_is_as_it_was() -> None:
+def test_defer_interrupts_restores_the_signal_handler() -> None:
     before = signal.getsignal(signal.SIGINT)
     with defer_interrupts():
         assert signal.getsignal(signal.SIGINT) != before

@@ -7,8 +7,8 @@ import pytest
 from ringkv.machine import waiting
 
 
-def found(**environment: str) -> str:
-    """GOMP_SPINCOUNT as torch finds it after ringkv was imported."""
+def spin_count(**environment: str) -> str:
+    """Return GOMP_SPINCOUNT after ringkv was imported."""
     clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     clean["PYTHONPATH"] = os.pathsep.join(sys.path)
     code = "import os, ringkv; print(os.environ.get('GOMP_SPINCOUNT'))"
@@ -20,9 +20,9 @@ def found(**environment: str) -> str:
     ("chosen", "expected"),
     [({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
 )
-def test_the_user_chooses_how_to_wait(chosen: dict[str, str], expected: str) -> None:
-    assert found(**chosen) == expected
+def test_the_users_wait_policy_is_not_overridden(chosen: dict[str, str], expected: str) -> None:
+    assert spin_count(**chosen) == expected
 
 
-def test_threads_spin_briefly() -> None:
-    assert found() == waiting.SPINS
+def test_the_default_spin_is_short() -> None:
+    assert spin_count() == waiting.SPINS

@@ -1,4 +1,4 @@
-"""Budgets that a policy can work with: one rule for the engine, the planner and every edge."""
+"""The smallest budget that a policy accepts. The engine, the planner and request validation share this rule."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from ringkv.base.selectors import parameters
 
 
 def min_budget(choice: KVChoice) -> int:
-    """The smallest budget that its policy can work with, also if recent is a share, which grows with the budget."""
+    """Return the smallest budget that the policy accepts. It is searched, because a share of recent grows with it."""
     high = 1
     while _spare(choice, high) < 0:
         high *= 2
@@ -17,7 +17,7 @@ def min_budget(choice: KVChoice) -> int:
 
 
 def check_budget(choice: KVChoice, budget: int) -> None:
-    """Raise `BudgetTooSmall`, with the least budget that would do, if a policy cannot work with this one."""
+    """Raise `BudgetTooSmall` if the policy does not accept this budget; the message states the minimum."""
     if _spare(choice, budget) >= 0:
         return
     parts, remedies = _NEEDS[choice.policy](choice, budget)
@@ -28,12 +28,12 @@ def check_budget(choice: KVChoice, budget: int) -> None:
 
 
 def _spare(choice: KVChoice, budget: int) -> int:
-    """Entries beside those that the policy cannot do without; negative if the budget is too small."""
+    """Return the entries left beside those that the policy requires; negative if the budget is too small."""
     return budget - sum(_NEEDS[choice.policy](choice, budget)[0].values())
 
 
 Needs = tuple[Mapping[str, int], tuple[str, ...]]
-"""By its name, how many entries each part takes; the settings that make them fewer."""
+"""The entries that each part requires, by name, and the settings that lower them."""
 
 
 def _full(choice: KVChoice, budget: int) -> Needs:

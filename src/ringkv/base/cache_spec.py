@@ -1,7 +1,7 @@
-"""What a model's layers leave in a cache, as plain data: planner, engine, scheduler and store share it. No torch.
+"""The cache that a model's layers need, as plain data. Planner, engine, scheduler and store share it. No torch.
 
-LayerGroup   layers that are laid out together: their spec, and a sliding window if they have one
-CacheSpec    what one token leaves in one layer: a key plane, and a value plane except for latent attention
+LayerGroup   layers that share a layout: their spec, and a sliding window if they have one
+CacheSpec    what one token stores in one layer: a key plane, and a value plane except for latent attention
 Plane        one vector per token and head, in a format
 """
 
@@ -11,18 +11,19 @@ from typing import Literal, NamedTuple
 from ringkv.base.errors import InvalidRequest
 
 PlaneFormat = Literal["plain", "int8"]
-"""plain: elements of the engine's dtype. int8: elements of 8 bits, a float32 scale per token and head,
-and a float32 vector per slot and head that its keys are stored less."""
+"""plain: elements of the engine's dtype. int8: 8-bit elements, a float32 scale per token and head, and a float32
+center per slot and head, which is subtracted from its keys."""
 
 
 class _Stored(NamedTuple):
-    """Bytes of one vector: of each element, None if as in the engine's dtype, and of what stands beside them.
+    """Bytes of a stored vector.
 
-    center: bytes per element of a vector that all keys of a slot and head are stored less.
+    element: bytes per element, None for the engine's dtype. scale: bytes of its scale. center: bytes per element of the
+    vector that is subtracted from all keys of a slot and head.
     """
 
     element: int | None
-    beside: int
+    scale: int
     center: int
 
 
@@ -38,20 +39,20 @@ class Plane(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Elements that one token leaves."""
+        """Elements per token."""
         return self.heads * self.width
 
     def bytes(self, item: int) -> int:
-        """Bytes that one token leaves, if an element of the engine's dtype has `item`."""
+        """Return the bytes per token; `item` is the bytes of an element of the engine's dtype."""
         stored = _STORED[self.format]
-        return self.heads * (self.width * (stored.element or item) + stored.beside)
+        return self.heads * (self.width * (stored.element or item) + stored.scale)
 
 
 class CacheSpec(NamedTuple):
-    """What one token leaves in one layer.
+    """What one token stores in one layer.
 
-    value None: values are the first columns of the keys (multi-head latent attention, arXiv 2405.04434). scale: factor
-    on the scores before the softmax, D ** -0.5 unless the model says otherwise.
+    value: None if values are the first columns of the keys (multi-head latent attention, arXiv 2405.04434). scale:
+    factor on the scores before the softmax, D ** -0.5 unless the model sets another.
     """
 
     key: Plane
@@ -66,7 +67,7 @@ class CacheSpec(NamedTuple):
 
     @classmethod
     def latent(cls, rank: int, rope: int, scale: float = 1.0) -> "CacheSpec":
-        """Multi-head latent attention: `kv_lora_rank` elements, and the `qk_rope_head_dim` of the rotated key."""
+        """Multi-head latent attention: `kv_lora_rank` elements, then the `qk_rope_head_dim` of the rotated key."""
         return cls(Plane(1, rank + rope), None, scale)
 
     @property
@@ -75,35 +76,35 @@ class CacheSpec(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Elements that one token leaves in all planes."""
+        """Elements per token in all planes."""
         return sum(plane.elements for plane in self.planes)
 
     def bytes(self, item: int) -> int:
-        """Bytes that one token leaves in all planes, if an element of the engine's dtype has `item`."""
+        """Return the bytes per token in all planes; `item` is the bytes of an element of the engine's dtype."""
         return sum(plane.bytes(item) for plane in self.planes)
 
     @property
     def center_bytes(self) -> int:
-        """Bytes that each slot takes beside its entries."""
+        """Bytes per slot and layer beside its entries."""
         return self.key.elements * _STORED[self.key.format].center
 
     def stored_as(self, format: PlaneFormat) -> "CacheSpec":
-        """The same in another format."""
+        """Return this spec in another format."""
         value = None if self.value is None else self.value._replace(format=format)
         return self._replace(key=self.key._replace(format=format), value=value)
 
     def on_rank(self, ranks: int) -> "CacheSpec":
-        """The part of one of `ranks` tensor-parallel ranks: a share of the heads; a latent is repeated on each.
+        """Return the spec of one of `ranks` tensor-parallel ranks: a share of the heads. A latent is replicated.
 
-        Raises InvalidRequest if the heads cannot be shared out evenly.
+        Raises InvalidRequest if the heads cannot be divided evenly.
         """
         if self.value is None:
             return self
         heads = self.key.heads
         if heads % ranks and ranks % heads:
             raise InvalidRequest(
-                f"{heads} key-value heads cannot be shared out over {ranks} ranks evenly; "
-                "take a divisor or a multiple of their number",
+                f"{heads} key-value heads cannot be divided evenly over {ranks} ranks; "
+                f"use a divisor or a multiple of {heads}",
                 "tensor_parallel",
             )
         own = max(1, heads // ranks)
@@ -111,9 +112,9 @@ class CacheSpec(NamedTuple):
 
 
 class LayerGroup(NamedTuple):
-    """Layers whose caches look alike, and whose slots are laid out together.
+    """Layers with the same cache spec, whose slots share a layout.
 
-    queries: query heads per key-value head. window: each token sees so many tokens, itself included; None sees all.
+    queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
     """
 
     layers: tuple[int, ...]
@@ -123,23 +124,23 @@ class LayerGroup(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Elements that one token leaves in all layers of the group."""
+        """Elements per token in all layers of the group."""
         return len(self.layers) * self.spec.elements
 
     def stored_as(self, format: PlaneFormat) -> "LayerGroup":
-        """The same in another format."""
+        """Return this group in another format."""
         return self._replace(spec=self.spec.stored_as(format))
 
     def slot_bytes(self, capacity: int, item: int) -> int:
-        """Bytes of a slot: of `capacity` entries, or a ring of exactly the window."""
+        """Return the bytes of a slot in all layers: of `capacity` entries, or of the window if there is one."""
         return len(self.layers) * (self.entries(capacity) * self.spec.bytes(item) + self.spec.center_bytes)
 
     def entries(self, capacity: int) -> int:
-        """Entries of a slot."""
+        """Return the entries of a slot: `capacity`, or the window if there is one."""
         return capacity if self.window is None else self.window
 
 
 def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:
-    """Of each layer, in order, its group and its row in that group's planes."""
+    """Return each layer's group and its row in that group's planes, in the order of the layers."""
     found = {layer: (at, row) for at, group in enumerate(groups) for row, layer in enumerate(group.layers)}
     return dict(sorted(found.items()))

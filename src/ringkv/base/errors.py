@@ -1,21 +1,21 @@
 """Every error a user can meet.
 
     RingKVError
-    ├── InvalidRequest          this request cannot be served as asked          (HTTP 400)
+    ├── InvalidRequest          this request cannot be served as it is          (HTTP 400)
     │   ├── PromptTooLong       more prompt tokens than the model or the staging takes
-    │   ├── EmptyPrompt         nothing to continue
-    │   ├── BudgetTooSmall      the budget leaves no room for what the policy must keep
+    │   ├── EmptyPrompt         the prompt has no tokens
+    │   ├── BudgetTooSmall      the budget is smaller than what the policy must keep
     │   ├── BadToken            a token id outside the vocabulary
     │   └── Unsupported         a field or value that ringkv does not implement
     ├── UnknownModel            no such catalogue name, file, directory or hub id (HTTP 404)
-    ├── PullFailed              a model could not be fetched, for want of network or disk
+    ├── PullFailed              a model could not be downloaded: no network or disk space
     ├── BadWeights              a checkpoint that is truncated, corrupt or incomplete
     ├── UnsupportedModel        an architecture or setting that ringkv does not implement
-    ├── DoesNotFit              the slots asked for do not fit in memory
+    ├── DoesNotFit              the requested slots do not fit in memory
     ├── RequestFailed           one running request failed; the others go on     (HTTP 500)
     └── EngineDied              the engine process ended                         (HTTP 503)
 
-Messages say what happened, the number, and the remedy. Only `server` knows status codes.
+Messages say what happened, the number, and the remedy. Only `server` uses status codes.
 """
 
 
@@ -24,7 +24,7 @@ class RingKVError(Exception):
 
 
 class InvalidRequest(RingKVError):
-    """The request cannot be served as asked; `param` names the field at fault, if one is."""
+    """The request cannot be served as it is; `param` names the field at fault, if there is one."""
 
     param: str | None = None
 

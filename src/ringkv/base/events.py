@@ -1,4 +1,4 @@
-"""Events: what the engine tells about a request, in order: Scored*, Token*, then Finished or Failed."""
+"""Events that the engine emits for a request, in order: Scored*, Token*, then Finished or Failed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,14 +8,14 @@ FinishReason = Literal["stop", "length", "abort"]
 
 @dataclass(frozen=True)
 class KVUsage:
-    """Proof of what the cache did for one request; entries are per layer and key-value head."""
+    """Cache statistics of one request. Entries are per layer and key-value head."""
 
     policy: str
     capacity: int  # entries it may hold
     kept: int  # prompt tokens kept at the end of prefill
-    evicted: int  # tokens seen, prompt and output, that are no longer held
-    ring_wraps: int  # how often decoding went round the ring
-    bytes_held: int  # that its slot sets aside, all layers, whether the request fills them or not
+    evicted: int  # tokens seen, prompt and output, that are no longer in the cache
+    ring_wraps: int  # how often decoding wrapped the ring
+    bytes_held: int  # allocated for its slot in all layers, filled or not
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     kv: KVUsage
-    cached_tokens: int = 0  # of the prompt, that needed no prefill
-    drafted_tokens: int = 0  # guessed ahead
-    accepted_tokens: int = 0  # of these, part of the completion
+    cached_tokens: int = 0  # prompt tokens that needed no prefill
+    drafted_tokens: int = 0  # tokens guessed ahead
+    accepted_tokens: int = 0  # drafted tokens that became part of the completion
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Scored:
-    """The next of a prompt's tokens, without its first: what each was worth after all before it."""
+    """Log-probabilities of the next prompt tokens. The first token of a prompt has none."""
 
     request_id: str
     logprobs: tuple[TokenLogprob, ...]
@@ -46,7 +46,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Token:
-    """is_last: its Finished is of the same step."""
+    """One output token. is_last: Finished follows in the same step."""
 
     request_id: str
     token: int

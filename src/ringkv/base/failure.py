@@ -13,7 +13,7 @@ _CLASSES: dict[str, type[RingKVError]] = {
 
 
 class Failure(NamedTuple):
-    """What is left of an error on the wire; `kind` is its class name in `base.errors`."""
+    """An error as a message carries it; `kind` is its class name in `base.errors`."""
 
     kind: str
     message: str
@@ -26,7 +26,7 @@ def describe(error: RingKVError) -> Failure:
 
 
 def failure_of(request_id: str, error: BaseException) -> Failure:
-    """Of one request: an error that is ours as it is, any other in short, and in the log."""
+    """Return the failure of one request. A RingKVError keeps its text; any other error is logged and shortened."""
     if isinstance(error, RingKVError):
         return describe(error)
     log.error("request %s failed", request_id, exc_info=error)
@@ -34,7 +34,7 @@ def failure_of(request_id: str, error: BaseException) -> Failure:
 
 
 def revive(failure: Failure) -> RingKVError:
-    """The error to raise; an unknown kind is a `RequestFailed`."""
+    """Return the error to raise; an unknown kind becomes a `RequestFailed`."""
     kind = _CLASSES.get(failure.kind, RequestFailed)
     if issubclass(kind, InvalidRequest):
         return kind(failure.message, failure.param)
@@ -42,6 +42,6 @@ def revive(failure: Failure) -> RingKVError:
 
 
 def in_short(error: BaseException) -> str:
-    """An unforeseen error in one line: its class, and the first line of what it says."""
-    said = str(error).strip().partition("\n")[0][:200]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    """Return an unexpected error in one line: its class, and the first line of its text."""
+    text = str(error).strip().partition("\n")[0][:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Guide: what a request's grammar allows next. `text` makes one, where tokens are known as text; the loop asks it."""
+"""Guide: which tokens a request's grammar allows next. `text` implements it; the loop calls it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,23 +7,23 @@ from typing import Protocol
 class Guide(Protocol):
     @property
     def is_cut(self) -> bool:
-        """True once the text is being brought to an end because its tokens run out."""
+        """True once the guide closes the text early because few tokens are left."""
         ...
 
     def allowed(self, left: int) -> bytes:
-        """Which tokens may come next, of `left` that may still come, as `Engine.sample` takes it.
+        """Return the mask of allowed tokens, as `Engine.sample` takes it. left: tokens that may still be sampled.
 
-        Raises RequestFailed where that cannot be said.
+        Raises RequestFailed if the mask cannot be computed.
         """
         ...
 
     def take(self, token: int) -> None:
-        """This one came, one of those allowed."""
+        """Advance the grammar by a sampled token, which must be allowed."""
         ...
 
 
 MakeGuide = Callable[[str], Guide]
-"""From `SamplingParams.grammar`; called in a thread of its own, one grammar after another.
+"""Makes a guide from `SamplingParams.grammar`. It runs in a thread of its own, one grammar after another.
 
-Raises InvalidRequest for one that does not parse or is too large.
+Raises InvalidRequest if the grammar does not parse or is too large.
 """

@@ -1,4 +1,4 @@
-"""KVChoice, what a user asks of the cache; Layout, what one request's slot then looks like.
+"""KVChoice: which tokens a request's cache keeps. Layout: how its slot is then laid out.
 
 Letters: n tokens a slot has seen (positions count from 0, so the next token's position is n); S sinks; R recent;
 K selected; C = S + R + K entries a request may hold.
@@ -13,8 +13,8 @@ from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
-BLOCK = 64  # entries that are remembered together, in a prefix store
-TokenSpan = tuple[int, int]  # of prompt tokens: the first, and the one after the last
+BLOCK = 64  # entries per block of the prefix store
+TokenSpan = tuple[int, int]  # prompt tokens: the first, and the one after the last
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class KVChoice:
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
     protect: spans of prompt tokens that are never evicted, neither at prefill nor while decoding.
-    turns: what a conversation's next turn begins with: "reread" chooses anew from all its tokens; "continue" goes on
-    from the entries that the last turn left, if the engine still has them.
-    select: how the selected tokens are chosen; one of `base.selectors`, with its parameters.
-    Raises `InvalidRequest` that names the setting at fault.
+    turns: how a conversation's next turn begins: "reread" selects again from all its tokens; "continue" uses the
+    entries that the last turn left, if the engine still has them.
+    select: the selector, one of `base.selectors` with its parameters.
+    Raises `InvalidRequest`, which names the setting at fault.
     """
 
     policy: str = "snapstream"
@@ -58,32 +58,32 @@ class KVChoice:
 
     @property
     def window(self) -> int:
-        """W, trailing prompt tokens that the policy snapkv keeps whole; an engine keeps as many queries."""
+        """W, trailing prompt tokens that the policy snapkv always keeps. An engine stores the queries of as many."""
         return self.select.window
 
     def recent_entries(self, budget: int) -> int:
-        """R as a number of entries of `budget`."""
+        """Return R as a number of entries, for this budget."""
         return max(1, int(self.recent * budget)) if self.recent < 1 else int(self.recent)
 
 
 def _is_part(recent: object) -> bool:
-    """Whether it is a share, or a number of entries."""
+    """Whether recent is a share of the budget or a number of entries."""
     return isinstance(recent, int | float) and (0 < recent < 1 or (recent >= 1 and recent % 1 == 0))
 
 
 def _span_rule(span: Any) -> Rule:
     is_span = len(span) == 2 and is_count(span[0], 0) and is_count(span[1], span[0] + 1)
-    return "kv_protect", span, is_span, "spans of a first token and the one after the last, as (0, 120) is"
+    return "kv_protect", span, is_span, "spans of a first token and the one after the last, such as (0, 120)"
 
 
 def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVChoice:
-    """The choice that also protects a chat's system message, the prompt's first `tokens`.
+    """Return the choice with a chat's system message protected, which is the prompt's first `tokens`.
 
-    Left as it is where the message would take more than half of what is chosen, or something is protected already.
+    The choice is unchanged if the message would take more than half of the selected entries, or if it protects spans.
     """
     budget = capacity if choice.budget is None else choice.budget
-    chosen = budget - choice.recent_entries(budget) - max(choice.sinks, choice.window)
-    if choice.protect or not 0 < 2 * tokens <= chosen:
+    selected = budget - choice.recent_entries(budget) - max(choice.sinks, choice.window)
+    if choice.protect or not 0 < 2 * tokens <= selected:
         return choice
     return replace(choice, protect=((0, tokens),))
 
@@ -93,10 +93,10 @@ class Layout(NamedTuple):
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
 
-    sinks: leading prompt tokens that are kept, all of them if the whole prompt is. selected: how many of the candidates
-    `sinks .. n - recent` are kept. recent: trailing prompt tokens that are kept. Entries stand in this order; recent
-    tokens beyond `protected` stand in ring order. base: the position that takes the ring's first entry; positions
-    before it stand below `protected`, in order. wraps: False stops the request when its ring is full.
+    sinks: leading prompt tokens that are kept; the whole prompt if nothing is evicted. selected: how many of the
+    candidates `sinks .. n - recent` are kept. recent: trailing prompt tokens that are kept. Entries are in this order,
+    except that recent tokens beyond `protected` are in ring order. base: the position of the ring's first entry;
+    earlier positions are below `protected`, in order. wraps: if False, the request ends when its ring is full.
     Source: SnapStream (arXiv 2511.03092), Figure 4; our elastic extension is in docs/policies.md.
     """
 
@@ -115,20 +115,20 @@ class Layout(NamedTuple):
         return self.protected + self.ring
 
     def live(self, n: int) -> int:
-        """Entries that hold a token once the slot has seen n >= prompt tokens; they are 0 .. live-1."""
+        """Return how many entries hold a token after n >= prompt tokens were seen; they are 0 .. live-1."""
         return min(self.protected + n - self.base, self.capacity)
 
     def entry(self, position: int) -> int:
-        """The entry that the token generated at `position` (>= prompt) takes."""
+        """Return the entry of the token generated at `position` (>= prompt)."""
         beyond = position - self.base
         return self.protected + (beyond if beyond < 0 else beyond % self.ring)
 
     def evicted(self, n: int) -> int:
-        """Tokens seen that are no longer held."""
+        """Return how many of n seen tokens are no longer in the cache."""
         return n - self.live(n)
 
     def wrap_count(self, n: int) -> int:
-        """How often generated tokens, up to n seen, have taken the ring's first entry again."""
+        """Return how often generated tokens, up to n seen, have returned to the ring's first entry."""
 
         def starts(seen: int) -> int:
             return max(0, (seen - 1 - self.base) // self.ring)
@@ -136,20 +136,20 @@ class Layout(NamedTuple):
         return starts(n) - starts(self.prompt)
 
     def by_age(self, n: int) -> list[int]:
-        """Live entries once the slot has seen n >= prompt tokens: those outside the ring, then its, oldest first."""
+        """Return the live entries after n >= prompt tokens: those before the ring, then the ring's, oldest first."""
         live = self.live(n)
         first = n - max(0, live - self.protected)
         return [*range(min(live, self.protected)), *map(self.entry, range(first, n))]
 
-    def shifted(self, gap: int) -> "Layout":
-        """The same entries where `gap` more tokens were seen before, of which none is held."""
-        return self._replace(prompt=self.prompt + gap, base=self.base + gap)
+    def shifted(self, offset: int) -> "Layout":
+        """Return this layout for a prompt after `offset` earlier tokens that are no longer in the cache."""
+        return self._replace(prompt=self.prompt + offset, base=self.base + offset)
 
     @property
     def free_entries(self) -> int | None:
-        """Tokens that still fit after the prompt; None when the ring wraps and there is no end."""
+        """Tokens that still fit after the prompt; None if the ring wraps, because it never fills up."""
         return None if self.wraps else self.capacity - self.live(self.prompt)
 
 
 Layouts = tuple[Layout, ...]
-"""One a group of layers. The first is the one that a policy compresses, unless every layer has a sliding window."""
+"""One layout per group of layers. A policy compresses the first, unless every layer has a sliding window."""

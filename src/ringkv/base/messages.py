@@ -1,7 +1,7 @@
-"""Messages between the server's process and the engine's: plain data, so that any codec can carry them.
+"""Messages between the server's process and the engine's. They are plain data, so any codec can carry them.
 
-To the engine: Submit, Cancel, Shutdown. From it: Progress any number of times, then Ready; from then on Events and
-Stats as they come up. Fatal is the last it says, whenever it comes.
+To the engine: Submit, Cancel, Shutdown. From it: Progress any number of times, then Ready, then Events and Stats.
+Fatal may come at any time and is always the last message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from ringkv.base.request import Request
 
 @dataclass(frozen=True)
 class Submit:
-    """Requests with one prompt, which is prefilled once for all."""
+    """Requests that share one prompt, which is prefilled once."""
 
     requests: tuple[Request, ...]
 
@@ -32,7 +32,7 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far building the engine is; the arguments of a `base.progress.Progress`."""
+    """Progress of building the engine; the arguments of a `base.progress.Progress`."""
 
     done: int
     total: int
@@ -47,7 +47,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Events:
-    """All events of one step. Grouped by class: within a step only a request's own order matters, which is this one."""
+    """All events of one step, grouped by class. This keeps the order within a request, the only one that matters."""
 
     scored: tuple[Scored, ...] = ()
     tokens: tuple[Token, ...] = ()
@@ -73,7 +73,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Stats:
-    """Requests by stage, and slots that nobody holds. Sent whenever they change."""
+    """Requests by stage, and free slots. Sent whenever they change."""
 
     waiting: int
     prefilling: int
@@ -83,7 +83,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class Fatal:
-    """The engine could not be built, or broke; `kind` is the error's class name in `base.errors`."""
+    """The engine could not be built or failed; `kind` is the error's class name in `base.errors`."""
 
     kind: str
     message: str

@@ -1,11 +1,11 @@
-"""Progress: how long work tells whoever watches."""
+"""Progress: the callback by which long tasks report progress."""
 
 from collections.abc import Callable
 
-# How much is done, how much there is, and what is being done in a few words, e.g. "downloading part 3 of 22". Bytes,
-# tokens, graphs: whatever the work has; 0 and 0 where that is not known.
+# Arguments: amount done, total amount, and the task in a few words, e.g. "downloading part 3 of 22". The unit is the
+# task's: bytes, tokens or graphs. Both amounts are 0 if the total is unknown.
 Progress = Callable[[int, int, str], None]
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Nobody watches."""
+    """Ignore progress."""

@@ -1,4 +1,4 @@
-"""Request: one prompt on its way to tokens."""
+"""Request: one prompt, with everything that decides its output tokens."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,15 +10,15 @@ from ringkv.base.sampling import SamplingParams
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt, how to sample, and which cache to hold. `kv` None takes the engine's default.
+    """One prompt, its sampling parameters and its cache choice. `kv` None takes the engine's default.
 
-    `eos` holds the model's end-of-sequence ids; stop *strings* are looked for where text is made, not here.
-    `forced`: the first tokens of the output, given instead of drawn: a text to be scored, or a question that comes
-    after the prompt was compressed. They count as output, and none of them ends the request.
-    `own_seed`: a random seed, chosen when the request is made, for sampling that names none. So a request that is
-    served again, by another engine too, gives the same tokens. Two requests that differ in nothing else are equal.
-    `salt`: a prompt may begin with what another one left only where both have the same; clients that may not share have
-    their own.
+    `eos`: the model's end-of-sequence ids. Stop *strings* are matched in the text, not here.
+    `forced`: the first output tokens, taken instead of sampling: a text to be scored, or a question that follows the
+    compressed prompt. They count as output, and none of them ends the request.
+    `own_seed`: a random seed, made with the request, for sampling without a seed. So a request that is served again,
+    even by another engine, gives the same tokens. It is ignored when requests are compared.
+    `salt`: a prompt reuses cached tokens only from prompts with the same salt. Clients that must not share cached
+    tokens have different salts.
     """
 
     id: str
@@ -32,11 +32,11 @@ class Request:
 
     @property
     def seed(self) -> int:
-        """Of its random numbers: the one that `sampling` names, or its own."""
+        """Seed of the random numbers: `sampling.seed`, else `own_seed`."""
         return self.own_seed if self.sampling.seed is None else self.sampling.seed
 
-    def ends_at(self, token: int, drawn: int) -> bool:
-        """Whether `token`, the `drawn`-th counted from 1, is a stop id that ends the request; it stands for no text."""
+    def ends_at(self, token: int, count: int) -> bool:
+        """Whether output token number `count`, from 1, is a stop id that ends the request. A stop id has no text."""
         sampling = self.sampling
         stops = token in sampling.stop_token_ids or (token in self.eos and not sampling.ignore_eos)
-        return stops and drawn > max(sampling.min_tokens, len(self.forced))
+        return stops and count > max(sampling.min_tokens, len(self.forced))

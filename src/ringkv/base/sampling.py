@@ -8,11 +8,11 @@ from ringkv.base.errors import InvalidRequest
 
 
 class SamplerTier(IntEnum):
-    """What a sampling graph can do, each all that the ones below it can; a batch takes the highest that it needs."""
+    """What a sampling graph supports. Each tier includes those below it. A batch uses the highest that it needs."""
 
     GREEDY = 0  # the top token: no random numbers
     TEMPERATURE = 1
-    GRAMMAR = 2  # a grammar says which tokens may come
+    GRAMMAR = 2  # a mask of the tokens that a grammar allows
     ADJUSTED = 3  # penalties, bias, minimum length, logprobs
     TRUNCATED = 4  # top_k, top_p or min_p: masked sums over the vocabulary
 
@@ -26,11 +26,11 @@ class SamplingParams:
     repetition_penalty: divides positive and multiplies negative logits of tokens seen in prompt or output.
     presence_penalty, frequency_penalty: subtracted once, or per occurrence, for tokens in the output.
     logit_bias: token id -> amount added to its logit.
-    min_tokens: end-of-sequence and `stop_token_ids` are masked, and `stop` is not looked for, until so many are out.
+    min_tokens: before so many tokens, end-of-sequence and `stop_token_ids` are masked and `stop` is not matched.
     logprobs: how many top tokens to report with each token; None reports nothing, 0 the sampled one only.
-    prompt_logprobs: the same for each token of the prompt but its first, whatever the cache keeps of them.
-    grammar: what the text must be, as `text.grammar` writes it; "" allows anything. Such a text ends where it is whole,
-    so neither ignore_eos nor min_tokens goes with it.
+    prompt_logprobs: the same for each prompt token except the first, whichever tokens the cache keeps.
+    grammar: what the text must match, as `text.grammar` writes it; "" allows any text. The grammar decides where the
+    text ends, so it excludes ignore_eos and min_tokens.
     """
 
     max_tokens: int = 256
@@ -54,7 +54,7 @@ class SamplingParams:
     MAX_LOGPROBS = 20
     GREEDY_BELOW = 1e-5  # as in vLLM: logits divided by less may overflow float32
     MAX_TEMPERATURE = 1e4  # logits differ by some tens, so at this temperature all tokens are equally probable
-    REPETITION = (0.01, 100.0)  # penalties; a logit of some tens times more would decide alone, and at last overflow
+    REPETITION = (0.01, 100.0)  # bounds; a logit of some tens times more would dominate all others, and may overflow
 
     def __post_init__(self) -> None:
         low, high = self.REPETITION
@@ -71,8 +71,8 @@ class SamplingParams:
             ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
             ("logprobs", _is_count(self.logprobs), f"0 to {self.MAX_LOGPROBS}"),
             ("prompt_logprobs", _is_count(self.prompt_logprobs), f"0 to {self.MAX_LOGPROBS}"),
-            ("min_tokens", not (self.grammar and self.min_tokens), "0 where a grammar says when the text ends"),
-            ("ignore_eos", not (self.grammar and self.ignore_eos), "false where a grammar says when the text ends"),
+            ("min_tokens", not (self.grammar and self.min_tokens), "0 if a grammar decides where the text ends"),
+            ("ignore_eos", not (self.grammar and self.ignore_eos), "false if a grammar decides where the text ends"),
             ("logit_bias", all(-100 <= b <= 100 for b in self.logit_bias.values()), "from -100 to 100 for each token"),
         ):
             if not ok:
@@ -80,7 +80,7 @@ class SamplingParams:
 
     @property
     def tier(self) -> SamplerTier:
-        """The cheapest sampling graph that serves it. Truncation never removes the top token, which greedy takes."""
+        """The lowest tier that supports this. Greedy sampling ignores truncation, which never removes the top token."""
         if not self.is_greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0):
             return SamplerTier.TRUNCATED
         if self._is_adjusted:

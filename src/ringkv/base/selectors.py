@@ -1,6 +1,6 @@
-"""Selectors: how the selected tokens of a prompt are chosen, each with its own parameters and no others. No torch.
+"""Selectors: the methods that score prompt tokens, each with its own parameters and no others. No torch.
 
-A selector's votes are in `cache/compress`, in a file of its name. A new one is a dataclass here, its class in
+`cache/compress` computes a selector's votes, in a file of its name. A new selector is a dataclass here, its class in
 `SELECTORS`, a line in `plan/kv_settings.py` for each parameter that no other selector has, and its file of votes.
 """
 
@@ -18,9 +18,9 @@ WINDOW = 32  # tokens
 class Selector:
     """Base of all selectors, which are frozen dataclasses.
 
-    name: what users and messages call it.
-    window: trailing prompt tokens that the policy snapkv keeps whole, and queries that an engine keeps whose default
-    this selector is. A parameter of selectors that look at several queries.
+    name: its name in options and messages.
+    window: trailing prompt tokens that the policy snapkv always keeps. An engine stores as many queries if this is its
+    default selector. Only selectors that use several queries have it as a parameter.
     prefills_twice: the whole prompt is prefilled a second time, after itself.
     """
 
@@ -30,12 +30,12 @@ class Selector:
 
     @property
     def queries(self) -> int:
-        """How many trailing queries of a prompt it looks at."""
+        """How many trailing queries of a prompt it uses."""
         return 0
 
 
 def _named(name: str) -> Any:
-    # Made with the instance: messages carry what an instance holds, and the receiver needs the name.
+    # A field of the instance: messages carry fields, and the receiver needs the name.
     return field(init=False, repr=False, default_factory=lambda: name)
 
 
@@ -76,7 +76,7 @@ class SnapKV(Selector):
 
 @dataclass(frozen=True)
 class TOVA(Selector):
-    """The attention of the very last query, one choice for all heads of a layer (arXiv 2401.06104)."""
+    """The attention of the last query, one selection for all heads of a layer (arXiv 2401.06104)."""
 
     name: Literal["tova"] = _named("tova")
 
@@ -87,16 +87,16 @@ class TOVA(Selector):
 
 @dataclass(frozen=True)
 class KeyDiff(Selector):
-    """How unlike the others a key is (arXiv 2504.15364)."""
+    """How much a key differs from the other keys (arXiv 2504.15364)."""
 
     name: Literal["keydiff"] = _named("keydiff")
 
 
 @dataclass(frozen=True)
 class ExpectedAttention(Selector):
-    """The attention that coming queries are expected to give (arXiv 2510.00636).
+    """The attention expected from future queries (arXiv 2510.00636).
 
-    window: W, trailing prompt queries that coming ones are taken to be like.
+    window: W, trailing prompt queries from which future ones are estimated.
     """
 
     window: int = WINDOW
@@ -112,7 +112,7 @@ class ExpectedAttention(Selector):
 
 @dataclass(frozen=True)
 class KVzip(Selector):
-    """The attention while the prompt is read a second time, after itself (arXiv 2505.23416)."""
+    """The attention while the prompt is prefilled a second time, after itself (arXiv 2505.23416)."""
 
     name: Literal["kvzip"] = _named("kvzip")
     prefills_twice: ClassVar[bool] = True
@@ -122,5 +122,5 @@ SELECTORS: dict[str, type[Selector]] = {kind().name: kind for kind in (SnapKV, T
 
 
 def parameters(selector: Selector) -> dict[str, Any]:
-    """A selector's own parameters and their values."""
+    """Return a selector's own parameters and their values."""
     return {one.name: getattr(selector, one.name) for one in fields(selector) if one.init}  # type: ignore[arg-type]

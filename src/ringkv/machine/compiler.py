@@ -12,11 +12,11 @@ CANDIDATES = ("g++", "clang++")
 @dataclass(frozen=True)
 class Compiler:
     path: str  # "/usr/bin/g++"
-    python_headers: bool  # Python.h lies where this interpreter expects it
+    python_headers: bool  # whether Python.h is in this interpreter's include directory
 
 
 def find_compiler() -> Compiler | None:
-    """`$CXX` if it names a program, else the first of `CANDIDATES` on the path."""
+    """Return `$CXX` if it names a program, else the first of `CANDIDATES` on the path."""
     for name in (os.environ.get("CXX"), *CANDIDATES):
         if name and (path := shutil.which(name)):
             return Compiler(path, (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file())
@@ -24,7 +24,7 @@ def find_compiler() -> Compiler | None:
 
 
 def missing_for_graphs() -> str | None:
-    """What this machine lacks to build static graphs, with the remedy; None when it lacks nothing."""
+    """Return what is missing to build static graphs, with the remedy; None if nothing is."""
     compiler = find_compiler()
     if compiler is None:
         return "no C++ compiler was found (install g++ or clang++, or set CXX)"

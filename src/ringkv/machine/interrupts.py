@@ -1,4 +1,4 @@
-"""Ctrl-C where it must not break off what is being done: it is noted, and acted on afterwards."""
+"""Deferred Ctrl-C, for code that must not be interrupted halfway."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Stop:
+class InterruptFlag:
     """True once Ctrl-C was pressed."""
 
     def __init__(self) -> None:
@@ -18,33 +18,33 @@ class Stop:
 
 
 @contextmanager
-def defer_interrupts() -> Iterator[Stop]:
-    """Inside, a first Ctrl-C is only noted: the engine is never left in the middle of a step. A second ends all."""
-    stop = Stop()
+def defer_interrupts() -> Iterator[InterruptFlag]:
+    """Set the flag at a first Ctrl-C, so that no engine step is interrupted; a second raises KeyboardInterrupt."""
+    flag = InterruptFlag()
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if stop.pressed:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if flag.pressed:
             raise KeyboardInterrupt
-        stop.pressed = True
+        flag.pressed = True
 
-    before = signal.signal(signal.SIGINT, note)
+    previous = signal.signal(signal.SIGINT, handle)
     try:
-        yield stop
+        yield flag
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Inside, a first Ctrl-C waits for the end; a second raises KeyboardInterrupt at once.
+    """Delay a first Ctrl-C to the end of the block; a second raises KeyboardInterrupt at once.
 
-    For imports of large packages: one that is broken off may swallow the interrupt, or leave modules that cannot be
-    imported again. Signals go to the main thread, so in others there is nothing to do.
+    For imports of large packages: an interrupted import may swallow the interrupt, or leave modules that cannot be
+    imported again. Signals go to the main thread, so in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with defer_interrupts() as stop:
+    with defer_interrupts() as flag:
         yield
-    if stop:
+    if flag:
         signal.raise_signal(signal.SIGINT)

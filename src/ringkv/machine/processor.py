@@ -8,14 +8,14 @@ from itertools import takewhile
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux's numbers for x86-64
+ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux constants for x86-64
 
 
 @cache
 def cpuinfo(path: Path = CPUINFO) -> Mapping[str, str]:
-    """The first processor's fields: "vendor_id", "model name", "flags"; empty where the system has no such file."""
+    """Return the first processor's fields: "vendor_id", "model name", "flags". Empty if the system has no such file."""
     try:
-        with path.open(encoding="utf-8") as file:  # Linux writes it as it is read, and there may be hundreds
+        with path.open(encoding="utf-8") as file:  # read lazily: there may be hundreds of processors
             pairs = [line.partition(":") for line in takewhile(str.strip, file)]
     except OSError:
         return {}
@@ -23,24 +23,24 @@ def cpuinfo(path: Path = CPUINFO) -> Mapping[str, str]:
 
 
 def name() -> str:
-    """What its maker calls it."""
+    """Return the model name."""
     return cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def instructions() -> frozenset[str]:
-    """What it can do, in Linux's words: "avx2", "amx_bf16", "asimd"."""
+    """Return the instruction set extensions, by Linux's names: "avx2", "amx_bf16", "asimd"."""
     found = cpuinfo()
     return frozenset(found.get("flags", found.get("Features", "")).split())
 
 
 def identity() -> str:
-    """Its name and instructions: what is compiled for this one may not run on the next."""
+    """Return the name and instructions as a key for compiled code, which may not run on another processor."""
     return "\n".join((name(), *sorted(instructions())))
 
 
 @cache
 def refuses_amx() -> bool:
-    """Whether AMX is there but not its tile registers. Linux gives them on request, made here; a sandbox may refuse."""
+    """Whether the processor has AMX but Linux refuses the tile registers. This requests them; a sandbox may refuse."""
     if "amx_tile" not in instructions():
         return False
     return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA))
