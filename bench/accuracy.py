@@ -1,14 +1,14 @@
-"""Accuracy: answer the studies that docs/accuracy.md reports; bench/studies.py says what each of them asks.
+"""accuracy: run the studies that docs/accuracy.md reports; bench/studies.py defines them.
 
-    python -m bench.accuracy                              every study, and how many answers it has
+    python -m bench.accuracy                              list the studies and their numbers of answers
     python -m bench.accuracy choosing-qwen --minutes 60   continue one for an hour
-    python -m bench.accuracy choosing-qwen --estimate     how long the rest of it takes
-    python -m bench.accuracy ruler-qwen --tasks vt,cwe --places inside --count 5    a part of it first
-    python -m bench.report                                the results into docs/
+    python -m bench.accuracy choosing-qwen --estimate     estimate the remaining time
+    python -m bench.accuracy ruler-qwen --tasks vt,cwe --places inside --count 5    run a part of it
+    python -m bench.report                                write the results into docs/
 
-Answers are kept in bench/results/accuracy/NAME.jsonl.xz, without their texts: some quote data that are not ours to
-copy. While a study runs, its journal and its HTML report are in the cache folder. A study resumes where it stopped, on
-another machine too; the journal names the machines.
+Scored answers are stored in bench/results/accuracy/NAME.jsonl.xz without their texts, because some quote data that we
+may not copy. While a study runs, its journal and HTML report are in the cache folder. A study resumes where it stopped,
+also on another machine; the journal lists the machines.
 """
 
 import argparse
@@ -30,55 +30,55 @@ from ringkv.plan.options import Options
 
 
 def main() -> None:
-    asked = _arguments()
-    if asked.study is None:
+    args = _arguments()
+    if args.study is None:
         print("\n".join(f"{name}: {len(records(name)):,} answers. {ABOUT[name]}" for name in STUDIES))
         return
-    study = replace(_part(STUDIES[asked.study], asked), data=asked.data if asked.data.is_dir() else None)
-    folder = cache_dir() / "accuracy" / asked.study
-    unpack(asked.study, folder)
+    study = replace(_part(STUDIES[args.study], args), data=args.data if args.data.is_dir() else None)
+    folder = cache_dir() / "accuracy" / args.study
+    unpack(args.study, folder)
     try:
-        _run(study, folder, asked)
+        _run(study, folder, args)
     finally:
-        pack(asked.study, folder)
-    if not asked.estimate:
-        print(means(records(asked.study)))
+        pack(args.study, folder)
+    if not args.estimate:
+        print(means(records(args.study)))
         print(write(folder))
 
 
-def _run(study: Study, folder: Path, asked: argparse.Namespace) -> None:
-    with show_progress() as tell:
-        seconds = 0.0 if asked.estimate else 60 * asked.minutes
-        for sentence in evaluate(study, Options(slots=asked.slots), folder, tell, seconds, keeps_texts=False):
+def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
+    with show_progress() as report:
+        seconds = 0.0 if args.estimate else 60 * args.minutes
+        for sentence in evaluate(study, Options(slots=args.slots), folder, report, seconds, keeps_texts=False):
             print(sentence)
 
 
 def means(answers: Sequence[Record]) -> str:
-    """The means over a study's tasks; of a study with one task, that task's."""
+    """Return the table of means over a study's tasks, or the one task's figures."""
     return table(HEAD, [row(one).cells for one in group_figures(answers) or figures(answers)])
 
 
-def _part(study: Study, asked: argparse.Namespace) -> Study:
-    """The requested part of a study; all of it by default."""
+def _part(study: Study, args: argparse.Namespace) -> Study:
+    """Return the requested part of a study; all of it by default."""
     return replace(
         study,
-        tasks=tuple(asked.tasks.split(",")) if asked.tasks else study.tasks,
-        places=tuple(asked.places.split(",")) if asked.places else study.places,
-        count=min(asked.count, study.count) if asked.count else study.count,
+        tasks=tuple(args.tasks.split(",")) if args.tasks else study.tasks,
+        places=tuple(args.places.split(",")) if args.places else study.places,
+        count=min(args.count, study.count) if args.count else study.count,
     )
 
 
-def _arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", nargs="?", choices=tuple(STUDIES))
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--tasks", metavar="NAMES", help="some of the study's tasks")
-    parser.add_argument("--places", metavar="NAMES", help="of the question: inside,after")
-    parser.add_argument("--count", type=int, metavar="N", help="prompts of each task")
-    parser.add_argument("--slots", type=int, default=8, help="answers in flight")
+    parser.add_argument("--tasks", metavar="NAMES", help="a subset of the study's tasks")
+    parser.add_argument("--places", metavar="NAMES", help="places of the question: inside,after")
+    parser.add_argument("--count", type=int, metavar="N", help="prompts per task")
+    parser.add_argument("--slots", type=int, default=8, help="concurrent requests")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--estimate", action="store_true")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""answers: the journals of the studies of accuracy, compressed in bench/results/accuracy as NAME.jsonl.xz."""
+"""answers: the journals of the accuracy studies, compressed in bench/results/accuracy as NAME.jsonl.xz."""
 
 import lzma
 from pathlib import Path
@@ -13,34 +13,34 @@ FOLDER = RESULTS / "accuracy"
 
 
 def records(name: str, folder: Path = FOLDER) -> list[Record]:
-    """All answers of a study; none if it has not begun."""
-    with TemporaryDirectory() as there:
-        path = unpack(name, Path(there), folder)
+    """Return all answers of a study; none if it has not begun."""
+    with TemporaryDirectory() as temporary:
+        path = unpack(name, Path(temporary), folder)
         return list(journal.read(path)) if path.is_file() else []
 
 
 def about(name: str, folder: Path = FOLDER) -> dict[str, Any]:
-    """What all answers of a study have in common, and its `sessions`."""
-    with TemporaryDirectory() as there:
-        return journal.about(unpack(name, Path(there), folder))
+    """Return what all answers of a study have in common, and its `sessions`."""
+    with TemporaryDirectory() as temporary:
+        return journal.about(unpack(name, Path(temporary), folder))
 
 
 def unpack(name: str, to: Path, folder: Path = FOLDER) -> Path:
     """Write the journal into `to` and return its path.
 
-    A longer journal that is there already, of a run that ended before it was packed, stays.
+    A longer journal already in `to`, left by a run that ended before it was packed, is not overwritten.
     """
     path, packed = to / journal.NAME, folder / f"{name}.jsonl.xz"
     if packed.is_file():
-        known = lzma.decompress(packed.read_bytes())
-        if not (path.is_file() and path.read_bytes().startswith(known)):
+        text = lzma.decompress(packed.read_bytes())
+        if not (path.is_file() and path.read_bytes().startswith(text)):
             to.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(known)
+            path.write_bytes(text)
     return path
 
 
 def pack(name: str, at: Path, folder: Path = FOLDER) -> None:
-    """Compress the journal in `at`, if there is one and it has grown, into the folder of results."""
+    """Compress the journal in `at` into the folder of results, if it exists and has grown."""
     packed = folder / f"{name}.jsonl.xz"
     text = (at / journal.NAME).read_bytes() if (at / journal.NAME).is_file() else b""
     if text != (lzma.decompress(packed.read_bytes()) if packed.is_file() else b""):

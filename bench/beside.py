@@ -1,9 +1,9 @@
-"""beside: this commit's speed beside an earlier commit's, both alive at once and measured in turns.
+"""beside: the speed of this commit and of an earlier one, in two running processes that alternate.
 
     python -m bench.beside 099e118 [--models smollm2,qwen2.5-coder-1.5b] [--slots 1,8]
 
 The earlier commit is checked out into a temporary folder; the same interpreter runs both. A figure is the median over
-all turns, a ratio that of the medians. Nothing else should run meanwhile.
+all turns, a ratio is that of the medians. Run it on an idle machine.
 """
 
 import argparse
@@ -44,8 +44,8 @@ for line in sys.stdin:
 """
 
 
-class Worker:
-    """One commit's engine in a process of its own."""
+class CommitProcess:
+    """One commit's engine in its own process."""
 
     def __init__(self, sources: Path, model: str, slots: int) -> None:
         command = [sys.executable, "-c", WORKER, model, str(slots)]
@@ -56,7 +56,7 @@ class Worker:
         assert self._line() == "ready", f"the engine of {sources} did not start"
 
     def measure(self) -> tuple[float, list[float]]:
-        """Seconds of one prompt's prefill, and of each decode step with every slot in use."""
+        """Return the seconds of one prompt's prefill, and of each decode step with every slot in use."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
         prefill, *steps = json.loads(self._line())
@@ -72,20 +72,20 @@ class Worker:
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     figures = []
-    with checked_out(asked.commit) as before:
-        for model in asked.models.split(","):
-            for slots in map(int, asked.slots.split(",")):
-                figures.append({"model": model, "slots": slots, **_compare(before, model, slots, asked.turns)})
+    with checked_out(args.commit) as before:
+        for model in args.models.split(","):
+            for slots in map(int, args.slots.split(",")):
+                figures.append({"model": model, "slots": slots, **_compare(before, model, slots, args.turns)})
                 print(_table(figures), flush=True)
-    workload = {"before": asked.commit, "prompt_tokens": PROMPT, "budget": BUDGET, "steps": STEPS, "turns": asked.turns}
+    workload = {"before": args.commit, "prompt_tokens": PROMPT, "budget": BUDGET, "steps": STEPS, "turns": args.turns}
     keep("beside", workload, figures, _table(figures))
 
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """A commit's files in a folder that is gone afterwards."""
+    """Check a commit's files out into a temporary folder."""
     with TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
@@ -94,7 +94,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 def _compare(before: Path, model: str, slots: int, turns: int) -> dict[str, float]:
     with ExitStack() as stack:
-        workers = {name: Worker(path, model, slots) for name, path in (("before", before), ("now", REPOSITORY))}
+        workers = {name: CommitProcess(path, model, slots) for name, path in (("before", before), ("now", REPOSITORY))}
         for worker in workers.values():
             stack.callback(worker.close)
             worker.measure()  # warms up

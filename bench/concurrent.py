@@ -1,10 +1,10 @@
-"""Concurrent long prompts: our compressed cache, our full cache and transformers' generate, in one run.
+"""concurrent: long prompts at once with our compressed cache, our full cache and transformers' generate, in one run.
 
     python -m bench.concurrent                      8 requests of 7,000 tokens on SmolLM2, budget 1,792
 
-Both of our engines and transformers hold the same weights in bfloat16 and the same prompts. Ours take turns, prompt by
-prompt while prefilling and a few steps at a time while decoding, so that drift of the machine cancels; figures are
-medians. Prints the table and appends the figures to bench/results/.
+Both of our engines and transformers use the same bfloat16 weights and the same prompts. Our engines alternate, by
+prompt during prefill and by a few steps during decode, so that machine drift cancels. Figures are medians. The
+benchmark prints the table and appends the figures to bench/results/.
 """
 
 import argparse
@@ -36,33 +36,32 @@ TURN = 8  # decode steps before the other engine's turn
 
 @dataclass(frozen=True)
 class Side:
-    """One engine's medians; `prefill_s` is a whole prompt until its slot is filled."""
+    """One engine's medians; `prefill_s` is the time of a whole prompt until its slot is filled."""
 
     engine: str
-    entries: int  # a request holds
-    cache_bytes: int  # of all requests
+    entries: int  # per request
+    cache_bytes: int  # of all requests together
     prefill_s: float
     step_s: float
     tokens_per_s: float
 
 
 def main() -> None:
-    asked = _arguments()
-    folder = locate(asked.model)
-    prompts = real_text(Tokenizer.from_directory(folder), asked.requests, asked.prompt_tokens)
-    room = Options(slots=asked.requests, prompt_tokens=asked.prompt_tokens, output_tokens=asked.steps + 16)
+    args = _arguments()
+    folder = locate(args.model)
+    prompts = real_text(Tokenizer.from_directory(folder), args.requests, args.prompt_tokens)
+    sizes = Options(slots=args.requests, prompt_tokens=args.prompt_tokens, output_tokens=args.steps + 16)
     options = {
-        "full": Options(**{**asdict(room), "kv_policy": "full"}),
-        "snapstream": Options(**{**asdict(room), "kv_budget": asked.budget}),
+        "full": Options(**{**asdict(sizes), "kv_policy": "full"}),
+        "snapstream": Options(**{**asdict(sizes), "kv_budget": args.budget}),
     }
     engines = {}
     for name, choice in options.items():
         print(f"building {name}", flush=True)
         engines[name] = build(resolve(folder, load_config(folder), choice, available_bytes()))
-    sides = _ours(engines, prompts, asked.steps)
-    held = engines["full"].limits.entry_bytes
-    sides.append(_transformers(folder, prompts, asked.steps, held))
-    keep("concurrent", vars(asked), [asdict(side) for side in sides], _table(sides))
+    sides = _ours(engines, prompts, args.steps)
+    sides.append(_transformers(folder, prompts, args.steps, engines["full"].limits.entry_bytes))
+    keep("concurrent", vars(args), [asdict(side) for side in sides], _table(sides))
 
 
 def _ours(engines: dict[str, LocalEngine], prompts: list[list[int]], steps: int) -> list[Side]:
@@ -105,7 +104,7 @@ def _step(engine: LocalEngine) -> float:
 
 
 def _transformers(folder: Path, prompts: list[list[int]], steps: int, entry_bytes: int) -> Side:
-    """`generate` with its defaults, on the batch; the first step is its prefill of all prompts together."""
+    """Run `generate` with its defaults on the batch. Its first step prefills all prompts together."""
     print("transformers: generate", flush=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
     clock = _Clock(time.perf_counter())
@@ -129,7 +128,7 @@ def _transformers(folder: Path, prompts: list[list[int]], steps: int, entry_byte
 
 
 class _Clock(transformers.StoppingCriteria):
-    """Never stops; notes how long each step took."""
+    """A criterion that never stops and records the time of each step."""
 
     def __init__(self, started: float) -> None:
         self._last, self.laps = started, list[float]()
@@ -157,7 +156,7 @@ def _table(sides: list[Side]) -> str:
         )
         for side in sides
     ]
-    head = ("engine", "entries a request", "cache", "prefill of one prompt", "decode step", "tokens/s, all")
+    head = ("engine", "entries per request", "cache", "prefill of one prompt", "decode step", "tokens/s, all")
     return table((*head, "snapstream is faster by", "prefill over full's"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Real texts and traces, which are not part of the repository: docs/accuracy.md says what the folder holds."""
+"""data: the folder of real texts and traces, which are not part of the repository; docs/accuracy.md lists them."""
 
 import os
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""Flat: what an engine's process holds while it serves a thousand requests, and what that is made of.
+"""flat: the resident memory of an engine's process while it serves a thousand requests, and its parts.
 
     python -m bench.flat                            SmolLM2, 8 slots, 1,000 requests: a few minutes
 
 Prompts and answers of random lengths pass through the loop that the server's engine process runs. Resident memory is
-taken at every request's end. Weights, slots and staging are known to the byte; what is left over is stated, and looked
-for in the process's mappings.
+sampled at the end of every request. Weights, slots and staging are known to the byte. The remainder is reported, with
+the process's mappings at each stage.
 """
 
 import argparse
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ringkv.engine.engine import LocalEngine
 
 EARLY = 100  # requests before drift is counted
-TOLD = 100  # requests after which progress is told
+PROGRESS = 100  # requests between progress lines
 MiB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Flat:
-    """Bytes; resident ones after so many requests."""
+    """Bytes of the engine's parts, and resident bytes during the run."""
 
     weights: int
     slots: int
@@ -52,28 +52,28 @@ class Flat:
 
 
 def main() -> None:
-    asked = _arguments()
-    if asked.build:
-        _engine(asked)
+    args = _arguments()
+    if args.build:
+        _engine(args)
         return
-    # What is compiled here stays on disk, and the compiler's memory in that process.
+    # Compile in another process: the graphs stay on disk and the compiler's memory is not counted here.
     subprocess.run([sys.executable, "-m", "bench.flat", "--build", *sys.argv[1:]], check=True)
     stages = {"python": resident()}
     stages |= {f"import {module}": _after(module) for module in ("torch", "ringkv.engine.build", "bench.results")}
-    engine = _engine(asked)
+    engine = _engine(args)
     stages["engine built"] = resident()
-    series = list(serve(engine, _requests(asked, engine.limits.vocab)))
+    series = list(serve(engine, _requests(args, engine.limits.vocab)))
     stages["all served"] = resident()
     found = summary(engine, series)
-    figures = [asdict(found), *({"when": when, **asdict(held)} for when, held in stages.items())]
-    workload = {name: getattr(asked, name) for name in ("model", "requests", "slots", "budget", "longest", "answer")}
+    figures = [asdict(found), *({"when": when, **asdict(sizes)} for when, sizes in stages.items())]
+    workload = {name: getattr(args, name) for name in ("model", "requests", "slots", "budget", "longest", "answer")}
     derived = {"remainder": found.remainder, "growth": found.drift}
-    kept = [_kept(figures[0] | derived), *map(_kept, figures[1:])]
-    importlib.import_module("bench.results").keep("flat", workload, kept, shown(figures))
+    rows = [_in_bytes(figures[0] | derived), *map(_in_bytes, figures[1:])]
+    importlib.import_module("bench.results").keep("flat", workload, rows, shown(figures))
 
 
-def _kept(figure: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes named as bytes, for the table of results."""
+def _in_bytes(figure: Mapping[str, Any]) -> dict[str, Any]:
+    """Append "_bytes" to the names of sizes, for the table of results."""
     return {f"{name}_bytes" if isinstance(value, int) else name: value for name, value in figure.items()}
 
 
@@ -82,7 +82,7 @@ def _after(module: str) -> Resident:
     return resident()
 
 
-def _engine(asked: argparse.Namespace) -> "LocalEngine":
+def _engine(args: argparse.Namespace) -> "LocalEngine":
     from ringkv.engine.build import build
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
@@ -90,26 +90,26 @@ def _engine(asked: argparse.Namespace) -> "LocalEngine":
     from ringkv.plan.resolve import resolve
     from ringkv.residency.locate import locate
 
-    folder = locate(asked.model)
-    options = Options(slots=asked.slots, kv_budget=asked.budget, prompt_tokens=asked.prompt_tokens)
+    folder = locate(args.model)
+    options = Options(slots=args.slots, kv_budget=args.budget, prompt_tokens=args.prompt_tokens)
     return build(resolve(folder, load_config(folder), options, available_bytes()))
 
 
-def _requests(asked: argparse.Namespace, vocab: int) -> Iterator["Request"]:
-    """Uniform lengths and random tokens; every tenth draws with penalties and logprobs, for the other graphs."""
+def _requests(args: argparse.Namespace, vocab: int) -> Iterator["Request"]:
+    """Yield requests of uniform lengths and random tokens. Every tenth samples with penalties and logprobs."""
     from ringkv.base.request import Request
     from ringkv.base.sampling import SamplingParams
 
     rng = Random(0)
-    for number in range(asked.requests):
-        tokens = tuple(rng.choices(range(vocab), k=rng.randint(1, asked.longest)))
-        knobs = {"top_p": 0.9, "temperature": 1.0, "presence_penalty": 0.5, "logprobs": 5} if number % 10 == 9 else {}
-        sampling = SamplingParams(max_tokens=rng.randint(1, asked.answer), ignore_eos=True, **knobs)  # type: ignore[arg-type]
+    for number in range(args.requests):
+        tokens = tuple(rng.choices(range(vocab), k=rng.randint(1, args.longest)))
+        options = {"top_p": 0.9, "temperature": 1.0, "presence_penalty": 0.5, "logprobs": 5} if number % 10 == 9 else {}
+        sampling = SamplingParams(max_tokens=rng.randint(1, args.answer), ignore_eos=True, **options)  # type: ignore[arg-type]
         yield Request(f"{number}", tokens, sampling)
 
 
 def serve(engine: Any, requests: Iterator["Request"]) -> Iterator[int]:
-    """Resident bytes after each request, in the order they end. Twice as many are there as there are slots."""
+    """Yield resident bytes at the end of each request. Twice as many requests are open as there are slots."""
     from ringkv.base.events import Failed, Finished
     from ringkv.scheduler.loop import Loop
 
@@ -125,12 +125,12 @@ def serve(engine: Any, requests: Iterator["Request"]) -> Iterator[int]:
             if isinstance(event, Finished):
                 open_ -= 1
                 ended += 1
-                if ended % TOLD == 0:
+                if ended % PROGRESS == 0:
                     print(f"{ended:,} requests have ended", flush=True)
-                yield _now()
+                yield _resident_bytes()
 
 
-def _now() -> int:
+def _resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
@@ -152,14 +152,14 @@ def shown(figures: Sequence[Mapping[str, Any]]) -> str:
         ("slots", found.slots),
         ("staging", found.staging),
         ("remainder", found.remainder),
-        ("resident, at most", found.peak),
+        ("peak resident", found.peak),
         (f"last request less the {EARLY}th", found.drift),
     )
     rows = [
         (one["when"], *(_mb(one[name]) for name in ("total", "own", "files")), _largest(one["largest"]))
         for one in figures[1:]
     ]
-    head = ("by then", "resident", "the process's own", "mapped files", "the largest")
+    head = ("after", "resident", "own", "mapped files", "largest files")
     return "\n\n".join((table(("part", "MiB"), [(name, _mb(size)) for name, size in parts]), table(head, rows)))
 
 
@@ -177,7 +177,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--budget", type=int, default=512)
-    parser.add_argument("--prompt-tokens", type=int, default=8192, help="longest prompt that there is room for")
+    parser.add_argument("--prompt-tokens", type=int, default=8192, help="longest prompt that the engine accepts")
     parser.add_argument("--longest", type=int, default=768, help="longest prompt that is sent")
     parser.add_argument("--answer", type=int, default=16, help="longest answer")
     parser.add_argument("--build", action="store_true", help=argparse.SUPPRESS)

@@ -1,8 +1,8 @@
-"""One layer's graph replayed for every layer, against one whole graph, against plain calls: why we chose the first.
+"""graphs: one layer's graph replayed for every layer, one graph of the whole model, and eager calls.
 
     python -m bench.graphs                          SmolLM2, 8 slots of 1,792 entries
 
-Same engine, same weights and caches; the three take turns. Prints how long each takes to build and to step.
+All three use the same engine, weights and caches, and alternate. The benchmark prints the time to build and to step.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from ringkv.engine import functions
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.graph import Backend, Eager, Function
+from ringkv.graphs.graph import Backend, Eager, TensorFunction
 from ringkv.machine.compiler import find_compiler
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -34,31 +34,34 @@ TURN = 8
 
 @torch.inference_mode()
 def main() -> None:
-    asked = _arguments()
-    folder = locate(asked.model)
-    options = Options(slots=asked.slots, kv_budget=asked.budget, prompt_tokens=2048, graphs="off")
+    args = _arguments()
+    folder = locate(args.model)
+    options = Options(slots=args.slots, kv_budget=args.budget, prompt_tokens=2048, graphs="off")
     engine = build(resolve(folder, load_config(folder), options, available_bytes()))
     compiler = find_compiler()
     assert compiler is not None, "this benchmark compares compiled graphs and needs a C++ compiler"
-    with tempfile.TemporaryDirectory() as kept:
+    with tempfile.TemporaryDirectory() as folder_of_graphs:
         backends: dict[str, tuple[Backend, Callable[[Backend, LocalEngine], Step]]] = {
             "plain calls": (Eager(), _by_layer),
-            "one layer's graph, replayed": (AheadOfTime(Path(kept) / "layer", compiler.path, print), _by_layer),
-            "one whole graph": (AheadOfTime(Path(kept) / "whole", compiler.path, print), _whole),
+            "one layer's graph, replayed": (
+                AheadOfTime(Path(folder_of_graphs) / "layer", compiler.path, print),
+                _by_layer,
+            ),
+            "one whole graph": (AheadOfTime(Path(folder_of_graphs) / "whole", compiler.path, print), _whole),
         }
         steps, built = {}, {}
         for name, (backend, make) in backends.items():
             started = time.perf_counter()
             steps[name] = make(backend, engine)
             built[name] = time.perf_counter() - started
-        laps = _alternate(steps, asked.rounds)
+        laps = _alternate(steps, args.rounds)
     rows = [(name, f"{built[name]:.1f} s", f"{median(laps[name]) * 1e3:.1f} ms") for name in steps]
     figures = [{"way": name, "build_s": built[name], "step_s": median(laps[name])} for name in steps]
-    keep("graphs", vars(asked), figures, table(("decode step as", "built in", "step"), rows))
+    keep("graphs", vars(args), figures, table(("decode step as", "built in", "step"), rows))
 
 
 def _inputs(engine: LocalEngine) -> list[Tensor]:
-    """x, cosine, sine, entry, live: every slot full, its next token over its last entry."""
+    """Return x, cosine, sine, slot, entry and live: every slot is full and writes its last entry."""
     slots, capacity = engine.limits.slots, engine.limits.capacity
     decoder = engine.batch.decoder
     x = decoder.embed(torch.arange(slots), engine.batch.weights.shared)
@@ -95,7 +98,7 @@ def _whole(backend: Backend, engine: LocalEngine) -> Step:
     return lambda: graph(arguments)[0]
 
 
-def _all_layers(engine: LocalEngine, names: tuple[str, ...], shared: tuple[str, ...]) -> Function:
+def _all_layers(engine: LocalEngine, names: tuple[str, ...], shared: tuple[str, ...]) -> TensorFunction:
     layer = functions.decode_layer(engine.batch.decoder, names)
     head = functions.head(engine.batch.decoder, shared)
     each = 2 + len(names)

@@ -1,10 +1,10 @@
-"""kv_format: what slots in 8 bits gain and cost, beside slots in bfloat16.
+"""kv_format: speed and perplexity of 8-bit slots beside bfloat16 slots.
 
     python -m bench.kv_format [--model smollm2] [--steps 512] [--dry]
 
-speed: decode attention of one layer of the model, 8 slots of 7,000 live entries, both formats in turns. perplexity: 8
-texts of WikiText-2; of each 512 tokens are the prompt and the others are given while decoding, so that each is scored
-through the decode path. Nothing is evicted. Nothing else should run meanwhile.
+speed: decode attention of one layer of the model with 8 slots of 7,000 live entries, both formats alternating.
+perplexity: 8 texts of WikiText-2. The first 512 tokens of each are the prompt; the others are forced while decoding, so
+that the decode path scores them. Nothing is evicted. Run it on an idle machine.
 """
 
 import argparse
@@ -32,26 +32,27 @@ from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
 from ringkv.text.tokenizer import Tokenizer
 
-SLOTS, LIVE, LAYERS, TURNS = 8, 7000, 8, 25
+SLOTS, LIVE, TURNS = 8, 7000, 25
+LAYERS = 8  # enough that their entries exceed the processor's caches
 PROMPT = 512
-FORMS: tuple[PlaneFormat, ...] = ("plain", "int8")
+FORMATS_COMPARED: tuple[PlaneFormat, ...] = ("plain", "int8")
 
 
 def attention(group: LayerGroup) -> dict[PlaneFormat, float]:
-    """Seconds that decode attention of a layer takes in each format."""
-    some = group._replace(layers=tuple(range(LAYERS)))  # so many that they do not stay in the processor's caches
+    """Return the seconds of a layer's decode attention in each format."""
+    layers = group._replace(layers=tuple(range(LAYERS)))
     like = torch.empty(0, dtype=torch.bfloat16)
-    staged = Body.allocate(some, 1, LIVE, like.new_empty)
+    staged = Body.allocate(layers, 1, LIVE, like.new_empty)
     for plane in staged.planes:
         plane.normal_()
     index = torch.arange(LIVE).expand(LAYERS, group.spec.key.heads, LIVE)
     runs = {}
-    for form in FORMS:
-        slots = Body.allocate(some.stored_as(form), SLOTS, LIVE, like.new_zeros)
+    for form in FORMATS_COMPARED:
+        slots = Body.allocate(layers.stored_as(form), SLOTS, LIVE, like.new_zeros)
         for slot in range(SLOTS):
             slots.take(slot, staged, 0, index)
         runs[form] = _attend(slots, form)
-    times: dict[PlaneFormat, list[float]] = {form: [] for form in FORMS}
+    times: dict[PlaneFormat, list[float]] = {form: [] for form in FORMATS_COMPARED}
     for _ in range(TURNS):
         for form, run in runs.items():
             started = time.perf_counter()
@@ -75,7 +76,7 @@ def _attend(slots: Body, form: PlaneFormat) -> Callable[[], None]:
 
 
 def perplexity(model: str, form: PlaneFormat, texts: Sequence[tuple[int, ...]]) -> float:
-    """Of the tokens of each text after its prompt."""
+    """Return the perplexity of each text's tokens after its prompt."""
     folder, longest = locate(model), len(texts[0])
     options = Options(
         slots=SLOTS, kv_policy="full", prompt_tokens=PROMPT, output_tokens=longest, prefix_store=0, kv_format=form
@@ -99,14 +100,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--steps", type=int, default=512)
-    parser.add_argument("--dry", action="store_true", help="print and keep nothing")
-    asked = parser.parse_args()
-    folder = locate(asked.model)
+    parser.add_argument("--dry", action="store_true", help="print the table, do not append it")
+    args = parser.parse_args()
+    folder = locate(args.model)
     (group, *_) = load_config(folder).groups
     ids = Tokenizer.from_directory(folder).encode((DATA / "text" / "wikitext-2_test.txt").read_text()[:200_000])
-    size = PROMPT + asked.steps
+    size = PROMPT + args.steps
     texts = [tuple(ids[at * size : (at + 1) * size]) for at in range(SLOTS)]
-    scores = {form: perplexity(asked.model, form, texts) for form in FORMS}
+    scores = {form: perplexity(args.model, form, texts) for form in FORMATS_COMPARED}
     seconds = attention(group)
     figures = [
         {
@@ -117,7 +118,7 @@ def main() -> None:
             "more": scores[form] / scores["plain"] - 1,
             "entry_bytes": len(group.layers) * group.stored_as(form).spec.bytes(2),
         }
-        for form in FORMS
+        for form in FORMATS_COMPARED
     ]
     head = ["slots in", "bytes per entry", "decode attention", "faster by", "perplexity", "more"]
     lines = [
@@ -131,10 +132,10 @@ def main() -> None:
         ]
         for f in figures
     ]
-    if asked.dry:
+    if args.dry:
         print(table(head, lines))
         return
-    workload = {"model": asked.model, "slots": SLOTS, "live": LIVE, "tokens": SLOTS * asked.steps}
+    workload = {"model": args.model, "slots": SLOTS, "live": LIVE, "tokens": SLOTS * args.steps}
     keep("kv_format", workload, figures, table(head, lines))
 
 

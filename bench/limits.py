@@ -1,13 +1,13 @@
-"""Limits: how near the machine's floor decode and prefill come, and what a step costs as prompts grow.
+"""limits: decode and prefill against the machine's floor, and the cost of a step as prompts grow.
 
     python -m bench.limits                          SmolLM2 and Qwen2.5-Coder-1.5B, about half an hour
     python -m bench.limits --model smollm2
     python -m bench.limits --weights bf16 int8 int4     quantised weights too
 
-Engines of 1 and of 8 slots take turns with probes of memory and matrix products, so that drift of the machine cancels;
-figures are medians, the probes' the best. One more engine stages prompts of several lengths, each in a lane of its own
-(three times the memory), keeps as many tokens of each, and decodes some steps of each in turn. Prints the tables, and
-appends the figures to bench/results/.
+Engines of 1 and of 8 slots alternate with probes of memory and matrix products, so that machine drift cancels. Figures
+are medians; a probe's figure is its maximum. Another engine stages prompts of several lengths, one per lane (three
+times the memory), keeps the same number of tokens of each, and decodes a few steps of each in turn. The benchmark
+prints the tables and appends the figures to bench/results/.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan import floor
-from ringkv.plan.floor import Need
+from ringkv.plan.floor import Cost
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
@@ -45,7 +45,7 @@ SLOTS = (1, 8)
 
 @dataclass(frozen=True)
 class Speed:
-    """A decode step of so many slots, or one prompt: medians, and what the floor is made of."""
+    """Medians of a decode step with this many slots or of one prompt, and the terms of the floor."""
 
     model: str
     weights: str
@@ -55,43 +55,43 @@ class Speed:
     seconds: float
     need_bytes: float
     need_operations: float
-    bandwidth: float  # the probes', for so many bytes
+    bandwidth: float  # of the probes for this many bytes
     matrix: float
-    share: float  # of the floor over the seconds
+    share: float  # floor over measured seconds
 
 
 @dataclass(frozen=True)
 class Compression:
-    """What follows a prompt once: the votes, the map of what is kept, and the copy into a slot. Seconds."""
+    """The steps after a prompt: scoring, compression, and the copy into a slot. Seconds."""
 
     model: str
     prompt: int
     kept: int
-    score_s: float  # the votes, and choosing by them
-    compress_s: float  # all else of the compression: what a policy without votes does too
+    score_s: float  # votes, and selection by votes
+    compress_s: float  # the rest of compression, which a policy without votes needs too
     insert_s: float
-    of_prefill: float  # the scoring's share of the prompt's time
-    per_1k_s: float  # compression without the votes, and the copy, for a thousand kept tokens
+    of_prefill: float  # scoring over prefill
+    per_1k_s: float  # compression without votes, plus the copy, per thousand kept tokens
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A step after a prompt of this length, in slots of one budget."""
+    """A decode step after a prompt of this length, in slots of a fixed budget."""
 
     model: str
     prompt: int
     slots: int
     budget: int
-    step_bytes: float  # weights and the slots' live entries: what a step must read
+    step_bytes: float  # weights and live entries, which a step must read
     step_s: float
-    over_shortest: float  # this step over that of the shortest prompt
+    over_shortest: float  # this step's time over that of the shortest prompt
 
 
-FLOOR: Mapping[Weights, str] = {"bf16": "bfloat16", "int8": "int8", "int4": "int4"}  # as `floor` calls them
+FLOOR: Mapping[Weights, str] = {"bf16": "bfloat16", "int8": "int8", "int4": "int4"}  # the names that `floor` takes
 
 
-class Bench:
-    """One model at one precision: its configuration and where it lies."""
+class BenchModel:
+    """One model at one precision: its configuration and its folder."""
 
     def __init__(self, model: str, budget: int, stored: Weights) -> None:
         self.model, self.budget, self.stored, self.weights = model, budget, stored, FLOOR[stored]
@@ -105,49 +105,49 @@ class Bench:
         )
         return build(resolve(self.folder, self.config, options, available_bytes()))
 
-    def step(self, engine: LocalEngine, live: float) -> Need:
+    def step(self, engine: LocalEngine, live: float) -> Cost:
         limits = engine.limits
         return floor.step(self.config, limits.slots, live, limits.entry_bytes, self.weights)
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     machine = Machine(torch.device("cpu"))
-    for model in [asked.model] if asked.model else list(MODELS):
-        for stored in asked.weights:
-            _measure(Bench(model, asked.budget, stored), machine, asked)
+    for model in [args.model] if args.model else list(MODELS):
+        for stored in args.weights:
+            _measure(BenchModel(model, args.budget, stored), machine, args)
 
 
-def _measure(one: Bench, machine: Machine, asked: argparse.Namespace) -> None:
-    """One model at one precision, printed and kept."""
-    speeds, compression = _speeds(one, machine, asked.prompt_tokens, asked.steps, asked.rounds)
+def _measure(one: BenchModel, machine: Machine, args: argparse.Namespace) -> None:
+    """Measure one model at one precision; print and append the figures."""
+    speeds, compression = _speeds(one, machine, args.prompt_tokens, args.steps, args.rounds)
     figures = [
         *_probes(machine.ceiling),
         *({"kind": "speed", **asdict(speed)} for speed in speeds),
     ]
-    if one.stored == "bf16":  # the weights make no difference to what else is measured
-        growths = _growth(one, asked.lengths or MODELS[one.model], asked.steps, asked.rounds)
+    if one.stored == "bf16":  # the other figures do not depend on the weights' dtype
+        growths = _growth(one, args.lengths or MODELS[one.model], args.steps, args.rounds)
         figures.append({"kind": "compression", **asdict(compression)})
         figures += [{"kind": "growth", **asdict(growth)} for growth in growths]
     shown = "\n\n".join((speed_table(figures), compression_table(figures), growth_table(figures)))
     fields = ("budget", "prompt_tokens", "steps", "rounds")
-    workload = {"model": one.model, "weights": one.stored} | {field: getattr(asked, field) for field in fields}
+    workload = {"model": one.model, "weights": one.stored} | {field: getattr(args, field) for field in fields}
     keep("limits", workload, figures, shown)
 
 
 def _probes(ceiling: Ceiling) -> Iterator[dict[str, Any]]:
-    """Every way to read memory, for each amount of bytes, and every product."""
+    """Yield the rate of each way to read memory, for each size, and of each matrix product."""
     for size, ways in ceiling.reading.items():
         yield from ({"kind": "probe", "what": "read", "amount": size, "way": way, "rate": ways[way]} for way in ways)
     yield from ({"kind": "probe", "what": "product", "way": way, "rate": rate} for way, rate in ceiling.matrix.items())
 
 
-def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) -> tuple[list[Speed], Compression]:
-    """Engines of 1 and 8 slots in turn; both prefill, as one prompt is one prompt in either."""
+def _speeds(one: BenchModel, machine: Machine, prompt: int, steps: int, rounds: int) -> tuple[list[Speed], Compression]:
+    """Measure engines of 1 and 8 slots in turn. Both count for prefill, which does not depend on the slots."""
     engines = [one.engine(slots, prompt) for slots in SLOTS]
     request = make_request(one.config.vocab_size, prompt, steps + 1)
     taken: dict[int, list[float]] = {slots: [] for slots in SLOTS}
-    prompts: list[Prompt] = []
+    prompts: list[PromptTimes] = []
     for turn in range(rounds + 1):
         machine.run()
         for engine in engines:
@@ -170,8 +170,8 @@ def _speeds(one: Bench, machine: Machine, prompt: int, steps: int, rounds: int) 
     return speeds, _compression(one, prompts, prefilled)
 
 
-class Prompt(NamedTuple):
-    """One prompt on its way into a slot; seconds."""
+class PromptTimes(NamedTuple):
+    """Times from a prompt to its slot, in seconds."""
 
     prefill: float
     without_votes: float
@@ -180,7 +180,7 @@ class Prompt(NamedTuple):
     layout: Layout
 
 
-def _prompt(engine: LocalEngine, request: Request) -> Prompt:
+def _prompt(engine: LocalEngine, request: Request) -> PromptTimes:
     times = [time.perf_counter()]
     prefill(engine, request)
     times.append(time.perf_counter())
@@ -191,10 +191,10 @@ def _prompt(engine: LocalEngine, request: Request) -> Prompt:
     engine.insert(0, 0, request)
     times.append(time.perf_counter())
     engine.release(0)
-    return Prompt(*(after - before for before, after in pairwise(times)), layout)
+    return PromptTimes(*(after - before for before, after in pairwise(times)), layout)
 
 
-def _compression(one: Bench, prompts: Sequence[Prompt], prefilled: float) -> Compression:
+def _compression(one: BenchModel, prompts: Sequence[PromptTimes], prefilled: float) -> Compression:
     layout = prompts[0].layout
     kept = layout.live(layout.prompt)
     plain, whole, insert = (
@@ -204,7 +204,7 @@ def _compression(one: Bench, prompts: Sequence[Prompt], prefilled: float) -> Com
     return Compression(one.model, layout.prompt, kept, score, plain, insert, score / prefilled, each)
 
 
-def _speed(one: Bench, what: str, slots: int, prompt: int, taken: float, need: Need, ceiling: Ceiling) -> Speed:
+def _speed(one: BenchModel, what: str, slots: int, prompt: int, taken: float, need: Cost, ceiling: Ceiling) -> Speed:
     rates = ceiling.rates(need.bytes)
     share = need.seconds(rates) / taken
     return Speed(
@@ -213,8 +213,8 @@ def _speed(one: Bench, what: str, slots: int, prompt: int, taken: float, need: N
     )  # fmt: skip
 
 
-def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list[Growth]:
-    """All prompts are prefilled first, each in its lane; then they take turns in the slots, a few steps each."""
+def _growth(one: BenchModel, lengths: Sequence[int], steps: int, rounds: int) -> list[Growth]:
+    """Prefill all prompts, one per lane; then decode a few steps of each in turn."""
     longest = one.config.context - steps - 1
     lengths = sorted({min(length, longest) for length in lengths})
     engine = one.engine(max(SLOTS), max(lengths), len(lengths))
@@ -224,7 +224,7 @@ def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list
         prefill(engine, request, lane)
         (layout,) = engine.compress(lane, engine.default_kv)
         staged.append((request, layout))
-        print(f"{one.model}: prompt of {length:,} is in", flush=True)
+        print(f"{one.model}: prompt of {length:,} tokens prefilled", flush=True)
     taken: dict[int, list[float]] = {length: [] for length in lengths}
     for turn in range(rounds + 1):
         for length in lengths if turn % 2 else reversed(lengths):
@@ -247,20 +247,16 @@ def _growth(one: Bench, lengths: Sequence[int], steps: int, rounds: int) -> list
 
 
 def _live(layout: Layout, steps: int) -> float:
-    return _mean(live_entries(layout, steps))
-
-
-def _mean(numbers: Sequence[int]) -> float:
-    return sum(numbers) / len(numbers)
+    return fmean(live_entries(layout, steps))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="one model only")
-    parser.add_argument("--weights", nargs="+", choices=FLOOR, default=["bf16"], help="%(choices)s; bf16 alone")
+    parser.add_argument("--weights", nargs="+", choices=FLOOR, default=["bf16"], help="%(choices)s (bf16)")
     parser.add_argument("--budget", type=int, default=2048)
     parser.add_argument("--prompt-tokens", type=int, default=4096)
-    parser.add_argument("--lengths", type=int, nargs="+", help="prompts whose steps are compared")
+    parser.add_argument("--lengths", type=int, nargs="+", help="prompt lengths whose steps are compared")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()

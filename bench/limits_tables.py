@@ -1,4 +1,4 @@
-"""The figures of `bench.limits` as tables."""
+"""limits_tables: the figures of `bench.limits` as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

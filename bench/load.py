@@ -1,6 +1,6 @@
-"""Load: the same requests through an engine alone, and through a server.
+"""load: the same requests through an engine alone, and through a server.
 
-Clients are numbered; each sends its next text when its last is answered.
+Each client sends its next text when its last is answered.
 """
 
 import argparse
@@ -18,46 +18,46 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-Texts = Sequence[Sequence[str]]  # of each client, in order
+Texts = Sequence[Sequence[str]]  # the texts of each client, in order
 
 
 @dataclass(frozen=True)
-class Engine:
-    """What both are started with."""
+class EngineSettings:
+    """The settings of both the engine alone and the server."""
 
     model: str
     slots: int
     budget: int
     prompt_tokens: int
-    threads: int | None  # None: one for each CPU of the affinity mask
+    threads: int | None  # None: one per CPU of the affinity mask
 
     @property
     def flags(self) -> list[str]:
         flags = {"--model": self.model, "--slots": self.slots, "--kv-budget": self.budget}
         flags |= {"--max-prompt": self.prompt_tokens} | ({"--threads": self.threads} if self.threads else {})
-        return [word for flag, value in flags.items() for word in (flag, str(value))]
+        return [part for flag, value in flags.items() for part in (flag, str(value))]
 
 
 class Alone:
-    """The engine in a process of its own, without HTTP or texts."""
+    """The engine in its own process, without HTTP or texts."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
-        self._ask({"ready": True})
+        self._call({"ready": True})
 
     def run(self, texts: Texts, answer: int) -> float:
-        """Seconds until all is answered; tokenising is not counted."""
-        return float(self._ask({"texts": texts, "answer": answer}))
+        """Return the seconds until all texts are answered, without tokenisation."""
+        return float(self._call({"texts": texts, "answer": answer}))
 
-    def _ask(self, question: Mapping[str, Any]) -> Any:
+    def _call(self, command: Mapping[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps(question), file=self._process.stdin, flush=True)
+        print(json.dumps(command), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
 
 @contextmanager
-def alone(engine: Engine, environment: Mapping[str, str]) -> Iterator[Alone]:
+def alone(engine: EngineSettings, environment: Mapping[str, str]) -> Iterator[Alone]:
     with _process([sys.executable, "-m", "bench.load", *engine.flags], environment) as process:
         yield Alone(process)
 
@@ -70,15 +70,15 @@ class Served:
         self.pid, self._port = process.pid, _port(process.stdout)
 
     def run(self, texts: Texts, answer: int) -> float:
-        """Seconds until all is answered, every token streamed."""
+        """Return the seconds until all texts are answered, with every token streamed."""
         started = time.perf_counter()
         with ThreadPoolExecutor(len(texts)) as clients:
-            counts = list(clients.map(lambda mine: [self._ask(text, answer) for text in mine], texts))
-        assert counts == [[answer] * len(mine) for mine in texts], "an answer fell short"
+            counts = list(clients.map(lambda mine: [self._complete(text, answer) for text in mine], texts))
+        assert counts == [[answer] * len(mine) for mine in texts], "an answer has fewer tokens than requested"
         return time.perf_counter() - started
 
-    def _ask(self, text: str, answer: int) -> int:
-        """How many events came."""
+    def _complete(self, text: str, answer: int) -> int:
+        """Return the number of events received."""
         body = {"prompt": text, "max_tokens": answer, "temperature": 0, "ignore_eos": True, "stream": True}
         connection = HTTPConnection("127.0.0.1", self._port)
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -88,7 +88,7 @@ class Served:
 
 
 @contextmanager
-def served(engine: Engine, environment: Mapping[str, str]) -> Iterator[Served]:
+def served(engine: EngineSettings, environment: Mapping[str, str]) -> Iterator[Served]:
     command = [
         str(Path(sys.executable).parent / "ringkv"),
         "serve",
@@ -112,15 +112,15 @@ def _process(command: Sequence[str], environment: Mapping[str, str]) -> Iterator
             process.terminate()
 
 
-def _port(said: IO[str]) -> int:
-    for line in said:
+def _port(output: IO[str]) -> int:
+    for line in output:
         if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
             return int(found[1])
-    raise RuntimeError("the server ended before it was ready; what it wrote says why")
+    raise RuntimeError("the server ended before it was ready; see its output")
 
 
 def texts(model: str, clients: int, lengths: Sequence[int]) -> list[list[str]]:
-    """Stretches of real text of about so many tokens, one of each length for each client, no two alike."""
+    """Return stretches of real text of about these token lengths, one of each length per client, all different."""
     from bench.peers.workload import prompts
     from ringkv.residency.locate import locate
     from ringkv.text.tokenizer import Tokenizer
@@ -131,7 +131,7 @@ def texts(model: str, clients: int, lengths: Sequence[int]) -> list[list[str]]:
 
 
 def main() -> None:
-    """The engine alone: a question a line on stdin, an answer a line on stdout."""
+    """Serve the engine alone: one JSON command per line on stdin, one reply per line on stdout."""
     from ringkv.cli.options import EngineOptions
     from ringkv.engine.build import build
     from ringkv.models.config import load_config
@@ -140,24 +140,24 @@ def main() -> None:
     from ringkv.residency.locate import locate
     from ringkv.text.tokenizer import Tokenizer
 
-    asked = _arguments()
-    folder = locate(asked.model)
+    args = _arguments()
+    folder = locate(args.model)
     options = EngineOptions(
-        kv_budget=asked.kv_budget, prompt_tokens=asked.max_prompt, threads=asked.threads, slots=asked.slots
+        kv_budget=args.kv_budget, prompt_tokens=args.max_prompt, threads=args.threads, slots=args.slots
     ).options()
     engine, tokenizer = build(resolve(folder, load_config(folder), options, available_bytes())), None
     for line in sys.stdin:
-        question = json.loads(line)
+        command = json.loads(line)
         tokenizer = tokenizer or Tokenizer.from_directory(folder)
-        if "texts" not in question:
+        if "texts" not in command:
             print("null", flush=True)
             continue
-        prompts = [[tokenizer.encode(text) for text in mine] for mine in question["texts"]]
-        print(run_alone(engine, prompts, question["answer"]), flush=True)
+        prompts = [[tokenizer.encode(text) for text in mine] for mine in command["texts"]]
+        print(run_alone(engine, prompts, command["answer"]), flush=True)
 
 
 def run_alone(engine: Any, prompts: Sequence[Sequence[Sequence[int]]], answer: int) -> float:
-    """Seconds until each client's prompts, one after the other, are answered."""
+    """Return the seconds until all prompts are answered; each client has one request at a time."""
     from ringkv.base.events import Failed, Finished
     from ringkv.base.request import Request
     from ringkv.base.sampling import SamplingParams

@@ -1,13 +1,13 @@
-"""Perplexity: what fewer bits a weight cost, beside llama.cpp at its own low-bit types, on the same tokens.
+"""perplexity: the cost of fewer bits per weight, beside llama.cpp at its own low-bit types, on the same tokens.
 
     python -m bench.perplexity --model smollm2                        all of WikiText-2's test text
     python -m bench.perplexity --model smollm2 --tokens 20480         its first ten windows
 
-The text is cut into windows of 2,048 tokens; each is prefilled on its own, and every token but the first is scored.
-Ours go through the engine's own prefill and vocabulary projection. Tokens are of our tokenizer for both engines.
+The text is cut into windows of 2,048 tokens. Each is prefilled on its own, and every token except the first is scored.
+Our figures use the engine's own prefill and vocabulary projection. Both engines score the tokens of our tokenizer.
 
-A model that was pulled as a low-bit GGUF has no more to lose than that file holds: 4-bit types that find the file's
-groups again look better here than they would on the original weights. The table says what a file is made of.
+A model that was pulled as a low-bit GGUF is already rounded: 4-bit types that reproduce the file's groups look better
+here than they would on the original weights. The table names the file's types.
 """
 
 import argparse
@@ -34,62 +34,59 @@ from ringkv.text.tokenizer import Tokenizer
 
 TEXT = DATA / "text" / "wikitext-2_test.txt"
 WINDOW = 2048  # tokens
-SCORED = 128  # rows of logits that are there at a time
+SCORED = 128  # rows of logits in memory at a time
 SIXTEEN = "bf16"
 THEIRS = (SIXTEEN, "q8_0", "q4_1", "q4_0")
 Windows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Figure:
+class WeightsFigure:
     model: str
     engine: str
     weights: str
-    bits: float  # of a parameter, scales, norms and biases included
+    bits: float  # per parameter, including scales, norms and biases
     perplexity: float
-    over_16_bits: float | None  # this perplexity over that of the same engine at 16 bits, less 1
+    over_16_bits: float | None  # perplexity over the same engine's at 16 bits, less 1
 
 
 def main() -> None:
-    asked = _arguments()
-    if not asked.text.is_file():
-        raise SystemExit(f"there is no {asked.text}; give a text with --text")
-    figures = [figure for model in asked.model for figure in measure(model, asked)]
-    made_of = "; ".join(f"{model} is made of {_types(model)}" for model in asked.model)
-    workload = {"text": asked.text.name, "window": WINDOW, "tokens": asked.tokens or "all", "made_of": made_of}
+    args = _arguments()
+    if not args.text.is_file():
+        raise SystemExit(f"{args.text} does not exist; pass a text file with --text")
+    figures = [figure for model in args.model for figure in measure(model, args)]
+    made_of = "; ".join(f"{model} is made of {_types(model)}" for model in args.model)
+    workload = {"text": args.text.name, "window": WINDOW, "tokens": args.tokens or "all", "made_of": made_of}
     keep("perplexity", workload, [asdict(figure) for figure in figures], shown(figures))
 
 
-def measure(model: str, asked: argparse.Namespace) -> Iterator[Figure]:
-    """Our kinds of weights, then llama.cpp's."""
-    text = windows(model, asked.text, asked.tokens)
+def measure(model: str, args: argparse.Namespace) -> Iterator[WeightsFigure]:
+    """Measure our weight dtypes, then llama.cpp's."""
+    text = windows(model, args.text, args.tokens)
     count = parameters(load_config(locate(model)))
     sixteen: dict[str, float] = {}
-    for engine, weights in [*_pairs("ringkv", asked.ours), *_pairs("llama.cpp", asked.theirs)]:
+    runs = [*(("ringkv", dtype) for dtype in args.ours), *(("llama.cpp", dtype) for dtype in args.theirs)]
+    for engine, weights in runs:
         print(f"{model}: {engine} {weights}, {len(text)} windows", flush=True)
-        size, losses = SIDES[engine](model, weights, text, asked.threads)
+        size, losses = SIDES[engine](model, weights, text, args.threads)
         perplexity = exp(fmean(losses))
         if weights == SIXTEEN:
             sixteen[engine] = perplexity
         over = perplexity / sixteen[engine] - 1 if engine in sixteen else None
-        yield Figure(model, engine, weights, 8 * size / count, perplexity, over)
-
-
-def _pairs(engine: str, kinds: Sequence[str]) -> list[tuple[str, str]]:
-    return [(engine, kind) for kind in kinds]
+        yield WeightsFigure(model, engine, weights, 8 * size / count, perplexity, over)
 
 
 def windows(model: str, text: Path, tokens: int | None) -> Windows:
-    """Token ids, whole windows only."""
+    """Return the text's token ids in whole windows."""
     ids = Tokenizer.from_directory(locate(model)).encode(text.read_text(encoding="utf-8"), add_special_tokens=False)
     ids = ids[:tokens]
     if len(ids) < WINDOW:
-        raise SystemExit(f"the text has {len(ids):,} tokens, and a window is {WINDOW:,}; give a longer one")
+        raise SystemExit(f"the text has {len(ids):,} tokens, and a window is {WINDOW:,}; pass a longer text")
     return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
 
 
 def ours(model: str, weights: Weights, text: Windows, threads: int | None) -> tuple[int, list[float]]:
-    """Bytes of the weights, and each window's mean loss in nats."""
+    """Return the bytes of our weights, and each window's mean loss in nats."""
     from ringkv.engine.build import build
     from ringkv.plan.memory import available_bytes
     from ringkv.plan.options import Options
@@ -102,20 +99,20 @@ def ours(model: str, weights: Weights, text: Windows, threads: int | None) -> tu
 
 
 def loss(engine: Any, window: Sequence[int]) -> float:
-    """Mean over all tokens but the first, nats."""
+    """Return the mean loss over all tokens except the first, in nats."""
     import torch
     from torch.nn.functional import cross_entropy
 
     following, total = torch.tensor(window[1:]), 0.0
     left = following
     for logits in engine.prompt_logits(window, SCORED):
-        wanted, left = left[: len(logits)], left[len(logits) :]
-        total += float(cross_entropy(logits[: len(wanted)], wanted, reduction="sum"))
+        targets, left = left[: len(logits)], left[len(logits) :]
+        total += float(cross_entropy(logits[: len(targets)], targets, reduction="sum"))
     return total / len(following)
 
 
 def theirs(model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
-    """The same by llama.cpp, in its own environment."""
+    """Return the bytes of llama.cpp's weights, and each window's mean loss in nats, from its own environment."""
     path = MAKERS["gguf"](model, weights, print)
     command = [python_of("llama.cpp"), "-m", "bench.peers.workers.likelihood", path, str(threads or 0)]
     done = subprocess.run(command, input=json.dumps(text), capture_output=True, text=True, check=False, cwd=REPOSITORY)
@@ -134,15 +131,15 @@ def _tensor_bytes(path: Path) -> int:
 
 
 def _types(model: str) -> str:
-    """Of the matrices of the GGUF that a model was converted from."""
+    """Return the types of the matrices in the GGUF that a model was converted from."""
     from gguf import GGUFReader
 
     kinds = Counter(tensor.tensor_type.name for tensor in GGUFReader(pull(model)).tensors if len(tensor.shape) > 1)
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
 
 
-def shown(figures: Sequence[Figure]) -> str:
-    head = ("model, engine and weights", "bits a parameter", "perplexity", "over its own 16 bits")
+def shown(figures: Sequence[WeightsFigure]) -> str:
+    head = ("model, engine and weights", "bits per parameter", "perplexity", "over its own 16 bits")
     return table(
         head,
         [
@@ -160,7 +157,7 @@ def shown(figures: Sequence[Figure]) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", default=["smollm2"])
-    parser.add_argument("--tokens", type=int, help="of the text's beginning; all of it by default")
+    parser.add_argument("--tokens", type=int, help="score this many tokens from the text's beginning (all)")
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--ours", nargs="*", choices=get_args(Weights), default=list(get_args(Weights)))

@@ -1,6 +1,6 @@
-"""What a process holds in memory, from Linux's own account of its mappings.
+"""resident: the resident memory of a process, from Linux's /proc/PID/smaps.
 
-Only resident pages count. A mapped file's pages are shared with whoever maps it too, and may be dropped at any time.
+Pages of mapped files may be shared with other processes, and the kernel may drop them at any time.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ NAMED = 8  # mappings listed
 
 @dataclass(frozen=True)
 class Resident:
-    """Bytes. own: memory of the process alone (heap, stacks, what files were changed in memory)."""
+    """Bytes. own: memory of the process alone (heap, stacks, modified file pages). files: unmodified file pages."""
 
     total: int
     own: int
@@ -27,7 +27,7 @@ def resident(smaps: Path = SMAPS) -> Resident:
 
 
 def parse(lines: Iterable[str]) -> Resident:
-    """Of /proc/PID/smaps: a mapping's line, `from-to rights offset device inode path`, then its fields in kB."""
+    """Parse /proc/PID/smaps: a line per mapping, `from-to rights offset device inode path`, then its fields in kB."""
     by_file: Counter[str] = Counter()
     total = own = 0
     name, pages = "", 0

@@ -1,10 +1,10 @@
-"""speculation: answers that repeat their prompt, with and without n-gram drafts, in turns.
+"""speculation: answers that repeat their prompt, with and without n-gram drafts, alternating.
 
     python -m bench.speculation [--model qwen2.5-coder-1.5b] [--drafts 3] [--prompts 6] [--temperatures 0,0.7]
 
-editing: three functions of HumanEval, to be written again with one change. extraction: the beginning of a LongBench
-article, of which sentences are to be copied. chat: MT-bench questions, which repeat little. Each prompt is answered by
-both engines, one after the other; their tokens must be the same. Nothing else should run meanwhile.
+editing: three functions of HumanEval, rewritten with one change. extraction: the beginning of a LongBench article, from
+which sentences are copied. chat: MT-bench questions, which repeat little. Both engines answer each prompt, one after
+the other, and must return the same tokens. Run it on an idle machine.
 """
 
 import argparse
@@ -51,7 +51,7 @@ WORKLOADS: Mapping[str, Callable[[], list[str]]] = {"editing": editing, "extract
 
 
 def answer(llm: LLM, prompt: str, temperature: float) -> Timed:
-    """One answer of at most `ANSWER` tokens."""
+    """Generate one answer of at most `ANSWER` tokens."""
     sampling = SamplingParams(max_tokens=ANSWER, temperature=temperature, seed=1)
     times, result = [], None
     for piece in llm.stream_chat([{"role": "user", "content": prompt}], sampling):
@@ -63,7 +63,7 @@ def answer(llm: LLM, prompt: str, temperature: float) -> Timed:
 
 
 def measure(plain: LLM, drafting: LLM, name: str, prompts: Sequence[str], temperature: float) -> dict[str, object]:
-    """One row: all prompts of a workload at one temperature. Raises AssertionError if drafts changed a token."""
+    """Return the figures of one workload at one temperature. Raises AssertionError if drafts changed a token."""
     pairs = []
     for at, prompt in enumerate(prompts):
         order = (plain, drafting) if at % 2 == 0 else (drafting, plain)
@@ -92,19 +92,19 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--temperatures", default="0,0.7")
     parser.add_argument("--texts", default=",".join(WORKLOADS))
-    parser.add_argument("--dry", action="store_true", help="print and keep nothing")
-    asked = parser.parse_args()
+    parser.add_argument("--dry", action="store_true", help="print the table, do not append it")
+    args = parser.parse_args()
     plain, drafting = (
-        LLM(asked.model, slots=1, prompt_tokens=PROMPT, kv_budget=BUDGET, speculate=drafts)
-        for drafts in (0, asked.drafts)
+        LLM(args.model, slots=1, prompt_tokens=PROMPT, kv_budget=BUDGET, speculate=drafts)
+        for drafts in (0, args.drafts)
     )
     figures = []
-    for name in asked.texts.split(","):
-        prompts = WORKLOADS[name]()[: asked.prompts]
-        answer(drafting, prompts[0], 0.0)  # so that neither is the first to run
+    for name in args.texts.split(","):
+        prompts = WORKLOADS[name]()[: args.prompts]
+        answer(drafting, prompts[0], 0.0)  # warm up both
         answer(plain, prompts[0], 0.0)
-        figures += [measure(plain, drafting, name, prompts, float(t)) for t in asked.temperatures.split(",")]
-    head = ["text", "temperature", "step without", "a token with", "speed-up", "median", "drafts kept", "tokens a pass"]
+        figures += [measure(plain, drafting, name, prompts, float(t)) for t in args.temperatures.split(",")]
+    head = ["text", "temperature", "time per token without", "with", "speed-up", "median", "drafts kept", "tokens/pass"]
     rows = [
         [
             f["text"],
@@ -118,10 +118,10 @@ def main() -> None:
         ]
         for f in figures
     ]
-    if asked.dry:
+    if args.dry:
         print(table(head, rows))
         return
-    workload = {"model": asked.model, "drafts": asked.drafts, "slots": 1, "budget": BUDGET}
+    workload = {"model": args.model, "drafts": args.drafts, "slots": 1, "budget": BUDGET}
     keep("speculation", workload, figures, table(head, rows))
 
 

@@ -1,8 +1,8 @@
-"""From the command to its first token: `ringkv generate` as a user types it, beside importing torch and no more.
+"""startup: the time from `ringkv generate` on the command line to its first token, beside only importing torch.
 
     python -m bench.startup                         SmolLM2, 10 runs of each, alternating
 
-A first run, not counted, pulls the model and compiles its graphs where that has not been done.
+A warm-up run, not counted, pulls the model and compiles its graphs if that has not been done.
 """
 
 import argparse
@@ -21,8 +21,8 @@ QUESTION = "What is the capital of France?"
 FLOOR = (sys.executable, "-c", "import torch; print('imported', flush=True)")
 
 
-class Run(NamedTuple):
-    """Seconds of one process: until it wrote its first byte, until it was gone, and of processor time in all."""
+class CommandTimes(NamedTuple):
+    """Seconds of one process: until its first output byte, until it ended, and of CPU time."""
 
     first_s: float
     whole_s: float
@@ -30,14 +30,14 @@ class Run(NamedTuple):
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     commands = {
         "import torch": FLOOR,
-        "ringkv generate": (str(_ringkv()), "generate", "--model", asked.model, "--max-tokens", "1", QUESTION),
+        "ringkv generate": (str(_ringkv()), "generate", "--model", args.model, "--max-tokens", "1", QUESTION),
     }
     run(commands["ringkv generate"])
-    laps: dict[str, list[Run]] = {name: [] for name in commands}
-    for _ in range(asked.runs):
+    laps: dict[str, list[CommandTimes]] = {name: [] for name in commands}
+    for _ in range(args.runs):
         for name, command in commands.items():
             laps[name].append(run(command))
     figures = [{"command": name, **_medians(runs)} for name, runs in laps.items()]
@@ -45,11 +45,11 @@ def main() -> None:
         (str(f["command"]), *(f"{f[key]:.2f} s" for key in ("first_s", "best_s", "whole_s", "cpu_s"))) for f in figures
     ]
     head = ("command, warm", "first output", "best of all runs", "until it ends", "processor time")
-    keep("startup", vars(asked), figures, table(head, rows))
+    keep("startup", vars(args), figures, table(head, rows))
 
 
-def run(command: Sequence[str]) -> Run:
-    """Raises CalledProcessError, with what it said, when the command fails."""
+def run(command: Sequence[str]) -> CommandTimes:
+    """Time one command. Raises CalledProcessError with its output if it fails."""
     before, started = _children_s(), time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
@@ -59,7 +59,7 @@ def run(command: Sequence[str]) -> Run:
     whole = time.perf_counter() - started
     if program.returncode:
         raise subprocess.CalledProcessError(program.returncode, command, out, err)
-    return Run(first, whole, _children_s() - before)
+    return CommandTimes(first, whole, _children_s() - before)
 
 
 def _children_s() -> float:
@@ -67,13 +67,13 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _medians(runs: Sequence[Run]) -> dict[str, float]:
-    named = {field: median(getattr(one, field) for one in runs) for field in Run._fields}
+def _medians(runs: Sequence[CommandTimes]) -> dict[str, float]:
+    named = {field: median(getattr(one, field) for one in runs) for field in CommandTimes._fields}
     return named | {"best_s": min(one.first_s for one in runs)}
 
 
 def _ringkv() -> Path:
-    """The command installed beside this interpreter."""
+    """Return the command installed beside this interpreter."""
     return Path(sys.executable).with_name("ringkv")
 
 

@@ -1,10 +1,10 @@
-"""Structured answers: do they fit what was asked for, and what does one of them cost its neighbours?
+"""structured: do documents fit the requested schema, and what does a grammar cost the other requests of a step?
 
     python -m bench.structured                       300 random schemas on SmolLM2 at temperature 1; a step's time
     python -m bench.structured --schemas 50
 
-A schema is refused with the name of what is not enforced, or its document is checked with the jsonschema package, one
-that was brought to its end because its tokens ran out like any other.
+A schema is refused with the name of the keyword that is not enforced, or its document is checked with the jsonschema
+package. Documents that were closed at the token limit are checked too.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from ringkv.text.guide import Guides
 TOKENS = 1000
 SLOTS = 8
 STEPS, ROUNDS = 40, 5
-# What a schema may have that a grammar cannot hold a text to, or only sometimes.
+# Keywords that a grammar cannot enforce, or only in some cases.
 HARD: Sequence[Mapping[str, Any]] = (
     {"uniqueItems": True},
     {"contains": {"type": "integer"}},
@@ -45,7 +45,7 @@ NAMES = st.sampled_from(["a", "b", "name", "größe", "x y", "$id2"])
 
 
 def bounds(low: str, high: str, most: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of a smallest and a largest value, in order."""
+    """Generate a lower bound, an upper bound, both or neither, in order."""
     ordered = st.tuples(st.integers(0, most), st.integers(0, most)).map(sorted)
     return st.tuples(ordered, st.booleans(), st.booleans()).map(
         lambda one: ({low: one[0][0]} if one[1] else {}) | ({high: one[0][1]} if one[2] else {})
@@ -53,9 +53,9 @@ def bounds(low: str, high: str, most: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def leaves() -> st.SearchStrategy[dict[str, Any]]:
-    """Strings are bounded: a model may go on with one for as long as it likes."""
+    """Generate schemas of single values. Strings are bounded, as a model may continue one without end."""
     values = st.lists(st.sampled_from(["red", "é", "", 0, -3, 1.5, True, None]), min_size=1, max_size=4)
-    numbers = bounds("minimum", "maximum", 2000) | bounds("exclusiveMinimum", "maximum", 9).filter(_has_room)
+    numbers = bounds("minimum", "maximum", 2000) | bounds("exclusiveMinimum", "maximum", 9).filter(_is_satisfiable)
     return st.one_of(
         bounds("minLength", "maxLength", 12).map(lambda more: {"type": "string", "maxLength": 12, **more}),
         st.sampled_from(["^[a-z]{2,5}$", "^(yes|no)$", r"^\d{3}-\d{4}$"]).map(
@@ -74,7 +74,7 @@ def leaves() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def _has_room(more: Mapping[str, int]) -> bool:
+def _is_satisfiable(more: Mapping[str, int]) -> bool:
     return more.get("maximum", 10**6) > more.get("exclusiveMinimum", -1)
 
 
@@ -100,11 +100,11 @@ def grown(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[st
 
 
 def schemas(count: int) -> list[dict[str, Any]]:
-    """The same each time, no two alike; every eighth asks for something hard, each in its turn."""
+    """Return `count` different schemas, the same on every call. Every eighth has a keyword of `HARD`, in order."""
     made: list[dict[str, Any]] = []
 
     @settings(
-        max_examples=4 * count,  # many are like one before
+        max_examples=4 * count,  # many are duplicates
         derandomize=True,
         database=None,
         deadline=None,
@@ -112,32 +112,32 @@ def schemas(count: int) -> list[dict[str, Any]]:
         suppress_health_check=list(HealthCheck),
     )
     @given(st.recursive(leaves(), grown, max_leaves=8))
-    def draw(schema: dict[str, Any]) -> None:
+    def generate(schema: dict[str, Any]) -> None:
         hard = HARD[len(made) // 8 % len(HARD)] if len(made) % 8 == 7 else {}
         one = {**schema, **hard, "$defs": {"shared": {"enum": ["one", 2]}}}
         if one not in made:
             made.append(one)
 
-    draw()
+    generate()
     return made[:count]
 
 
-def answered(llm: LLM, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What came of each schema, "fits", "shortened", "refused" or "WRONG", and what was said of it."""
-    for number, schema in enumerate(asked):
-        result, said = _one(llm, schema)
-        print(f"{number + 1} of {len(asked)}: {result} {said[:100]}", flush=True)
-        yield result, said
+def outcomes(llm: LLM, schemas: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield each schema's outcome, "fits", "shortened", "refused" or "WRONG", and the document or error."""
+    for number, schema in enumerate(schemas):
+        outcome, detail = _outcome(llm, schema)
+        print(f"{number + 1} of {len(schemas)}: {outcome} {detail[:100]}", flush=True)
+        yield outcome, detail
 
 
-def _one(llm: LLM, schema: Mapping[str, Any]) -> tuple[str, str]:
+def _outcome(llm: LLM, schema: Mapping[str, Any]) -> tuple[str, str]:
     sampling = SamplingParams(max_tokens=TOKENS, temperature=1.0, seed=0, grammar=json_schema(schema))
     try:
         result = llm.generate("Write any JSON document.\n", sampling)
     except InvalidRequest as error:
         return "refused", str(error)
-    found, said = _checked(schema, result.text)
-    return ("shortened" if found == "fits" and result.finish_reason == "length" else found), said
+    found, detail = _checked(schema, result.text)
+    return ("shortened" if found == "fits" and result.finish_reason == "length" else found), detail
 
 
 def _checked(schema: Mapping[str, Any], text: str) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def _checked(schema: Mapping[str, Any], text: str) -> tuple[str, str]:
 
 
 def step_seconds(loop: Loop, requests: Sequence[Request]) -> list[float]:
-    """A step's times with all of these running; they are ended afterwards."""
+    """Return the times of steps with all of these requests running, then cancel them."""
     events = [event for request in requests for event in loop.submit(request)]
     while loop.stats().running < len(requests):
         events += loop.step()
@@ -159,7 +159,7 @@ def step_seconds(loop: Loop, requests: Sequence[Request]) -> list[float]:
     for _ in range(STEPS):
         started = time.perf_counter()
         loop.step()
-        loop.step()  # a draw, and a forward pass
+        loop.step()  # one call samples, the other runs the forward pass
         times.append(time.perf_counter() - started)
     for request in requests:
         loop.cancel(request.id)
@@ -169,15 +169,15 @@ def step_seconds(loop: Loop, requests: Sequence[Request]) -> list[float]:
 
 
 def cost(llm: LLM) -> tuple[float, float]:
-    """A step's median time with eight greedy requests, and with a grammar for one of them, in turns."""
+    """Return a step's median seconds for eight greedy requests, without and with a grammar for one, alternating."""
     loop = Loop(build(llm.config), guide=Guides(lambda: llm.tokenizer, llm.limits.vocab))
     tokens = tuple(llm.tokenizer.encode("The sea is wide. " * 60))
     lists = json_schema({"type": "array", "items": {"type": "string", "minLength": 5}, "minItems": 5000})
 
     def requests(grammar: str) -> list[Request]:
         free = SamplingParams(max_tokens=4 * STEPS, temperature=0.0)
-        held = SamplingParams(max_tokens=4 * STEPS, temperature=0.0, grammar=grammar)
-        return [Request(f"r{n}", tokens, held if n == 0 else free) for n in range(SLOTS)]
+        guided = SamplingParams(max_tokens=4 * STEPS, temperature=0.0, grammar=grammar)
+        return [Request(f"r{n}", tokens, guided if n == 0 else free) for n in range(SLOTS)]
 
     step_seconds(loop, requests(lists))
     without, with_ = [], []
@@ -191,21 +191,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--schemas", type=int, default=300)
-    asked = parser.parse_args()
-    llm = LLM(asked.model, slots=SLOTS, kv_budget=2048, prompt_tokens=2048)
+    args = parser.parse_args()
+    llm = LLM(args.model, slots=SLOTS, kv_budget=2048, prompt_tokens=2048)
     without, with_ = cost(llm)
-    results = list(answered(llm, schemas(asked.schemas)))
+    results = list(outcomes(llm, schemas(args.schemas)))
     counts = {kind: sum(one == kind for one, _ in results) for kind in ("fits", "shortened", "refused", "WRONG")}
     figures = [
         {"kind": "documents", "schemas": len(results), **counts, "fitting": fitting(counts)},
         {"kind": "step", "slots": SLOTS, "without_s": without, "with_s": with_, "more": with_ / without - 1},
     ]
-    workload = {"model": asked.model, "schemas": asked.schemas, "temperature": 1, "tokens": TOKENS, "slots": SLOTS}
+    workload = {"model": args.model, "schemas": args.schemas, "temperature": 1, "tokens": TOKENS, "slots": SLOTS}
     keep("structured", workload, figures, shown(counts, without, with_))
 
 
 def fitting(counts: Mapping[str, int]) -> float:
-    """The share of documents that fit their schema, of the schemas that were not refused."""
+    """Return the share of documents that fit their schema, among schemas that were not refused."""
     fit = counts["fits"] + counts["shortened"]
     return fit / (fit + counts["WRONG"])
 
@@ -213,8 +213,8 @@ def fitting(counts: Mapping[str, int]) -> float:
 def shown(counts: Mapping[str, int], without: float, with_: float) -> str:
     rows = [
         ("documents that fit their schema", str(counts["fits"])),
-        ("schemas refused, with what is not enforced", str(counts["refused"])),
-        (f"documents that fit and were brought to an end at {TOKENS:,} tokens", str(counts["shortened"])),
+        ("schemas refused, with the keyword that is not enforced", str(counts["refused"])),
+        (f"documents that fit and were closed at {TOKENS:,} tokens", str(counts["shortened"])),
         ("documents that do not fit", str(counts["WRONG"])),
         (f"a step, {SLOTS} greedy requests", f"{without * 1e3:.1f} ms"),
         ("a step, one of them with a grammar", f"{with_ * 1e3:.1f} ms"),

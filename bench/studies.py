@@ -1,4 +1,4 @@
-"""Studies: what docs/accuracy.md reports. Their tasks, cells and numbers of prompts are fixed here, before they run."""
+"""studies: the studies that docs/accuracy.md reports. Tasks, cells and prompt counts are fixed here before a run."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,11 +11,11 @@ from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
-KVPRESSES = SnapKV(window=64, kernel=5, pooling="avg")  # what NVIDIA's kvpress usually takes
-WIDELY = SnapKV(window=64, kernel=31, pooling="max")  # our default while most of the studies ran
+KVPRESSES = SnapKV(window=64, kernel=5, pooling="avg")  # the usual settings of NVIDIA's kvpress
+WIDELY = SnapKV(window=64, kernel=31, pooling="max")  # our default when most of the studies ran
 KVPRESS, WIDE = KVChoice(select=KVPRESSES), KVChoice(select=WIDELY)
-SNAPKVS = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  # as SnapKV's own LongBench runner
-OURS = KVChoice(select=replace(WIDELY, window=32))  # our default, which did better since
+SNAPKVS = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  # as in SnapKV's own LongBench runner
+OURS = KVChoice(select=replace(WIDELY, window=32))  # our default now, which scored better
 SNAPKV = replace(KVPRESS, policy="snapkv")
 KEYDIFF = KVChoice(select=KeyDiff())
 EXPECTED = KVChoice(select=ExpectedAttention(window=64))
@@ -27,7 +27,7 @@ NEEDLES = (*FOUND_EASILY, *FOUND_HARDLY, "niah_single_1", "niah_multikey_3", "ni
 
 
 def ways_to_choose(budget: str) -> list[Cell]:
-    """Each setting of the choice varied alone; full and kvpress's settings first."""
+    """Vary each setting of the selection alone. The full cache and kvpress's settings come first."""
 
     def each() -> Iterator[KVChoice]:
         yield KVPRESS
@@ -49,19 +49,19 @@ def ways_to_choose(budget: str) -> list[Cell]:
 
 
 def quick_ways_to_choose(budget: str) -> list[Cell]:
-    """Those that read the prompt once."""
+    """Keep the ways that prefill the prompt once."""
     return [cell for cell in ways_to_choose(budget) if not cell.choice.select.prefills_twice]
 
 
 def wide_ways_to_choose(budget: str) -> list[Cell]:
-    """What is voted on whole passages: how wide, how neighbours count, and by how many of the last queries."""
+    """Vary kernel width, pooling and window together, with kernels that keep whole passages."""
     every = product((31, 63), ("avg", "max"), (16, 32, 64))
     wide = (SnapKV(kernel=kernel, pooling=pooling, window=window) for kernel, pooling, window in every)
     return [FULL, *(Cell(KVChoice(select=one), budget) for one in wide)]
 
 
 def ways_beside_ours(budget: str) -> list[Cell]:
-    """Each setting of `WIDE` varied alone, on documents by which it was not chosen."""
+    """Vary each setting of `WIDE` alone, on documents that it was not tuned on."""
 
     def each() -> Iterator[KVChoice]:
         yield WIDE
@@ -82,12 +82,12 @@ def ways_beside_ours(budget: str) -> list[Cell]:
 
 
 def windows() -> list[Cell]:
-    """`WIDE`, and half as many queries that vote."""
+    """Return `WIDE` and the same with half the window."""
     return [FULL, *(Cell(choice, budget) for choice in (WIDE, OURS) for budget in ("4x", "8x"))]
 
 
 def layouts() -> list[Cell]:
-    """Ours and the paper's, where a prompt fits whole and the answer is longer than what is left."""
+    """Return our layout and the paper's, for prompts that fit whole and answers longer than the remaining entries."""
     both = KVChoice(), KVChoice(elastic=False)
     return [
         FULL,
@@ -96,22 +96,22 @@ def layouts() -> list[Cell]:
 
 
 def while_writing(*budgets: str) -> list[Cell]:
-    """A short prompt whose long answer goes round the ring; what the prompt's end chose stays beside it, or nothing."""
+    """Return policies for short prompts whose long answers wrap the ring, with and without selected entries."""
     return crossed(("full", "streaming", "snapstream"), budgets, KVChoice())
 
 
 def policies(*ours: KVChoice) -> list[Cell]:
-    """Each at each budget: streaming, SnapKV and SnapStream with kvpress's settings, and SnapStream with ours."""
+    """Return streaming, SnapKV and SnapStream with kvpress's settings, and SnapStream with ours, at each budget."""
     return [FULL, *_at_each_budget(KVChoice(policy="streaming"), SNAPKV, KVPRESS, *ours)]
 
 
 def policies_and_keydiff() -> list[Cell]:
-    """Beside them the choice that looks at no query, which late questions favour."""
+    """Add KeyDiff, which uses no queries and so suits questions that come after compression."""
     return [*policies(WIDE), *_at_each_budget(KEYDIFF)]
 
 
 def default_and_others() -> list[Cell]:
-    """Our default, and what else could be taken."""
+    """Return our default and its alternatives."""
     return [FULL, *_at_each_budget(KVChoice(policy="streaming"), KVPRESS, OURS, KEYDIFF)]
 
 
@@ -120,23 +120,23 @@ def _at_each_budget(*choices: KVChoice) -> list[Cell]:
 
 
 ABOUT: Mapping[str, str] = {
-    "choosing-qwen": "What chooses best: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
-    "choosing-hard-qwen": "What chooses best: the same, on needles that are hard to keep",
-    "choosing-wide-qwen": "What chooses best: wide pooling and windows together, at an eighth, on hard needles",
-    "choosing-longbench-qwen": "What chooses best: each of our settings varied alone, at a quarter, on LongBench",
-    "choosing-window-qwen": "What chooses best: a window of 64 or of 32, on RULER's prompts of another seed",
-    "choosing-smollm2": "What chooses best: the same on SmolLM2-135M, at half of shorter prompts",
+    "choosing-qwen": "Selection: each setting varied alone, at a quarter of the prompt, Qwen2.5-Coder-1.5B",
+    "choosing-hard-qwen": "Selection: each setting varied alone, on needles that are hard to keep",
+    "choosing-wide-qwen": "Selection: wide pooling and windows together, at an eighth, on hard needles",
+    "choosing-longbench-qwen": "Selection: each of our settings varied alone, at a quarter, on LongBench",
+    "choosing-window-qwen": "Selection: a window of 64 or of 32, on RULER's prompts of another seed",
+    "choosing-smollm2": "Selection: each setting varied alone, on SmolLM2-135M, at half of shorter prompts",
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
-    "default-qwen": "Our default on RULER's needles, in prompts by which nothing was chosen, Qwen2.5-Coder-1.5B",
+    "default-qwen": "Our default on RULER's needles, in prompts that no setting was tuned on, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
     "long-qwen": "Needles and chains of names in prompts of 16k and 30k, Qwen2.5-Coder-1.5B",
     "longbench-qwen": "LongBench on Qwen2.5-Coder-1.5B",
     "longbench-v2-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
     "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
-    "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written in a small ring, Qwen2.5-Coder-1.5B",
-    "aime-qwen": "AIME24, whose answers go round the ring, Qwen2.5-Coder-1.5B",
-    "wikitext": "Perplexity of what follows a compressed prefix, SmolLM2-135M",
+    "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
+    "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
+    "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
     "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),

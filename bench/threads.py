@@ -1,11 +1,11 @@
-"""Threads: what HTTP and tokenising cost the engine they share cores with, by how its threads wait and are ranked.
+"""threads: the cost of HTTP and tokenisation to an engine on the same cores, by spin count and process priority.
 
     python -m bench.threads                         SmolLM2, 8 clients: about ten minutes
 
-The same requests, short and long prompts in turn, go through the engine alone, which gets token ids, and through
-`ringkv serve`, which gets texts over HTTP, tokenises and streams; each client sends its next text when its last is
-answered, so texts are tokenised while others decode. Every setting has an engine and a server of its own, all started
-before and idle between their turns, which alternate. The clients run on the same cores; their own time is stated.
+The same requests, alternately short and long prompts, go through the engine alone, which gets token ids, and through
+`ringkv serve`, which gets texts over HTTP, tokenises and streams. Each client sends its next text when the last is
+answered, so texts are tokenised while other requests decode. Every setting has its own engine and server. All are
+started first, alternate, and are idle between their turns. The clients run on the same cores; their CPU time is listed.
 """
 
 import argparse
@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench.load import Alone, Engine, Served, Texts, alone, served, texts
+from bench.load import Alone, EngineSettings, Served, Texts, alone, served, texts
 
-LENGTHS = (256, 3000)  # tokens of each client's prompts, in turn
+LENGTHS = (256, 3000)  # tokens of each client's prompts, alternating
 
 
 class Setting(NamedTuple):
     name: str
     environment: Mapping[str, str] = {}
-    threads: int | None = None  # of the engine; None: one for each CPU of the affinity mask
-    nice: int = 0  # of the HTTP process: higher gives way
+    threads: int | None = None  # of the engine; None: one per CPU of the affinity mask
+    nice: int = 0  # of the HTTP process; higher is lower priority
 
 
 SETTINGS = {
@@ -46,50 +46,50 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Seconds: for the whole load, and of processor time."""
+class Round:
+    """Wall seconds for the whole load, and CPU seconds."""
 
     alone: float
     served: float
-    http: float  # the server's HTTP process
-    clients: float
+    http: float  # CPU seconds of the server's HTTP process
+    clients: float  # CPU seconds
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A setting's medians."""
+    """The medians of one setting."""
 
     setting: str
     alone_s: float
     served_s: float
-    loss: float  # of the engine's own speed: 1 - alone / served, the median of each turn's
+    loss: float  # 1 - alone / served, median over turns
     http_cpu_s: float
     clients_cpu_s: float
-    tokens_per_s: float  # generated, of all clients, when served
+    tokens_per_s: float  # generated tokens of all clients over HTTP
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     from bench.results import keep
 
-    load = texts(asked.model, asked.clients, LENGTHS * asked.each)
-    turns: dict[str, list[Turn]] = {name: [] for name in asked.settings}
+    load = texts(args.model, args.clients, LENGTHS * args.each)
+    turns: dict[str, list[Round]] = {name: [] for name in args.settings}
     with ExitStack() as stack:
-        sides = {name: _start(stack, SETTINGS[name], asked) for name in asked.settings}
-        for number in range(asked.rounds + 1):
+        sides = {name: _start(stack, SETTINGS[name], args) for name in args.settings}
+        for number in range(args.rounds + 1):
             for name, side in sides.items():
-                answer = asked.answer if number else 2  # the first turn warms up
+                answer = args.answer if number else 2  # the first turn warms up
                 turns[name].append(_turn(*side, load, answer, served_first=number % 2 == 0))
-                print(f"turn {number} of {asked.rounds}: {name}, {turns[name][-1]}", flush=True)
-    generated = asked.answer * sum(map(len, load))
+                print(f"turn {number} of {args.rounds}: {name}, {turns[name][-1]}", flush=True)
+    generated = args.answer * sum(map(len, load))
     figures = [asdict(_loss(name, done[1:], generated)) for name, done in turns.items()]
     names = ("model", "clients", "each", "answer", "slots", "budget", "rounds")
-    keep("threads", {name: getattr(asked, name) for name in names}, figures, shown(figures))
+    keep("threads", {name: getattr(args, name) for name in names}, figures, shown(figures))
 
 
-def _start(stack: ExitStack, setting: Setting, asked: argparse.Namespace) -> tuple[Alone, Served]:
+def _start(stack: ExitStack, setting: Setting, args: argparse.Namespace) -> tuple[Alone, Served]:
     print(f"starting: {setting.name}", flush=True)
-    engine = Engine(asked.model, asked.slots, asked.budget, 2 * max(LENGTHS), setting.threads)
+    engine = EngineSettings(args.model, args.slots, args.budget, 2 * max(LENGTHS), setting.threads)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     environment |= setting.environment
     both = stack.enter_context(alone(engine, environment)), stack.enter_context(served(engine, environment))
@@ -98,17 +98,17 @@ def _start(stack: ExitStack, setting: Setting, asked: argparse.Namespace) -> tup
 
 
 def _nice(pid: int, by: int) -> None:
-    """All threads of a process, but not its children. Linux ranks each thread; those made later follow their maker."""
+    """Set the priority of all threads of a process. Linux has one per thread; new threads inherit their creator's."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(thread.name), by)
 
 
-def _turn(engine: Alone, server: Served, load: Texts, answer: int, served_first: bool) -> Turn:
+def _turn(engine: Alone, server: Served, load: Texts, answer: int, served_first: bool) -> Round:
     bare = 0.0 if served_first else engine.run(load, answer)
     http, clients = _cpu(server.pid), time.process_time()
     taken = server.run(load, answer)
     http, clients = _cpu(server.pid) - http, time.process_time() - clients
-    return Turn(bare or engine.run(load, answer), taken, http, clients)
+    return Round(bare or engine.run(load, answer), taken, http, clients)
 
 
 def _cpu(pid: int) -> float:
@@ -116,7 +116,7 @@ def _cpu(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def _loss(name: str, turns: Sequence[Turn], generated: int) -> Loss:
+def _loss(name: str, turns: Sequence[Round], generated: int) -> Loss:
     taken = median(turn.served for turn in turns)
     return Loss(
         setting=name,
@@ -150,8 +150,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--each", type=int, default=1, help="pairs of a short and a long prompt that a client sends")
-    parser.add_argument("--answer", type=int, default=96, help="tokens of each answer")
+    parser.add_argument("--each", type=int, default=1, help="pairs of a short and a long prompt per client")
+    parser.add_argument("--answer", type=int, default=96, help="tokens per answer")
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--budget", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)

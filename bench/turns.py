@@ -1,12 +1,12 @@
-"""Two questions about one document: how soon the second is answered, and whether what it asks for is still there.
+"""turns: two questions about one document: time to first token of the second answer, and whether it is right.
 
     python -m bench.turns                                                SmolLM2, documents of 8k
     python -m bench.turns --model qwen2.5-coder-1.5b --length 4096 --documents 8
 
-A document hides two numbers. The first question asks for one, the second, in the same conversation, for the other. Each
-cache takes its second turn in two ways: it chooses anew from all tokens (reread), whose dense entries come out of the
-prefix store, or it goes on from what the first turn left (continue). Beside them, for some documents, the same turn
-where nothing is known: it chooses what rereading chooses, from the same entries, and has to make them.
+A document hides two numbers. The first question asks for one, the second, in the same conversation, for the other. The
+second turn runs in two modes: `reread` selects again from all tokens, whose entries come from the prefix store, and
+`continue` goes on from the entries that the first turn left. For some documents the second turn also runs with an empty
+prefix store: it selects as `reread` does, but has to prefill all tokens.
 """
 
 import argparse
@@ -38,12 +38,12 @@ from ringkv.scheduler.loop import Loop
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
-ANSWER = 24  # tokens in which a number must come
-ROOM = 160  # tokens of a conversation that are not its document: questions, answers and the template's own
+ANSWER = 24  # tokens of an answer, which must contain the number
+ROOM = 160  # tokens of a conversation besides its document: questions, answers and the template's
 NAMES = ("Oslo", "Lima")
 STORE = 2 * 10**9  # bytes
-UNKNOWN = "nothing known"
-Message = dict[str, str]
+EMPTY_STORE = "nothing known"  # the value of "way" in the table of results
+ChatMessage = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ class Document:
     text: str
     numbers: tuple[str, str]
 
-    def first(self) -> list[Message]:
+    def first(self) -> list[ChatMessage]:
         return [{"role": "user", "content": f"{self.text}\n\n{question(NAMES[0])}"}]
 
-    def second(self, said: str) -> list[Message]:
-        """The conversation up to its second question, after what was said to the first."""
-        answer = {"role": "assistant", "content": said}
-        return [*self.first(), answer, {"role": "user", "content": question(NAMES[1])}]
+    def second(self, answer: str) -> list[ChatMessage]:
+        """Return the conversation up to its second question, with this answer to the first."""
+        reply = {"role": "assistant", "content": answer}
+        return [*self.first(), reply, {"role": "user", "content": question(NAMES[1])}]
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One answer: whether it was right, and how soon it came."""
+class TimedAnswer:
+    """One answer, and the seconds to its first token."""
 
     text: str
     first_s: float
@@ -70,18 +70,18 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Figure:
+class TurnFigure:
     model: str
     cache: str
     way: str
     documents: int
-    compared: int  # of them, those whose second turn was also read from nothing
+    compared: int  # documents whose second turn also ran with an empty store
     first_right: float
     second_right: float
     read: float
     first_s: float
-    sooner: float | None  # than with nothing known, on the documents where that was measured
-    same: float | None  # of those, how many were answered in the same words
+    sooner: float | None  # first_s with an empty store over first_s, on compared documents
+    same: float | None  # share of compared documents with the same answer
 
 
 def question(name: str) -> str:
@@ -89,7 +89,7 @@ def question(name: str) -> str:
 
 
 def documents(tokenizer: Tokenizer, count: int, length: int) -> list[Document]:
-    """Prose of about `length` tokens, each a stretch of its own, with both numbers at depths that go round."""
+    """Return documents of about `length` tokens of different prose, with both numbers at varied depths."""
     words = tokenizer.encode("\n\n".join(topics.values()), add_special_tokens=False)
     prose = chain.from_iterable(cycle([words]))
     return [_document(tokenizer.decode(list(islice(prose, length))), place, count) for place in range(count)]
@@ -105,7 +105,7 @@ def _document(text: str, place: int, count: int) -> Document:
     return Document(text, (numbers[0], numbers[1]))
 
 
-class Talks:
+class Conversations:
     """Conversations with one engine, one request at a time."""
 
     def __init__(self, folder: Path, cells: Sequence[Cell], length: int) -> None:
@@ -115,69 +115,72 @@ class Talks:
         self._loop = Loop(build(resolve(folder, load_config(folder), options, available_bytes())))
         self._count = 0
 
-    def ask(self, messages: Sequence[Message], choice: KVChoice, salt: str) -> Turn:
+    def answer(self, messages: Sequence[ChatMessage], choice: KVChoice, salt: str) -> TimedAnswer:
         tokens = tuple(self._template.encode(messages, self.tokenizer))
         sampling = SamplingParams(max_tokens=ANSWER, temperature=0.0)
         self._count += 1
         request = Request(str(self._count), tokens, sampling, choice, self.tokenizer.eos_ids, salt=salt)
-        started, first_s, said = time.perf_counter(), 0.0, list[int]()
+        started, first_s, generated = time.perf_counter(), 0.0, list[int]()
         events = self._loop.submit(request)
         while True:
             for event in events:
                 match event:
                     case Token():
                         first_s = first_s or time.perf_counter() - started
-                        said.append(event.token)
+                        generated.append(event.token)
                     case Finished(usage=usage):
-                        text = self.tokenizer.decode([token for token in said if token not in self.tokenizer.eos_ids])
-                        return Turn(text, first_s, usage.prompt_tokens - usage.cached_tokens)
+                        kept = [token for token in generated if token not in self.tokenizer.eos_ids]
+                        prefilled = usage.prompt_tokens - usage.cached_tokens
+                        return TimedAnswer(self.tokenizer.decode(kept), first_s, prefilled)
                     case Failed():
                         raise RequestFailed(event.message)
             events = self._loop.step()
 
 
-Turns = tuple[Turn, Turn]
-Answers = dict[tuple[str, str], Turns]  # to one document, by cell and way
+TurnPair = tuple[TimedAnswer, TimedAnswer]
+DocumentAnswers = dict[tuple[str, str], TurnPair]  # of one document, by cell label and way
 
 
 def measure(
-    talks: Talks, found: Sequence[Document], cells: Sequence[Cell], asked: argparse.Namespace
-) -> Iterator[Answers]:
-    """Document by document, so that the store holds the one that is asked about, under each cell."""
+    conversations: Conversations, found: Sequence[Document], cells: Sequence[Cell], args: argparse.Namespace
+) -> Iterator[DocumentAnswers]:
+    """Yield the answers of one document after another, so that the store still has it under each cell."""
     for place, one in enumerate(found):
-        answers: Answers = {}
+        answers: DocumentAnswers = {}
         for cell in cells:
-            choice, salt = cell.of(asked.length, ANSWER), str(place)
+            choice, salt = cell.of(args.length, ANSWER), str(place)
             for way in TURN_MODES:
-                answers[cell.label, way] = _talk(talks, one, replace(choice, turns=way), salt, salt)
-            if place < asked.timed:
-                answers[cell.label, UNKNOWN] = _talk(talks, one, choice, salt, f"{salt} {cell.label}")
+                answers[cell.label, way] = _two_turns(conversations, one, replace(choice, turns=way), salt, salt)
+            if place < args.timed:
+                answers[cell.label, EMPTY_STORE] = _two_turns(conversations, one, choice, salt, f"{salt} {cell.label}")
         yield answers
 
 
-def _talk(talks: Talks, one: Document, choice: KVChoice, *salts: str) -> Turns:
-    """Both turns, each with a salt. The first one's document may be known from another cell's conversation."""
-    first = talks.ask(one.first(), choice, salts[0])
-    return first, talks.ask(one.second(first.text), choice, salts[1])
+def _two_turns(conversations: Conversations, one: Document, choice: KVChoice, *salts: str) -> TurnPair:
+    """Run both turns, each with a prefix-store salt. The first turn may hit entries of another cell's conversation."""
+    first = conversations.answer(one.first(), choice, salts[0])
+    return first, conversations.answer(one.second(first.text), choice, salts[1])
 
 
-def figures(model: str, cells: Sequence[Cell], found: Sequence[Document], answers: Sequence[Answers]) -> list[Figure]:
-    """For each cell and way."""
+def figures(
+    model: str, cells: Sequence[Cell], found: Sequence[Document], answers: Sequence[DocumentAnswers]
+) -> list[TurnFigure]:
+    """Return the figures of each cell and way."""
 
-    def of(cell: Cell, way: str) -> Figure:
-        asked = [(one, said) for one, said in zip(found, answers, strict=True) if (cell.label, way) in said]
-        turns = [said[cell.label, way] for _, said in asked]
+    def of(cell: Cell, way: str) -> TurnFigure:
+        answered = [(one, by_cell) for one, by_cell in zip(found, answers, strict=True) if (cell.label, way) in by_cell]
+        turns = [by_cell[cell.label, way] for _, by_cell in answered]
         right = [
-            [number in turn.text for number, turn in zip(one.numbers, said[cell.label, way], strict=True)]
-            for one, said in asked
+            [number in turn.text for number, turn in zip(one.numbers, by_cell[cell.label, way], strict=True)]
+            for one, by_cell in answered
         ]
         pairs = [
-            (said[cell.label, way][1], said[cell.label, UNKNOWN][1])
-            for _, said in asked
-            if (cell.label, UNKNOWN) in said
+            (by_cell[cell.label, way][1], by_cell[cell.label, EMPTY_STORE][1])
+            for _, by_cell in answered
+            if (cell.label, EMPTY_STORE) in by_cell
         ]
-        is_compared = bool(pairs) and way != UNKNOWN
-        return Figure(
+        is_compared = bool(pairs) and way != EMPTY_STORE
+        return TurnFigure(
             model=model,
             cache=cell.label,
             way=way,
@@ -191,27 +194,27 @@ def figures(model: str, cells: Sequence[Cell], found: Sequence[Document], answer
             same=fmean(alone.text == mine.text for mine, alone in pairs) if is_compared else None,
         )
 
-    return [of(cell, way) for cell in cells for way in (UNKNOWN, *TURN_MODES)]
+    return [of(cell, way) for cell in cells for way in (EMPTY_STORE, *TURN_MODES)]
 
 
 def main() -> None:
-    asked = _arguments()
-    folder = locate(asked.model)
-    cells = crossed(("full", "snapstream"), asked.budgets.split(","), KVChoice(select=SnapKV(kernel=asked.kernel)))
-    with show_progress() as tell:
-        tell(0, 0, "loading the engine")
-        talks = Talks(folder, cells, asked.length)
-        found = documents(talks.tokenizer, asked.documents, asked.length - ROOM)
+    args = _arguments()
+    folder = locate(args.model)
+    cells = crossed(("full", "snapstream"), args.budgets.split(","), KVChoice(select=SnapKV(kernel=args.kernel)))
+    with show_progress() as report:
+        report(0, 0, "loading the engine")
+        conversations = Conversations(folder, cells, args.length)
+        found = documents(conversations.tokenizer, args.documents, args.length - ROOM)
         answers = []
-        for done, one in enumerate(measure(talks, found, cells, asked), 1):
+        for done, one in enumerate(measure(conversations, found, cells, args), 1):
             answers.append(one)
-            tell(done, len(found), "documents")
-    workload = {name: getattr(asked, name) for name in ("model", "length", "documents", "timed", "kernel")}
-    taken = figures(asked.model, cells, found, answers)
+            report(done, len(found), "documents")
+    workload = {name: getattr(args, name) for name in ("model", "length", "documents", "timed", "kernel")}
+    taken = figures(args.model, cells, found, answers)
     keep("turns", workload, [asdict(one) for one in taken], shown(taken))
 
 
-def shown(taken: Sequence[Figure]) -> str:
+def shown(taken: Sequence[TurnFigure]) -> str:
     head = (
         "cache",
         "second turn",
@@ -227,7 +230,7 @@ def shown(taken: Sequence[Figure]) -> str:
     return table(head, [_row(one) for one in taken])
 
 
-def _row(one: Figure) -> tuple[str, ...]:
+def _row(one: TurnFigure) -> tuple[str, ...]:
     first = f"{one.first_s:.2f} s"
     compared = (
         ("", "", "")
@@ -241,13 +244,13 @@ def _row(one: Figure) -> tuple[str, ...]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--length", type=int, default=8000, help="of a conversation's two turns, in tokens (8000)")
+    parser.add_argument("--length", type=int, default=8000, help="tokens of a conversation's two turns (8000)")
     parser.add_argument("--documents", type=int, default=20)
     parser.add_argument(
-        "--timed", type=int, default=3, help="documents whose second turn is also read from nothing (3)"
+        "--timed", type=int, default=3, help="documents whose second turn also runs with an empty store (3)"
     )
-    parser.add_argument("--budgets", default="2x,4x", help="of the compressed caches (2x,4x)")
-    parser.add_argument("--kernel", type=int, default=SnapKV().kernel, help="width over which votes are pooled")
+    parser.add_argument("--budgets", default="2x,4x", help="budgets of the compressed caches (2x,4x)")
+    parser.add_argument("--kernel", type=int, default=SnapKV().kernel, help="kernel width of the vote pooling")
     return parser.parse_args(sys.argv[1:])
 
 

@@ -1,6 +1,8 @@
-"""Decode steps beside an idle and a busy neighbour, by how long OpenMP spins: why `base.waiting` chooses as it does.
+"""waiting: decode steps on an idle machine and beside a busy process, by OpenMP's spin count.
 
-python -m bench.waiting                         SmolLM2, 8 slots of 1,792 entries
+    python -m bench.waiting                         SmolLM2, 8 slots of 1,792 entries
+
+`ringkv.machine.waiting` takes its spin count from these figures.
 """
 
 import argparse
@@ -15,9 +17,9 @@ NEIGHBOUR = "import os\nmine = os.getppid()\nwhile os.getppid() == mine: pass"  
 
 
 def main() -> None:
-    asked = _arguments()
-    if asked.measure:
-        print(json.dumps(_measure(asked.model, asked.slots, asked.budget)))
+    args = _arguments()
+    if args.measure:
+        print(json.dumps(_measure(args.model, args.slots, args.budget)))
         return
     from bench.results import keep, table
 
@@ -26,7 +28,7 @@ def main() -> None:
         idle, busy = _steps(spins), _beside_a_busy_process(spins)
         figures.append({"spins": spins, "idle_s": idle, "busy_s": busy})
     rows = [(f["spins"], f"{f['idle_s'] * 1e3:.0f} ms", f"{f['busy_s'] * 1e3:.0f} ms") for f in figures]
-    workload = {"model": asked.model, "slots": asked.slots, "budget": asked.budget}
+    workload = {"model": args.model, "slots": args.slots, "budget": args.budget}
     keep("waiting", workload, figures, table(("GOMP_SPINCOUNT", "step, idle machine", "one core taken"), rows))
 
 
@@ -39,15 +41,15 @@ def _beside_a_busy_process(spins: str) -> float:
 
 
 def _steps(spins: str) -> float:
-    """A fresh process: the variable is read once, when OpenMP is loaded. 300,000 is what OpenMP does by itself."""
+    """Measure a step in a fresh process, as OpenMP reads the variable once on loading. 300,000 is OpenMP's default."""
     environment = os.environ | {"GOMP_SPINCOUNT": spins}
     command = [sys.executable, "-m", "bench.waiting", "--measure", *sys.argv[1:]]
-    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(said.splitlines()[-1]))
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(output.splitlines()[-1]))
 
 
 def _measure(model: str, slots: int, budget: int) -> float:
-    """Seconds of a decode step with every slot full, the median of 20."""
+    """Return the seconds of a decode step with every slot full, the median of 20."""
     from ringkv.engine.build import build
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes

@@ -1,1 +1,1 @@
-"""Clients that people have already, unmodified, against `ringkv serve`: see `__main__`."""
+"""Existing clients, unmodified, against `ringkv serve`; see `__main__`."""

@@ -1,11 +1,11 @@
-"""What people already point at an OpenAI server, unmodified, at `ringkv serve`.
+"""Run unmodified clients of OpenAI servers against `ringkv serve`.
 
     python -m bench.clients                     all of them
     python -m bench.clients --only openai,lm-eval
-    python -m bench.report                      the counts into docs/serving.md
+    python -m bench.report                      write the counts into docs/serving.md
 
-The first run installs the clients in environments of their own under ringkv's cache folder (about 4 GB). Every check is
-appended to bench/results/measurements.jsonl. Exit status 1 if any failed.
+The first run installs the clients in their own environments under ringkv's cache folder (about 4 GB). Every check is
+appended to bench/results/measurements.jsonl. The exit status is 1 if any check failed.
 """
 
 import argparse
@@ -35,44 +35,44 @@ FLAGS = ("--slots", f"{SLOTS}", "--kv-budget", f"{BUDGET}")
 
 
 def main() -> None:
-    asked = _arguments()
-    sys.exit(not run(asked.model, asked.only, asked.data))
+    args = _arguments()
+    sys.exit(not run(args.model, args.only, args.data))
 
 
 def run(model: str, only: Collection[str], data: Path) -> bool:
-    """Each client in turn, those of one template at one server, kept as soon as it is done; whether all passed."""
-    asked = {name: CLIENTS[name] for name in CLIENTS if name in only}
+    """Run the clients, one server per template, and append each client's checks. Returns whether all passed."""
+    clients = {name: CLIENTS[name] for name in CLIENTS if name in only}
     passed = True
-    for template in dict.fromkeys(client.template for client in asked.values()):
-        with _served(model, template) as server:
-            for name, client in asked.items():
+    for template in dict.fromkeys(client.template for client in clients.values()):
+        with _server(model, template) as server:
+            for name, client in clients.items():
                 if client.template == template:
-                    found = _all(name, client.checks(server, data))
+                    found = _run_checks(name, client.checks(server, data))
                     _keep(name, model, template, found)
                     passed &= all(check.ok for check in found)
     return passed
 
 
-def _served(model: str, template: str) -> AbstractContextManager[Server]:
-    return serving(model, locate(model), *FLAGS) if not template else _as(model, template)
+def _server(model: str, template: str) -> AbstractContextManager[Server]:
+    return serving(model, locate(model), *FLAGS) if not template else _server_with_template(model, template)
 
 
 @contextmanager
-def _as(model: str, template: str) -> Iterator[Server]:
+def _server_with_template(model: str, template: str) -> Iterator[Server]:
     with with_template(locate(model), template) as folder, serving(str(folder), folder, *FLAGS) as server:
         yield server._replace(model=template)
 
 
-def _all(name: str, checks: Iterator[Check]) -> list[Check]:
+def _run_checks(name: str, checks: Iterator[Check]) -> list[Check]:
     found = []
     for check in checks:
-        print(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.said}", flush=True)
+        print(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.detail}", flush=True)
         found.append(check)
     return found
 
 
 class Client(NamedTuple):
-    """checks: what it does to a server, with a folder of real data; template: of ours, in place of the model's own."""
+    """checks: run against a server with a folder of real data. template: one of ours that replaces the model's."""
 
     checks: Callable[[Server, Path], Iterator[Check]]
     template: str = ""
@@ -98,7 +98,7 @@ def _keep(name: str, model: str, template: str, found: Sequence[Check], path: Pa
         {
             "check": one.what,
             "passed": int(one.ok),
-            "said": one.said,
+            "said": one.detail,
             "package": f"{one.client} {versions.get(one.client, '')}",
         }
         for one in found
@@ -108,7 +108,7 @@ def _keep(name: str, model: str, template: str, found: Sequence[Check], path: Pa
 
 
 def _versions() -> Mapping[str, str]:
-    """Of the clients that are installed."""
+    """Return the pinned versions of all clients, by package."""
     files = (*sorted(REQUIREMENTS.glob("*.txt")), PEERS / "vllm.txt")
     pinned = (line.split("==") for file in files for line in file.read_text().split() if "==" in line)
     return {package.partition("[")[0]: version for package, version in pinned}
@@ -117,7 +117,7 @@ def _versions() -> Mapping[str, str]:
 def _names(text: str) -> set[str]:
     names = set(text.split(","))
     if unknown := names - CLIENTS.keys():
-        raise argparse.ArgumentTypeError(f"no client is called {', '.join(unknown)}; there are {', '.join(CLIENTS)}")
+        raise argparse.ArgumentTypeError(f"unknown client {', '.join(unknown)}; clients are {', '.join(CLIENTS)}")
     return names
 
 

@@ -1,4 +1,4 @@
-"""Check: one thing that a client did against the server, and how it went."""
+"""Check: the result of one client check against the server."""
 
 from typing import NamedTuple
 
@@ -7,4 +7,4 @@ class Check(NamedTuple):
     client: str
     what: str
     ok: bool
-    said: str  # a figure, or why it failed
+    detail: str  # a figure, or the reason of a failure; column "said" of the table of results

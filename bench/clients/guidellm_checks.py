@@ -1,4 +1,4 @@
-"""GuideLLM: a sweep, several streams, and a trace played back."""
+"""guidellm_checks: GuideLLM with a sweep, several streams, and a trace replay."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from bench.clients.check import Check
 from bench.clients.surroundings import Server, client
 
 SHAPE = "kind=synthetic_text,prompt_tokens=128,output_tokens=32"
-REPLAYED = 12  # requests of the trace, in a tenth of the time they took
+REPLAYED = 12  # requests of the trace, at ten times its speed
 
 
 def checks(server: Server, trace: Path) -> Iterator[Check]:
-    """`trace`: requests by arrival in milliseconds, with their lengths."""
+    """Run the checks. trace: a JSONL file of requests with arrival times in milliseconds and lengths."""
     with TemporaryDirectory() as folder:
         rows = [json.loads(line) for line in trace.read_text().splitlines()[:REPLAYED]]
         seconds = [{**row, "timestamp": row["timestamp"] / 1000} for row in rows]
@@ -28,10 +28,10 @@ def checks(server: Server, trace: Path) -> Iterator[Check]:
 
 def _run(server: Server, folder: Path, what: str, profile: str, data: str, constraint: str) -> Check:
     report = folder / f"{what.replace(' ', '-')}.json"
-    words = ["guidellm", "run", "--disable-console-interactive", "--profile", profile, "--data", data]
-    words += ["--backend", f"kind=openai_http,target={server.url},model={server.model}"]
-    words += ["--tokenizer", f"kind=hf_auto,model={server.tokenizer}", "--output", f"kind=json,path={report}"]
-    ran = client([*words, *(["--constraint", constraint] if constraint else [])], seconds=300)
+    command = ["guidellm", "run", "--disable-console-interactive", "--profile", profile, "--data", data]
+    command += ["--backend", f"kind=openai_http,target={server.url},model={server.model}"]
+    command += ["--tokenizer", f"kind=hf_auto,model={server.tokenizer}", "--output", f"kind=json,path={report}"]
+    ran = client([*command, *(["--constraint", constraint] if constraint else [])], seconds=300)
     if ran.code or not report.is_file():
         return Check("guidellm", what, False, ran.last)
     counts = [one["metrics"]["request_totals"] for one in json.loads(report.read_text())["benchmarks"]]

@@ -1,4 +1,4 @@
-"""lm-eval: log-likelihoods, which our own offline computation repeats, and generation, as text and as chat."""
+"""lm_eval_checks: lm-eval's log-likelihoods, compared with an offline computation, and generation as text and chat."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ from ringkv.plan.resolve import resolve
 from ringkv.text.tokenizer import Tokenizer
 
 WINDOWS, CONTEXT, CONTINUATION = 200, 96, 64  # words of WikiText-2 in each window
-LONGEST = 2048  # tokens of a window, at most
-TOLERANCE = 1e-3  # nats a token
+LONGEST = 2048  # most tokens of a window
+TOLERANCE = 1e-3  # nats per token
 COMMON = {"dataset_path": "json", "test_split": "test"}
 LIKELIHOOD = {
     "task": "windows",
@@ -37,7 +37,7 @@ WRITING = {
 
 
 def checks(server: Server, text: Path) -> Iterator[Check]:
-    """`text`: WikiText-2's test split."""
+    """Run the checks. text: WikiText-2's test split."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         windows = list(_windows(text.read_text(encoding="utf-8")))
@@ -59,7 +59,7 @@ def _windows(text: str) -> Iterator[dict[str, str]]:
 
 
 def _task(folder: Path, task: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> None:
-    """A task that needs no network; JSON is YAML too."""
+    """Write a task and its data into the folder, so that lm-eval needs no network. JSON is valid YAML."""
     data = folder / f"{task['task']}.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     whole = {**COMMON, **task, "dataset_kwargs": {"data_files": {"test": str(data)}}}
@@ -67,11 +67,11 @@ def _task(folder: Path, task: Mapping[str, Any], rows: Sequence[Mapping[str, str
 
 
 def _run(server: Server, folder: Path, model: str, path: str, task: str, more: Sequence[str]) -> tuple[str, list[Any]]:
-    """What went wrong, if anything did, and the samples."""
+    """Run one task. Returns the error, empty if there was none, and the samples."""
     to = folder / f"{model}-{task}"
     settings = f"model={server.model},base_url={server.url}/v1/{path},num_concurrent=4,max_length=8192"
     settings += f",tokenizer={server.tokenizer},tokenizer_backend=huggingface"
-    words = [
+    command = [
         "lm_eval",
         "run",
         "--model",
@@ -83,7 +83,7 @@ def _run(server: Server, folder: Path, model: str, path: str, task: str, more: S
         "--include_path",
         str(folder),
     ]
-    ran = client([*words, "--output_path", str(to), "--log_samples", *more], seconds=500)
+    ran = client([*command, "--output_path", str(to), "--log_samples", *more], seconds=500)
     found = next(iter(to.rglob("samples_*.jsonl")), None)
     if ran.code or found is None:
         return ran.last, []
@@ -104,7 +104,7 @@ def _compared(server: Server, folder: Path, windows: Sequence[Mapping[str, str]]
 
 
 def offline(folder: Path, windows: Sequence[Mapping[str, str]]) -> Iterator[tuple[float, int]]:
-    """Each continuation's log-likelihood and tokens, by an engine in this process, from the logits of every token."""
+    """Yield each continuation's log-likelihood and token count, from all logits of an engine in this process."""
     import torch
 
     from ringkv.engine.build import build
@@ -115,8 +115,8 @@ def offline(folder: Path, windows: Sequence[Mapping[str, str]]) -> Iterator[tupl
         context = len(tokenizer.encode(window["context"]))
         tokens = tokenizer.encode(window["context"] + window["continuation"])
         logits = torch.cat([one.clone() for one in engine.prompt_logits(tokens)])[context - 1 : -1]
-        drawn = torch.tensor(tokens[context:])
-        yield float(logits.double().log_softmax(-1).gather(1, drawn[:, None]).sum()), len(drawn)
+        targets = torch.tensor(tokens[context:])
+        yield float(logits.double().log_softmax(-1).gather(1, targets[:, None]).sum()), len(targets)
 
 
 def _written(server: Server, folder: Path, model: str, path: str, more: Sequence[str]) -> Check:

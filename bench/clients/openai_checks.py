@@ -1,4 +1,4 @@
-"""OpenAI's client."""
+"""openai_checks: OpenAI's client."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from bench.clients.surroundings import Server, client
 
 
 def checks(server: Server, script: str) -> Iterator[Check]:
-    """What a script of `with_openai` found."""
+    """Run a script of `with_openai` and yield its checks."""
     ran = client(["python", "-m", f"bench.clients.with_openai.{script}", server.url, server.model], seconds=600)
     lines = [json.loads(line) for line in ran.output.splitlines() if line.startswith("{")]
     if not lines:

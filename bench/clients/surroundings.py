@@ -1,4 +1,4 @@
-"""What clients run in: their own environment, a server, and a model that speaks as another does."""
+"""surroundings: the clients' environment, a server, and a model under another chat template."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bench.peers.install import python_of
 
 TEMPLATES = Path(__file__).parent / "templates"
-TEMPLATE = "chat_template.jinja"  # a model's own, or what stands in its place
+TEMPLATE = "chat_template.jinja"  # the model's own template, or its replacement
 REQUIREMENTS = Path(__file__).parent / "requirements"
 NAME = "clients"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -23,40 +23,45 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALL
 class Server(NamedTuple):
     url: str
     model: str
-    tokenizer: Path  # a directory with tokenizer.json, for clients that count tokens themselves
+    tokenizer: Path  # a directory with tokenizer.json, for clients that count tokens
 
 
-class Ran(NamedTuple):
+class ClientOutput(NamedTuple):
     code: int
     output: str
 
     @property
     def last(self) -> str:
-        """The last line it said."""
+        """Return the last line of output."""
         return (self.output.strip().splitlines() or ["nothing"])[-1][:200]
 
 
 def client(
-    words: Sequence[str],
+    command: Sequence[str],
     seconds: float,
     name: str = NAME,
     requirements: Path = REQUIREMENTS,
     environment: Mapping[str, str] = OFFLINE,
-) -> Ran:
-    """Run a program of the environment `name`: its exit status, 124 after so many seconds, and all it said."""
-    command = [python_of(name, requirements=requirements).parent / words[0], *words[1:]]
+) -> ClientOutput:
+    """Run a program of the environment `name`. The exit status is 124 after this many seconds."""
+    program = python_of(name, requirements=requirements).parent / command[0]
     try:
         done = subprocess.run(
-            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=seconds, check=False
+            [program, *command[1:]],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired as over:
-        return Ran(124, f"{over.output or ''}\nit took more than {seconds:.0f} s")
-    return Ran(done.returncode, done.stdout + done.stderr)
+        return ClientOutput(124, f"{over.output or ''}\nit took more than {seconds:.0f} s")
+    return ClientOutput(done.returncode, done.stdout + done.stderr)
 
 
 @contextmanager
 def serving(model: str, folder: Path, *flags: str) -> Iterator[Server]:
-    """`ringkv serve MODEL` as a user starts it, on a free port."""
+    """Run `ringkv serve --model MODEL` on a free port."""
     command = [sys.executable, "-m", "ringkv", "serve", "--model", model, "--port", "0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -71,12 +76,12 @@ def serving(model: str, folder: Path, *flags: str) -> Iterator[Server]:
 
 @contextmanager
 def with_template(folder: Path, template: str) -> Iterator[Path]:
-    """A folder with the same model under one of our templates; gone afterwards, the model stays where it is."""
-    with TemporaryDirectory() as made:
-        spoken = Path(made) / template
-        spoken.mkdir()
+    """Make a temporary folder that links to the model's files but has one of our templates."""
+    with TemporaryDirectory() as temporary:
+        model = Path(temporary) / template
+        model.mkdir()
         for file in folder.iterdir():
             if file.name != TEMPLATE:
-                (spoken / file.name).symlink_to(file.resolve())
-        shutil.copy(TEMPLATES / f"{template}.jinja", spoken / TEMPLATE)
-        yield spoken
+                (model / file.name).symlink_to(file.resolve())
+        shutil.copy(TEMPLATES / f"{template}.jinja", model / TEMPLATE)
+        yield model

@@ -1,4 +1,4 @@
-"""table: how many checks of each client passed."""
+"""table: the number of passed checks of each client."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from bench.results import ResultRow, figures, table
 
 
 def clients(rows: Sequence[ResultRow]) -> str:
-    """Those that failed are named."""
+    """Return the table of passed checks; it names the failed ones."""
     checks = figures(rows, "clients")
     lines = []
     for package in dict.fromkeys(one["package"] for one in checks):

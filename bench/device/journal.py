@@ -1,4 +1,4 @@
-"""The journal: one JSON line a figure, written the moment it is known, so that what fails later loses nothing."""
+"""journal: one JSON line per figure, written at once, so that a later failure loses nothing."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 Figure = dict[str, Any]
 
 
-class Journal:
+class DeviceJournal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -18,7 +18,7 @@ class Journal:
         print(f"  {line}", flush=True)
 
     def read(self) -> list[Figure]:
-        """All whole lines; a part that was stopped may have left half of one."""
+        """Return all complete lines; a stopped part may leave an incomplete one."""
         if not self.path.exists():
             return []
         return [one for line in self.path.read_text(encoding="utf-8").splitlines() if (one := _parsed(line))]

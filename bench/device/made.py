@@ -1,4 +1,4 @@
-"""An engine of a given shape with random weights, and slots full of random entries: nothing is read or prefilled."""
+"""made: an engine of a given shape with random weights, and slots full of random entries, without prefill."""
 
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from ringkv.models.weights import Declared
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 
-ANY_MEMORY = 1 << 50  # the slots were counted already
+ANY_MEMORY = 1 << 50  # bytes; the number of slots is already planned
 
 
 def engine_config(scale: Scale, policy: str, budget: int, slots: int, chunk: int) -> EngineConfig:
-    whole: dict[str, Any] = {"kv_policy": policy} | ({} if policy == "full" else {"kv_budget": budget})
+    cache: dict[str, Any] = {"kv_policy": policy} | ({} if policy == "full" else {"kv_budget": budget})
     options = Options(
-        **whole,
+        **cache,
         slots=slots,
         prompt_tokens=scale.prompt,
         chunk=chunk,
@@ -65,13 +65,13 @@ def _random_weights(model: ModelConfig, dtype: torch.dtype, device: torch.device
 
 @torch.inference_mode()
 def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
-    """Every slot as a prompt would have left it, with random keys and values; the entries that are live in each."""
+    """Fill every slot as after a prompt, with random keys and values. Returns the live entries of a slot."""
     limits = engine.limits
     for body in engine.batch.bodies:
         for plane in body.planes:
             for layer in plane:
                 layer.normal_()
-    # A full cache has no room beyond its capacity: its prompt ends so many steps before.
+    # A full cache has no entries beyond its capacity, so its prompt leaves `steps` of them free.
     seen = min(prompt, limits.capacity - steps) if engine.default_kv.policy == "full" else prompt - steps
     plan = layout(engine.default_kv, seen, limits.capacity)
     request = Request("r", (1,), SamplingParams(max_tokens=10**6, temperature=1.0, ignore_eos=True))

@@ -1,4 +1,4 @@
-"""Scale: what is measured, in real shapes on a device and in tiny ones where there is none."""
+"""scale: the measured shapes, real ones on a device and tiny ones on the CPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -42,8 +42,8 @@ TINY = LLAMA_31_8B | {
 @dataclass(frozen=True)
 class Scale:
     model: str
-    raw: dict[str, Any]  # its config.json
-    prompt: int  # tokens of the longest prompt, which staging holds
+    raw: dict[str, Any]  # the model's config.json
+    prompt: int  # tokens of the longest prompt, for which staging is allocated
     budgets: tuple[int, ...]  # entries of a slot
     steps: int
     prefills: tuple[tuple[int, int], ...]  # (prompt tokens, chunk)
@@ -51,8 +51,8 @@ class Scale:
     reserve: int  # bytes for graphs, logits, sampling state and scratch
     dtype: str
     device: str
-    memory: int | None  # bytes to fill; None is all that the device has
-    backends: tuple[str, ...]  # the first that works is measured
+    memory: int | None  # bytes to fill; None: all free memory of the device
+    backends: tuple[str, ...]  # by preference; the first that works is measured
 
     @property
     def config(self) -> ModelConfig:

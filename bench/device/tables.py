@@ -1,12 +1,12 @@
-"""The journal as tables: whole steps against their floor and the plan, kernels, prefill, bandwidth."""
+"""tables: the journal as tables of whole steps against their floor and the plan, kernels, prefill and bandwidth."""
 
-from bench.device.journal import Figure, Journal
+from bench.device.journal import DeviceJournal, Figure
 from bench.device.parts import planned
 from bench.device.scale import Scale
 from bench.results import table
 
 
-def tables(scale: Scale, journal: Journal) -> str:
+def tables(scale: Scale, journal: DeviceJournal) -> str:
     best = max((one["rate"] for kind in ("bandwidth", "kernel") for one in journal.of(kind)), default=0.0)
     parts = (
         _decode(scale, journal.of("decode"), best),
@@ -24,13 +24,13 @@ def _decode(scale: Scale, figures: list[Figure], best: float) -> str:
     full = next((one for one in figures if one["cache"] == "full"), None)
     rows = [_decode_row(scale, one, full, best) for one in figures]
     speed = ("cache", "graphs", "slots", "step", "tokens/s", "share of the floor")
-    return table((*speed, "gain over full", "plan says", "of the plan", "forward", "draw"), rows)
+    return table((*speed, "gain over full", "plan says", "of the plan", "forward", "sample"), rows)
 
 
 def _decode_row(scale: Scale, one: Figure, full: Figure | None, best: float) -> tuple[str, ...]:
     rate = one["slots"] / one["step_s"]
     gain = rate / (full["slots"] / full["step_s"]) if full else 0.0
-    promised = _promised(scale, one["budget"], int(best)) if one["cache"] != "full" else 1.0
+    planned_gain = _planned_gain(scale, one["budget"], int(best)) if one["cache"] != "full" else 1.0
     return (
         "full" if one["cache"] == "full" else f"{one['cache']} {one['budget']:,}",
         one["backend"],
@@ -39,26 +39,26 @@ def _decode_row(scale: Scale, one: Figure, full: Figure | None, best: float) -> 
         f"{rate:,.0f}",
         f"{one['need_bytes'] / best / one['step_s']:.0%}",
         f"{gain:.2f}x" if full else "-",
-        f"{promised:.2f}x",
-        f"{gain / promised:.0%}" if full else "-",
+        f"{planned_gain:.2f}x",
+        f"{gain / planned_gain:.0%}" if full else "-",
         f"{one['forward_s'] * 1e3:.2f} ms",
         f"{one['sample_s'] * 1e3:.2f} ms",
     )
 
 
-def _promised(scale: Scale, budget: int, bandwidth: int) -> float:
-    """The throughput that the plan gives this budget over that of the full cache, each with the slots that fit."""
+def _planned_gain(scale: Scale, budget: int, bandwidth: int) -> float:
+    """Return the planned throughput of this budget over that of the full cache, each with the slots that fit."""
     rows = planned(scale, budget, bandwidth)
     full, compressed = rows["full"].tokens_per_second, rows["snapstream"].tokens_per_second
     return compressed / full if full and compressed else float("nan")
 
 
 def _kernels(figures: list[Figure], best: float) -> str:
-    """The operator as it cuts by itself, and the fastest other cut, for each cache."""
+    """Return the table of the operator's default tiling and the fastest tiling, for each cache."""
     rows = []
     for budget in dict.fromkeys(one["budget"] for one in figures):
-        here = [one for one in figures if one["budget"] == budget]
-        fastest = min(here, key=lambda one: float(one["s"]))
+        of_budget = [one for one in figures if one["budget"] == budget]
+        fastest = min(of_budget, key=lambda one: float(one["s"]))
         rows += [
             (
                 f"{one['slots']} x {budget:,}",
@@ -67,7 +67,7 @@ def _kernels(figures: list[Figure], best: float) -> str:
                 f"{one['rate'] / 1e9:,.0f} GB/s",
                 f"{one['rate'] / best:.0%}",
             )
-            for one in {id(one): one for one in (here[0], fastest)}.values()
+            for one in {id(one): one for one in (of_budget[0], fastest)}.values()
         ]
     return table(("decode attention, one layer", "cut", "time", "reads", "of the best rate"), rows) if rows else ""
 

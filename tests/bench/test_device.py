@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import results
-from bench.device.journal import Journal
+from bench.device.journal import DeviceJournal
 from bench.device.parts import planned
 from bench.device.scale import REAL, SMALL
 from ringkv.plan.footprint import TEMPORARIES, sampler_bytes
@@ -59,7 +59,7 @@ def test_what_the_plan_promises_for_llama_on_80_gb_is_worked_out_by_hand() -> No
 
 
 def test_half_a_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+    journal = DeviceJournal(tmp_path / "j")
     journal.add("probe", rate=1)
     with journal.path.open("a") as file:
         file.write('{"kind": "pro')

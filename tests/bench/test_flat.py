@@ -34,7 +34,7 @@ def test_the_table_shows_parts_and_stages() -> None:
 
 
 def test_sizes_are_kept_as_bytes() -> None:
-    assert flat._kept({"when": "import torch", "total": 3, "largest": {"libc.so": 1}}) == {
+    assert flat._in_bytes({"when": "import torch", "total": 3, "largest": {"libc.so": 1}}) == {
         "when": "import torch",
         "total_bytes": 3,
         "largest": {"libc.so": 1},

@@ -1,20 +1,20 @@
 import toy
 
-from bench.load import Engine, run_alone
+from bench.load import EngineSettings, run_alone
 
 
 def test_every_client_has_one_request_at_a_time_until_all_are_answered() -> None:
     engine = toy.ToyEngine(toy.limits(slots=2))
     prompts = [[[client, question] for question in range(3)] for client in (5, 7)]
     taken = run_alone(engine, prompts, answer=2)
-    asked = [line.work.request for line in engine.log if isinstance(line, toy.Chunk)]
+    requests = [line.work.request for line in engine.log if isinstance(line, toy.Chunk)]
     assert taken > 0
     for client, mine in enumerate(prompts):
-        assert [list(one.tokens) for one in asked if one.id == f"{client}"] == mine
-    assert len(asked) == 6
+        assert [list(one.tokens) for one in requests if one.id == f"{client}"] == mine
+    assert len(requests) == 6
 
 
 def test_both_sides_are_started_with_the_same_flags() -> None:
     flags = ["--model", "m", "--slots", "8", "--kv-budget", "512", "--max-prompt", "4096"]
-    assert Engine("m", 8, 512, 4096, None).flags == flags
-    assert Engine("m", 8, 512, 4096, 1).flags == [*flags, "--threads", "1"]
+    assert EngineSettings("m", 8, 512, 4096, None).flags == flags
+    assert EngineSettings("m", 8, 512, 4096, 1).flags == [*flags, "--threads", "1"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bench import perplexity as module
-from bench.perplexity import Figure, loss, measure, shown, windows
+from bench.perplexity import WeightsFigure, loss, measure, shown, windows
 
 
 class Rising:
@@ -45,6 +45,8 @@ def test_what_fewer_bits_cost_is_told_where_16_bits_were_measured(monkeypatch: p
     monkeypatch.setattr(module, "load_config", lambda folder: None)
     monkeypatch.setattr(module, "locate", lambda model: None)
     monkeypatch.setattr(module, "SIDES", {"ringkv": lambda model, weights, *words: (16, [losses[weights]])})
-    asked = SimpleNamespace(text=None, tokens=None, threads=1, ours=["int8", "bf16", "int4"], theirs=[])
-    assert [one.over_16_bits for one in measure("any", asked)] == [None, 0.0, pytest.approx(1.0)]  # type: ignore[arg-type]
-    assert "| any, ringkv int4 | 5.00 | 9.000 | +12.50% |" in shown([Figure("any", "ringkv", "int4", 5, 9, 0.125)])
+    args = SimpleNamespace(text=None, tokens=None, threads=1, ours=["int8", "bf16", "int4"], theirs=[])
+    assert [one.over_16_bits for one in measure("any", args)] == [None, 0.0, pytest.approx(1.0)]  # type: ignore[arg-type]
+    assert "| any, ringkv int4 | 5.00 | 9.000 | +12.50% |" in shown(
+        [WeightsFigure("any", "ringkv", "int4", 5, 9, 0.125)]
+    )

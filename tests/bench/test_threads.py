@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.threads import Turn, _loss, _nice, shown
+from bench.threads import Round, _loss, _nice, shown
 
 
 def test_the_loss_is_the_median_of_each_turns() -> None:
-    turns = [Turn(alone=9.0, served=10.0, http=1.0, clients=0.5), Turn(9.5, 10.0, 1.0, 0.5), Turn(16.0, 20.0, 2.0, 0.5)]
+    turns = [
+        Round(alone=9.0, served=10.0, http=1.0, clients=0.5),
+        Round(9.5, 10.0, 1.0, 0.5),
+        Round(16.0, 20.0, 2.0, 0.5),
+    ]
     found = _loss("as shipped", turns, generated=800)
     assert found.loss == pytest.approx(0.1)
     assert found.tokens_per_s == pytest.approx(80.0)

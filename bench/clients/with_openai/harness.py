@@ -1,6 +1,8 @@
-"""What scripts that drive OpenAI's own client share: `python -m bench.clients.with_openai.NAME URL MODEL`.
+"""harness: shared parts of the scripts that drive OpenAI's client.
 
-The clients' interpreter runs them; each prints JSON, a line a check.
+    python -m bench.clients.with_openai.NAME URL MODEL
+
+The clients' interpreter runs the scripts. Each prints one JSON line per check.
 """
 
 import json
@@ -12,7 +14,7 @@ import openai
 
 URL, MODEL = sys.argv[1:]
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
-patient = openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
+async_client = openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="unused", max_retries=0, timeout=120)
 WEATHER: Any = {
     "type": "function",
     "function": {
@@ -30,19 +32,19 @@ CHECKS: list[tuple[str, Callable[[], str]]] = []
 
 
 def check(what: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
-    """Note a function that raises, or says what came of it."""
+    """Register a function that returns a detail of its result, or raises."""
 
-    def keep(function: Callable[[], str]) -> Callable[[], str]:
+    def register(function: Callable[[], str]) -> Callable[[], str]:
         CHECKS.append((what, function))
         return function
 
-    return keep
+    return register
 
 
 def main() -> None:
     for what, function in CHECKS:
         try:
-            said, ok = function(), True
+            detail, ok = function(), True
         except Exception as error:
-            said, ok = f"{type(error).__name__}: {error}"[:200], False
-        print(json.dumps({"what": what, "ok": ok, "said": said}), flush=True)
+            detail, ok = f"{type(error).__name__}: {error}"[:200], False
+        print(json.dumps({"what": what, "ok": ok, "detail": detail}), flush=True)

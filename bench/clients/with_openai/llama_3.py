@@ -1,4 +1,4 @@
-"""The openai package and a model whose template teaches Llama 3's way of calling tools."""
+"""llama_3: the openai package with a model whose template uses Llama 3's format of tool calls."""
 
 import json
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from bench.clients.with_openai.harness import MODEL, WEATHER, check, client, main
 
 PARIS: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-ASKED: Any = {"model": MODEL, "messages": PARIS, "tools": [WEATHER], "tool_choice": "required", "temperature": 0}
+REQUEST: Any = {"model": MODEL, "messages": PARIS, "tools": [WEATHER], "tool_choice": "required", "temperature": 0}
 
 
 @check("tools in Llama 3's format: a required one")
 def whole() -> str:
-    choice = client.chat.completions.create(**ASKED).choices[0]
+    choice = client.chat.completions.create(**REQUEST).choices[0]
     (call,) = choice.message.tool_calls or ()
     assert choice.finish_reason == "tool_calls"
     assert not choice.message.content
@@ -21,21 +21,21 @@ def whole() -> str:
 
 @check("tools in Llama 3's format: streamed, and the result sent back")
 def streamed() -> str:
-    with client.chat.completions.stream(**ASKED) as stream:
+    with client.chat.completions.stream(**REQUEST) as stream:
         message = stream.get_final_completion().choices[0].message
     (call,) = message.tool_calls or ()
-    (same,) = client.chat.completions.create(**ASKED).choices[0].message.tool_calls or ()
+    (same,) = client.chat.completions.create(**REQUEST).choices[0].message.tool_calls or ()
     assert call.function.arguments == same.function.arguments  # type: ignore[union-attr]
     result: Any = {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}
-    talk = [*PARIS, message.model_dump(exclude_none=True), result]
-    answer = client.chat.completions.create(model=MODEL, messages=talk, tools=[WEATHER], max_tokens=16)
+    messages = [*PARIS, message.model_dump(exclude_none=True), result]
+    answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER], max_tokens=16)
     assert answer.usage is not None
     return f"{answer.usage.prompt_tokens} tokens of prompt"
 
 
 @check("tools in Llama 3's format: one that the model may call, or not")
 def free() -> str:
-    choice = client.chat.completions.create(**ASKED | {"tool_choice": "auto", "max_tokens": 64}).choices[0]
+    choice = client.chat.completions.create(**REQUEST | {"tool_choice": "auto", "max_tokens": 64}).choices[0]
     calls = choice.message.tool_calls or ()
     assert bool(calls) != bool(choice.message.content)
     return calls[0].function.arguments if calls else repr(choice.message.content[:40])

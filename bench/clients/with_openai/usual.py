@@ -1,4 +1,4 @@
-"""The openai package and a server as anyone starts it."""
+"""usual: the openai package with a server in its default configuration."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import openai
 from pydantic import BaseModel
 
-from bench.clients.with_openai.harness import MODEL, WEATHER, check, client, main, patient
+from bench.clients.with_openai.harness import MODEL, WEATHER, async_client, check, client, main
 
 HELLO: Any = [{"role": "user", "content": "Say hello to the sea."}]
 
@@ -27,9 +27,9 @@ def models() -> str:
 
 @check("completions, whole and streamed alike")
 def completions() -> str:
-    asked: Any = {"model": MODEL, "prompt": "The sea is", "max_tokens": 24, "temperature": 0}
-    whole = client.completions.create(**asked).choices[0].text
-    parts = [chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True)]
+    body: Any = {"model": MODEL, "prompt": "The sea is", "max_tokens": 24, "temperature": 0}
+    whole = client.completions.create(**body).choices[0].text
+    parts = [chunk.choices[0].text for chunk in client.completions.create(**body, stream=True)]
     assert "".join(parts) == whole
     assert len(parts) == 24
     return f"{len(parts)} chunks"
@@ -50,9 +50,9 @@ def choices() -> str:
 
 @check("chat, whole and streamed alike, with usage")
 def chat() -> str:
-    asked: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 24, "temperature": 0}
-    whole = client.chat.completions.create(**asked)
-    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    body: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 24, "temperature": 0}
+    whole = client.chat.completions.create(**body)
+    chunks = list(client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
     assert chunks[-1].usage == whole.usage or chunks[-1].usage.total_tokens == whole.usage.total_tokens
@@ -70,7 +70,7 @@ def chat_logprobs() -> str:
 @check("the asynchronous client, 8 streams at once")
 def together() -> str:
     async def one(number: int) -> str:
-        stream = await patient.chat.completions.create(
+        stream = await async_client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": f"Count to {number}."}], max_tokens=16, stream=True
         )
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
@@ -100,8 +100,8 @@ def streamed_tools() -> str:
         message = stream.get_final_completion().choices[0].message
     (call,) = message.tool_calls or ()
     result: Any = {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}
-    talk = [*HELLO, message.model_dump(exclude_none=True), result]
-    answer = client.chat.completions.create(model=MODEL, messages=talk, tools=[WEATHER], max_tokens=16)
+    messages = [*HELLO, message.model_dump(exclude_none=True), result]
+    answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER], max_tokens=16)
     assert answer.usage is not None
     return f"{answer.usage.prompt_tokens} tokens of prompt"
 
@@ -109,7 +109,7 @@ def streamed_tools() -> str:
 @check("structured output: parse() of a pydantic model")
 def structured() -> str:
     for _ in range(5):
-        with suppress(openai.LengthFinishReasonError):  # a small model may go on with a number until its tokens end
+        with suppress(openai.LengthFinishReasonError):  # a small model may write digits up to max_tokens
             got = client.chat.completions.parse(model=MODEL, messages=HELLO, response_format=River, max_tokens=400)
             assert isinstance(got.choices[0].message.parsed, River)
             return repr(got.choices[0].message.parsed)
@@ -118,9 +118,9 @@ def structured() -> str:
 
 @check("responses, whole and streamed alike")
 def responses() -> str:
-    asked: Any = {"model": MODEL, "input": "Say hello.", "temperature": 0}
-    whole = client.responses.create(**asked).output_text
-    with client.responses.stream(**asked) as stream:
+    body: Any = {"model": MODEL, "input": "Say hello.", "temperature": 0}
+    whole = client.responses.create(**body).output_text
+    with client.responses.stream(**body) as stream:
         assert stream.get_final_response().output_text == whole
     return repr(whole[:40])
 
