@@ -38,6 +38,10 @@ class Body:
         return cls(group, planes, centers)
 
     @property
+    def device(self) -> torch.device:
+        return self.planes[0].device
+
+    @property
     def rows(self) -> int:
         return self.planes[0].shape[1]
 

@@ -27,14 +27,14 @@ from ringkv.models.decoder import Decoder
 
 
 class Batch:
-    """Slots at work: all memory is allocated, all steps are captured by the time it is built."""
+    """All slots and the steps that run on them. Memory is allocated and steps are captured when it is built."""
 
     def __init__(
         self, decoder: Decoder, weights: ModelWeights, bodies: tuple[Body, ...], programs: Programs, capture: Capture
     ) -> None:
-        """bodies: one a group of layers, a row per slot."""
+        """bodies: one per group of layers, with a row per slot."""
         self.decoder, self.weights, self.bodies, self._programs = decoder, weights, bodies, programs
-        count, device, vocab = bodies[0].rows, bodies[0].planes[0].device, decoder.config.vocab_size
+        count, device, vocab = bodies[0].rows, bodies[0].device, decoder.config.vocab_size
         self._owners: list[Request | None] = [None] * count
         self._layouts: list[Layouts] = [()] * count
         self._slots = tuple(Slots.empty(count, device) for _ in bodies)
@@ -49,7 +49,7 @@ class Batch:
             [*bodies[group].layer(row), *layer.values()]
             for layer, (group, row) in zip(weights.layers, where, strict=True)
         ]
-        self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # which slots a step takes
+        self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # the slots of a step
         self._run_forward = {size: capture(partial(self._forward, size)) for size in programs.decode}
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
         self._drafts = Drafts(programs.drafted, bodies, vocab)
@@ -57,7 +57,7 @@ class Batch:
         self._run_draft_sampler = {
             tier: capture(partial(self._sample_drafts, tier)) for tier in programs.sampling_drafts
         }
-        for slot in range(count):  # of what warming up a captured graph wrote nothing is left behind
+        for slot in range(count):  # clears what warming up captured graphs wrote
             self.release(slot)
 
     @property
@@ -99,13 +99,13 @@ class Batch:
         return CacheRow(self.bodies, slot)
 
     def owner(self, slot: int) -> tuple[Request, Layouts]:
-        """Whose a slot is, and how it is laid out."""
+        """Return the request in a slot, and the slot's layouts."""
         request = self._owners[slot]
         assert request is not None, "the slot is free"
         return request, self._layouts[slot]
 
     def place(self, slot: int, layouts: Layouts, logits: Tensor, request: Request) -> None:
-        """Give a slot, whose entries are filled, to a request; logits float32 [V] of the last token it has seen."""
+        """Give a slot with filled entries to a request. logits: float32 [V] of the last token it has seen."""
         for slots, layout in zip(self._slots, layouts, strict=True):
             slots.place(slot, layout)
         self.logits[slot] = logits
@@ -114,7 +114,7 @@ class Batch:
         self._owners[slot] = request
 
     def export(self, slot: int) -> Packet:
-        """All that a request needs to go on elsewhere."""
+        """Return everything that another engine needs to continue a request."""
         request, layouts = self.owner(slot)
         memory = self.slot(slot)
         seen = int(self._slots[0].length[slot])
@@ -124,7 +124,7 @@ class Batch:
         return Packet(request, layouts, seen, sampled, memory.export(live), logits)
 
     def restore(self, slot: int, packet: Packet) -> None:
-        """Go on with a request that another batch exported. Raises ValueError if the packet is of other shapes."""
+        """Continue a request that another batch exported. Raises ValueError if the packet has other shapes."""
         live = [layout.live(packet.seen) for layout in packet.layouts]
         self.slot(slot).restore(live, packet.entries)
         logits = torch.frombuffer(bytearray(packet.logits), dtype=torch.float32)
@@ -134,7 +134,7 @@ class Batch:
             slots.length[slot] = packet.seen
 
     def sample(self, forced: Mapping[int, int], allowed: Mapping[int, bytes]) -> SampledStep:
-        """Sample each slot's next token from its logits; arguments as `base.engine.Engine.sample` takes them."""
+        """Sample each slot's next token from its logits; the arguments are those of `base.engine.Engine.sample`."""
         self._forced.fill_(-1)
         for slot, token in forced.items():
             self._forced[slot] = token
@@ -195,7 +195,7 @@ class Batch:
             slots.advance()
 
     def _forward_drafts(self, size: int) -> None:
-        """The same with drafts. Only the tokens sampled are counted as seen."""
+        """Run one decode step with drafts. Only the sampled tokens are counted as seen."""
         rows, graphs = self._rows[size], self._programs.drafts[size]
         slot, fed = rows.int(), self._drafts.feed(rows, self._slots)
         tokens = torch.cat((self._tokens[rows, None], self._drafts.tokens[rows]), 1)

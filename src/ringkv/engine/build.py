@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 @torch.inference_mode()
 def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
-    """Load weights, allocate slots and staging, make graphs. `tell` hears of each step; the first build takes longest.
+    """Load weights, allocate slots and staging, make graphs. The first build compiles them, and takes longest.
 
-    Raises UnsupportedModel or BadWeights for a model directory that cannot be run, InvalidRequest for a configuration.
+    tell: called with progress. Raises UnsupportedModel or BadWeights for a model directory that cannot be run, InvalidRequest for a configuration.
     """
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
@@ -47,7 +47,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
 
 @torch.inference_mode()
 def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, backend: Backend) -> LocalEngine:
-    """An engine around weights that are there already; everything else is allocated and made ready."""
+    """Build an engine around loaded weights: allocate everything else and make the graphs."""
     device, dtype = _with_index(torch.device(config.device)), getattr(torch, config.dtype)
     if device.type == "cuda":
         _sum_in_float32()
@@ -83,19 +83,19 @@ def _device(name: str) -> torch.device:
     if device is None or device.type not in ("cpu", "cuda"):
         raise InvalidRequest(f"device {name!r} is unknown; choose cpu, cuda or cuda:N", "device")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidRequest(f"device {name!r} was asked for and torch sees no CUDA device; choose cpu", "device")
+        raise InvalidRequest(f"device {name!r} was requested and torch sees no CUDA device; choose cpu", "device")
     if device.type == "cuda":
         torch.cuda.set_device(device)  # Triton launches on the current device
     return device
 
 
 def _with_index(device: torch.device) -> torch.device:
-    """The first device for "cuda" alone: torch's own functions want a number."""
+    """Return cuda:0 for "cuda": torch's functions need an index."""
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 def _sum_in_float32() -> None:
-    """For all of this process: else a product whose K dimension is split may add its parts in 16 bits."""
+    """Set, for the whole process, that products with a split K dimension add their parts in float32."""
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
@@ -118,7 +118,7 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
 
 
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:
-    """The C++ operators, where there is a compiler; the torch references answer otherwise."""
+    """Load the C++ operators if there is a compiler. Without them the torch references run."""
     compiler = find_compiler()
     if compiler is None or torch.device(config.device).type != "cpu":
         return

@@ -18,7 +18,7 @@ from ringkv.cache.body import Body, Planes
 from ringkv.cache.slots import Slots
 from ringkv.kernels.sampling.tiers import FREE, Inputs
 
-NONE = -2  # in place of a draft; no sampler gives it
+NONE = -2  # no draft; no sampler returns it
 
 
 class Fed(NamedTuple):
@@ -34,10 +34,10 @@ class _Overwritten(NamedTuple):
 
 
 class Drafts:
-    """The drafts of all slots: static tensors, filled by `propose`, settled by `verify` or `drop`."""
+    """The drafts of all slots: static tensors, filled by `propose` and settled by `verify` or `drop`."""
 
     def __init__(self, most: int, bodies: Sequence[Body], vocab: int) -> None:
-        device, slots = bodies[0].planes[0].device, bodies[0].rows
+        device, slots = bodies[0].device, bodies[0].rows
         self.most, self._bodies = most, bodies
         self.tokens = torch.full((slots, most), NONE, device=device)  # int64 [B, N]
         self.logits = torch.zeros(slots, most, vocab, device=device)  # float32 [B, N, V], after each draft
@@ -57,7 +57,7 @@ class Drafts:
         return list(self._open)
 
     def propose(self, drafts: Mapping[int, Sequence[int]], rows: Tensor) -> None:
-        """Take over the drafts of a step, by slot; rows int64 [R]: the slot of each row."""
+        """Store the drafts of a step, by slot. rows int64 [R]: the slot of each row."""
         self.tokens.fill_(NONE)
         for slot, tokens in drafts.items():
             self.tokens[slot, : len(tokens)] = torch.tensor(tokens, device=self.tokens.device)
@@ -65,7 +65,7 @@ class Drafts:
         self._rows, self._open = rows, {slot: places[slot] for slot in drafts}
 
     def feed(self, rows: Tensor, slots: Sequence[Slots]) -> list[Fed]:
-        """Where the tokens of a step go, by group; copies what its drafts will overwrite."""
+        """Return the entries of a step's tokens, by group, and copy what its drafts will overwrite."""
         drafted = self.tokens[rows] != NONE
         runs = torch.cat((torch.ones_like(drafted[:, :1]), drafted), 1)
         fed = [Fed(*_ahead(one, rows, runs)) for one in slots]
@@ -76,7 +76,7 @@ class Drafts:
         return fed
 
     def inputs(self, inputs: Inputs) -> list[Tensor]:
-        """Arguments of a graph that samples all drafts, from those of the graph that samples the tokens before them."""
+        """Return the arguments that sample after all drafts, from those that sample the tokens before them."""
         ahead = torch.arange(1, self.most + 1, device=self.tokens.device)
         return [
             self.logits.flatten(0, 1),
@@ -88,9 +88,9 @@ class Drafts:
         ]
 
     def verify(self, first: Tensor) -> Tensor:
-        """Settle all drafts, first int64 [B] being the tokens sampled before them; how many are kept, int64 [B].
+        """Settle all drafts, and return how many are kept, int64 [B]. first int64 [B]: the tokens sampled before them.
 
-        A draft is kept if it and all before it are what was sampled.
+        A draft is kept if it and all drafts before it equal the sampled tokens.
         """
         before = torch.cat((first[:, None], self.sampled[:, :-1]), 1)
         kept = (before == self.tokens).long().cumprod(1).bool()
@@ -101,7 +101,7 @@ class Drafts:
         return kept.sum(1)
 
     def drop(self, slot: int) -> None:
-        """Settle the drafts of one slot: none is kept."""
+        """Reject the drafts of one slot."""
         row = self._open.pop(slot, None)
         if row is None:
             return
@@ -117,9 +117,9 @@ class Drafts:
 
 
 def _ahead(slots: Slots, rows: Tensor, runs: Tensor) -> Iterator[Tensor]:
-    """Entries and live counts int32 [R, T] of the tokens of a step, runs bool [R, T].
+    """Yield entries and live counts int32 [R, T] of a step's tokens, runs bool [R, T].
 
-    One that does not run has the first one's entry, which is written anyway, and no live entries.
+    A token that does not run has the first token's entry, which is written anyway, and no live entries.
     """
     tokens = range(runs.shape[1])
     entry = torch.stack([slots.next_entry(token)[rows] for token in tokens], 1)

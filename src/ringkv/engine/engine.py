@@ -61,7 +61,7 @@ class LocalEngine:
         return self.batch.builds
 
     def admit(self, request: Request) -> None:
-        """Refuse what could never be served, before any work."""
+        """Raise InvalidRequest if the request could never be served."""
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
         check_turns(choice, self.lanes.groups, self.config.kv_format)
         if n == 0:
@@ -84,7 +84,7 @@ class LocalEngine:
         if any(plan.selected for plan in plans) and choice.select.queries > self.lanes.window:
             raise InvalidRequest(
                 f"kv_window {choice.select.queries} is over the {self.lanes.window} queries kept; "
-                "ask for less, or start with a larger kv_window",
+                "use a smaller one, or start with a larger kv_window",
                 "kv_window",
             )
 
@@ -141,7 +141,7 @@ class LocalEngine:
         self.batch.release(slot)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
-        """float32 [at most `rows`, V] after each token in turn, to score a text. It takes a lane as a prompt would."""
+        """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
         return self.lanes.prompt_logits(tokens, rows)
 
     def _choice(self, request: Request) -> KVChoice:

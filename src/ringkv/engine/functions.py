@@ -1,4 +1,4 @@
-"""The static functions that become graphs: one layer of a kind in a prefill chunk, one in a decode step, the head.
+"""The static functions that become graphs: a layer of each kind in prefill and in a decode step, and the head.
 
 N rows: the chunk's tokens, or the slots. All arguments are tensors; a layer's weights come last, in `names` order.
 """
@@ -17,7 +17,10 @@ from ringkv.models.rotary import Rotation
 
 
 def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
-    """(x, cos, sin, span, keys, values, window, *weights) -> (x,); stages keys and values, keeps the last queries."""
+    """(x, cos, sin, span, keys, values, window, *weights) -> (x,). Writes keys and values to staging.
+
+    It keeps the last queries in `window`.
+    """
     layer = decoder.layers[kind]
     scale, sliding = layer.attention.cache.scale, layer.window or 0
 
@@ -43,7 +46,7 @@ def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFu
 def decode_layer(
     decoder: Decoder, kind: str, names: Sequence[str], format: PlaneFormat, tokens: int = 1
 ) -> StaticFunction:
-    """(x, cos, sin, slot, entry, live, *planes, *weights) -> (x,); writes each row's new keys and values.
+    """(x, cos, sin, slot, entry, live, *planes, *weights) -> (x,). Writes each row's new keys and values.
 
     R rows of T `tokens` each: x [R * T, hidden], slot [R], entry and live [R, T], or [R] if T is 1. The tokens of a row
     attend one after the other, each as it would in a step of its own.

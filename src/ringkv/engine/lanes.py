@@ -1,4 +1,4 @@
-"""Lanes: prompts on their way to a slot: begun, prefilled, scored, and compressed.
+"""Lanes: prompts before they get a slot. They are prefilled, scored and compressed here.
 
 L layers of a group, H key-value heads, G query heads each, D head_dim, V vocabulary.
 """
@@ -35,7 +35,7 @@ class _Lane:
 
     tokens: tuple[int, ...] = ()
     start: Start = _NOTHING
-    logits: Tensor | None = None  # float32 [V] of its last token, once it is prefilled whole
+    logits: Tensor | None = None  # float32 [V] of its last token, once all of it is prefilled
     selections: dict[KVChoice, Selection] = field(default_factory=dict)  # of the requests that share the prompt
 
     @property
@@ -45,12 +45,12 @@ class _Lane:
 
     @property
     def read(self) -> int:
-        """Tokens that were prefilled here, whose last queries are known."""
+        """Tokens that were prefilled here, and so have queries."""
         return len(self.tokens) - self.start.tokens
 
 
 class Lanes:
-    """The staging workspace at work."""
+    """The staging workspace, and the prompts in it."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Lanes:
         return self.staging.bytes
 
     def begin(self, request: Request, lane: int, choice: KVChoice) -> int:
-        """Fill a lane with the cached part of a prompt; how many tokens that is.
+        """Load the cached prefix of a prompt into its lane, and return the number of cached tokens.
 
-        None if every token of the prompt is to be scored: its log-probabilities come from its prefill.
+        It is 0 if the prompt's log-probabilities are requested: they come from its prefill.
         """
         is_scored = request.sampling.prompt_logprobs is not None
         start = Start() if is_scored else self._turns.begin(request, choice, self.staging.lane(lane))
@@ -92,7 +92,7 @@ class Lanes:
         return start.tokens
 
     def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
-        """Run one chunk; the log-probabilities of the tokens that follow its own, if the request wants them."""
+        """Run one chunk, and return the log-probabilities of the next tokens if the request needs them."""
         request, lane = work.request, self._lanes[work.lane]
         last, logprobs = self._followed(work, self._chunk(work))
         if lane.start.is_dense:
@@ -102,13 +102,13 @@ class Lanes:
         return logprobs
 
     def logits(self, lane: int) -> Tensor:
-        """float32 [V] of the prompt's last token."""
+        """Return float32 logits [V] of the prompt's last token."""
         logits = self._lanes[lane].logits
         assert logits is not None, "the lane's prompt is not prefilled yet"
         return logits
 
     def select(self, lane: int, choice: KVChoice) -> Selection:
-        """What a slot will hold; computed once for each choice. Leaves the staged prompt as it is."""
+        """Select what a slot will hold, once for each choice. The staged prompt is unchanged."""
         prompt = self._lanes[lane]
         assert prompt.logits is not None, "the lane's prompt is not prefilled yet"
         if choice not in prompt.selections:
@@ -120,16 +120,16 @@ class Lanes:
         return prompt.selections[choice]
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow) -> Selection:
-        """Copy what a slot is to hold of a lane's prompt."""
+        """Copy the selected entries of a lane's prompt to a slot."""
         selection = self.select(lane, choice)
         selection.fill(slot, self.staging.lane(lane))
         return selection
 
     def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Prefill tokens start .. stop-1 of a staged prompt once more, after its end, for selectors that look at that.
+        """Prefill tokens start .. stop-1 of a staged prompt once more after its end, for selectors such as KVzip.
 
-        For a piece of w tokens at a time: queries [L, H, G, w, D], and the repetition's keys so far [L, H, tokens, D].
-        The lane's entries after the prompt are overwritten; all else is as it was in the end.
+        Yields, for each piece of w tokens, its queries [L, H, G, w, D] and the keys of the repetition so far
+        [L, H, tokens, D]. Overwrites the lane's entries after the prompt; the kept queries are restored at the end.
         """
         prompt, queries = self._lanes[lane], [plane[:, lane] for plane in self.staging.queries]
         before, (size, step), n = [one.clone() for one in queries], self._piece(), prompt.entries
@@ -145,7 +145,7 @@ class Lanes:
                 plane.copy_(was)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
-        """float32 [at most `rows`, V] after each token in turn, to score a text. It takes lane 0 as a prompt would."""
+        """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
         span = torch.tensor([0, len(tokens)])
         self._lanes[0] = _Lane()
         for start, size in self._programs.pieces(0, len(tokens), self.staging.entries):
@@ -158,7 +158,7 @@ class Lanes:
                 yield logits
 
     def view(self, lane: int, group: int, queries: int) -> StagedPrompt:
-        """A staged prompt as selectors see it, in one group of layers, with its last `queries`."""
+        """Return a staged prompt in one group of layers, with its last `queries`, for a selector."""
         prompt, planes = self._lanes[lane], self.staging.bodies[group].read(lane, slice(self._lanes[lane].entries))
         first = self.staging.window - min(queries, prompt.read)
         return StagedPrompt(
@@ -173,21 +173,21 @@ class Lanes:
         )
 
     def _kind(self, group: int) -> str:
-        """Of a group's layers, which share one rotary embedding."""
+        """Return the kind of a group's layers, which share one rotary embedding."""
         return self._decoder.kinds[self.groups[group].layers[0]]
 
     def _room(self, entries: int) -> int:
-        """How many tokens `again` may read at once: its pieces must end where the lane ends."""
+        """Return how many tokens `again` may prefill: its pieces must end inside the lane."""
         size, step = self._piece()
         return max(0, (self.staging.entries - entries - size) // step + 1) * step
 
     def _piece(self) -> tuple[int, int]:
-        """Rows of the smallest prefill graph, and how many tokens of a piece have their queries kept."""
+        """Return the rows of the smallest prefill graph, and how many tokens of a piece keep their queries."""
         size = self._programs.smallest
         return size, min(size, self.staging.window)
 
     def _chunk(self, work: PrefillChunk) -> Iterator[Tensor]:
-        """Run a chunk: hidden states [tokens, hidden], piece by piece."""
+        """Run a chunk, and yield hidden states [tokens, hidden] of each piece."""
         tokens, lane = work.request.tokens, work.lane
         gap = self._lanes[lane].start.gap
         span = torch.tensor([0, len(tokens) - gap])
@@ -197,7 +197,7 @@ class Lanes:
             yield self._run(piece, size, lane, span, gap)[: len(piece)]
 
     def _followed(self, work: PrefillChunk, pieces: Iterator[Tensor]) -> tuple[Tensor, tuple[TokenLogprob, ...]]:
-        """The last of a chunk's hidden states [1, hidden]; the log-probability of each following token, if wanted."""
+        """Return a chunk's last hidden state [1, hidden], and log-probabilities of the next tokens if requested."""
         tokens, wanted = work.request.tokens, work.request.sampling.prompt_logprobs
         logprobs: list[TokenLogprob] = []
         read, last = work.start, torch.empty(0)
@@ -209,14 +209,14 @@ class Lanes:
         return last, tuple(logprobs)
 
     def _logits_after(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, V], from [rows, hidden]."""
+        """Return float32 logits [rows, V] of hidden states [rows, hidden]."""
         return self._decoder.logits(hidden, self._weights.shared)
 
     def _run(self, tokens: Sequence[int], size: int, lane: int, span: Tensor, gap: int = 0) -> Tensor:
-        """One graph's worth of a prompt: hidden states [size, hidden]; rows past the true tokens are padding.
+        """Run one graph on a piece of a prompt, and return hidden states [size, hidden], padding included.
 
-        span: the first token's place in the lane, and how many places the prompt takes. `gap`: how much further on in
-        the text a token stands than its place in the lane says.
+        span: the first token's place in the lane, and how many places the prompt takes. gap: a token's position in the
+        text minus its place in the lane.
         """
         start = int(span[0]) + gap
         device = self.staging.queries[0].device

@@ -1,6 +1,6 @@
-"""Checkpoint to weights: each of our tensors is allocated once, its parts read into it, and it is packed.
+"""Checkpoint to weights: each tensor is allocated once, its parts are read into it, and it is packed.
 
-Packing may quantise: the largest matrix is then there in full beside the packed ones for a moment, and no more.
+Peak memory while quantizing is the packed weights plus one unpacked matrix.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 
 class Stored(NamedTuple):
-    """Formats of a layer's matrices, and of the embedding and the vocabulary projection, which bear less."""
+    """Formats of a layer's matrices, and of its tables: embedding and vocabulary projection, which need more bits."""
 
     layers: str
     tables: str
@@ -34,14 +34,14 @@ STORED: Mapping[Weights, Stored] = {
 
 
 class ModelWeights:
-    """All tensors of a model: `shared` ones by our names, and one dictionary a layer."""
+    """All tensors of a model: `shared` ones by name, and one dictionary per layer."""
 
     def __init__(self, shared: dict[str, Tensor], layers: list[dict[str, Tensor]]) -> None:
         self.shared, self.layers = shared, layers
 
     @property
     def is_packed(self) -> bool:
-        """Whether every matrix is stored in panels, as our own kernels read it."""
+        """Whether every matrix is stored in panels for the C++ kernels."""
         return not any(tensor.dim() == 2 for tensor in self._tensors())
 
     def is_packed_in(self, dtype: torch.dtype) -> bool:
@@ -64,7 +64,7 @@ def load(
     tell: Progress,
     weights: Weights = "bf16",
 ) -> ModelWeights:
-    """Read a model directory. Raises BadWeights, naming the tensors, when the checkpoint does not match its config."""
+    """Read a model directory. Raises BadWeights, naming the tensors, if the checkpoint does not match its config."""
     checkpoint = open_checkpoint(folder)
     groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
     checkpoint.check({part.name: part.shape for part in _parts(groups)}, config.ignored)
@@ -78,7 +78,7 @@ def load(
 
 
 def _load(checkpoint: Checkpoint, weight: Weight, whole: Tensor, stored: Stored) -> Tensor:
-    """Fill `whole` with its parts, and pack it as the operators read it fastest, where they can."""
+    """Fill `whole` with its parts, and pack it for the operators if its shape allows."""
     format = FORMATS[stored.tables if weight.pack == "table" else stored.layers]
     if weight.pack == "plain" or not format.fits(whole):
         return _read(checkpoint, weight, whole)
@@ -95,14 +95,12 @@ def _read(checkpoint: Checkpoint, weight: Weight, whole: Tensor) -> Tensor:
 
 
 def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[CheckpointTensor, Tensor]]:
-    """Each part's own."""
+    """Return each part with its rows of `whole`."""
     return zip(weight.parts, whole.split([part.shape[0] for part in weight.parts]), strict=True)
 
 
-def _groups(
-    checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Groups]
-) -> Groups:
-    """As the checkpoint holds them, or made of its numbers, for which there is room in `rows`."""
+def _groups(checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Groups]) -> Groups:
+    """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
     if known := checkpoint.groups(part.name):
         return Groups(*known)
     checkpoint.read_into(part.name, rows)

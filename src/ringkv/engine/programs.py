@@ -1,7 +1,7 @@
 """Programs: every graph an engine replays, made once for its fixed shapes.
 
-B slots, V vocabulary. Which graphs there are: for each kind of layer one for each prefill size and one for the decode
-step (replayed for every layer of the kind; weights and caches are arguments), the head, and the ways to sample.
+B slots, V vocabulary. Each kind of layer has one graph per prefill size and one per size of a decode step. They are
+replayed for every layer of the kind; weights and caches are arguments. The head and the samplers have graphs too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ from ringkv.kernels.sampling.tiers import DRAFTED
 from ringkv.models.decoder import Decoder
 
 DECODE = (1, 4, 8, 16, 32, 64, 128)
-FEW = 8  # rows that kernels/cpu/linear.cpp multiplies with four-bit weights as they are
-MOST_WITH_DRAFTS = 32  # tokens of a step; more take longer to multiply than to read the weights for
-SMALL = 64  # the size for the ends of prompts on a CPU; a multiple of it must make up a chunk
-SMALLEST_ON_GPU = 128  # fewer tokens take as long: the time to read the weights
+FEW = 8  # rows up to which kernels/cpu/linear.cpp does not widen four-bit weights
+MOST_WITH_DRAFTS = 32  # tokens of a step; with more, multiplying takes longer than reading the weights
+SMALL = 64  # the size for the ends of prompts on a CPU; a chunk must be a multiple of it
+SMALLEST_ON_GPU = 128  # fewer tokens take as long, because reading the weights bounds the time
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Programs:
         return min(self.sizes)
 
     def pieces(self, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
-        """Cover entries start .. stop-1 with (start, size) pieces: the largest of which more than half is needed.
+        """Cover entries start .. stop-1 with (start, size) pieces: the largest size of which more than half is needed.
 
-        Smaller ones if such a piece would pass the lane's `room`.
+        A piece is smaller if it would pass the lane's `room`.
         """
         while start < stop:
             fitting = (size for size in self.sizes if size < 2 * (stop - start) and start + size <= room)
@@ -60,35 +60,32 @@ class Programs:
             start += size
 
     def rows(self, running: int) -> int:
-        """Rows of the smallest step that takes so many slots."""
+        """Return the rows of the smallest step for so many running slots."""
         return min(size for size in self.decode if size >= running)
 
     def rows_with_drafts(self, running: int) -> int | None:
-        """The same for a step with drafts; None if there is no such step."""
+        """Return the rows of the smallest step with drafts; None if there is no such step."""
         return min((size for size in self.drafts if size >= running), default=None)
 
 
 def sizes(chunk: int, device: torch.device) -> tuple[int, ...]:
-    """The prefill sizes for a chunk.
-
-    Two on a CPU. On a GPU a piece of few tokens takes as long as its launches: one size for every end of a prompt.
-    """
+    """Return the prefill sizes for a chunk: two on a CPU; on a GPU its halves, so that a prompt's end is one piece."""
     if device.type == "cuda":
         return _halves(chunk)
     return tuple(sorted({SMALL, chunk})) if chunk % SMALL == 0 else (chunk,)
 
 
 def _halves(chunk: int) -> tuple[int, ...]:
-    """A chunk's whole halves, from the smallest on."""
+    """Return a chunk and its halves down to SMALLEST_ON_GPU, the smallest first."""
     is_whole = chunk % 2 == 0 and chunk // 2 >= SMALLEST_ON_GPU
     return (*_halves(chunk // 2), chunk) if is_whole else (chunk,)
 
 
 def decode_sizes(slots: int, weights: ModelWeights) -> tuple[int, ...]:
-    """Rows of decode steps: few while few slots run.
+    """Return the rows of decode steps, so that few running slots take few rows.
 
-    A request's tokens must not depend on its neighbours, so these are only sizes whose products round a row alike: one
-    alone unless our own kernels multiply all matrices.
+    A request's tokens must not depend on its neighbours, so all sizes must round a row alike. Only our own kernels
+    promise that; with others there is one size.
     """
     if not (weights.is_packed and is_native("linear")):
         return (slots,)
@@ -99,10 +96,10 @@ def decode_sizes(slots: int, weights: ModelWeights) -> tuple[int, ...]:
 
 
 def draft_sizes(slots: int, weights: ModelWeights, drafts: int) -> tuple[int, ...]:
-    """Rows of the decode steps that may have `drafts` a row.
+    """Return the rows of decode steps that may have `drafts` per row.
 
-    As a step with drafts must not change a token, only sizes whose products round as those without drafts do. None with
-    so many tokens that multiplying bounds the step.
+    A step with drafts must not change a token, so its products must round as without drafts. Steps with more tokens than
+    MOST_WITH_DRAFTS are left out.
     """
     sizes = decode_sizes(slots, weights) if drafts else ()
     sizes = tuple(size for size in sizes if size * (1 + drafts) <= MOST_WITH_DRAFTS)
@@ -120,7 +117,7 @@ def make(
     chunk: int,
     drafts: int = 0,
 ) -> Programs:
-    """Build all graphs; the example arguments are the real weights and caches, which are not run and not copied."""
+    """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied."""
     shared = list(weights.shared.values())
     slots, device = bodies[0].rows, staging.queries[0].device
     first = {kind: _First.of(kind, decoder, weights) for kind in decoder.layers}
@@ -167,12 +164,12 @@ def make(
 
 
 def _heads(decoding: Sequence[int], drafting: Sequence[int], tokens: int) -> list[int]:
-    """Tokens of all steps."""
+    """Return the tokens of all steps."""
     return sorted({*decoding, *(size * tokens for size in drafting)})
 
 
 class _First(NamedTuple):
-    """The first layer of a kind, by whose weights and caches the kind's graphs are made."""
+    """The first layer of a kind. Its weights and caches are the example arguments of the kind's graphs."""
 
     group: int
     row: int
@@ -185,7 +182,7 @@ class _First(NamedTuple):
 
 
 def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights, drafts: int = 0) -> int:
-    """How many graphs `make` builds for a model with so many kinds of layers."""
+    """Return how many graphs `make` builds for a model with so many kinds of layers."""
     decoding, drafting = decode_sizes(slots, weights), draft_sizes(slots, weights, drafts)
     layers = kinds * (len(sizes(chunk, device)) + len(decoding) + len(drafting))
     sampling = len(SamplerTier) + (len(DRAFTED) if drafting else 0) if is_compiled(device) else 0

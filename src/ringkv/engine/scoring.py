@@ -8,15 +8,15 @@ from torch import Tensor
 from ringkv.base.events import TokenLogprob
 from ringkv.kernels.sampling.tiers import scores
 
-ROWS = 128  # tokens whose logits are there at once
+ROWS = 128  # tokens whose logits are computed at once
 
 
 def token_logprobs(
     hidden: Tensor, following: Sequence[int], wanted: int, logits: Callable[[Tensor], Tensor]
 ) -> Iterator[TokenLogprob]:
-    """The log-probability of the token after each row of hidden states [rows, hidden], and `wanted` top ones.
+    """Yield the log-probability of the token after each row of hidden states [rows, hidden], with `wanted` top tokens.
 
-    `logits`: [rows, V] of such rows. Nothing follows a prompt's last token, so `following` may be one shorter.
+    logits: returns [rows, V] of such rows. following: the next tokens, one fewer than rows at the prompt's end.
     """
     hidden = hidden[: len(following)]
     tokens = torch.tensor(following, device=hidden.device)

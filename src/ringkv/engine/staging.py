@@ -15,10 +15,10 @@ from ringkv.cache.body import Body, CacheRow
 
 @dataclass(frozen=True)
 class Staging:
-    """Lanes of S entries, and each lane's last queries, which choose what is kept."""
+    """Lanes of S entries, and each lane's last queries, which select what is kept."""
 
-    bodies: tuple[Body, ...]  # one a group
-    queries: tuple[Tensor, ...]  # one a group: [L, P, H, G, W, D], rotated, right-aligned
+    bodies: tuple[Body, ...]  # one per group
+    queries: tuple[Tensor, ...]  # one per group: [L, P, H, G, W, D], rotated, right-aligned
 
     @property
     def bytes(self) -> int:
@@ -39,7 +39,7 @@ class Staging:
 
 
 class Start(NamedTuple):
-    """The first `tokens` of a prompt need no prefill: `entries` in its lane stand for them, one each if `is_dense`."""
+    """The cached prefix of a prompt: its `tokens`, and their `entries` in the lane, one each if `is_dense`."""
 
     tokens: int = 0
     entries: int = 0
@@ -47,12 +47,12 @@ class Start(NamedTuple):
 
     @property
     def gap(self) -> int:
-        """Tokens without an entry: by so much a token's position is more than its place in the lane."""
+        """Tokens without an entry. A token's position is its place in the lane plus this."""
         return self.tokens - self.entries
 
 
 def allocate(groups: Sequence[LayerGroup], lanes: int, tokens: int, window: int, like: Tensor) -> Staging:
-    """Zeroed once, so that padding never holds a NaN; dtype and device are those of `like`."""
+    """Allocate zeroed lanes, so that padding never holds a NaN, with the dtype and device of `like`."""
     return Staging(
         tuple(Body.allocate(group, lanes, tokens, like.new_zeros) for group in groups),
         tuple(

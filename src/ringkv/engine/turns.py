@@ -1,4 +1,4 @@
-"""Turns: what a prompt's lane begins with, out of host memory, and what prompts and slots leave there."""
+"""Turns: the engine's side of the prefix store. Lanes are loaded from it; prompts and ended requests are saved."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from ringkv.engine.staging import Start
 
 
 def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
-    """Raise InvalidRequest for a choice that goes on with slots that are encoded, or whose groups hold other tokens."""
+    """Raise InvalidRequest if a choice continues from slots that are encoded, or whose groups hold different tokens."""
     if choice.turns == "continue" and format != "plain":
         raise InvalidRequest(
             f"kv_turns continue is not implemented for kv_format {format}; choose reread, or kv_format plain",
@@ -32,10 +32,10 @@ def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFor
 
 
 class Turns:
-    """The engine's side of `cache.store`.
+    """Loads lanes from `cache.store` and saves to it.
 
-    window: last tokens of a prompt that are read in any case: their queries choose what is kept. margin: rows of the
-    smallest prefill graph, which may run past a prompt's end.
+    window: last tokens of a prompt that are always prefilled, because their queries select what is kept. margin: rows
+    of the smallest prefill graph, whose padding may run past a prompt's end.
     """
 
     def __init__(self, pool: Pool, window: int, margin: int) -> None:
@@ -44,7 +44,7 @@ class Turns:
         self._window, self._margin = window, margin
 
     def begin(self, request: Request, choice: KVChoice, lane: CacheRow) -> Start:
-        """Fill a lane's first entries with what is known of a prompt, so that the least is to be read."""
+        """Load the longest cached prefix of a prompt into its lane."""
         if not self.bytes:
             return Start()
         room = lane.entries
@@ -61,37 +61,42 @@ class Turns:
         return Start(tokens, tokens)
 
     def staged(self, request: Request, start: int, stop: int, lane: CacheRow) -> None:
-        """Tokens start .. stop-1 of a prompt are in its lane, and all before them, an entry each."""
+        """Save tokens start .. stop-1 of a prompt. They and all tokens before them have an entry each in the lane."""
         if self.bytes:
             self._prefixes.save(prefixes.block_hashes(request.tokens, request.salt), start, stop, lane)
 
     def left(
         self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: CacheRow
     ) -> None:
-        """A request ended that had seen `tokens`; its slot is as it left it."""
+        """Save the slot of a request that has ended and has seen `tokens`."""
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
         (layout,) = layouts
-        order = torch.tensor(layout.by_age(len(tokens)), device=slot.bodies[0].planes[0].device)
+        order = torch.tensor(layout.by_age(len(tokens)), device=slot.bodies[0].device)
         newest = max(0, len(order) - layout.protected)
         saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest)
         self._conversations.save(saved, slot, order)
 
     def _found(self, request: Request, choice: KVChoice, room: int) -> ConversationHit | None:
-        """The conversation that the prompt goes on with, where the two fit into a lane."""
+        """Return the conversation that the prompt continues, if both fit into a lane."""
         found = self._conversations.find(request.salt, choice, request.tokens) if _continues(choice) else None
         if found is None or not self._fits(found.entries, found.entries + len(request.tokens) - found.tokens, room):
             return None
         return found
 
     def _fits(self, start: int, stop: int, room: int) -> bool:
-        """Whether the pieces that read places start .. stop-1 of a lane end in it, the last one's padding included."""
-        is_aligned = start % self._margin == 0  # as chunks and lanes are: the pieces then fill the lane at most
+        """Return whether prefilling places start .. stop-1 of a lane stays inside it, with the last piece's padding."""
+        is_aligned = (
+            start % self._margin == 0
+        )  # chunks and lanes are aligned too, so the pieces never pass the lane's end
         return stop + (0 if is_aligned else self._margin) <= room
 
 
 def _continues(choice: KVChoice) -> bool:
-    """Protected tokens must stand first in every head, and a selector that reads the prompt again needs all of it."""
+    """Return whether a later turn may continue from this choice's slot.
+
+    Protected tokens must be first in every head, and a selector that prefills the prompt again needs all of it.
+    """
     leading = choice.protect == () or (len(choice.protect) == 1 and choice.protect[0][0] == 0)
     return choice.turns == "continue" and leading and not choice.select.prefills_twice

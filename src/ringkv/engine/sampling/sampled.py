@@ -22,7 +22,7 @@ class SampledStep:
     more: tuple[Tensor, ...] = ()  # tokens sampled after the drafts [B, N], and how many of these count [B]
 
     def read(self) -> Sequence[Run]:
-        """Waits for the device; one copy of the tokens, and one of the scores if there are any."""
+        """Wait for the device, and copy the tokens, and the scores if there are any."""
         tokens = self.tokens.tolist()
         scores = zip(*(t.tolist() for t in self.scores), strict=True) if self.scores else [None] * len(tokens)
         first = [_sampled(*one) for one in zip(tokens, self.wanted, scores, strict=True)]

@@ -1,4 +1,4 @@
-"""What the sampling graphs know of each slot: static tensors, filled when a request enters.
+"""The sampling state of each slot: static tensors, filled when a request enters.
 
 B slots, V vocabulary.
 """
@@ -52,7 +52,7 @@ class SamplingState:
         return sum(tensor.nbytes for tensor in vars(self).values())
 
     def inputs(self, logits: Tensor, forced: Tensor, position: Tensor) -> Inputs:
-        """What a sampling graph takes: the tensors of this state, and those of a step."""
+        """Return the arguments of a sampling graph: the tensors of this state, and those of a step."""
         return Inputs(
             logits=logits,
             forced=forced,
@@ -70,7 +70,7 @@ class SamplingState:
         )
 
     def enter(self, slot: int, request: Request) -> None:
-        """Take over a request's parameters; in place."""
+        """Store a request's parameters; in place."""
         params, device = request.sampling, self.seed.device
         self.seed[slot] = _wrapped(request.seed)
         self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
@@ -87,25 +87,25 @@ class SamplingState:
         self.ends[slot, _ids(ends, device)] = True
 
     def leave(self, slot: int) -> None:
-        """Free a slot: nothing is sampled for it; in place."""
+        """Free a slot, so that nothing is sampled for it; in place."""
         self.tier[slot] = FREE
 
     def sampled(self, slot: int) -> dict[int, int]:
-        """How often each token was sampled, for those that were."""
+        """Return how often each sampled token was sampled."""
         tokens = self.in_output[slot].nonzero()[:, 0]
         return dict(zip(tokens.tolist(), self.in_output[slot, tokens].tolist(), strict=True))
 
     def recount(self, slot: int, sampled: Mapping[int, int]) -> None:
-        """Take over such counts; in place."""
+        """Set the counts of sampled tokens; in place."""
         for token, count in sampled.items():
             self.in_output[slot, token] = count
 
     def allow(self, slot: int, tokens: bytes) -> None:
-        """Only these may be sampled next, a bit each; in place."""
+        """Set which tokens a grammar allows next, one bit each; in place."""
         self.allowed[slot] = torch.frombuffer(bytearray(tokens), dtype=torch.int32)
 
     def count(self, tokens: Tensor) -> None:
-        """Count what was sampled, int64 [B, n]; a bad token counts nothing. In place."""
+        """Count sampled tokens int64 [B, n]; a bad token is not counted. In place."""
         self.in_output.scatter_add_(1, tokens.clamp(min=0), (tokens >= 0).int())
 
 
@@ -114,5 +114,5 @@ def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
 
 
 def _wrapped(seed: int) -> int:
-    """Any integer as int64."""
+    """Return any integer wrapped to int64."""
     return (seed + 2**63) % 2**64 - 2**63
