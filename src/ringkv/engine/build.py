@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     """Load weights, allocate slots and staging, make graphs. The first build compiles them, and takes longest.
 
-    tell: called with progress. Raises UnsupportedModel or BadWeights for a model directory that cannot be run, InvalidRequest for a configuration.
+    tell: called with progress. Raises UnsupportedModel or BadWeights for a model directory that cannot be run, and
+    InvalidRequest for a configuration.
     """
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)

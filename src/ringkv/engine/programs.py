@@ -98,8 +98,8 @@ def decode_sizes(slots: int, weights: ModelWeights) -> tuple[int, ...]:
 def draft_sizes(slots: int, weights: ModelWeights, drafts: int) -> tuple[int, ...]:
     """Return the rows of decode steps that may have `drafts` per row.
 
-    A step with drafts must not change a token, so its products must round as without drafts. Steps with more tokens than
-    MOST_WITH_DRAFTS are left out.
+    A step with drafts must not change a token, so its products must round as without drafts. Steps with more tokens
+    than MOST_WITH_DRAFTS are left out.
     """
     sizes = decode_sizes(slots, weights) if drafts else ()
     sizes = tuple(size for size in sizes if size * (1 + drafts) <= MOST_WITH_DRAFTS)
