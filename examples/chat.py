@@ -14,4 +14,4 @@ for question in QUESTIONS:
     messages.append({"role": "assistant", "content": piece.result.text})
     usage = piece.result.usage
     seen = usage.prompt_tokens + usage.completion_tokens
-    print(f"\n[{seen} tokens seen, at most {usage.kv.capacity} cached, {usage.kv.evicted} evicted]\n")
+    print(f"\n[{seen} tokens seen, at most {usage.kv.capacity} in the cache, {usage.kv.evicted} evicted]\n")

@@ -1,4 +1,4 @@
-"""Small tokenizers of both families, and the real GGUF files where they are."""
+"""Small tokenizers of both families, and the real GGUF files if they are available."""
 
 import json
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def smollm2_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def qwen_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Qwen2.5-Coder's tokenizer, written from its GGUF where that was pulled."""
+    """Qwen2.5-Coder's tokenizer, written from its GGUF if it was pulled."""
     return _tokenizer_of("qwen2.5-coder-1.5b", tmp_path_factory.mktemp("qwen"), fetch=False)
 
 

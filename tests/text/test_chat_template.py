@@ -141,15 +141,15 @@ def test_a_jinja_file_wins_over_the_config(model_dir: Callable[..., Path]):
     assert ChatTemplate.from_directory(directory).render(TURNS) == "file"
 
 
-def test_the_template_made_for_tools_is_used_when_there_are_tools(template_of: Callable[[Any], ChatTemplate]):
+def test_the_tool_template_is_used_if_there_are_tools(template_of: Callable[[Any], ChatTemplate]):
     named = [{"name": "tool_use", "template": "with tools"}, {"name": "default", "template": "plain"}]
     template = template_of(named)
     assert [template.render(TURNS, tools=tools) for tools in (None, [], [TOOL])] == ["plain", "plain", "with tools"]
-    assert template.usual == "plain"
+    assert template.default == "plain"
 
 
-def test_a_directory_without_a_template_says_what_to_do(model_dir: Callable[..., Path]):
-    with pytest.raises(InvalidRequest, match=r"no chat template.*ask for a completion.*chat_template\.jinja"):
+def test_a_directory_without_a_template_is_refused_with_the_remedy(model_dir: Callable[..., Path]):
+    with pytest.raises(InvalidRequest, match=r"no chat template.*use a plain completion.*chat_template\.jinja"):
         ChatTemplate.from_directory(model_dir())
 
 
@@ -170,7 +170,7 @@ def test_a_template_that_does_not_parse_is_named_with_its_line(template_of: Call
         ("{{ cycler.__init__.__globals__.os.system('true') }}", "unsafe"),
     ],
 )
-def test_a_template_that_fails_is_the_requests_error(
+def test_a_template_that_fails_raises_an_error_of_the_request(
     template_of: Callable[[Any], ChatTemplate], source: str, reason: str
 ):
     with pytest.raises(InvalidRequest, match=reason) as raised:
@@ -184,7 +184,7 @@ def test_a_malformed_message_is_refused_with_its_index(template_of: Callable[[An
         template_of(CHATML).render([TURNS[0], message])
 
 
-def test_no_messages_are_no_conversation(template_of: Callable[[Any], ChatTemplate]):
+def test_an_empty_conversation_is_refused(template_of: Callable[[Any], ChatTemplate]):
     with pytest.raises(InvalidRequest, match="no messages"):
         template_of(CHATML).render([])
 
@@ -195,7 +195,7 @@ def test_an_image_part_is_refused_by_name(template_of: Callable[[Any], ChatTempl
 
 
 @pytest.mark.parametrize("model", ["qwen_text", "smollm2_text"])
-def test_the_system_messages_tokens_are_the_prompts_first_and_end_with_its_words(model: str, request: Any) -> None:
+def test_system_tokens_are_the_first_of_the_prompt_and_end_with_the_system_message(model: str, request: Any) -> None:
     folder = request.getfixturevalue(model)
     template, tokenizer = ChatTemplate.from_directory(folder), Tokenizer.from_directory(folder)
     messages = [{"role": "system", "content": "Answer in French, whatever comes."}, {"role": "user", "content": "Hi"}]
@@ -205,7 +205,7 @@ def test_the_system_messages_tokens_are_the_prompts_first_and_end_with_its_words
     assert template.system_tokens(messages[1:], tokenizer) == 0
 
 
-def test_a_system_message_that_the_template_drops_is_not_found_in_what_a_user_says(bytewise: Tokenizer) -> None:
+def test_a_system_message_that_the_template_drops_is_not_found_in_a_user_message(bytewise: Tokenizer) -> None:
     chat = ChatTemplate({"default": "{{ messages[-1].content }}"}, {})
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "You said: Be brief."}]
     assert chat.system_tokens(messages, bytewise) == 0
@@ -218,12 +218,12 @@ NOTED = "{{ bos_token }}{% if '/think' in messages[0].content %}Think. {% endif 
 @pytest.mark.parametrize(
     "system", ["a", "system", "user", "<", "\n", "You are helpful.", "  spaced  ", "/think twice", "\U000f0000"]
 )
-def test_a_system_message_is_found_by_its_place_and_not_by_its_words(
+def test_a_system_message_is_found_by_its_position_and_not_by_its_text(
     template: str, system: str, bytewise: Tokenizer
 ) -> None:
     chat = ChatTemplate({"default": template}, {"bos_token": "<a system of users>"})
     messages = [{"role": "system", "content": system}, {"role": "user", "content": f"{system} Hello"}]
     header, _, _ = chat.render([{"role": "system", "content": f"<HERE>{system}"}, *messages[1:]]).partition("<HERE>")
     spaces = len(system) - len(system.lstrip())
-    wanted = f"{header}{system[:spaces]}{system.strip()}" if system.strip() else ""
-    assert chat.system_tokens(messages, bytewise) == len(bytewise.encode(wanted, add_special_tokens=False))
+    expected = f"{header}{system[:spaces]}{system.strip()}" if system.strip() else ""
+    assert chat.system_tokens(messages, bytewise) == len(bytewise.encode(expected, add_special_tokens=False))

@@ -15,7 +15,7 @@ def parts_of(tokenizer: Tokenizer, ids: list[int], **options: bool) -> list[str]
 
 
 @given(ids=st.lists(st.integers(0, 410)), skip=st.booleans())
-def test_any_byte_level_tokens_read_as_tokenizers_decodes_them(byte_level: Tokenizer, ids: list[int], skip: bool):
+def test_any_byte_level_tokens_decode_like_tokenizers(byte_level: Tokenizer, ids: list[int], skip: bool):
     whole = byte_level._inner.decode(ids, skip_special_tokens=skip)
     assert "".join(parts_of(byte_level, ids, skip_special_tokens=skip)) == whole
 
@@ -48,12 +48,12 @@ def runs_of_bytes() -> st.SearchStrategy[list[int]]:
 
 
 @given(ids=runs_of_bytes())
-def test_sentencepiece_tokens_read_as_tokenizers_decodes_them(sentencepiece: Tokenizer, ids: list[int]):
+def test_sentencepiece_tokens_decode_like_tokenizers(sentencepiece: Tokenizer, ids: list[int]):
     assert "".join(parts_of(sentencepiece, ids)) == sentencepiece._inner.decode(ids)
 
 
 @given(run=st.lists(st.binary(min_size=1, max_size=1), max_size=12))
-def test_bytes_that_are_no_utf8_cost_one_replacement_each_and_spare_their_neighbours(
+def test_each_invalid_byte_becomes_one_replacement_and_valid_neighbours_stay(
     sentencepiece: Tokenizer, run: list[bytes]
 ):
     whole = b"".join(run)
@@ -70,18 +70,18 @@ def test_only_the_first_space_of_a_sentencepiece_text_is_dropped(sentencepiece: 
 
 
 @pytest.mark.parametrize("cut", range(6))
-def test_output_that_continues_a_prompt_reads_as_one_text_with_it(sentencepiece: Tokenizer, cut: int):
+def test_output_that_continues_a_prompt_joins_it_to_one_text(sentencepiece: Tokenizer, cut: int):
     ids = sentencepiece.encode("hello world hello wor 日", add_special_tokens=False)
     prompt, output = sentencepiece.decode(ids[:cut]), parts_of(sentencepiece, ids[cut:], continues=cut > 0)
     assert prompt + "".join(output) == "hello world hello wor 日"
 
 
-def test_special_tokens_are_left_out_or_shown_as_asked(byte_level: Tokenizer):
+def test_special_tokens_are_skipped_unless_requested(byte_level: Tokenizer):
     ids = byte_level.encode("dog<|end|><tool>")
     assert byte_level.decode(ids) == "dog<tool>"
     assert byte_level.decode(ids, skip_special_tokens=False) == "dog<|end|><tool>"
 
 
-def test_a_code_point_that_never_comes_whole_is_one_replacement_character(byte_level: Tokenizer):
+def test_an_incomplete_code_point_is_one_replacement_character(byte_level: Tokenizer):
     byte = {byte_level.token_bytes(id): id for id in range(byte_level.vocab_size)}
     assert parts_of(byte_level, [byte[b"\xf0"], byte[b"\x9f"]]) == ["", "", "\ufffd"]

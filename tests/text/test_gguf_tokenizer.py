@@ -1,4 +1,4 @@
-"""The real files are held against counts of the original tokenizers, small made ones against transformers' classes."""
+"""Real files are compared with counts of the original tokenizers, small made ones with transformers' classes."""
 
 import json
 import unicodedata
@@ -119,7 +119,7 @@ def _runs(text: str) -> Iterator[str]:
     yield run
 
 
-def test_llama3_reads_digits_in_threes_from_the_left(write_gguf: Write, byte_level_keys: dict[str, Any]):
+def test_llama3_splits_digits_in_threes_from_the_left(write_gguf: Write, byte_level_keys: dict[str, Any]):
     keys = with_tokens(byte_level_keys, ["98", "987", "9876"], ["9 8", "98 7", "987 6"])
     tokenizer = load(write_gguf(**keys | {"pre": "llama-bpe", "add_bos_token": False}))
     assert [tokenizer.token_text(id) for id in tokenizer.encode("987698")] == ["987", "6", "98"]
@@ -138,7 +138,7 @@ def with_tokens(keys: dict[str, Any], tokens: list[str], merges: list[str]) -> d
 
 
 @given(text=TEXTS)
-def test_every_rule_gives_the_text_back(made: dict[str, Tokenizer], text: str):
+def test_every_rule_round_trips_text(made: dict[str, Tokenizer], text: str):
     unicode_form = {"qwen2": unicodedata.normalize("NFC", text)}
     for rule, tokenizer in made.items():
         assert tokenizer.decode(tokenizer.encode(text)) == unicode_form.get(rule, text)
@@ -157,11 +157,11 @@ def test_padding_tokens_are_left_out(made: dict[str, Tokenizer], byte_level_inne
 
 @pytest.mark.parametrize("adds", [True, False, None])
 @pytest.mark.parametrize(("rule", "default"), [("llama-bpe", True), ("qwen2", False)])
-def test_bos_is_added_as_the_file_says_else_as_the_family_does(
+def test_bos_is_added_if_the_file_has_it_set_else_by_the_familys_default(
     write_gguf: Write, byte_level_keys: dict[str, Any], rule: str, default: bool, adds: bool | None
 ):
-    said = {} if adds is None else {"add_bos_token": adds}
-    tokenizer = load(write_gguf(**byte_level_keys | {"pre": rule} | said))
+    setting = {} if adds is None else {"add_bos_token": adds}
+    tokenizer = load(write_gguf(**byte_level_keys | {"pre": rule} | setting))
     assert (tokenizer.encode("dog")[0] == tokenizer.bos_id) == (default if adds is None else adds)
 
 
@@ -182,7 +182,7 @@ def test_the_chat_template_is_written_with_its_tokens(write_gguf: Write, byte_le
 
 # SentencePiece
 
-# Best first, but for the runs of spaces: published files score them all alike, and below everything else.
+# Best first, except runs of spaces: published files give them one score, below all others.
 PIECES = ["▁", *"abcdé", "ab", "bc", "▁a", "abc", "cd", "bcd", "▁ab"]
 RUNS = ["▁" * n for n in range(2, 17) if n != 15]
 SCORES = {piece: -float(n) for n, piece in enumerate(PIECES)} | dict.fromkeys(RUNS, -1e9)
@@ -209,7 +209,7 @@ def scored(write_gguf: Write, sentencepiece_keys: dict[str, Any]) -> Tokenizer:
 
 
 def naive_sentencepiece(text: str) -> list[str]:
-    """Merge, again and again, the leftmost of the adjacent pairs that make the best-scored token."""
+    """Repeatedly merge the leftmost adjacent pair whose product has the best score."""
     parts = list("▁" + text.replace(" ", "▁"))
     while True:
         joined = [(SCORES.get(left + right), -n) for n, (left, right) in enumerate(pairwise(parts))]
@@ -227,21 +227,19 @@ def test_sentencepiece_merges_by_score_as_a_naive_search_does(scored: Tokenizer,
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="<▁")))
-def test_sentencepiece_gives_any_text_back_through_its_bytes(scored: Tokenizer, text: str):
+def test_sentencepiece_round_trips_any_text_through_bytes(scored: Tokenizer, text: str):
     ids = scored.encode(text)
     assert ids[0] == scored.bos_id == 1
     assert scored.decode(ids) == text
 
 
-def test_a_sentencepiece_model_may_go_without_the_space_before_a_text(
-    write_gguf: Write, sentencepiece_keys: dict[str, Any]
-):
+def test_a_sentencepiece_model_may_omit_the_space_before_a_text(write_gguf: Write, sentencepiece_keys: dict[str, Any]):
     tokenizer = load(write_gguf(**sentencepiece_keys | {"add_space_prefix": False}))
     assert [tokenizer.token_text(id) for id in tokenizer.encode("abc a")] == ["<s>", "abc", " a"]
     assert tokenizer.decode(tokenizer.encode(" a")) == " a"
 
 
-# What cannot be built
+# Errors
 
 
 @pytest.mark.parametrize("pre", ["tekken", None])
@@ -262,7 +260,7 @@ def test_a_merge_of_unknown_tokens_is_refused(write_gguf: Write, byte_level_keys
 
 
 def test_a_gguf_without_a_tokenizer_is_refused(write_gguf: Write):
-    with pytest.raises(BadWeights, match="holds no tokenizer"):
+    with pytest.raises(BadWeights, match="has no tokenizer"):
         load(write_gguf(model="gpt2", pre="gpt-2"))
 
 
@@ -290,7 +288,7 @@ def test_another_models_tokenizer_json_beside_the_gguf_is_refused(
 ):
     path = write_gguf(**sentencepiece_keys)
     byte_level_inner.save(str(path.parent / "tokenizer.json"))
-    with pytest.raises(BadWeights, match="another model's"):
+    with pytest.raises(BadWeights, match="belongs to another model"):
         load(path)
 
 
@@ -307,7 +305,7 @@ def test_a_broken_tokenizer_json_beside_the_gguf_is_refused(write_gguf: Write, b
 class Real(NamedTuple):
     tokenizer: Tokenizer
     counted: str  # the field of a LongBench record that holds the original tokenizer's count
-    form: str  # the Unicode form a text comes back in
+    form: str  # the Unicode form of decoded text
 
 
 @pytest.fixture(scope="session", params=["smollm2", "qwen"])
@@ -325,7 +323,7 @@ def test_counts_equal_those_of_the_original_tokenizer(real: Real, texts: Path):
     assert [len(one) for one in ids] == [record[real.counted] for record in records]
 
 
-def test_prose_and_code_come_back_whole(real: Real, texts: Path):
+def test_prose_and_code_round_trip(real: Real, texts: Path):
     files = [texts / "text" / "wikitext-2_test.txt", *sorted((texts / "code").glob("*.jsonl"))]
     if missing := [file.name for file in files if not file.is_file()]:
         pytest.skip(f"{texts} lacks {', '.join(missing)}")
@@ -336,6 +334,6 @@ def test_prose_and_code_come_back_whole(real: Real, texts: Path):
 
 # SmolLM2 has no token for some control characters, nor for the lead byte of U+40000 and beyond.
 @given(text=st.text(st.characters(min_codepoint=32, max_codepoint=0x3FFFF, exclude_categories=["Cs"])))
-def test_any_text_comes_back_whole(real: Real, text: str):
+def test_any_text_round_trips(real: Real, text: str):
     normal = unicodedata.normalize(real.form, text) if real.form else text
     assert real.tokenizer.decode(real.tokenizer.encode(text), skip_special_tokens=False) == normal

@@ -1,4 +1,4 @@
-"""Guides on tokens that are bytes: what they allow is what the grammar says, character by character."""
+"""Guides on tokens that are bytes: their masks follow the grammar, character by character."""
 
 import json
 import time
@@ -8,10 +8,10 @@ import pytest
 from llguidance import LLMatcher
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.text.closing_search import ClosingSearch
 from ringkv.text.grammar import choice, json_object, json_schema, lark_or_gbnf, regex
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
-from ringkv.text.way_out import WayOut
 
 END, VOCAB = 257, 300  # more than the tokenizer has
 
@@ -26,7 +26,7 @@ def allowed(mask: bytes) -> set[int]:
 
 
 def after(guides: Guides, grammar: str, text: str) -> str:
-    """The characters that may follow `text`; "." for an end."""
+    """Return the characters that may follow `text`; "." is an end."""
     guide = guides(grammar)
     for token in text.encode():
         assert token in allowed(guide.allowed(1000))
@@ -54,13 +54,13 @@ def test_only_what_can_follow_is_allowed(guides: Guides, grammar: str, text: str
 
 
 @pytest.mark.parametrize("vocab", [258, 287, 288, 289, 300, 320])
-def test_a_mask_has_a_bit_for_each_of_the_models_tokens_in_whole_words(bytewise: Tokenizer, vocab: int) -> None:
+def test_a_mask_has_a_bit_per_token_of_the_model_in_whole_words(bytewise: Tokenizer, vocab: int) -> None:
     mask = Guides(lambda: bytewise, vocab)(regex("a")).allowed(1000)
     assert len(mask) == 4 * -(-vocab // 32)
     assert allowed(mask) == {ord("a")}
 
 
-def test_a_token_that_is_not_allowed_fails_what_comes_after(guides: Guides) -> None:
+def test_after_a_forbidden_token_the_guide_fails(guides: Guides) -> None:
     guide = guides(regex("ab"))
     guide.take(ord("z"))
     with pytest.raises(RequestFailed, match="grammar"):
@@ -68,7 +68,7 @@ def test_a_token_that_is_not_allowed_fails_what_comes_after(guides: Guides) -> N
 
 
 @pytest.mark.parametrize(
-    ("grammar", "said"),
+    ("grammar", "reason"),
     [
         (regex("a{1,3"), "regex"),
         (lark_or_gbnf("start: other"), "other"),
@@ -83,19 +83,19 @@ def test_a_token_that_is_not_allowed_fails_what_comes_after(guides: Guides) -> N
     ],
     ids=lambda value: value[:40],
 )
-def test_what_cannot_be_enforced_is_refused_soon_and_by_name(guides: Guides, grammar: str, said: str) -> None:
+def test_an_unenforceable_grammar_is_refused_quickly_and_by_name(guides: Guides, grammar: str, reason: str) -> None:
     started = time.monotonic()
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequest, match=reason):
         guides.check(grammar)
     assert time.monotonic() - started < 10
 
 
-def written(guides: Guides, grammar: str, most: int, likes: str) -> str:
-    """What a writer makes of `most` tokens who takes the first of the characters that he likes; the rest by chance."""
+def generate(guides: Guides, grammar: str, limit: int, preferred: str) -> str:
+    """Generate up to `limit` tokens: the first allowed character of `preferred`, else the lowest allowed token."""
     guide, text = guides(grammar), bytearray()
-    for left in range(most, 0, -1):
-        may = allowed(guide.allowed(left))
-        token = next((ord(like) for like in likes if ord(like) in may), min(may))
+    for left in range(limit, 0, -1):
+        candidates = allowed(guide.allowed(left))
+        token = next((ord(one) for one in preferred if ord(one) in candidates), min(candidates))
         if token == END:
             return text.decode()
         text.append(token)
@@ -106,55 +106,55 @@ def written(guides: Guides, grammar: str, most: int, likes: str) -> str:
 NESTED = {"type": "array", "items": {"type": "object", "properties": {"ab": {"type": "string"}}, "required": ["ab"]}}
 
 
-@pytest.mark.parametrize("most", [20, 33, 64, 100, 301])
+@pytest.mark.parametrize("limit", [20, 33, 64, 100, 301])
 @pytest.mark.parametrize(
-    ("schema", "likes"),
+    ("schema", "preferred"),
     [
         ({"type": "integer"}, "7"),
         (NESTED, "x{,"),
         ({"type": "string"}, "z}"),
     ],
 )
-def test_a_document_is_whole_when_its_tokens_run_out(guides: Guides, most: int, schema: Any, likes: str) -> None:
-    text = written(guides, json_schema(schema), most, likes)
+def test_a_document_is_complete_at_the_token_limit(guides: Guides, limit: int, schema: Any, preferred: str) -> None:
+    text = generate(guides, json_schema(schema), limit, preferred)
     assert json.loads(text) is not None
-    assert len(text) > most // 2
+    assert len(text) > limit // 2
 
 
-def test_a_short_choice_is_left_to_the_model(guides: Guides) -> None:
-    for likes in ("y", "n"):
-        assert written(guides, choice(["yes", "no"]), 4, likes)[0] == likes
+def test_a_short_choice_is_not_forced(guides: Guides) -> None:
+    for preferred in ("y", "n"):
+        assert generate(guides, choice(["yes", "no"]), 4, preferred)[0] == preferred
 
 
-def test_a_grammar_that_comes_again_is_not_read_again(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_grammar_is_not_parsed_again(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
     grammar = json_schema({"type": "string", "minLength": 3, "maxLength": 7})
     first = guides(grammar)
     first.take(ord('"'))
-    monkeypatch.setattr("ringkv.text.guide.LLMatcher", None)  # reading would fail
+    monkeypatch.setattr("ringkv.text.guide.LLMatcher", None)  # parsing would fail
     assert allowed(guides(grammar).allowed(1000)) == {ord('"')}
 
 
-def test_a_way_out_is_looked_for_a_few_times_only(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[int] = []
-    find = WayOut.find
+def test_a_closing_sequence_is_searched_for_only_a_few_times(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[int] = []
+    find = ClosingSearch.find
 
-    def counted(way: WayOut, matcher: LLMatcher, most: int) -> list[int] | None:
-        looks.append(most)
-        return find(way, matcher, most)
+    def counted(search: ClosingSearch, matcher: LLMatcher, limit: int) -> list[int] | None:
+        searches.append(limit)
+        return find(search, matcher, limit)
 
-    monkeypatch.setattr(WayOut, "find", counted)
-    written(guides, regex("a{2000}"), 256, "a")
-    assert looks == [256, 128, 64, 32, 16, 8, 4, 2, 1]
-    looks.clear()
-    assert written(guides, json_schema({"type": "string"}), 256, "a").endswith('"')
-    assert len(looks) < 64
-
-
-def test_what_has_no_short_end_is_cut_as_ever(guides: Guides) -> None:
-    assert written(guides, regex("(a|b)*c{30}"), 20, "b") == "b" * 20
+    monkeypatch.setattr(ClosingSearch, "find", counted)
+    generate(guides, regex("a{2000}"), 256, "a")
+    assert searches == [256, 128, 64, 32, 16, 8, 4, 2, 1]
+    searches.clear()
+    assert generate(guides, json_schema({"type": "string"}), 256, "a").endswith('"')
+    assert len(searches) < 64
 
 
-def test_an_end_that_takes_a_search_is_found_where_there_is_room(guides: Guides) -> None:
-    text = written(guides, json_schema({"type": "string", "format": "email"}), 120, "x")
+def test_a_grammar_without_a_short_end_is_cut_off(guides: Guides) -> None:
+    assert generate(guides, regex("(a|b)*c{30}"), 20, "b") == "b" * 20
+
+
+def test_an_end_that_needs_a_search_is_found_in_time(guides: Guides) -> None:
+    text = generate(guides, json_schema({"type": "string", "format": "email"}), 120, "x")
     assert json.loads(text).startswith("xxxx")
     assert "@" in text

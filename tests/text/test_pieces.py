@@ -6,7 +6,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ringkv.base.errors import UnsupportedModel
-from ringkv.text.pieces import Pieces, byte_alphabet
+from ringkv.text.pieces import TokenPieces, byte_alphabet
 from ringkv.text.tokenizer import Tokenizer
 
 
@@ -36,4 +36,4 @@ def test_a_decoder_of_another_family_is_refused_by_name(decoder: decoders.Decode
     inner = tokenizers.Tokenizer(models.BPE())
     inner.decoder = decoder
     with pytest.raises(UnsupportedModel, match=kind):
-        Pieces.of(inner, "tokenizer.json")
+        TokenPieces.of(inner, "tokenizer.json")

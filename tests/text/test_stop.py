@@ -10,7 +10,7 @@ PARTS = st.lists(st.text(alphabet="abc\n", max_size=5), max_size=12)
 
 
 def naive(text: str, stops: list[str]) -> str:
-    """Read letter by letter; end before the longest stop string as soon as one is complete."""
+    """Search letter by letter; end before the longest stop string as soon as one is complete."""
     for end in range(len(text) + 1):
         if complete := [stop for stop in stops if text[:end].endswith(stop)]:
             return text[: end - max(map(len, complete))]
@@ -29,15 +29,15 @@ def test_the_text_ends_where_a_naive_search_ends_it(parts: list[str], stops: lis
 
 @given(parts=PARTS, stops=STOPS)
 def test_only_what_may_become_a_stop_string_is_held_back(parts: list[str], stops: list[str]):
-    search, seen, come = StopStrings(stops), "", ""
+    search, seen, received = StopStrings(stops), "", ""
     for part in parts:
         seen += search.push(part)
-        come += part
+        received += part
         if search.stopped:
             return
-        held = come[len(seen) :]
+        held = received[len(seen) :]
         starts = {stop[:n] for stop in stops for n in range(1, len(stop))}
-        assert held == max((start for start in starts if come.endswith(start)), key=len, default="")
+        assert held == max((start for start in starts if received.endswith(start)), key=len, default="")
 
 
 def test_nothing_follows_a_stop_string():

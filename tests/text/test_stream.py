@@ -13,23 +13,23 @@ def test_a_stop_string_cut_across_tokens_ends_the_text(byte_level: Tokenizer, be
     assert stream.stopped == "🎉🎉"
 
 
-def test_its_length_counts_what_is_held_back_too(byte_level: Tokenizer):
+def test_the_length_includes_held_text(byte_level: Tokenizer):
     stream = TextStream(byte_level.detokenizer(), ["never"])
     shown = "".join(map(stream.push, byte_level.encode("fox neve")))
     assert (shown, stream.length, stream.stopped) == ("fox ", 8, None)
     assert stream.finish() == "neve"
 
 
-def test_no_stop_string_counts_in_the_first_tokens_that_are_wanted(byte_level: Tokenizer):
+def test_stop_strings_are_ignored_in_the_first_min_tokens(byte_level: Tokenizer):
     tokens = byte_level.encode("a.b.c.d")
-    for wanted, text in ((0, "a"), (1, "a"), (2, "a.b"), (3, "a.b"), (4, "a.b.c")):
-        stream = TextStream(byte_level.detokenizer(), ["."], wanted)
+    for min_tokens, text in ((0, "a"), (1, "a"), (2, "a.b"), (3, "a.b"), (4, "a.b.c")):
+        stream = TextStream(byte_level.detokenizer(), ["."], min_tokens)
         assert "".join(map(stream.push, tokens)) + stream.finish() == text
         assert stream.stopped == "."
 
 
 @given(text=st.text(max_size=30), stop=st.text(min_size=1, max_size=3))
-def test_the_text_is_what_stands_before_the_first_stop_string(byte_level: Tokenizer, text: str, stop: str):
+def test_the_text_ends_before_the_first_stop_string(byte_level: Tokenizer, text: str, stop: str):
     stream = TextStream(byte_level.detokenizer(), [stop])
     sent = "".join(stream.push(token) for token in byte_level.encode(text)) + stream.finish()
     assert sent == text.split(stop)[0]

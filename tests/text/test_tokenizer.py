@@ -21,7 +21,7 @@ def test_ids_are_those_of_transformers(byte_level: Tokenizer, text: str):
     assert byte_level.encode(text) == theirs(text)["input_ids"]
 
 
-def test_a_batch_encodes_as_its_texts_do_alone(byte_level: Tokenizer):
+def test_a_batch_encodes_like_its_texts_alone(byte_level: Tokenizer):
     texts = ["dog", "", "the fox 😀"]
     assert byte_level.encode_batch(texts) == [byte_level.encode(text) for text in texts]
 
@@ -35,17 +35,17 @@ def test_eos_ids_are_the_union_of_all_files_each_once(model_dir: Callable[..., P
     assert tokenizer.eos_ids == (7, 9, tokenizer.token_id(END))
 
 
-def test_no_eos_anywhere_is_no_eos(model_dir: Callable[..., Path]):
+def test_without_any_eos_there_are_no_eos_ids(model_dir: Callable[..., Path]):
     assert Tokenizer.from_directory(model_dir(config={"eos_token_id": None})).eos_ids == ()
 
 
-def test_bos_is_the_tokenizers_before_the_configs(model_dir: Callable[..., Path]):
+def test_the_tokenizers_bos_overrides_the_configs(model_dir: Callable[..., Path]):
     directory = model_dir(config={"bos_token_id": 5}, special_tokens_map={"bos_token": {"content": BEGIN}})
     tokenizer = Tokenizer.from_directory(directory)
     assert tokenizer.bos_id == tokenizer.token_id(BEGIN)
 
 
-def test_tokens_with_a_role_are_told_by_their_texts(model_dir: Callable[..., Path]):
+def test_special_maps_roles_to_token_texts(model_dir: Callable[..., Path]):
     directory = model_dir(
         config={"eos_token_id": 5}, tokenizer_config={"eos_token": END, "pad_token": {"content": BEGIN}}
     )
@@ -54,18 +54,18 @@ def test_tokens_with_a_role_are_told_by_their_texts(model_dir: Callable[..., Pat
     assert "bos_token" not in tokenizer.special
 
 
-def test_a_tokenizer_that_says_it_has_no_bos_is_believed(model_dir: Callable[..., Path]):
-    said = model_dir(config={"bos_token_id": 5}, tokenizer_config={"bos_token": None})
-    assert Tokenizer.from_directory(said).bos_id is None
+def test_a_null_bos_token_means_no_bos(model_dir: Callable[..., Path]):
+    directory = model_dir(config={"bos_token_id": 5}, tokenizer_config={"bos_token": None})
+    assert Tokenizer.from_directory(directory).bos_id is None
 
 
-def test_without_a_word_on_bos_the_config_decides(model_dir: Callable[..., Path]):
+def test_without_a_bos_token_the_configs_id_is_used(model_dir: Callable[..., Path]):
     assert Tokenizer.from_directory(model_dir(config={"bos_token_id": 5}, tokenizer_config={})).bos_id == 5
 
 
 @pytest.mark.parametrize("bos", [True, False, None])
 @pytest.mark.parametrize("eos", [True, False, None])
-def test_add_bos_and_add_eos_put_the_tokens_round_a_text(
+def test_add_bos_and_add_eos_add_the_tokens_to_a_text(
     model_dir: Callable[..., Path], bos: bool | None, eos: bool | None
 ):
     adds = {"add_bos_token": bos, "add_eos_token": eos, "bos_token": BEGIN, "eos_token": END}
@@ -78,9 +78,9 @@ def test_add_bos_and_add_eos_put_the_tokens_round_a_text(
 def test_add_bos_false_overrules_tokenizer_json(model_dir: Callable[..., Path]):
     begins = model_dir(tokenizer_config={"add_bos_token": True, "bos_token": BEGIN})
     Tokenizer.from_directory(begins)._inner.save(str(begins / "tokenizer.json"))
-    no_word = Tokenizer.from_directory(model_dir_with(begins, "{}"))
+    unset = Tokenizer.from_directory(model_dir_with(begins, "{}"))
     forbids = Tokenizer.from_directory(model_dir_with(begins, '{"add_bos_token": false, "bos_token": "<|begin|>"}'))
-    assert no_word.encode("dog") == [no_word.token_id(BEGIN), *forbids.encode("dog")]
+    assert unset.encode("dog") == [unset.token_id(BEGIN), *forbids.encode("dog")]
 
 
 def model_dir_with(directory: Path, tokenizer_config: str) -> Path:
@@ -98,7 +98,7 @@ def test_truncation_and_padding_stored_for_training_are_ignored(model_dir: Calla
     assert tokenizer.decode(tokenizer.encode("the quick brown fox jumps")) == "the quick brown fox jumps"
 
 
-def test_vocab_size_is_past_the_largest_id_and_special_ids_are_the_special_ones(byte_level: Tokenizer):
+def test_vocab_size_is_the_largest_id_plus_one_and_special_ids_are_the_special_tokens(byte_level: Tokenizer):
     assert byte_level.vocab_size == len(byte_level._inner.get_vocab())
     assert {byte_level.token_text(id) for id in byte_level.special_ids} == {BEGIN, END}
 
@@ -118,7 +118,7 @@ def test_a_directory_without_tokenizer_json_is_refused_with_the_remedy(tmp_path:
         Tokenizer.from_directory(tmp_path)
 
 
-def test_a_sentencepiece_only_directory_is_told_how_to_get_tokenizer_json(tmp_path: Path):
+def test_a_sentencepiece_only_directory_is_refused_with_the_conversion(tmp_path: Path):
     (tmp_path / "tokenizer.model").write_bytes(b"\n")
     with pytest.raises(UnsupportedModel, match=r"tokenizer\.model.*AutoTokenizer.*save_pretrained"):
         Tokenizer.from_directory(tmp_path)

@@ -1,4 +1,4 @@
-"""ChatTemplate: messages to the prompt a chat model was trained on."""
+"""ChatTemplate: messages to the prompt format that a chat model was trained on."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -15,19 +15,19 @@ from ringkv.text.tokenizer import Tokenizer
 
 ChatMessage = Mapping[str, Any]  # {"role": ..., "content": ...} and any other keys that the template uses
 DEFAULT, TOOL_USE = "default", "tool_use"
-SYSTEM = "system"  # the role of instructions
-PRIVATE_USE = range(0xF0000, 0x10FFFE)  # characters that no text means
+SYSTEM = "system"
+PRIVATE_USE = range(0xF0000, 0x10FFFE)  # private-use characters, which do not occur in normal text
 
 
 class ChatTemplate:
-    """A model's chat templates by name (most have "default" alone) and the special tokens they write.
+    """A model's chat templates by name (most models have only "default") and the special tokens they write.
 
-    source: the text of all of them. usual: of the one for a conversation without tools.
+    source: the text of all templates. default: the text of the template for a conversation without tools.
     """
 
     def __init__(self, sources: Mapping[str, str], special: Mapping[str, str], name: str = "the chat template") -> None:
         self.source = "\n".join(sources.values())
-        self.usual = sources.get(DEFAULT) or next(iter(sources.values()))
+        self.default = sources.get(DEFAULT) or next(iter(sources.values()))
         self._templates = {key: _compile(source, name) for key, source in sources.items()}
         self._special = dict(special)
 
@@ -35,20 +35,20 @@ class ChatTemplate:
     def from_directory(cls, directory: Path | str) -> "ChatTemplate":
         """Read chat_template.jinja, else tokenizer_config.json's chat_template.
 
-        Raises InvalidRequest when there is none (a base model), BadWeights when it does not parse.
+        Raises InvalidRequest if there is none (a base model), BadWeights if it does not parse.
         """
         directory = Path(directory)
         sources = _in_files(directory) or _in_config(directory)
         if not sources:
             raise InvalidRequest(
-                f"{directory.name} has no chat template, so it is no chat model; "
-                f"ask for a completion of plain text, or put a chat_template.jinja into {directory}",
+                f"{directory.name} has no chat template, so it is not a chat model; "
+                f"use a plain completion, or put a chat_template.jinja into {directory}",
                 "messages",
             )
         return cls(sources, special_tokens(directory), f"the chat template in {directory}")
 
     def mentions(self, word: str) -> bool:
-        """Whether a template speaks of something, such as "tools"."""
+        """Return whether a template contains a word, such as "tools"."""
         return word in self.source
 
     def render(
@@ -59,32 +59,32 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the prompt. `variables` reach the template by name, such as enable_thinking.
+        """Return the prompt. `variables` are passed to the template by name, such as enable_thinking.
 
         A message's content is a string or a list of {"type": "text", "text": ...}, joined by line breaks.
-        Raises InvalidRequest when there are none, or the template refuses them.
+        Raises InvalidRequest if there are no messages, or if the template fails on them.
         """
         if not messages:
             raise InvalidRequest("there are no messages; send at least one", "messages")
-        known = {**self._special, "documents": None, "add_generation_prompt": add_generation_prompt}
-        asked = {"messages": [plain(message, n) for n, message in enumerate(messages)], "tools": tools}
+        defaults = {**self._special, "documents": None, "add_generation_prompt": add_generation_prompt}
+        required = {"messages": [plain(message, n) for n, message in enumerate(messages)], "tools": tools}
         try:
-            return self._for(tools).render(known | dict(variables or {}) | asked)
+            return self._for(tools).render(defaults | dict(variables or {}) | required)
         except TemplateError as error:
-            raise InvalidRequest(f"the chat template refuses these messages: {error}", "messages") from error
-        except Exception as error:  # a template is a program: None + str, a missing key, an empty list
+            raise InvalidRequest(f"the chat template rejects these messages: {error}", "messages") from error
+        except Exception as error:  # a template is a program and may raise anything, e.g. TypeError
             reason = f"{type(error).__name__}: {error}"
             raise InvalidRequest(f"the chat template fails on these messages ({reason})", "messages") from error
 
     def encode(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> list[int]:
-        """Return the prompt's ids; `options` as for `render`.
+        """Return the prompt's ids; `options` are those of `render`.
 
-        The template writes every special token itself, so the tokenizer adds none: no second beginning.
+        The template writes all special tokens, so the tokenizer adds none.
         """
         return tokenizer.encode(self.render(messages, **options), add_special_tokens=False)
 
     def system_tokens(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> int:
-        """How many of the prompt's first tokens it takes to the end of its system message; 0 without one."""
+        """Return the number of prompt tokens up to the end of the system message; 0 without one."""
         first = plain(messages[0], 0) if messages else {}
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
@@ -96,16 +96,19 @@ class ChatTemplate:
     def _content_start(
         self, rendered: str, first: ChatMessage, messages: Sequence[ChatMessage], options: Mapping[str, Any]
     ) -> int:
-        """Where the first message's content begins: from there on a prompt with another content differs."""
+        """Return the index in `rendered` at which the first message's content begins.
+
+        The prompt is rendered again with other content; the two first differ there.
+        """
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
         other = self.render([{**first, "content": mark}, *messages[1:]], **options)
         pairs = enumerate(zip(rendered, other, strict=False))
         return next((place for place, (one, another) in pairs if one != another), len(rendered))
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
-        """Return the template made for tools when there are tools and it exists, else the default, else the only."""
-        wanted = TOOL_USE if tools and TOOL_USE in self._templates else DEFAULT
-        return self._templates.get(wanted) or next(iter(self._templates.values()))
+        """Return the tool template if there are tools and it exists, else the default, else the first."""
+        name = TOOL_USE if tools and TOOL_USE in self._templates else DEFAULT
+        return self._templates.get(name) or next(iter(self._templates.values()))
 
 
 def _in_files(directory: Path) -> dict[str, str]:
@@ -115,11 +118,11 @@ def _in_files(directory: Path) -> dict[str, str]:
 
 
 def _in_config(directory: Path) -> dict[str, str]:
-    """tokenizer_config.json holds one template, or a list of {"name", "template"}."""
-    said = read_json(directory / "tokenizer_config.json").get("chat_template")
-    if isinstance(said, list):
-        return {one["name"]: one["template"] for one in said}
-    return {DEFAULT: said} if said else {}
+    """Return the templates of tokenizer_config.json, which has one or a list of {"name", "template"}."""
+    template = read_json(directory / "tokenizer_config.json").get("chat_template")
+    if isinstance(template, list):
+        return {one["name"]: one["template"] for one in template}
+    return {DEFAULT: template} if template else {}
 
 
 @lru_cache(maxsize=16)
@@ -131,7 +134,7 @@ def _compile(source: str, name: str) -> Template:
 
 
 def plain(message: Any, index: int) -> dict[str, Any]:
-    """Return the message with string content. Raises InvalidRequest naming what does not fit."""
+    """Return the message with string content. Raises InvalidRequest for a malformed message."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise InvalidRequest(f"message {index} has no role; each is {{'role': ..., 'content': ...}}", "messages")
     content = message.get("content")
@@ -146,4 +149,4 @@ def _text(part: Any, index: int) -> str:
     if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is served", "messages")
+    raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", "messages")

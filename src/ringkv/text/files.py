@@ -1,4 +1,4 @@
-"""Small files of a model directory: read with a clear error, written whole or not at all."""
+"""Small files of a model directory: read with a clear error, written atomically."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from ringkv.base.errors import BadWeights
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path`, empty where there is no such file. Raises BadWeights when it is not one."""
+    """Return the JSON object in `path`, empty if there is no such file. Raises BadWeights for anything else."""
     if not path.is_file():
         return {}
     try:
@@ -17,12 +17,12 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:  # broken JSON and broken UTF-8 alike
         raise BadWeights(f"{path} is not valid JSON ({error}); download it again") from error
     if not isinstance(value, dict):
-        raise BadWeights(f"{path} holds a JSON {type(value).__name__} where an object belongs; download it again")
+        raise BadWeights(f"{path} holds a JSON {type(value).__name__} instead of an object; download it again")
     return value
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write `path` so that a reader, or an interruption, never meets half of it."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write `path` by renaming, so that it is never incomplete."""
     part = path.with_name(path.name + ".part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -32,4 +32,4 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    write_whole(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    write_atomically(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")

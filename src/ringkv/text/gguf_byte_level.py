@@ -9,11 +9,11 @@ from ringkv.text.gguf_vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How one model family cuts text into words before merging.
+class SplitRule:
+    """How one model family splits text into words before merging.
 
-    pattern: splits a text into words, None for GPT-2's own. single_digits: each digit is cut off first.
-    composes: text is brought to NFC first. whole_words: a word that is a token needs no merges.
+    pattern: matches the words of a text, None for GPT-2's pattern. single_digits: each digit is split off first.
+    composes: text is normalised to NFC first. whole_words: a word that is a token is not merged.
     """
 
     pattern: str | None = None
@@ -23,7 +23,7 @@ class Rule:
 
 
 def _words(digits: str) -> str:
-    """Return the pattern of the tokenizers after GPT-4's, which differ in how many digits make a word."""
+    """Return the pattern of tokenizers derived from GPT-4's; they differ in the digits per word."""
     contractions = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     letters = r"[^\r\n\p{L}\p{N}]?\p{L}+"
     signs = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -31,10 +31,10 @@ def _words(digits: str) -> str:
     return "|".join([contractions, letters, digits, signs, spaces])
 
 
-GPT2 = Rule()
-SMOLLM = Rule(single_digits=True)
-QWEN2 = Rule(pattern=_words(r"\p{N}"), composes=True)
-LLAMA3 = Rule(pattern=_words(r"\p{N}{1,3}"), whole_words=True)
+GPT2 = SplitRule()
+SMOLLM = SplitRule(single_digits=True)
+QWEN2 = SplitRule(pattern=_words(r"\p{N}"), composes=True)
+LLAMA3 = SplitRule(pattern=_words(r"\p{N}{1,3}"), whole_words=True)
 
 RULES = {
     "gpt-2": GPT2,
@@ -48,7 +48,7 @@ RULES = {
 
 
 def byte_level(vocabulary: Vocabulary) -> Tokenizer:
-    """Return the tokenizer. Raises UnsupportedModel for a rule that is not known here."""
+    """Return the tokenizer. Raises UnsupportedModel for an unknown rule."""
     rule = _rule(vocabulary)
     model = models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=rule.whole_words)
     tokenizer = Tokenizer(model)
@@ -60,7 +60,7 @@ def byte_level(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
-def _rule(vocabulary: Vocabulary) -> Rule:
+def _rule(vocabulary: Vocabulary) -> SplitRule:
     if vocabulary.pre not in RULES:
         raise UnsupportedModel(
             f"{vocabulary.name} splits text by the rule {vocabulary.pre or '(none)'!r}, ringkv knows "
@@ -69,7 +69,7 @@ def _rule(vocabulary: Vocabulary) -> Rule:
     return RULES[vocabulary.pre]
 
 
-def _splits(rule: Rule) -> list[pre_tokenizers.PreTokenizer]:
+def _splits(rule: SplitRule) -> list[pre_tokenizers.PreTokenizer]:
     digits = [pre_tokenizers.Digits(individual_digits=True)] if rule.single_digits else []
     words = [pre_tokenizers.Split(Regex(rule.pattern), behavior="isolated")] if rule.pattern else []
     return [*digits, *words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.pattern is None)]

@@ -7,8 +7,8 @@ from ringkv.base.errors import BadWeights
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return key -> value. Raises BadWeights for a file that is no GGUF, or is cut short."""
-    from gguf import GGUFReader  # slow to import, and needed once in a model's life
+    """Return key -> value. Raises BadWeights for a file that is not a GGUF or is truncated."""
+    from gguf import GGUFReader  # slow to import, and needed only for conversion
 
     try:
         fields = GGUFReader(path).fields

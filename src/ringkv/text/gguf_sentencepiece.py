@@ -1,4 +1,4 @@
-"""SentencePiece BPE from a GGUF: merges from scores, bytes for what no token covers."""
+"""SentencePiece BPE from a GGUF: merges are derived from scores; text without a token becomes bytes."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ MERGED = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
 
 
 def sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
-    """Return the tokenizer; a text is one word, of which the pair that makes the best-scored token merges first."""
+    """Return the tokenizer. A text is one word; the pair with the best-scored product is merged first."""
     unknown = vocabulary.role("unknown") or _first_unknown(vocabulary)
     model = models.BPE(vocabulary.ids, _merges(vocabulary), unk_token=unknown, fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
@@ -31,11 +31,11 @@ def _first_unknown(vocabulary: Vocabulary) -> str | None:
 
 
 def _merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Return every pair of tokens that makes a token, the best-scored product first."""
+    """Return every pair of tokens whose concatenation is a token, the best-scored one first."""
     scores, ids = vocabulary.scores(), vocabulary.ids
 
     def rank(pair: tuple[str, str]) -> tuple[float, int]:
-        # SentencePiece merges equal scores from the left, so of one product's pairs the longest left half comes first.
+        # SentencePiece merges equal scores from the left, so among pairs of one product the longest left half is first.
         return -scores[ids["".join(pair)]], -len(pair[0])
 
     return sorted(_pairs(vocabulary), key=rank)

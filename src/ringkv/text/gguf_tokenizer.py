@@ -1,4 +1,4 @@
-"""A GGUF's tokenizer, written as a directory in Hugging Face layout has it."""
+"""Converts a GGUF's tokenizer to the files of a directory in Hugging Face layout."""
 
 import shutil
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
-from ringkv.text.files import write_json, write_whole
+from ringkv.text.files import write_atomically, write_json
 from ringkv.text.gguf_byte_level import byte_level
 from ringkv.text.gguf_metadata import read_metadata
 from ringkv.text.gguf_sentencepiece import sentencepiece
@@ -17,26 +17,26 @@ from ringkv.text.tokenizer import load_inner, surround
 
 BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {"gpt2": byte_level, "llama": sentencepiece}
 
-# Tokens that end a text whatever model writes them; a GGUF names one or two ids, its model may use more.
-ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>")
+# Tokens that end a text in any model. A GGUF names one or two ids; its model may use more.
+END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>")
 
-BESIDE = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
 def write_tokenizer(gguf_path: Path, out_dir: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and generation_config.json of `gguf_path` into `out_dir`.
 
-    A tokenizer.json beside the GGUF wins, together with the files that explain it.
-    Raises UnsupportedModel for a kind of tokenizer ringkv does not build, BadWeights for a file that does not read.
+    A tokenizer.json beside the GGUF is copied instead, with its config files.
+    Raises UnsupportedModel for an unsupported kind of tokenizer, BadWeights for an unreadable file.
     """
     vocabulary = Vocabulary(read_metadata(gguf_path), str(gguf_path))
     out_dir.mkdir(parents=True, exist_ok=True)
     write_json(out_dir / "tokenizer_config.json", _config(vocabulary))
     write_json(out_dir / "generation_config.json", _generation(vocabulary))
     if (gguf_path.parent / "tokenizer.json").is_file():
-        _copy_beside(gguf_path, out_dir, vocabulary)
+        _copy_files(gguf_path, out_dir, vocabulary)
     else:
-        write_whole(out_dir / "tokenizer.json", _build(vocabulary).to_str())
+        write_atomically(out_dir / "tokenizer.json", _build(vocabulary).to_str())
 
 
 def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
@@ -49,7 +49,7 @@ def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         inner = BUILDERS[vocabulary.model](vocabulary)
     except UnsupportedModel:
         raise
-    except Exception as error:  # tokenizers raises bare Exception, for a merge of unknown tokens for one
+    except Exception as error:  # tokenizers raises bare Exception, e.g. for a merge of unknown tokens
         raise BadWeights(f"the tokenizer in {vocabulary.name} is broken ({error}); download it again") from error
     begin = vocabulary.role("bos") if vocabulary.adds("bos") else None
     end = vocabulary.role("eos") if vocabulary.adds("eos") else None
@@ -58,14 +58,14 @@ def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     return inner
 
 
-def _copy_beside(gguf_path: Path, out_dir: Path, vocabulary: Vocabulary) -> None:
+def _copy_files(gguf_path: Path, out_dir: Path, vocabulary: Vocabulary) -> None:
     last = max(load_inner(gguf_path.parent).get_vocab().values(), default=-1)
     if last >= len(vocabulary.tokens):
         raise BadWeights(
             f"{gguf_path.parent / 'tokenizer.json'} goes up to token {last}, {gguf_path.name} has "
-            f"{len(vocabulary.tokens)}; it is another model's, move it away"
+            f"{len(vocabulary.tokens)}; it belongs to another model, so move it away"
         )
-    for name in BESIDE:
+    for name in COPIED:
         if (gguf_path.parent / name).is_file():
             shutil.copyfile(gguf_path.parent / name, out_dir / name)
 
@@ -84,6 +84,6 @@ def _config(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
     named = [vocabulary.role_id(role) for role in ("eos", "eot", "eom")]
-    known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in ENDS]
+    known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in END_TOKENS]
     ends = [id for id in [*named, *known] if id is not None]
     return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends))}

@@ -1,9 +1,9 @@
-"""Grammars: what an answer must be, written as `SamplingParams.grammar` takes it.
+"""Grammars that constrain an answer, for `SamplingParams.grammar`.
 
     SamplingParams(grammar=json_schema({"type": "object", "properties": {"name": {"type": "string"}}}))
 
-They are llguidance's: Lark's notation, with JSON Schema and regular expressions inside. It says in microseconds which
-tokens may come next, without compiling a grammar for a vocabulary first, and names keywords that it does not enforce.
+Grammars are llguidance's: Lark syntax with embedded JSON Schema and regular expressions. llguidance computes a token
+mask in microseconds without compiling the grammar for the vocabulary. It rejects keywords that it does not enforce.
 """
 
 import json
@@ -15,53 +15,53 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from ringkv.base.errors import InvalidRequest
 
-# Documents are written as `json.dumps` does. Free white space would let a model go on with it for ever.
-WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# The format of `json.dumps`. With flexible white space a model could generate white space endlessly.
+JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT = {"type": "object"}
-JSONSchema = Mapping[str, Any] | bool  # true is any document
+JSONSchema = Mapping[str, Any] | bool  # True allows any document
 
 
 def json_schema(schema: JSONSchema, field: str = "grammar") -> str:
-    """A JSON document that fits the schema. Raises InvalidRequest, naming `field`, for what is no schema."""
+    """Return the grammar of documents that fit the schema. Raises InvalidRequest, naming `field`, for a bad schema."""
     try:
-        asked = json.dumps({} if schema is True else schema)
-        return LLMatcher.grammar_from_json_schema(asked, overrides=WRITTEN)  # type: ignore[arg-type]
+        text = json.dumps({} if schema is True else schema)
+        return LLMatcher.grammar_from_json_schema(text, overrides=JSON_FORMAT)  # type: ignore[arg-type]
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRequest(f"the JSON schema cannot be used: {error}", field) from error
 
 
 def json_object() -> str:
-    """Any JSON object."""
+    """Return the grammar of any JSON object."""
     return json_schema(ANY_OBJECT)
 
 
-def as_written(schema: JSONSchema) -> str:
-    """A schema for `%json` in Lark's notation, whose documents are written as those of `json_schema`."""
+def schema_in_lark(schema: JSONSchema) -> str:
+    """Return a schema for `%json` in Lark syntax; documents have the format of `json_schema`."""
     if schema is False:
         raise InvalidRequest("the JSON schema is false, which no document fits; leave it out", "grammar")
-    return json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": WRITTEN})
+    return json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": JSON_FORMAT})
 
 
 def regex(pattern: str) -> str:
-    """A text that the whole pattern matches, in the notation of Rust's regex crate."""
+    """Return the grammar of texts that match the whole pattern, in the syntax of Rust's regex crate."""
     return LLMatcher.grammar_from_regex(pattern)
 
 
 def choice(texts: Sequence[str], field: str = "grammar") -> str:
-    """One of these texts."""
+    """Return the grammar of exactly these texts."""
     if not texts:
-        raise InvalidRequest(f"{field} names no text to choose from", field)
+        raise InvalidRequest(f"{field} has an empty list of choices; give at least one text", field)
     return lark("start: " + " | ".join(map(json.dumps, texts)))
 
 
 def lark(source: str) -> str:
-    """Rules in Lark's notation; the text is `start`."""
+    """Return the grammar of rules in Lark syntax, with the start rule `start`."""
     return LLMatcher.grammar_from_lark(source)
 
 
 def lark_or_gbnf(source: str, field: str = "grammar") -> str:
-    """The same, or in llama.cpp's GBNF, where it is `root`."""
+    """Return the grammar of rules in Lark syntax, or in llama.cpp's GBNF with the start rule `root`."""
     try:
         return lark(any_to_lark(source))
-    except Exception as error:  # the converter's own class, or whatever a malformed text makes it stumble over
+    except Exception as error:  # the converter raises its own class, and others for malformed text
         raise InvalidRequest(f"{field} does not parse: {error}", field) from error

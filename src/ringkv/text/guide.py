@@ -1,4 +1,4 @@
-"""Guides: from a grammar to which tokens may come next."""
+"""Guides: from a grammar to masks of the tokens that it allows next."""
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -6,54 +6,58 @@ from functools import cached_property, lru_cache
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.text.closing_search import ClosingSearch
 from ringkv.text.tokenizer import Tokenizer
-from ringkv.text.way_out import WayOut
 
-WORD = 4  # bytes that a mask is made of
-NEAR = 256  # tokens left when a way out is first looked for
-SAID = 300  # characters of an error that are told
-KNOWN = 16  # grammars that are kept as they were read, for requests that bring the same one
-SPARE, SHARE = 12, 16  # tokens that are kept for a way out that gets longer: at most so many, and a share of all
-# Bounds for what one grammar may take: a second or so to begin with, a hundredth for each mask, 100 MB.
+WORD_BYTES = 4  # a mask is a whole number of words
+SEARCH_FROM = 256  # tokens left at the first search for a closing sequence
+ERROR_CHARACTERS = 300  # of llguidance's errors that are reported
+CACHED_GRAMMARS = 16  # parsed grammars kept for requests with the same grammar
+# Tokens reserved because the closing sequence may grow: at most MAX_SPARE, and 1 / SPARE_SHARE of the answer's tokens.
+MAX_SPARE, SPARE_SHARE = 12, 16
+# These limits bound a grammar to about one second of parsing, 10 ms per mask and 100 MB.
 LIMITS = LLParserLimits(verbose_errors=False, max_lexer_states=50_000)
 
 
 class Guides:
     """Makes guides for one model's tokens; a `base.guide.MakeGuide`.
 
-    load: gives the tokenizer, when the first guide is asked for. vocab: the model's, which may be larger than the
-    tokenizer's; the rest is never allowed.
+    load: loads the tokenizer, called for the first guide. vocab: the model's vocabulary size; ids beyond the
+    tokenizer's are never allowed.
     """
 
     def __init__(self, load: Callable[[], Tokenizer], vocab: int) -> None:
         self._load, self._vocab = load, vocab
-        self._read = lru_cache(KNOWN)(self._read_anew)
+        self._parse_cached = lru_cache(CACHED_GRAMMARS)(self._parse)
 
     def check(self, grammar: str) -> None:
-        """Raises InvalidRequest for a grammar that cannot be used, or whose first token already takes too much."""
+        """Raise InvalidRequest for an invalid grammar, or one whose first mask exceeds the limits."""
         try:
-            self(grammar).allowed(left=2 * NEAR)
+            self(grammar).allowed(left=2 * SEARCH_FROM)
         except RequestFailed as error:
             raise InvalidRequest(str(error), "grammar") from error
 
     def __call__(self, grammar: str) -> "TokenGuide":
-        """Raises InvalidRequest for a grammar that does not parse, is too large, or asks for what is not enforced."""
-        return TokenGuide(self._read(grammar).deep_copy(), self._way_out, self._ends)
+        """Return the grammar's guide.
 
-    def _read_anew(self, grammar: str) -> LLMatcher:
+        Raises InvalidRequest if the grammar does not parse, is too large, or has a keyword that is not enforced.
+        """
+        return TokenGuide(self._parse_cached(grammar).deep_copy(), self._search, self._ends)
+
+    def _parse(self, grammar: str) -> LLMatcher:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
         if matcher.is_error():
-            raise InvalidRequest(f"the grammar cannot be used: {_said(matcher)}", "grammar")
+            raise InvalidRequest(f"the grammar cannot be used: {_error(matcher)}", "grammar")
         return matcher
 
     @cached_property
-    def _way_out(self) -> WayOut:
-        return WayOut(self._tokenizer)
+    def _search(self) -> ClosingSearch:
+        return ClosingSearch(self._tokenizer)
 
     @cached_property
     def _ends(self) -> bytes:
-        """The ends of a text, as a mask."""
-        width = WORD * -(-self._vocab // (8 * WORD))
+        """The mask of all tokens that end a text."""
+        width = WORD_BYTES * -(-self._vocab // (8 * WORD_BYTES))
         return sum(1 << token for token in set(self._tokenizer.eos_tokens)).to_bytes(width, "little")
 
     @cached_property
@@ -63,57 +67,58 @@ class Guides:
 
 
 class TokenGuide:
-    """A `base.guide.Guide`. Where a text is whole it may end; where nothing can follow, an end is all that may come.
+    """A `base.guide.Guide`. A complete text may end; if nothing else can follow, only end tokens are allowed.
 
-    When few tokens are left it looks for a way out, and takes it before it gets too long: again no sooner than it could
-    have grown so long, or, where none was found, when half as many tokens are left.
+    When few tokens are left it searches for a closing sequence: tokens that complete the text. It commits to the
+    sequence before it no longer fits. The search is repeated only when the sequence could have grown too long, or at
+    half of the remaining tokens if none was found.
     """
 
-    def __init__(self, matcher: LLMatcher, way_out: WayOut, ends: bytes) -> None:
-        """`ends`: a mask of all that ends a text."""
-        self._matcher, self._way_out, self._ends = matcher, way_out, ends
-        self._path: list[int] | None = None  # the way out, once it is taken
-        self._spare: int | None = None  # tokens by which one token may lengthen it; few where few were asked for
-        self._due = NEAR  # tokens left when a way out is looked for again
+    def __init__(self, matcher: LLMatcher, search: ClosingSearch, ends: bytes) -> None:
+        """`ends`: the mask of all tokens that end a text."""
+        self._matcher, self._search, self._ends = matcher, search, ends
+        self._closing: list[int] | None = None  # the rest of the closing sequence, after the commitment
+        self._spare: int | None = None  # tokens by which it may grow per token; fewer for short answers
+        self._search_at = SEARCH_FROM  # tokens left at the next search
         self.is_cut = False
 
     def allowed(self, left: int) -> bytes:
         if self._spare is None:
-            self._spare = min(SPARE, left // SHARE)
-        if self._path is None and left <= self._due:
-            self._look(left, self._spare)
-        if self._path:
-            return self._only(self._path[0])
+            self._spare = min(MAX_SPARE, left // SPARE_SHARE)
+        if self._closing is None and left <= self._search_at:
+            self._find_closing(left, self._spare)
+        if self._closing:
+            return self._only(self._closing[0])
         mask = self._mask()
-        return mask if self._path is None else bytes(a & b for a, b in zip(mask, self._ends, strict=True))
+        return mask if self._closing is None else bytes(a & b for a, b in zip(mask, self._ends, strict=True))
 
     def _mask(self) -> bytes:
-        mask = self._matcher.compute_bitmask()  # which may have a word more than there are tokens
+        mask = self._matcher.compute_bitmask()  # may have one word more than the vocabulary needs
         if self._matcher.is_error():
-            raise RequestFailed(f"the grammar cannot say what may come next: {_said(self._matcher)}")
+            raise RequestFailed(f"no token mask can be computed from the grammar: {_error(self._matcher)}")
         width = len(self._ends)
         return mask[:width].ljust(width, b"\0")
 
     def take(self, token: int) -> None:
         self._matcher.consume_token(token)
-        if self._path:
-            self._path.pop(0)
+        if self._closing:
+            self._closing.pop(0)
 
-    def _look(self, left: int, spare: int) -> None:
-        """Take the way out if another token might make it too long."""
-        path = self._way_out.find(self._matcher, left)
-        if path is None:
-            self._due = left // 2
-        elif (room := left - len(path) - spare) > 0:
-            self._due = left - max(1, room // (spare + 1))
+    def _find_closing(self, left: int, spare: int) -> None:
+        """Search for a closing sequence, and commit to it if it might not fit after one more token."""
+        found = self._search.find(self._matcher, left)
+        if found is None:
+            self._search_at = left // 2
+        elif (slack := left - len(found) - spare) > 0:
+            self._search_at = left - max(1, slack // (spare + 1))
         else:
-            self._path, self.is_cut = path, True
+            self._closing, self.is_cut = found, True
 
     def _only(self, token: int) -> bytes:
         return (1 << token).to_bytes(len(self._ends), "little")
 
 
-def _said(matcher: LLMatcher) -> str:
-    """Its error in one line. Of a long one the end is told, which says what is wrong; what stands before says where."""
-    said = " ".join(matcher.get_error().split())
-    return said if len(said) <= SAID else f"... {said[-SAID:]}"
+def _error(matcher: LLMatcher) -> str:
+    """Return the error in one line. A long one is cut to its end, which has the reason."""
+    error = " ".join(matcher.get_error().split())
+    return error if len(error) <= ERROR_CHARACTERS else f"... {error[-ERROR_CHARACTERS:]}"

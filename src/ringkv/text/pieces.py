@@ -1,8 +1,8 @@
-"""Pieces: the bytes that each token stands for.
+"""TokenPieces: the bytes of each token.
 
-A tokenizer's decoder turns tokens to bytes one by one and the bytes to text in one go, so a text can be made as
-tokens come. Two families cover the models served here: byte-level BPE, where each character of a token spells one
-byte (GPT-2), and SentencePiece with byte fallback, where a token is text with ▁ for a space, or one byte as <0x0A>.
+A text can be decoded incrementally because each token maps to bytes on its own. Two families cover the models served
+here. In byte-level BPE (GPT-2) each character of a token stands for one byte. In SentencePiece with byte fallback a
+token is text with ▁ for a space, or one byte such as <0x0A>.
 """
 
 import codecs
@@ -22,7 +22,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
-    """Put one replacement character for each byte that is no UTF-8, as SentencePiece does."""
+    """Replace each invalid byte with one replacement character, like SentencePiece."""
     assert isinstance(error, UnicodeDecodeError)
     return "\ufffd" * (error.end - error.start), error.end
 
@@ -31,12 +31,12 @@ codecs.register_error(EACH_BYTE, _replace_each_byte)
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """The bytes of each token, and how a sequence of them reads.
+class TokenPieces:
+    """The bytes of each token, and how to decode a sequence of them.
 
-    token: id -> the token as the vocabulary writes it, None for no such id. spell: that -> bytes.
-    strip: how many spaces are dropped from the start of a text (SentencePiece's own, put before the first word).
-    errors: the codec error handler for bytes that are no UTF-8.
+    token: id -> the vocabulary's entry, None for an unknown id. spell: entry -> bytes.
+    strip: spaces to remove from the start of a text, because SentencePiece adds one before the first word.
+    errors: the codec error handler for invalid UTF-8.
     """
 
     token: Callable[[int], str | None]
@@ -44,20 +44,20 @@ class Pieces:
     special_ids: frozenset[int]
     strip: int = 0
     errors: str = "replace"
-    _known: dict[int, bytes] = field(default_factory=dict, repr=False)
+    _cache: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, id: int) -> bytes:
-        """Return the bytes of token `id`; none for an id outside the vocabulary."""
-        if id not in self._known:
+        """Return the bytes of token `id`; empty for an id outside the vocabulary."""
+        if id not in self._cache:
             token = self.token(id) if 0 <= id <= _LARGEST_ID else None
             if token is None:
                 return b""
-            self._known[id] = self.spell(token)
-        return self._known[id]
+            self._cache[id] = self.spell(token)
+        return self._cache[id]
 
     @classmethod
-    def of(cls, tokenizer: tokenizers.Tokenizer, name: str) -> "Pieces":
-        """Read them off the tokenizer's decoder. Raises UnsupportedModel for a decoder of neither family."""
+    def of(cls, tokenizer: tokenizers.Tokenizer, name: str) -> "TokenPieces":
+        """Build from the tokenizer's decoder. Raises UnsupportedModel for a decoder of neither family."""
         special = frozenset(id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
         steps = list(_steps(tokenizer))
         kinds = {step["type"] for step in steps}
@@ -72,7 +72,7 @@ class Pieces:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Return character -> byte of byte-level BPE: printable Latin-1 stands for itself, the others from U+0100 on."""
+    """Return character -> byte of byte-level BPE: printable Latin-1 is itself, other bytes are from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
@@ -82,14 +82,14 @@ _BYTE_OF = byte_alphabet()
 
 
 def spell_byte_level(token: str) -> bytes:
-    """Return the bytes a byte-level token stands for; an added token outside the alphabet is plain text."""
+    """Return the bytes of a byte-level token; an added token outside the alphabet is plain text."""
     if all(char in _BYTE_OF for char in token):
         return bytes(_BYTE_OF[char] for char in token)
     return token.encode("utf-8")
 
 
 def _speller(steps: list[dict[str, Any]]) -> Callable[[str], bytes]:
-    """Return what spells a SentencePiece token: <0x0A> is a byte, in all else the decoder's replacements are made."""
+    """Return token -> bytes for SentencePiece: <0x0A> is a byte; other tokens get the decoder's replacements."""
     replaced = [(step["pattern"]["String"], step["content"]) for step in steps if step["type"] == "Replace"]
 
     def spell(token: str) -> bytes:
@@ -107,7 +107,7 @@ def _stripped(steps: list[dict[str, Any]]) -> int:
 
 
 def _steps(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
-    """Yield the decoder's steps, sequences flattened."""
+    """Yield the decoder's steps, with sequences flattened."""
     if tokenizer.decoder is not None:
         yield from _flat(json.loads(tokenizer.decoder.__getstate__()))
 

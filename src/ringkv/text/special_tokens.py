@@ -1,4 +1,4 @@
-"""Which tokens of a model directory have a role: beginning, end, padding, unknown."""
+"""Tokens with a role in a model directory: beginning, end, padding, unknown."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +10,14 @@ ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_t
 
 
 def special_tokens(directory: Path) -> dict[str, str]:
-    """Return role -> text. What tokenizer_config.json says, a null included, wins over special_tokens_map.json."""
-    said = read_json(directory / "special_tokens_map.json") | read_json(directory / "tokenizer_config.json")
-    texts = {role: _text(said.get(role)) for role in ROLES}
+    """Return role -> text. tokenizer_config.json overrides special_tokens_map.json, even with null."""
+    config = read_json(directory / "special_tokens_map.json") | read_json(directory / "tokenizer_config.json")
+    texts = {role: _text(config.get(role)) for role in ROLES}
     return {role: text for role, text in texts.items() if text is not None}
 
 
 def bos_id(directory: Path, token_to_id: Callable[[str], int | None]) -> int | None:
-    """Return the id of the beginning-of-sequence token; a tokenizer that says it has none is believed."""
+    """Return the beginning-of-sequence id: the tokenizer's, else config.json's; None if the tokenizer has null."""
     if text := special_tokens(directory).get("bos_token"):
         return token_to_id(text)
     if "bos_token" in read_json(directory / "tokenizer_config.json"):
@@ -26,7 +26,7 @@ def bos_id(directory: Path, token_to_id: Callable[[str], int | None]) -> int | N
 
 
 def eos_ids(directory: Path, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
-    """Return every id that ends a text: of config.json, generation_config.json and the tokenizer, each once."""
+    """Return the ids that end a text, without duplicates: config.json's, generation_config.json's, the tokenizer's."""
     configs = (read_json(directory / name) for name in ("config.json", "generation_config.json"))
     ids = [id for config in configs for id in _ids(config.get("eos_token_id"))]
     text = special_tokens(directory).get("eos_token")
@@ -35,12 +35,12 @@ def eos_ids(directory: Path, token_to_id: Callable[[str], int | None]) -> tuple[
 
 
 def _text(value: Any) -> str | None:
-    """A special token is written as its text, or as an object with its text under "content"."""
+    """Return the text of a special token, which is a string or an object with "content"."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) else None
 
 
 def _ids(value: Any) -> list[int]:
-    """An id is written alone or in a list; some configs write null, or -1, for none."""
+    """Return one id or a list of ids as a list; some configs have null or -1 for none."""
     values = value if isinstance(value, list) else [value]
     return [id for id in values if isinstance(id, int) and id >= 0]

@@ -6,10 +6,10 @@ from ringkv.base.errors import InvalidRequest
 
 
 class StopStrings:
-    """Looks for stop strings in a text that arrives in parts.
+    """Searches for stop strings in a text that arrives in parts.
 
-    The text ends where a stop string is first complete, however the text was cut into parts; of those complete at
-    once the longest counts. Text before it is kept, the stop string is not. `stopped` names it, None before.
+    The text ends before the stop string that is complete first; if several end there, before the longest. The result
+    does not depend on how the text is split into parts. stopped: the stop string that was found, else None.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -20,11 +20,11 @@ class StopStrings:
         self._held = ""
 
     def skip(self, text: str) -> str:
-        """Return text in which none is looked for."""
+        """Return the held text and `text`, without searching `text`."""
         return self.finish() + text
 
     def push(self, text: str) -> str:
-        """Return text that no stop string can reach any more; nothing after a stop."""
+        """Return the text that can no longer be part of a stop string; empty after a stop."""
         if self.stopped is not None:
             return ""
         text, self._held = self._held + text, ""
@@ -36,18 +36,18 @@ class StopStrings:
         return text[:cut]
 
     def finish(self) -> str:
-        """Return what was held back, as no more text comes."""
+        """Return the held text at the end of the input."""
         held, self._held = self._held, ""
         return held
 
     def _first(self, text: str) -> tuple[int, str] | None:
-        """Return where the stop string that is complete first starts, and the string."""
+        """Return the start of the stop string that is complete first, and the string."""
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         return min(found)[1:] if found else None
 
 
 def pending(text: str, words: Sequence[str]) -> int:
-    """Return the length of the longest end of `text` that may yet grow into one of `words`."""
+    """Return the length of the longest suffix of `text` that is a proper prefix of one of `words`."""
     longest = min(len(text), max(map(len, words), default=1) - 1)
     ends = (text[len(text) - n :] for n in range(longest, 0, -1))
     return next((len(end) for end in ends if any(word.startswith(end) for word in words)), 0)

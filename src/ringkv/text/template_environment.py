@@ -1,4 +1,4 @@
-"""The sandbox that chat templates run in, with the names and filters that published templates use."""
+"""The sandbox for chat templates, with the names and filters that published templates use."""
 
 import json
 from datetime import datetime
@@ -11,7 +11,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class _Generation(Extension):
-    """{% generation %} marks the assistant's words for training; here its body is rendered like any other."""
+    """{% generation %} marks the assistant's text for training; its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja declares it so)
 
@@ -21,7 +21,7 @@ class _Generation(Extension):
 
 
 def template_environment() -> ImmutableSandboxedEnvironment:
-    """Return an environment in which a template can neither reach Python's internals nor change what it is given."""
+    """Return an environment whose templates cannot access Python internals or modify their arguments."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
@@ -38,7 +38,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes <, > and & for HTML; models were trained on plain JSON."""
+    """Write plain JSON, which models were trained on; Jinja's own filter escapes <, > and & for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -12,20 +12,20 @@ from tokenizers.processors import TemplateProcessing
 from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, UnsupportedModel
 from ringkv.text.detokenizer import Detokenizer
 from ringkv.text.files import read_json
-from ringkv.text.least_tokens import LeastTokens
-from ringkv.text.pieces import Pieces
+from ringkv.text.pieces import TokenPieces
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
+from ringkv.text.token_lower_bound import TokenLowerBound
 
-# What a directory without tokenizer.json may hold instead; transformers can make one of each.
+# Other tokenizer files; transformers can convert each to tokenizer.json.
 OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json", "qwen.tiktoken")
 
 
 class Tokenizer:
     """A model's tokenizer.
 
-    eos_ids: every id that ends a text. bos_id: the id that begins one, None where the model has none.
-    special_ids: ids that `decode` leaves out. pieces: the bytes of each token. special: the text of each token that
-    has a role, such as "pad_token".
+    eos_ids: every id that ends a text. bos_id: the beginning-of-sequence id, None if the model has none.
+    special_ids: ids that `decode` skips. pieces: the bytes of each token. special: the text of each token with a role,
+    such as "pad_token".
     """
 
     def __init__(
@@ -36,52 +36,52 @@ class Tokenizer:
         eos_ids: tuple[int, ...],
         special: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        inner.no_truncation()  # a limit or a padding stored in the file is for training
+        inner.no_truncation()  # truncation and padding in the file are for training
         inner.no_padding()
         self._inner = inner
         self.bos_id = bos_id
         self.eos_ids = eos_ids
         self.special = special
-        self.pieces = Pieces.of(inner, name)
+        self.pieces = TokenPieces.of(inner, name)
         self.special_ids = self.pieces.special_ids
 
     @cached_property
     def vocab_size(self) -> int:
-        """One more than the largest id; the model's own vocabulary may be padded beyond it."""
+        """The largest id plus 1. The model's vocabulary may be padded beyond it."""
         return max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @cached_property
-    def _least(self) -> LeastTokens | None:
-        return LeastTokens.of(self._inner)
+    def _lower_bound(self) -> TokenLowerBound | None:
+        return TokenLowerBound.of(self._inner)
 
-    def least_tokens(self, text: str) -> int:
-        """A number of tokens that `text` has at least, found without tokenising it; 0 if nothing is known."""
-        return self._least(text) if self._least else 0
+    def token_lower_bound(self, text: str) -> int:
+        """Return a lower bound on the tokens of `text` without tokenising it; 0 if the tokenizer has no bound."""
+        return self._lower_bound(text) if self._lower_bound else 0
 
-    def check_length(self, text: str, most: int, field: str = "prompt") -> None:
-        """Raise PromptTooLong, naming `field`, for a text that has over `most` tokens whatever they are."""
-        if len(text) > most and (least := self.least_tokens(text)) > most:
+    def check_length(self, text: str, limit: int, field: str = "prompt") -> None:
+        """Raise PromptTooLong, naming `field`, if `text` must have more than `limit` tokens. Does not tokenise it."""
+        if len(text) > limit and (bound := self.token_lower_bound(text)) > limit:
             raise PromptTooLong(
-                f"{field} has {len(text):,} characters, which are at least {least:,} tokens; "
-                f"{most:,} tokens fit, so shorten it",
+                f"{field} has {len(text):,} characters, which are at least {bound:,} tokens; "
+                f"{limit:,} tokens fit, so shorten it",
                 field,
             )
 
     @classmethod
     def from_directory(cls, directory: Path | str) -> "Tokenizer":
-        """Load tokenizer.json and what the configs beside it say.
+        """Load tokenizer.json and apply the configs beside it.
 
         Raises BadWeights for a missing or unreadable file, UnsupportedModel for a tokenizer of another kind.
         """
         directory = Path(directory)
         inner = load_inner(directory)
         special = special_tokens(directory)
-        _follow_config(inner, read_json(directory / "tokenizer_config.json"), special)
+        _apply_config(inner, read_json(directory / "tokenizer_config.json"), special)
         ids = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
         return cls(inner, str(directory / "tokenizer.json"), *ids, special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of `text`; with `add_special_tokens` the model's own beginning (and end) go round it."""
+        """Return the ids of `text`; `add_special_tokens` adds the model's beginning (and end) tokens."""
         return self.encode_batch([text], add_special_tokens)[0]
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
@@ -92,33 +92,33 @@ class Tokenizer:
         return [list(encoding.ids) for encoding in encodings]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD, ids outside the vocabulary nothing."""
+        """Return the text of `ids`; invalid UTF-8 becomes U+FFFD, ids outside the vocabulary are skipped."""
         detokenizer = self.detokenizer(skip_special_tokens)
         return "".join(map(detokenizer.push, ids)) + detokenizer.finish()
 
     def detokenizer(self, skip_special_tokens: bool = True, continues: bool = False) -> Detokenizer:
-        """Return a fresh one; `continues` for output that is read after its prompt and keeps a space at its start."""
+        """Return a new detokenizer; `continues` is for output that follows a prompt and keeps a space at its start."""
         return Detokenizer(self.pieces, skip_special_tokens, continues)
 
     def to_json(self) -> str:
-        """Return it as tokenizer.json would hold it, what the configs beside it say included."""
+        """Return the content of a tokenizer.json that includes the changes of the configs."""
         return self._inner.to_str()
 
     def token_id(self, token: str) -> int | None:
-        """Return the id of a token as the vocabulary writes it, such as "<|im_end|>"."""
+        """Return the id of a vocabulary entry, such as "<|im_end|>"."""
         return self._inner.token_to_id(token)
 
     def token_bytes(self, id: int) -> bytes:
-        """Return the bytes token `id` adds to a text; half a code point is what it is."""
+        """Return the bytes that token `id` adds to a text; they may be part of a code point."""
         return self.pieces[id]
 
     def token_text(self, id: int) -> str:
-        """Return those bytes as text, U+FFFD where they are not whole code points."""
+        """Return those bytes as text, with U+FFFD for incomplete code points."""
         return self.pieces[id].decode("utf-8", errors="replace")
 
 
 def load_inner(directory: Path) -> tokenizers.Tokenizer:
-    """Return tokenizer.json of `directory` as the `tokenizers` library reads it. Raises as `from_directory`."""
+    """Load tokenizer.json of `directory` with the `tokenizers` library. Raises like `from_directory`."""
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise _missing(directory)
@@ -131,25 +131,25 @@ def load_inner(directory: Path) -> tokenizers.Tokenizer:
 def _missing(directory: Path) -> BadWeights | UnsupportedModel:
     older = [name for name in OLDER_FORMATS if (directory / name).is_file()]
     if not older:
-        return BadWeights(f"{directory} has no tokenizer.json; copy it there from the model's origin")
+        return BadWeights(f"{directory} has no tokenizer.json; copy it there from the original model")
     make = f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
     return UnsupportedModel(
         f"{directory} has {older[0]} but no tokenizer.json, which ringkv reads; make one with transformers: {make}"
     )
 
 
-def _follow_config(inner: tokenizers.Tokenizer, config: dict[str, Any], special: dict[str, str]) -> None:
-    """Let add_bos_token and add_eos_token of tokenizer_config.json, where set, decide over what tokenizer.json does."""
+def _apply_config(inner: tokenizers.Tokenizer, config: dict[str, Any], special: dict[str, str]) -> None:
+    """Change `inner` in place: add_bos_token and add_eos_token of the config, if set, override tokenizer.json."""
     around = inner.encode("", add_special_tokens=True).ids
     bos, eos = special.get("bos_token"), special.get("eos_token")
     starts, ends = _adds(inner, bos, around[:1]), _adds(inner, eos, around[-1:])
-    begin = bos if _set(config.get("add_bos_token"), starts) else None
-    end = eos if _set(config.get("add_eos_token"), ends) else None
+    begin = bos if _or_default(config.get("add_bos_token"), starts) else None
+    end = eos if _or_default(config.get("add_eos_token"), ends) else None
     if (begin is not None, end is not None) != (starts, ends):
         inner.post_processor = surround(inner, begin, end)
 
 
-def _set(value: bool | None, default: bool) -> bool:
+def _or_default(value: bool | None, default: bool) -> bool:
     return default if value is None else value
 
 
@@ -158,7 +158,7 @@ def _adds(inner: tokenizers.Tokenizer, token: str | None, ids: list[int]) -> boo
 
 
 def surround(inner: tokenizers.Tokenizer, begin: str | None, end: str | None) -> TemplateProcessing:
-    """Return the post-processor that puts the tokens `begin` and `end` (None for nothing) round a text."""
+    """Return the post-processor that adds the tokens `begin` and `end` to a text; None adds nothing."""
     around = [token for token in (begin, end) if token is not None]
     single = [token for token in (begin, "$A", end) if token is not None]
     return TemplateProcessing(

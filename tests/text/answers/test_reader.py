@@ -1,10 +1,10 @@
-"""Answers cut into pieces anywhere are read as they are whole."""
+"""The parts of an answer do not depend on how its text is split into pieces."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringkv.text.answers.parts import Call, Content, Part, Reasoning
+from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
 from ringkv.text.answers.reader import Reader
 from ringkv.text.answers.spans import bare_calls, tagged_calls, thinking
 
@@ -12,9 +12,9 @@ NAMES = ("add", "find")
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "ü"}}\n</tool_call>'
 
 
-def read(reader: Reader, *pieces: str) -> list[Part]:
-    """Neighbours of a kind joined: how text was cut does not show."""
-    joined: list[Part] = []
+def read(reader: Reader, *pieces: str) -> list[AnswerPart]:
+    """Return the parts, with neighbours of one kind joined."""
+    joined: list[AnswerPart] = []
     for part in [*(part for piece in pieces for part in reader.push(piece)), *reader.finish()]:
         last = joined[-1] if joined else None
         if isinstance(part, Content | Reasoning) and type(last) is type(part):
@@ -30,15 +30,15 @@ def read(reader: Reader, *pieces: str) -> list[Part]:
         ("plain", [Content("plain")]),
         ("", []),
         ("a < b and <tool", [Content("a < b and <tool")]),
-        (CALL, [Call("add", '{"a": 1, "b": "ü"}')]),
+        (CALL, [ToolCall("add", '{"a": 1, "b": "ü"}')]),
         (
             f"Let me see.\n{CALL}\n{CALL}\n",
-            [Content("Let me see.\n"), *[Call("add", '{"a": 1, "b": "ü"}')] * 2],
+            [Content("Let me see.\n"), *[ToolCall("add", '{"a": 1, "b": "ü"}')] * 2],
         ),
-        ('<tool_call>{"name": "find", "arguments": "{}"}', [Call("find", "{}")]),  # its end was left out
+        ('<tool_call>{"name": "find", "arguments": "{}"}', [ToolCall("find", "{}")]),  # the end mark is missing
         ('<tool_call>{"name": "other"}</tool_call>', [Content('<tool_call>{"name": "other"}</tool_call>')]),
         ("<tool_call>{broken</tool_call>!", [Content("<tool_call>{broken</tool_call>!")]),
-        ('<tool_call>{"name": "add", "arguments": null}</tool_call>', [Call("add", "{}")]),
+        ('<tool_call>{"name": "add", "arguments": null}</tool_call>', [ToolCall("add", "{}")]),
         *(
             (f"<tool_call>{wrong}</tool_call>", [Content(f"<tool_call>{wrong}</tool_call>")])
             for wrong in (
@@ -54,10 +54,10 @@ def read(reader: Reader, *pieces: str) -> list[Part]:
         ("<think>for ever", [Reasoning("for ever")]),
         ("The <think> tag", [Content("The <think> tag")]),
         ("<think>so</think>The <think> tag", [Reasoning("so"), Content("The <think> tag")]),
-        (f"<think>so</think>{CALL}", [Reasoning("so"), Call("add", '{"a": 1, "b": "ü"}')]),
+        (f"<think>so</think>{CALL}", [Reasoning("so"), ToolCall("add", '{"a": 1, "b": "ü"}')]),
     ],
 )
-def test_what_is_marked_is_found(text: str, parts: list[Part]) -> None:
+def test_marked_spans_become_parts(text: str, parts: list[AnswerPart]) -> None:
     spans = [thinking(), tagged_calls(NAMES)]
     assert read(Reader(spans), text) == parts
     assert read(Reader(spans), *text) == parts
@@ -67,37 +67,37 @@ def test_half_of_a_surrogate_pair_stays_an_escape() -> None:
     (call,) = read(
         Reader([tagged_calls(NAMES)]), r'<tool_call>{"name": "add", "arguments": {"a": "\ud83d"}}</tool_call>'
     )
-    assert call == Call("add", r'{"a": "\ud83d"}')
+    assert call == ToolCall("add", r'{"a": "\ud83d"}')
 
 
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ('{"name": "add", "parameters": {"a": 1}}', [Call("add", '{"a": 1}')]),
-        (' {"name": "add"}; {"name": "find", "parameters": {}}', [Call("add", "{}"), Call("find", "{}")]),
+        ('{"name": "add", "parameters": {"a": 1}}', [ToolCall("add", '{"a": 1}')]),
+        (' {"name": "add"}; {"name": "find", "parameters": {}}', [ToolCall("add", "{}"), ToolCall("find", "{}")]),
         ('{"colour": "red"}', [Content('{"colour": "red"}')]),
         ('So: {"name": "add"}', [Content('So: {"name": "add"}')]),
     ],
 )
-def test_an_answer_that_is_all_calls_is_found_at_its_start_only(text: str, parts: list[Part]) -> None:
+def test_bare_calls_are_found_only_at_the_start_of_an_answer(text: str, parts: list[AnswerPart]) -> None:
     for pieces in ([text], list(text)):
         found = read(Reader([bare_calls(NAMES)]), *pieces)
         assert [part for part in found if part != Content(" ")] == parts
 
 
-def test_a_thought_that_the_prompt_began_is_one() -> None:
+def test_a_thought_that_the_prompt_opened_is_reasoning() -> None:
     assert read(Reader([thinking()], inside=thinking()), "\nI ", "guess</thi", "nk>\nNo.") == [
         Reasoning("I guess"),
         Content("No."),
     ]
 
 
-def test_without_spans_every_piece_is_shown_at_once() -> None:
+def test_without_spans_every_piece_is_returned_at_once() -> None:
     reader = Reader()
     assert [reader.push(piece) for piece in ("<thi", "", " {")] == [[Content("<thi")], [], [Content(" {")]]
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", '{"name": "add"}', "a", " "])))
-def test_no_way_of_cutting_changes_what_is_read(words: list[str]) -> None:
+def test_splitting_the_text_does_not_change_the_parts(words: list[str]) -> None:
     text, spans = "".join(words), [thinking(), tagged_calls(NAMES)]
     assert read(Reader(spans), *text) == read(Reader(spans), text) == read(Reader(spans), *words)

@@ -1,4 +1,4 @@
-"""Parts of an answer, in the order they are read."""
+"""Parts of an answer: content, reasoning and tool calls."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ class Content:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """What a model thought before it answered."""
+    """Text that the model marks as thinking, before its answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Call:
-    """A tool that is to be called. arguments: a JSON object, as text."""
+class ToolCall:
+    """A call of a tool. arguments: a JSON object, as text."""
 
     name: str
     arguments: str
 
 
-Part = Content | Reasoning | Call
+AnswerPart = Content | Reasoning | ToolCall

@@ -1,40 +1,40 @@
-"""Reader: an answer's text, as it comes, to its parts."""
+"""Reader: an answer's text to its parts, incrementally."""
 
 from collections.abc import Iterator, Sequence
 
-from ringkv.text.answers.parts import Content, Part
-from ringkv.text.answers.spans import Span, shown
+from ringkv.text.answers.parts import AnswerPart, Content
+from ringkv.text.answers.spans import MarkedSpan, unparsed
 from ringkv.text.stop import pending
 
 
 class Reader:
-    """Looks for spans in a text that arrives in pieces; without any it shows all at once.
+    """Searches for spans in a text that arrives in pieces; without spans every piece is returned at once.
 
-    inside: the span that the prompt has begun already. White space after a span, and at the start of one that is told
-    as it comes, is not shown.
+    inside: the span that the prompt has already opened. White space after a span, and at the start of a streamed span,
+    is dropped.
     """
 
-    def __init__(self, spans: Sequence[Span] = (), inside: Span | None = None) -> None:
+    def __init__(self, spans: Sequence[MarkedSpan] = (), inside: MarkedSpan | None = None) -> None:
         self._spans, self._inside = tuple(spans), inside
         self._held = ""
-        self._is_first = inside is None  # nothing but white space was read yet
-        self._strips = inside is not None  # white space at the start of what comes is dropped
+        self._is_first = inside is None  # only white space was read so far
+        self._strips = inside is not None  # white space at the start of the next text is dropped
 
     @property
     def is_thinking(self) -> bool:
-        """Whether what comes next belongs to a span that is told as it comes."""
+        """Return whether the next text belongs to a streamed span."""
         return self._inside is not None and self._inside.stream is not None
 
-    def push(self, text: str) -> list[Part]:
-        """Return the parts that can be told now."""
+    def push(self, text: str) -> list[AnswerPart]:
+        """Return the parts that are complete now."""
         self._held += text
         return [part for part in self._read() if part != Content("")]
 
-    def finish(self) -> list[Part]:
-        """Return the rest, as no more text comes."""
+    def finish(self) -> list[AnswerPart]:
+        """Return the rest at the end of the text."""
         return [part for part in self._rest() if part != Content("")]
 
-    def _read(self) -> Iterator[Part]:
+    def _read(self) -> Iterator[AnswerPart]:
         while True:
             if self._strips:
                 self._held = self._held.lstrip()
@@ -44,10 +44,10 @@ class Reader:
             if self._held == before or not self._held:
                 return
 
-    def _outside(self) -> Iterator[Part]:
-        spans = self._possible()
+    def _outside(self) -> Iterator[AnswerPart]:
+        spans = self._candidates()
         found = [(at, span) for span in spans if (at := self._held.find(span.begin)) >= 0]
-        found = [(at, span) for at, span in found if not span.leads or not self._held[:at].strip()]
+        found = [(at, span) for at, span in found if not span.at_start or not self._held[:at].strip()]
         if not found:
             yield from self._show(len(self._held) - pending(self._held, [span.begin for span in spans]))
             return
@@ -56,7 +56,7 @@ class Reader:
         self._held = self._held[len(span.begin) :]
         self._inside, self._is_first, self._strips = span, False, span.stream is not None
 
-    def _within(self, span: Span) -> Iterator[Part]:
+    def _within(self, span: MarkedSpan) -> Iterator[AnswerPart]:
         at = self._held.find(span.end) if span.end else -1
         if at < 0:
             if span.stream is not None and (cut := len(self._held) - pending(self._held, [span.end])):
@@ -65,28 +65,28 @@ class Reader:
         text = self._take(at)
         self._take(len(span.end))
         self._inside, self._strips = None, True
-        yield from self._whole(span, text)
+        yield from self._complete(span, text)
 
-    def _whole(self, span: Span, text: str) -> Sequence[Part]:
+    def _complete(self, span: MarkedSpan, text: str) -> Sequence[AnswerPart]:
         if span.stream is not None:
             return [span.stream(text)] if text else []
-        parts = span.read(text)
-        return [shown(span, text)] if parts is None else parts
+        parts = span.parse(text)
+        return [unparsed(span, text)] if parts is None else parts
 
-    def _rest(self) -> Iterator[Part]:
+    def _rest(self) -> Iterator[AnswerPart]:
         text, span = self._take(len(self._held)), self._inside
         if span is None:
             yield Content(text)
         elif span.stream is not None:
             yield from [span.stream(text)] if text else []
         else:
-            parts = span.read(text)  # a model may leave out the last end
+            parts = span.parse(text)  # a model may omit the last end mark
             yield from [Content(span.begin + text)] if parts is None else parts
 
-    def _possible(self) -> list[Span]:
-        return [span for span in self._spans if self._is_first or not span.leads]
+    def _candidates(self) -> list[MarkedSpan]:
+        return [span for span in self._spans if self._is_first or not span.at_start]
 
-    def _show(self, count: int) -> Iterator[Part]:
+    def _show(self, count: int) -> Iterator[AnswerPart]:
         text = self._take(count)
         self._is_first = self._is_first and not text.strip()
         yield Content(text)

@@ -1,4 +1,4 @@
-"""Span: a stretch of an answer that a model marks, and what it says."""
+"""MarkedSpan: text between two marks in an answer, such as thinking or a tool call."""
 
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -6,44 +6,45 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ringkv.text.answers.parts import Call, Content, Part, Reasoning
+from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
 
 THINK, END_OF_THINK = "<think>", "</think>"
 
 
 @dataclass(frozen=True)
-class Span:
-    """From `begin` to `end`, or to the end of the answer where `end` is "".
+class MarkedSpan:
+    """The text from `begin` to `end`, or to the end of the answer if `end` is "".
 
-    read: its text as parts, once it is whole; None where it means nothing, and is shown as it stands. stream: its text
-    as it comes, for a span that need not be whole. leads: it is one only where it stands before all other text.
+    parse: the parts of a complete span's text; None if it is not valid, and it is then shown unchanged. stream: the
+    part of an incomplete span's text; None for a span that must be complete. at_start: only valid before all other
+    text.
     """
 
     begin: str
     end: str
-    read: Callable[[str], Sequence[Part] | None] = lambda _: None
-    stream: Callable[[str], Part] | None = None
-    leads: bool = False
+    parse: Callable[[str], Sequence[AnswerPart] | None] = lambda _: None
+    stream: Callable[[str], AnswerPart] | None = None
+    at_start: bool = False
 
 
-def thinking() -> Span:
-    """As DeepSeek-R1 and Qwen3 do, before all else; an answer that speaks of the mark itself is left whole."""
-    return Span(THINK, END_OF_THINK, stream=Reasoning, leads=True)
+def thinking() -> MarkedSpan:
+    """Return the span of DeepSeek-R1 and Qwen3. Marks are only valid at the start, so answers may mention them."""
+    return MarkedSpan(THINK, END_OF_THINK, stream=Reasoning, at_start=True)
 
 
-def tagged_calls(names: Collection[str]) -> Span:
-    """Hermes' and Qwen's: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one after another."""
-    return Span("<tool_call>", "</tool_call>", lambda text: read_calls(text, names))
+def tagged_calls(names: Collection[str]) -> MarkedSpan:
+    """Return the span of Hermes and Qwen: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, repeated."""
+    return MarkedSpan("<tool_call>", "</tool_call>", lambda text: parse_calls(text, names))
 
 
-def bare_calls(names: Collection[str]) -> Span:
-    """Llama 3's: the whole answer is {"name": ..., "parameters": {...}}, or several with ; between."""
-    return Span("{", "", lambda text: read_calls("{" + text, names), leads=True)
+def bare_calls(names: Collection[str]) -> MarkedSpan:
+    """Return the span of Llama 3: the whole answer is {"name": ..., "parameters": {...}}, or several separated by ;."""
+    return MarkedSpan("{", "", lambda text: parse_calls("{" + text, names), at_start=True)
 
 
-def read_calls(text: str, names: Collection[str]) -> list[Part] | None:
-    """The calls that a text consists of; None where it is not all calls of tools that are there."""
-    decoder, calls, rest = json.JSONDecoder(), list[Part](), text.strip()
+def parse_calls(text: str, names: Collection[str]) -> list[AnswerPart] | None:
+    """Return the calls that a text consists of; None if anything in it is not a call of a tool in `names`."""
+    decoder, calls, rest = json.JSONDecoder(), list[AnswerPart](), text.strip()
     while rest:
         try:
             value, end = decoder.raw_decode(rest)
@@ -56,24 +57,24 @@ def read_calls(text: str, names: Collection[str]) -> list[Part] | None:
     return calls or None
 
 
-def _call(value: Any, names: Collection[str]) -> Call | None:
+def _call(value: Any, names: Collection[str]) -> ToolCall | None:
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(name, str) or name not in names:
         return None
     arguments = _object(value.get("arguments", value.get("parameters")))
-    return None if arguments is None else Call(name, arguments)
+    return None if arguments is None else ToolCall(name, arguments)
 
 
 def _object(value: Any) -> str | None:
-    """A JSON object as text, which it may be already; None for what is none."""
+    """Return a JSON object, or the text of one, as text; None for anything else."""
     with suppress(ValueError, RecursionError):
-        found = json.loads(value or "{}") if isinstance(value, str) else {} if value is None else value
-        return written(found) if isinstance(found, dict) else None
+        parsed = json.loads(value or "{}") if isinstance(value, str) else {} if value is None else value
+        return to_json(parsed) if isinstance(parsed, dict) else None
     return None
 
 
-def written(value: Any) -> str:
-    """As JSON that can be sent: half of a surrogate pair stays an escape. Raises ValueError for NaN and infinity."""
+def to_json(value: Any) -> str:
+    """Return valid UTF-8 JSON; lone surrogates stay escaped. Raises ValueError for NaN and infinity."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
@@ -82,6 +83,6 @@ def written(value: Any) -> str:
     return text
 
 
-def shown(span: Span, text: str) -> Content:
-    """A span that means nothing, as it was written."""
+def unparsed(span: MarkedSpan, text: str) -> Content:
+    """Return an invalid span as content, with its marks."""
     return Content(span.begin + text + span.end)

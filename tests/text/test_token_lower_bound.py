@@ -1,4 +1,4 @@
-"""Against the tokens that the tokenizers make of the same texts."""
+"""The bound, compared with the tokens of the same texts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from ringkv.base.errors import PromptTooLong
-from ringkv.text.least_tokens import LeastTokens
 from ringkv.text.pieces import byte_alphabet
+from ringkv.text.token_lower_bound import TokenLowerBound
 from ringkv.text.tokenizer import Tokenizer
 
 LONG = ["Ġ" * 16, "-" * 12, "the", "Ġthe", "ing", "Ġ" * 3 + "return", "<|end|>"]
@@ -66,23 +66,23 @@ def lowering() -> tokenizers.Tokenizer:
 @given(text=TEXTS)
 def test_no_text_has_fewer_tokens(make: Make, text: str) -> None:
     inner = make()
-    least = LeastTokens.of(inner)
-    assert least is not None
-    assert least(text) <= len(inner.encode(text).ids)
+    bound = TokenLowerBound.of(inner)
+    assert bound is not None
+    assert bound(text) <= len(inner.encode(text).ids)
 
 
 @given(text=st.text(max_size=60) | st.text("hello world", max_size=60))
 def test_no_text_of_a_sentencepiece_tokenizer_has_fewer_tokens(
     sentencepiece_inner: tokenizers.Tokenizer, text: str
 ) -> None:
-    least = LeastTokens.of(sentencepiece_inner)
-    assert least is not None
-    assert least(text) <= len(sentencepiece_inner.encode(text, add_special_tokens=False).ids)
+    bound = TokenLowerBound.of(sentencepiece_inner)
+    assert bound is not None
+    assert bound(text) <= len(sentencepiece_inner.encode(text, add_special_tokens=False).ids)
 
 
 @pytest.mark.parametrize(("text", "tokens"), [(" " * 1600, 100), ("-" * 120, 8), ("a" * 900, 100), ("", 0)])
-def test_runs_count_by_the_longest_entry_and_letters_by_the_longest_with_letters(text: str, tokens: int) -> None:
-    assert Tokenizer(byte_level(), "made", None, ()).least_tokens(text) == tokens
+def test_the_bound_counts_letters_by_the_longest_entry_with_letters(text: str, tokens: int) -> None:
+    assert Tokenizer(byte_level(), "made", None, ()).token_lower_bound(text) == tokens
 
 
 def without_a_byte() -> tokenizers.Tokenizer:
@@ -142,10 +142,10 @@ def of_whole_words() -> tokenizers.Tokenizer:
         (dropping_spaces, " " * 1000),
     ],
 )
-def test_nothing_is_said_of_a_tokenizer_that_drops_or_gathers_characters(make: Make, text: str) -> None:
+def test_a_tokenizer_that_drops_or_merges_characters_has_no_bound(make: Make, text: str) -> None:
     tokenizer = Tokenizer(make(), "made", None, ())
     assert len(tokenizer.encode(text)) <= 1
-    assert tokenizer.least_tokens(text) == 0
+    assert tokenizer.token_lower_bound(text) == 0
     tokenizer.check_length(text, 1)
 
 
@@ -160,4 +160,4 @@ def test_a_text_that_cannot_fit_is_refused_with_the_numbers_and_one_that_may_is_
 def test_the_real_tokenizer_has_a_bound_for_every_text(smollm2_text: Path, character: str) -> None:
     tokenizer = Tokenizer.from_directory(smollm2_text)
     text = character * 5000
-    assert 0 < tokenizer.least_tokens(text) <= len(tokenizer.encode(text))
+    assert 0 < tokenizer.token_lower_bound(text) <= len(tokenizer.encode(text))
