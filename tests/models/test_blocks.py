@@ -1,4 +1,4 @@
-"""What blocks declare of their weights, by what they compute with them."""
+"""The weights that blocks declare, checked by what the blocks compute with them."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from ringkv.models.blocks import attention, feed_forward
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.rotary import rotation
-from ringkv.models.weights import Declared, CheckpointTensor
+from ringkv.models.weights import CheckpointTensor, Declared
 
 SIZES = {
     "vocab_size": 50,
@@ -31,14 +31,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def stacked(parts: list[Tensor], axis: int | None, rank: int | None) -> Tensor:
-    """One weight of ours; of a rank its share of each part."""
+    """Stack one weight; a rank gets its share of each part."""
     if rank is None or axis is None:
         return torch.cat(parts)
     return torch.cat([part.chunk(RANKS, axis)[rank] for part in parts])
 
 
 def made(declared: Declared, rank: int | None) -> dict[str, Tensor]:
-    """Random weights, the same parts for every rank."""
+    """Return random weights, the same parts for every rank."""
     generator = torch.Generator().manual_seed(5)
 
     def random(part: CheckpointTensor) -> Tensor:
@@ -50,20 +50,20 @@ def made(declared: Declared, rank: int | None) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ranks_that_divide_the_declared_axes_add_up_to_the_whole(family: str) -> None:
+def test_ranks_that_split_the_declared_axes_add_up_to_the_whole(family: str) -> None:
     config = parse_config({"architectures": [f"{family}ForCausalLM"], **SIZES})
     layer, declared = config.layer(config.kinds[0]), config.layer_weights(0)
     x = torch.randn(7, 24, dtype=torch.float64)
-    turn = rotation(torch.arange(7), torch.rand(3), 1.0, torch.float64)
+    angles = rotation(torch.arange(7), torch.rand(3), 1.0, torch.float64)
 
     def outputs(rank: int | None) -> tuple[Tensor, Tensor]:
         part = RANKS if rank is not None else 1
-        block, wide = layer.attention, layer.feed_forward
+        block, gated = layer.attention, layer.feed_forward
         weights = made(declared, rank)
         block = replace(block, heads=block.heads // part, kv_heads=block.kv_heads // part)
         return (
-            attention(block, layer.norm, x, turn, weights, attend),
-            feed_forward(replace(wide, wide=wide.wide // part), layer.norm, x, weights),
+            attention(block, layer.norm, x, angles, weights, attend),
+            feed_forward(replace(gated, intermediate=gated.intermediate // part), layer.norm, x, weights),
         )
 
     shares = [outputs(rank) for rank in range(RANKS)]
@@ -72,12 +72,12 @@ def test_ranks_that_divide_the_declared_axes_add_up_to_the_whole(family: str) ->
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_only_matrices_and_what_is_added_to_their_rows_are_divided(family: str) -> None:
+def test_only_matrices_and_biases_of_their_rows_are_split(family: str) -> None:
     config: ModelConfig = parse_config(
         {"architectures": [f"{family}ForCausalLM"], **SIZES, "attention_bias": True, "mlp_bias": True}
     )
     shards = {name: weight.shard for name, weight in config.layer_weights(0).items()}
-    divided = {"qkv": 0, "qkv_bias": 0, "output": 1, "gate_up": 0, "gate_up_bias": 0, "down": 1}
+    expected = {"qkv": 0, "qkv_bias": 0, "output": 1, "gate_up": 0, "gate_up_bias": 0, "down": 1}
     assert {name: axis for name, axis in shards.items() if axis is not None} == {
-        name: axis for name, axis in divided.items() if name in shards
+        name: axis for name, axis in expected.items() if name in shards
     }

@@ -1,4 +1,4 @@
-"""config.json, as transformers writes it and as older files spell it, against transformers' own reading."""
+"""config.json files, written by transformers or spelled the older way, against transformers' own parsing."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 4096,
 }
-FAR, LOCAL = "full_attention", "sliding_attention"
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LLAMA = {"architectures": ["LlamaForCausalLM"], **SIZES}
 
 
@@ -105,7 +105,7 @@ SCALINGS = [
 
 
 @pytest.mark.parametrize(("scaling", "expected"), SCALINGS)
-def test_both_spellings_of_the_rotary_embedding_mean_the_same(scaling: dict[str, Any], expected: RopeConfig) -> None:
+def test_both_spellings_of_the_rotary_embedding_give_the_same(scaling: dict[str, Any], expected: RopeConfig) -> None:
     older = dict(scaling)
     older["type"] = older.pop("rope_type")
     assert parse_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": older}).rope == expected
@@ -179,7 +179,7 @@ def test_dual_chunk_attention_is_refused_above_the_trained_length_only() -> None
     assert parse_config({**qwen, "max_position_embeddings": 262_144}).context == 262_144
 
 
-def test_mistral_has_a_sliding_window_unless_it_says_null() -> None:
+def test_mistral_has_a_sliding_window_unless_it_is_null() -> None:
     long = {**LLAMA, "architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
     assert transformers.MistralConfig(**{name: long[name] for name in SIZES}).sliding_window == 4096
     assert parse_config(long).sliding == Sliding(4096, (0, 1, 2))
@@ -205,7 +205,7 @@ def test_a_window_that_no_layer_uses_is_harmless(window: dict[str, Any]) -> None
     [
         {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 2},
         {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 0},
-        {"use_sliding_window": True, "sliding_window": 512, "layer_types": [LOCAL, FAR, LOCAL]},
+        {"use_sliding_window": True, "sliding_window": 512, "layer_types": [LOCAL, GLOBAL, LOCAL]},
         {"use_sliding_window": True, "max_window_layers": 1, "max_position_embeddings": 8192},
     ],
 )
@@ -220,12 +220,12 @@ def test_the_layers_with_a_window_are_those_of_transformers(kind: str, window: d
 def test_layer_types_that_do_not_match_the_layers_are_named() -> None:
     mistral = {**LLAMA, "architectures": ["MistralForCausalLM"], "sliding_window": 16}
     with pytest.raises(BadWeights, match="2 layer_types for 3 layers"):
-        parse_config({**mistral, "layer_types": [LOCAL, FAR]})
+        parse_config({**mistral, "layer_types": [LOCAL, GLOBAL]})
     with pytest.raises(UnsupportedModel, match="layer_types chunked_attention"):
         parse_config({**mistral, "layer_types": ["chunked_attention"] * 3})
 
 
-OLD_GEMMA3 = {  # as gemma-3-1b-it's config.json is spelled, with small sizes
+OLD_GEMMA3 = {  # the spelling of gemma-3-1b-it's config.json, with small sizes
     "architectures": ["Gemma3ForCausalLM"],
     **SIZES,
     "num_hidden_layers": 7,
@@ -240,26 +240,26 @@ OLD_GEMMA3 = {  # as gemma-3-1b-it's config.json is spelled, with small sizes
 }
 
 
-def test_gemma3_reads_alike_in_both_spellings(tmp_path: Path) -> None:
+def test_gemma3_reads_the_same_in_both_spellings(tmp_path: Path) -> None:
     older = parse_config(OLD_GEMMA3)
     theirs = transformers.Gemma3TextConfig(**{name: value for name, value in OLD_GEMMA3.items() if name in SIZES})
     theirs.update({"head_dim": 48, "query_pre_attn_scalar": 24, "sliding_window": 512})
-    theirs.layer_types = [LOCAL, LOCAL, FAR, LOCAL, LOCAL, FAR, LOCAL]
+    theirs.layer_types = [LOCAL, LOCAL, GLOBAL, LOCAL, LOCAL, GLOBAL, LOCAL]
     theirs.num_hidden_layers = 7
     theirs.rope_parameters = {
-        FAR: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+        GLOBAL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
         LOCAL: {"rope_type": "default", "rope_theta": 2e4},
     }
     assert load_config(saved(theirs, "Gemma3ForCausalLM", tmp_path)) == older
     assert older.sliding == Sliding(512, (0, 1, 3, 4, 6))
     assert [group.window for group in older.groups] == [None, 512]
-    far, near = (older.layer(kind) for kind in ("global", "local"))
-    assert (far.rope, near.rope) == (RopeConfig(1e6, "linear", 8.0, 4096), RopeConfig(2e4))
-    assert far.attention.scale == 24**-0.5
+    global_layer, local_layer = (older.layer(kind) for kind in ("global", "local"))
+    assert (global_layer.rope, local_layer.rope) == (RopeConfig(1e6, "linear", 8.0, 4096), RopeConfig(2e4))
+    assert global_layer.attention.scale == 24**-0.5
 
 
 def test_a_gemma3_that_takes_images_is_read_as_its_text_model() -> None:
-    """As gemma-3-4b-it's config.json is: end tokens outside, most sizes left out."""
+    """gemma-3-4b-it's config.json has its end tokens outside text_config and leaves most sizes out."""
     text = {
         "hidden_size": 2560,
         "intermediate_size": 10240,
@@ -271,7 +271,7 @@ def test_a_gemma3_that_takes_images_is_read_as_its_text_model() -> None:
     outer = {"architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106], "model_type": "gemma3"}
     ours = parse_config({**outer, "text_config": text})
     alone = parse_config({**text, "eos_token_id": [1, 106]})
-    named = {"architecture": ours.architecture, "prefix": ours.prefix, "unread": ours.unread}
+    named = {"architecture": ours.architecture, "prefix": ours.prefix, "unused": ours.unused}
     assert replace(alone, **named) == ours  # type: ignore[arg-type]
     assert ours.shared_weights()["embed"].parts[0].name == "language_model.model.embed_tokens.weight"
     with pytest.raises(BadWeights, match="text_config None"):
@@ -287,7 +287,7 @@ def test_what_a_short_gemma3_configuration_leaves_out_is_what_transformers_assum
     assert ours.sliding is not None
     assert ours.sliding.window == theirs.sliding_window
     assert ours.sliding.layers == tuple(i for i, type in enumerate(theirs.layer_types) if type == LOCAL)
-    assert ours.layer("global").rope.theta == theirs.rope_parameters[FAR]["rope_theta"]
+    assert ours.layer("global").rope.theta == theirs.rope_parameters[GLOBAL]["rope_theta"]
     assert ours.layer("local").rope.theta == theirs.rope_parameters[LOCAL]["rope_theta"]
     assert ours.layer("local").attention.scale == theirs.query_pre_attn_scalar**-0.5
     assert (ours.eos_ids, ours.bos_id) == ((theirs.eos_token_id,), theirs.bos_token_id)
@@ -324,12 +324,12 @@ def test_end_tokens_are_the_union_of_both_files_in_order(
         ({"rope_scaling": {"type": "linear"}}, "factor"),
     ],
 )
-def test_a_senseless_number_is_named(broken: dict[str, Any], named: str) -> None:
+def test_an_invalid_number_is_named(broken: dict[str, Any], named: str) -> None:
     with pytest.raises(BadWeights, match=named):
         parse_config({**LLAMA, **broken})
 
 
-def test_a_directory_without_a_configuration_is_no_model(tmp_path: Path) -> None:
+def test_a_directory_without_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel, match=r"no config\.json"):
         load_config(tmp_path)
 

@@ -1,19 +1,19 @@
-"""ModelConfig: what the families' configurations share. No torch."""
+"""ModelConfig: the configuration that all families share. No torch."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.models.layer import Layer, Norm, RopeConfig
-from ringkv.models.weights import Declared, CheckpointTensor, Weight, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
-"""Kinds of layers: those that see all tokens, and those with a sliding window."""
+"""Kinds of layers: global ones attend to all tokens, local ones have a sliding window."""
 
 
 @dataclass(frozen=True)
 class Sliding:
-    """Layers that see the last `window` tokens only, the present one included."""
+    """Layers that attend to the last `window` tokens only, including the current one."""
 
     window: int
     layers: tuple[int, ...]
@@ -21,7 +21,7 @@ class Sliding:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ABC):
-    """One decoder. A family adds its own fields, and says what its layers are made of."""
+    """The configuration of one decoder. A family adds its own fields and describes its layers."""
 
     architecture: str  # as config.json's "architectures"[0], e.g. "LlamaForCausalLM"
     vocab_size: int
@@ -39,11 +39,11 @@ class ModelConfig(ABC):
     bos_id: int | None
     sliding: Sliding | None = None
     prefix: str = ""  # before every name in the checkpoint
-    unread: tuple[str, ...] = ()  # patterns of names in the checkpoint that this model has no use for
+    unused: tuple[str, ...] = ()  # patterns of checkpoint tensors that this model does not use
 
     @abstractmethod
     def layer(self, kind: str) -> Layer:
-        """What the layers of a kind are made of."""
+        """Describe the layers of a kind."""
 
     @property
     def norm(self) -> Norm:
@@ -63,7 +63,7 @@ class ModelConfig(ABC):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Layers whose caches look alike; those that see all tokens come first."""
+        """Layers with the same cache layout; global layers come first."""
         return tuple(self._group(kind) for kind in (GLOBAL, LOCAL) if kind in self.kinds)
 
     def shared_weights(self) -> Declared:
@@ -79,12 +79,12 @@ class ModelConfig(ABC):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Patterns of names that a checkpoint may hold and that are not read.
+        """Patterns of tensors that a checkpoint may have and that are not loaded.
 
-        Old checkpoints carry derived buffers; some store a tied matrix twice.
+        Old checkpoints contain derived buffers; some store a tied matrix twice.
         """
         tied = (f"{self.prefix}lm_head.weight",) if self.tied_embeddings else ()
-        return ("*rotary_emb.inv_freq", *tied, *self.unread)
+        return ("*rotary_emb.inv_freq", *tied, *self.unused)
 
     def _table(self, name: str) -> Weight:
         return Weight((CheckpointTensor(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
@@ -93,7 +93,7 @@ class ModelConfig(ABC):
         layer = self.layer(kind)
         attention = layer.attention
         return LayerGroup(
-            layers=tuple(index for index, its in enumerate(self.kinds) if its == kind),
+            layers=tuple(index for index, other in enumerate(self.kinds) if other == kind),
             spec=attention.cache,
             queries=attention.heads // attention.kv_heads,
             window=layer.window,

@@ -1,4 +1,4 @@
-"""config.json to the configuration of its model's family. No torch."""
+"""config: reads config.json into the configuration of its model's family. No torch."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["ModelConfig", "RopeConfig", "load_config", "parse_config"]
 
 
 def load_config(directory: Path) -> ModelConfig:
-    """Read config.json, and generation_config.json where there is one, of a directory in Hugging Face layout.
+    """Read config.json, and generation_config.json if there is one, of a directory in Hugging Face layout.
 
     Raises UnknownModel (no config.json), BadWeights (not JSON, or incomplete), UnsupportedModel.
     """
@@ -27,7 +27,7 @@ def load_config(directory: Path) -> ModelConfig:
 def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:
     """Translate a parsed config.json; `generation` is a parsed generation_config.json.
 
-    Raises BadWeights when a required number is absent or senseless, UnsupportedModel for what we do not implement.
+    Raises BadWeights if a required number is missing or invalid, UnsupportedModel for what is not implemented.
     """
     return FAMILIES[_architecture(raw)].read(raw, generation or {})
 

@@ -1,7 +1,7 @@
-"""Decoder: weights to logits for any family, one layer a function.
+"""Decoder: the forward pass of any family, one function per layer.
 
-N tokens, D head_dim. A layer is pure: its weights come in as tensors, so that one static graph serves all layers of its
-kind, and it meets the cache only in `attend`.
+N tokens, D head_dim. A layer is a pure function: its weights are arguments, so that one static graph serves all layers
+of its kind, and it accesses the cache only through `attend`.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from ringkv.models.rotary import Rotation, rotate, rotation
 
 
 class Decoder:
-    """A model's arithmetic. Holds no weights but the rotary frequencies.
+    """A model's forward pass. It holds no weights except the rotary frequencies.
 
-    groups: which layers share a layout, and what they leave in a cache. kinds: of each layer, what it is made of.
+    groups: the layers that share a cache layout. kinds: the kind of each layer.
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -29,35 +29,35 @@ class Decoder:
         self.groups: tuple[LayerGroup, ...] = config.groups
         self.kinds: tuple[str, ...] = config.kinds
         self.layers = {kind: config.layer(kind) for kind in dict.fromkeys(self.kinds)}
-        found = {kind: frequencies(layer.rope, layer.attention.head_dim) for kind, layer in self.layers.items()}
-        self._ropes = {kind: (angles.to(device), scale) for kind, (angles, scale) in found.items()}
+        ropes = {kind: frequencies(layer.rope, layer.attention.head_dim) for kind, layer in self.layers.items()}
+        self._ropes = {kind: (angles.to(device), scale) for kind, (angles, scale) in ropes.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 
     def embed(self, tokens: Tensor, weights: NamedWeights) -> Tensor:
-        """int tokens [N] -> [N, hidden]."""
+        """Embed int tokens [N] as [N, hidden]."""
         rows = rows_of(weights["embed"], tokens)
         return rows if self._embed_scale == 1.0 else rows * self._embed_scale
 
     def rotation(self, kind: str, positions: Tensor) -> Rotation:
-        """Angles of int positions [N], for every layer of a kind."""
+        """Return the angles of int positions [N] for the layers of a kind."""
         angles, scale = self._ropes[kind]
         return rotation(positions, angles, scale, self.dtype)
 
     def rotations(self, positions: Tensor) -> Mapping[str, Rotation]:
-        """Angles of int positions [N] by kind; computed once a step."""
+        """Return the angles of int positions [N] by kind; computed once a step."""
         return {kind: self.rotation(kind, positions) for kind in self.layers}
 
     def rotate(self, kind: str, x: Tensor, positions: Tensor) -> Tensor:
-        """x [..., N, D] turned by int positions [N], in float32; by negative ones back to where it was before."""
+        """Rotate x [..., N, D] by int positions [N], in float32; negative positions rotate back."""
         by = rotation(positions, self._ropes[kind][0], 1.0, torch.float32)
         flat = x.float().movedim(-2, 0)
         return rotate(flat.reshape(len(positions), -1, x.shape[-1]), by).view_as(flat).movedim(0, -2)
 
-    def layer(self, kind: str, x: Tensor, turn: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-        """One layer of a kind on x [N, hidden]."""
-        return transform(self.layers[kind], x, turn, weights, attend)
+    def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
+        """Run one layer of a kind on x [N, hidden]."""
+        return transform(self.layers[kind], x, angles, weights, attend)
 
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
-        """Final norm and vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
+        """Apply the final norm and the vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
         return linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)

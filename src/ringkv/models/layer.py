@@ -1,6 +1,6 @@
-"""What a layer is made of, as plain data: its blocks with their arguments, and the weights they declare. No torch.
+"""layer: a layer's blocks and the weights that they declare, as plain data. No torch.
 
-`blocks` computes what is described here. A family's file says which blocks its layers have.
+`blocks` computes what is described here. A family's file defines which blocks its layers have.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from ringkv.models.weights import Declared, linear, vector
 RopeKind = Literal["default", "linear", "llama3", "yarn"]
 Activation = Literal["silu", "gelu_tanh"]
 Arrangement = Literal["pre", "sandwich"]
-"""pre: a norm before attention and one before feed-forward. sandwich: one after each, too, before the residual."""
+"""pre: a norm before attention and one before feed-forward. sandwich: also one after each, before the residual."""
 
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary embedding: base frequency and how it is stretched to longer contexts. Unused fields keep their default.
+    """Rotary embedding: base frequency and scaling to longer contexts. Unused fields keep their default.
 
-    factor, original_context: all scaled kinds. low_freq_factor, high_freq_factor: llama3 (Llama 3.1).
+    factor, original_context: used by all scaled kinds. low_freq_factor, high_freq_factor: llama3 (Llama 3.1).
     beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, truncate: yarn (arXiv 2309.00071).
     """
 
@@ -47,10 +47,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class Attention:
-    """Grouped-query attention over `hidden` numbers a token.
+    """Grouped-query attention of tokens with `hidden` elements.
 
-    bias: of queries, keys and values. qk_norm: RMS norm over head_dim of each query and key head. scale: factor on the
-    scores before the softmax; None is head_dim ** -0.5.
+    bias: queries, keys and values have one. qk_norm: RMS norm over head_dim of each query and key head. scale: factor
+    on the scores before the softmax; None is head_dim ** -0.5.
     """
 
     hidden: int
@@ -64,12 +64,12 @@ class Attention:
 
     @property
     def cache(self) -> CacheSpec:
-        """What one token leaves in a cache."""
+        """What one token stores in a cache."""
         return CacheSpec.grouped(self.kv_heads, self.head_dim, self.scale)
 
-    def weights(self, at: str) -> Declared:
-        """Its weights in layer `at` of a checkpoint; ranks divide the heads."""
-        at = f"{at}.self_attn"
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`; tensor-parallel ranks split the heads."""
+        at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         qkv = ((f"{at}.q_proj", query), (f"{at}.k_proj", key), (f"{at}.v_proj", key))
         norms = {f"{x}_norm": vector(f"{at}.{x}_norm.weight", self.head_dim) for x in ("q", "k") if self.qk_norm}
@@ -82,20 +82,20 @@ class Attention:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """Gated feed-forward: down(activation(gate(x)) * up(x)), `wide` numbers between."""
+    """Gated feed-forward: down(activation(gate(x)) * up(x)), with `intermediate` elements between."""
 
     hidden: int
-    wide: int
+    intermediate: int
     bias: bool = False
     activation: Activation = "silu"
 
-    def weights(self, at: str) -> Declared:
-        """Its weights in layer `at` of a checkpoint; ranks divide what is between."""
-        at = f"{at}.mlp"
-        both = ((f"{at}.gate_proj", self.wide), (f"{at}.up_proj", self.wide))
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
+        at = f"{prefix}.mlp"
+        gate_up = ((f"{at}.gate_proj", self.intermediate), (f"{at}.up_proj", self.intermediate))
         return {
-            **linear("gate_up", both, self.hidden, self.bias, 0, "gated"),
-            **linear("down", ((f"{at}.down_proj", self.hidden),), self.wide, self.bias, 1, "matrix"),
+            **linear("gate_up", gate_up, self.hidden, self.bias, 0, "gated"),
+            **linear("down", ((f"{at}.down_proj", self.hidden),), self.intermediate, self.bias, 1, "matrix"),
         }
 
 
@@ -112,7 +112,7 @@ _NORMS: dict[Arrangement, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One kind of layer. window: each token sees so many tokens, itself included; None sees all."""
+    """One kind of layer. window: tokens that each token attends to, including itself; None is all tokens."""
 
     attention: Attention
     feed_forward: FeedForward
@@ -121,8 +121,8 @@ class Layer:
     arrangement: Arrangement = "pre"
     window: int | None = None
 
-    def weights(self, at: str) -> Declared:
-        """The weights of layer `at` of a checkpoint, such as "model.layers.3"."""
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`, such as "model.layers.3"."""
         hidden = self.attention.hidden
-        norms = {ours: vector(f"{at}.{theirs}.weight", hidden) for ours, theirs in _NORMS[self.arrangement].items()}
-        return {**norms, **self.attention.weights(at), **self.feed_forward.weights(at)}
+        norms = {ours: vector(f"{prefix}.{theirs}.weight", hidden) for ours, theirs in _NORMS[self.arrangement].items()}
+        return {**norms, **self.attention.weights(prefix), **self.feed_forward.weights(prefix)}

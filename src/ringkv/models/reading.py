@@ -1,7 +1,7 @@
-"""Reading a parsed config.json: numbers, rotary embeddings and sliding windows, or a refusal by name. No torch.
+"""reading: sizes, rotary embeddings and sliding windows of a parsed config.json. No torch.
 
 Two spellings of the rotary embedding are read: `rope_theta` with `rope_scaling` (older), and `rope_parameters` (newer).
-What ringkv does not implement is refused by name, because a model that runs with a setting ignored answers nonsense.
+A setting that is not implemented is refused by name, because a model that ignores it generates nonsense.
 """
 
 import json
@@ -16,7 +16,7 @@ Raw = Mapping[str, Any]
 """A parsed JSON object."""
 
 WINDOW = 4096
-"""sliding_window in transformers if config.json leaves it out, in every family that has one."""
+"""Default of sliding_window in transformers, in every family that has one."""
 
 
 class Refusal(NamedTuple):
@@ -64,7 +64,7 @@ FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "ful
 
 
 def refuse(raw: Raw, *refusals: Refusal) -> None:
-    """Raise UnsupportedModel for a setting of these, or of those that no family has."""
+    """Raise UnsupportedModel for a setting in `refusals`, or for one that no family supports."""
     for setting, is_harmless, supported in (*REFUSALS, *refusals):
         if not is_harmless(raw.get(setting)):
             raise UnsupportedModel(f"{setting} {_short(raw[setting])} is not implemented; ringkv supports {supported}")
@@ -72,7 +72,7 @@ def refuse(raw: Raw, *refusals: Refusal) -> None:
 
 
 def _refuse_dual_chunks(raw: Raw) -> None:
-    """Qwen2.5-1M (arXiv 2501.15383): dual chunk attention does nothing up to the trained length."""
+    """Qwen2.5-1M (arXiv 2501.15383): dual chunk attention has no effect up to the trained length."""
     trained = (raw.get("dual_chunk_attention_config") or {}).get("original_max_position_embeddings")
     context = count(raw, "max_position_embeddings")
     if raw.get("dual_chunk_attention_config") and (trained is None or trained < context):
@@ -86,9 +86,10 @@ def _refuse_dual_chunks(raw: Raw) -> None:
 def common(
     raw: Raw, generation: Raw, architecture: str, *, kv_heads: int | None = None, head_dim: int | None = None
 ) -> dict[str, Any]:
-    """The fields of `ModelConfig` that every family reads alike, but for `rope` and `sliding`.
+    """Return the fields of `ModelConfig` that every family reads in the same way; not `rope` and `sliding`.
 
-    kv_heads, head_dim: if config.json leaves them out; None is as many as query heads, and hidden_size / heads.
+    kv_heads, head_dim: defaults if config.json leaves them out. None is the number of query heads, and hidden_size /
+    heads.
     """
     hidden, heads = count(raw, "hidden_size"), count(raw, "num_attention_heads")
     fields = {
@@ -111,7 +112,7 @@ def common(
 
 
 def sliding(raw: Raw, window: int | None, default: Callable[[int], bool]) -> Sliding | None:
-    """Layers with this sliding window: as `layer_types` says, or else those for whose index `default` is true.
+    """Return the layers with this sliding window, by `layer_types` or, without that, by `default` of their index.
 
     None if no layer has one.
     """
@@ -136,11 +137,11 @@ def _is_local(type: str) -> bool:
 
 
 def window(raw: Raw) -> int | None:
-    """The setting sliding_window; None if it is null or as long as the context, which makes it harmless."""
+    """Return the setting sliding_window; None if it is null, or as long as the context and so without effect."""
     if "sliding_window" in raw and raw["sliding_window"] is None:
         return None
-    found = count(raw, "sliding_window", WINDOW)
-    return found if found < count(raw, "max_position_embeddings") else None
+    size = count(raw, "sliding_window", WINDOW)
+    return size if size < count(raw, "max_position_embeddings") else None
 
 
 def refuse_window(raw: Raw) -> None:
@@ -153,7 +154,7 @@ def refuse_window(raw: Raw) -> None:
 
 
 def rope(raw: Raw, theta: float = 10000.0) -> RopeConfig:
-    """The one rotary embedding of all layers. `theta`: its base if config.json leaves it out."""
+    """Return the one rotary embedding of all layers. theta: its base if config.json leaves it out."""
     given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if any(isinstance(value, dict) for value in given.values()):
         raise UnsupportedModel("rope_parameters differ between layers; ringkv supports one rotary embedding for all")
@@ -161,7 +162,7 @@ def rope(raw: Raw, theta: float = 10000.0) -> RopeConfig:
 
 
 def rope_of(raw: Raw, given: Raw, theta: float) -> RopeConfig:
-    """The rotary embedding that `given`, a rope_parameters or rope_scaling, describes."""
+    """Return the rotary embedding that `given`, a rope_parameters or rope_scaling, describes."""
     kind: RopeKind = given.get("rope_type") or given.get("type") or "default"
     if kind not in get_args(RopeKind):
         raise UnsupportedModel(
@@ -181,14 +182,14 @@ def rope_of(raw: Raw, given: Raw, theta: float) -> RopeConfig:
 
 
 def _scaling(raw: Raw, given: Raw, kind: str, original: int) -> dict[str, Any]:
-    """The fields of `RopeConfig` that this kind uses; what is null in the file keeps our default."""
+    """Return the fields of `RopeConfig` that this kind uses; null in the file keeps our default."""
     used = {
         "linear": (),
         "llama3": ("low_freq_factor", "high_freq_factor"),
         "yarn": ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"),
     }[kind]
     factor = given.get("factor")
-    if factor is None and kind == "yarn":  # DeepSeek's way of writing it
+    if factor is None and kind == "yarn":  # DeepSeek's files leave it out
         factor = count(raw, "max_position_embeddings") / original
     if not isinstance(factor, int | float) or factor <= 0:
         raise BadWeights(
@@ -199,7 +200,7 @@ def _scaling(raw: Raw, given: Raw, kind: str, original: int) -> dict[str, Any]:
 
 
 def count(raw: Raw, key: str, default: int | None = None) -> int:
-    """A positive whole number; null in the file means the default. Raises BadWeights."""
+    """Return a positive integer; null in the file means the default. Raises BadWeights."""
     value = raw.get(key)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -208,7 +209,7 @@ def count(raw: Raw, key: str, default: int | None = None) -> int:
 
 
 def _union(*ids: int | list[int] | None) -> tuple[int, ...]:
-    """All ids in order of appearance, each once."""
+    """Return all ids in order of appearance, each once."""
     flat = [id for group in ids if group is not None for id in (group if isinstance(group, list) else [group])]
     return tuple(dict.fromkeys(flat))
 

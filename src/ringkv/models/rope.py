@@ -1,6 +1,6 @@
-"""The rotary frequencies of a checkpoint: plain, or stretched to a longer context.
+"""rope: the rotary frequencies of a checkpoint, plain or scaled to a longer context.
 
-D head_dim. A wavelength is the number of positions in which a pair turns once.
+D head_dim. A wavelength is the number of positions in which a pair rotates once.
 """
 
 import math
@@ -13,7 +13,7 @@ from ringkv.models.layer import RopeConfig
 
 
 def frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:
-    """Angles per position, float32 [D / 2], and the factor on cosine and sine."""
+    """Return the angles per position, float32 [D / 2], and the factor on cosine and sine."""
     plain = rope.theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     return _SCALINGS[rope.kind](rope, plain, head_dim)
 
@@ -28,17 +28,17 @@ def _linear(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, flo
 
 
 def _llama3(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float]:
-    """Llama 3.1: long wavelengths are stretched, short ones kept, those between blended."""
-    turns = rope.original_context / (2 * math.pi / plain)  # within the original context
-    kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
-    return kept * plain + (1 - kept) * plain / rope.factor, 1.0
+    """Llama 3.1: scale long wavelengths, keep short ones, blend those between."""
+    rotations = rope.original_context / (2 * math.pi / plain)  # within the original context
+    smooth = ((rotations - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
+    return smooth * plain + (1 - smooth) * plain / rope.factor, 1.0
 
 
 def _yarn(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float]:
-    """YaRN (arXiv 2309.00071): interpolate slow pairs, keep fast ones, a ramp between; and cool the softmax."""
+    """YaRN (arXiv 2309.00071): interpolate slow pairs, keep fast ones, blend those between, and scale attention."""
 
-    def pair(turns: float) -> float:  # the pair that turns so often within the original context
-        return head_dim * math.log(rope.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+    def pair(rotations: float) -> float:  # the pair that rotates so often within the original context
+        return head_dim * math.log(rope.original_context / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
 
     low, high = pair(rope.beta_fast), pair(rope.beta_slow)
     if rope.truncate:
@@ -49,14 +49,14 @@ def _yarn(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float
 
 
 def _yarn_temperature(rope: RopeConfig) -> float:
-    def warmth(weight: float) -> float:
+    def temperature(weight: float) -> float:
         return 1.0 if rope.factor <= 1 else 0.1 * weight * math.log(rope.factor) + 1.0
 
     if rope.attention_factor is not None:
         return rope.attention_factor
     if rope.mscale and rope.mscale_all_dim:
-        return warmth(rope.mscale) / warmth(rope.mscale_all_dim)
-    return warmth(1.0)
+        return temperature(rope.mscale) / temperature(rope.mscale_all_dim)
+    return temperature(1.0)
 
 
 _SCALINGS: dict[str, Callable[[RopeConfig, Tensor, int], tuple[Tensor, float]]] = {

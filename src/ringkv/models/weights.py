@@ -1,4 +1,4 @@
-"""Weight declarations: which checkpoint tensors make up each of our weights, how it is packed, how ranks divide it.
+"""Weight declarations: which checkpoint tensors make up each of our weights, its packing, and how ranks split it.
 
 No torch. Names of parts are Hugging Face's; parts are stacked along their first dimension.
 """
@@ -8,8 +8,8 @@ from math import prod
 from typing import Literal, NamedTuple
 
 Pack = Literal["matrix", "gated", "table", "plain"]
-"""matrix: [out, in], read by `linear`. gated: gate and up stacked, read by `gated`. table: rows that an embedding looks
-up or that the vocabulary projection reads. plain: a vector, stored as it is."""
+"""matrix: [out, in], used by `linear`. gated: gate and up stacked, used by `gated`. table: rows of an embedding or of
+the vocabulary projection. plain: a vector, stored unpacked."""
 
 
 class CheckpointTensor(NamedTuple):
@@ -20,9 +20,9 @@ class CheckpointTensor(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """One tensor of ours.
+    """One of our weights, stacked from `parts`.
 
-    shard: the axis of each part that tensor-parallel ranks divide; None if every rank holds all of it.
+    shard: the axis of each part that tensor-parallel ranks split; None if every rank holds all of it.
     """
 
     parts: tuple[CheckpointTensor, ...]
@@ -44,17 +44,17 @@ Declared = Mapping[str, Weight]
 
 
 def vector(part: str, length: int) -> Weight:
-    """A weight of one dimension that every rank holds, such as a norm's."""
+    """Declare a one-dimensional weight that every rank holds, such as a norm's."""
     return Weight((CheckpointTensor(part, (length,)),), "plain")
 
 
 def linear(ours: str, rows: Sequence[tuple[str, int]], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
-    """A linear layer made of several: its matrix and, if there is one, its bias. `rows` are names and row counts.
+    """Declare a fused linear layer: its matrix and, if `bias`, its bias. rows: names and row counts of the parts.
 
-    axis: the dimension of the matrix that ranks divide. A bias is divided with the rows only.
+    axis: the dimension of the matrix that ranks split. A bias is split only if the rows are.
     """
     matrix = Weight(tuple(CheckpointTensor(f"{name}.weight", (n, columns)) for name, n in rows), pack, axis)
     if not bias:
         return {ours: matrix}
-    added = Weight(tuple(CheckpointTensor(f"{name}.bias", (n,)) for name, n in rows), "plain", 0 if axis == 0 else None)
-    return {ours: matrix, f"{ours}_bias": added}
+    biases = tuple(CheckpointTensor(f"{name}.bias", (n,)) for name, n in rows)
+    return {ours: matrix, f"{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None)}

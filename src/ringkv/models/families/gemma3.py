@@ -1,4 +1,4 @@
-"""Gemma 3's text models (arXiv 2503.19786): five local layers to each global one, sandwich norms, GeGLU.
+"""Gemma 3's text models (arXiv 2503.19786): five local layers per global one, sandwich norms, GeGLU.
 
 Local layers have a sliding window and a rotary base of their own. Norms multiply by 1 + weight, and the embedding by
 sqrt(hidden_size).
@@ -16,9 +16,9 @@ GELU = tuple(
     Refusal(name, lambda v: v in (None, "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
     for name in ("hidden_act", "hidden_activation")
 )
-OUTER = ("eos_token_id", "bos_token_id", "quantization_config")  # beside text_config, these hold for the text
+OUTER = ("eos_token_id", "bos_token_id", "quantization_config")  # outside text_config, for the text model
 PATTERN = 6  # sliding_window_pattern if config.json leaves it out: every sixth layer is global
-# What transformers' Gemma3TextConfig has if config.json leaves it out; published files do leave some out.
+# Defaults of transformers' Gemma3TextConfig; published config.json files leave some of these out.
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 262208,
     "num_attention_heads": 8,
@@ -42,12 +42,12 @@ class Gemma3(ModelConfig):
     def read(cls, raw: Raw, generation: Raw) -> "Gemma3":
         raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
         refuse(raw, *GELU)
-        far, near = _ropes(raw)
+        global_rope, local_rope = _ropes(raw)
         period = count(raw, "sliding_window_pattern", PATTERN)
         return cls(
             **common(raw, generation, "Gemma3ForCausalLM"),
-            rope=far,
-            local_rope=near,
+            rope=global_rope,
+            local_rope=local_rope,
             sliding=sliding(raw, count(raw, "sliding_window", WINDOW), lambda layer: (layer + 1) % period != 0),
             query_scalar=float(raw["query_pre_attn_scalar"]),
             attention_bias=bool(raw.get("attention_bias")),
@@ -76,7 +76,7 @@ class Gemma3(ModelConfig):
 
 
 class Gemma3WithImages:
-    """The models that take images, too: their text part, whose configuration and weights lie one level deeper."""
+    """The text model of checkpoints that also take images; config and weights are nested one level deeper."""
 
     @staticmethod
     def read(raw: Raw, generation: Raw) -> Gemma3:
@@ -88,14 +88,14 @@ class Gemma3WithImages:
             Gemma3.read(text | outer, generation),
             architecture="Gemma3ForConditionalGeneration",
             prefix="language_model.",
-            unread=("vision_tower.*", "multi_modal_projector.*"),
+            unused=("vision_tower.*", "multi_modal_projector.*"),
         )
 
 
 def _ropes(raw: dict[str, Any]) -> tuple[RopeConfig, RopeConfig]:
-    """Of global and of local layers; only the global one is ever scaled in the older spelling."""
+    """Return the rotary embeddings of global and of local layers. The older spelling scales only the global one."""
     given, base = raw.get("rope_parameters") or {}, raw.get("rope_local_base_freq") or 1e4
     if "full_attention" in given:
-        near = rope_of(raw | {"rope_theta": base}, given["sliding_attention"], base)
-        return rope_of(raw, given["full_attention"], 1e6), near
+        local_rope = rope_of(raw | {"rope_theta": base}, given["sliding_attention"], base)
+        return rope_of(raw, given["full_attention"], 1e6), local_rope
     return rope_of(raw, given or raw.get("rope_scaling") or {}, 1e6), RopeConfig(float(base))

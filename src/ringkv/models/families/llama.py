@@ -1,4 +1,4 @@
-"""Llama (arXiv 2302.13971, 2407.21783), SmolLM2, and whatever else says LlamaForCausalLM."""
+"""Llama (arXiv 2302.13971, 2407.21783), SmolLM2, and all others of architecture LlamaForCausalLM."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Mistral 7B (arXiv 2310.06825): version 0.1 has a sliding window in every layer, later ones see all tokens."""
+"""Mistral 7B (arXiv 2310.06825): version 0.1 has a sliding window in every layer, later ones attend to all tokens."""
 
 from dataclasses import dataclass
 

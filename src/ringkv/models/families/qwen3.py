@@ -1,4 +1,4 @@
-"""Qwen3 (arXiv 2505.09388): query and key norms; attention without biases unless config.json asks for them."""
+"""Qwen3 (arXiv 2505.09388): query and key norms; attention has biases only if config.json sets them."""
 
 from dataclasses import dataclass
 
