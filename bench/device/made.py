@@ -1,5 +1,6 @@
 """made: an engine of a given shape with random weights, and slots full of random entries, without prefill."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ringkv.cache.layouts import layout
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
-from ringkv.graphs.graph import Backend, Eager
+from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.graphs.inductor import Inductor
 from ringkv.models.config import ModelConfig
 from ringkv.models.weights import Declared
@@ -36,13 +37,29 @@ def engine_config(scale: Scale, policy: str, budget: int, slots: int, chunk: int
     return resolve(Path(scale.model), scale.config, options, ANY_MEMORY)
 
 
+class Only:
+    """Compiles the graphs whose names begin with one of `prefixes`. The others run eagerly: the part never runs them."""
+
+    def __init__(self, backend: Backend, prefixes: tuple[str, ...]) -> None:
+        self._backend, self._prefixes = backend, prefixes
+
+    @property
+    def builds(self) -> int:
+        return self._backend.builds
+
+    def make(self, name: str, function: StaticFunction, example: Sequence[torch.Tensor]) -> Graph:
+        backend = self._backend if name.startswith(self._prefixes) else Eager()
+        return backend.make(name, function, example)
+
+
 @torch.inference_mode()
-def make_engine(scale: Scale, config: EngineConfig, backend: str) -> LocalEngine:
+def make_engine(scale: Scale, config: EngineConfig, backend: str, graphs: tuple[str, ...]) -> LocalEngine:
+    """graphs: beginnings of the names of the graphs that will run; only these are compiled."""
     model, device = scale.config, scale.torch_device
     if device.type == "cuda":
         torch.cuda.set_device(device)
     weights = _random_weights(model, getattr(torch, scale.dtype), device)
-    return assemble(config, model, weights, _backend(config, backend))
+    return assemble(config, model, weights, Only(_backend(config, backend), graphs))
 
 
 def _backend(config: EngineConfig, name: str) -> Backend:

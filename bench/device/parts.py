@@ -91,7 +91,7 @@ def decode(scale: Scale, journal: DeviceJournal, name: str) -> None:
     slots = row.slots or 1
     config = engine_config(scale, policy, budget, slots, min(CHUNK, scale.prompt))
     began = time.perf_counter()
-    engine = make_engine(scale, config, backend)
+    engine = make_engine(scale, config, backend, ("decode-", "head-", "sample-temperature"))
     live = fill(engine, scale.prompt, scale.steps)
     settle(scale.torch_device)
     built = time.perf_counter() - began
@@ -132,7 +132,7 @@ def prefill(scale: Scale, journal: DeviceJournal, name: str) -> None:
     model = scale.config
     for tokens, chunk in scale.prefills:
         config = engine_config(scale, "snapstream", min(scale.budgets), 1, chunk)
-        engine = make_engine(scale, config, name)
+        engine = make_engine(scale, config, name, ("prefill-",))
         ids = tuple(torch.randint(3, model.vocab_size, (tokens - 1,)).tolist())
         request = Request("r", ids, SamplingParams(max_tokens=1))
         for warm in (True, False):

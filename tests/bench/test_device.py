@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from bench import results
+from bench.device import made
 from bench.device.journal import DeviceJournal
 from bench.device.parts import planned
 from bench.device.scale import REAL, SMALL
+from ringkv.graphs.graph import Eager
 from ringkv.plan.footprint import TEMPORARIES, sampler_bytes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -44,6 +46,26 @@ def test_the_table_shows_them_all(out: Path) -> None:
     for words in ("| full |", "| snapstream 256 |", "| snapstream 128 |", "tokens/s", "copy of one half"):
         assert words in shown
     assert "Failed" not in shown
+
+
+class Recorder(Eager):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def make(self, name, function, example):  # type: ignore[no-untyped-def]
+        self.names.append(name)
+        return super().make(name, function, example)
+
+
+def test_a_part_compiles_only_the_graphs_that_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(made, "_backend", lambda config, name: recorder)
+    config = made.engine_config(SMALL, "snapstream", 128, 3, 64)
+    engine = made.make_engine(SMALL, config, "inductor", ("decode-", "head-"))
+    assert {name.split("-")[0] for name in recorder.names} == {"decode", "head"}
+    assert made.fill(engine, SMALL.prompt, SMALL.steps) > 0
+    engine.sample()
+    engine.forward()
 
 
 def test_what_the_plan_promises_for_llama_on_80_gb_is_worked_out_by_hand() -> None:

@@ -87,9 +87,7 @@ class Turns:
 
     def _fits(self, start: int, stop: int, room: int) -> bool:
         """Return whether prefilling places start .. stop-1 of a lane stays inside it, with the last piece's padding."""
-        is_aligned = (
-            start % self._margin == 0
-        )  # chunks and lanes are aligned too, so the pieces never pass the lane's end
+        is_aligned = start % self._margin == 0  # chunks and lanes are too, so the pieces end inside the lane
         return stop + (0 if is_aligned else self._margin) <= room
 
 
