@@ -1,10 +1,10 @@
-"""ToyEngine: an engine whose tokens are worked out by hand; the next token is the sum of all before it, modulo 97.
+"""ToyEngine: an engine whose tokens can be computed by hand; the next token is the sum of all before it, modulo 97.
 
-So token k of a prompt that sums to s is s * 2**k mod 97: each token fed doubles the sum. A wrong slot, a token fed
-twice or not at all, a chunk in the wrong place: each gives another answer.
+So token k of a prompt that sums to s is s * 2**k mod 97, because each token fed doubles the sum. A wrong slot, a token
+fed twice or not at all, or a chunk in the wrong place gives another answer.
 
-A request misbehaves as its id says: "nan..." draws nothing at its third token, "begin...", "prefill...",
-"compress..." and "insert..." break in that verb, "fatal..." breaks the draw that all slots share.
+A request's id makes it fail: "nan..." samples nothing at its third token; "begin...", "prefill...", "compress..." and
+"insert..." raise in that call; "fatal..." raises in the sampling step that all slots share.
 """
 
 import time
@@ -38,13 +38,13 @@ def config(**changes: Any) -> EngineConfig:
 
 
 def answer(prompt: Sequence[int], count: int, forced: Sequence[int] = ()) -> list[int]:
-    """The first `count` tokens of the answer, in closed form; those that are given come first."""
+    """Return the first `count` tokens of the answer in closed form, forced tokens first."""
     seen = sum(prompt) + sum(forced)
     return [*forced, *(seen * pow(2, k, MODULUS) % MODULUS for k in range(count - len(forced)))][:count]
 
 
 def layout(n: int, choice: KVChoice, capacity: int) -> Layout:
-    """A full cache, or sinks and a ring."""
+    """Return the layout of a full cache, or of sinks and a ring."""
     entries = choice.budget or capacity
     if choice.policy == "full":
         return Layout(n, n, 0, 0, protected=0, base=0, ring=entries, wraps=False)
@@ -68,37 +68,37 @@ class ToyStep(NamedTuple):
 class Slot:
     request: Request
     tokens: list[int]
-    drawn: int = 0
+    sampled: int = 0
 
 
 class Chunk(NamedTuple):
-    """A line of the log: a chunk, and whether a request was running meanwhile."""
+    """A log entry: a chunk, and whether it delayed a running request."""
 
     work: PrefillChunk
     stalls: bool
 
 
 class Begun(NamedTuple):
-    """A line of the log: a prompt that got a lane."""
+    """A log entry: a prompt that got a lane."""
 
     request_id: str
 
 
 @dataclass
 class ToyEngine:
-    """Keeps a log of the verbs: Begun, Chunk, else the verb's name. Asserts what an engine may rely on."""
+    """Logs its calls: Begun, Chunk, else the method's name. Asserts what an engine may rely on."""
 
     limits: Limits = field(default_factory=limits)
     default_kv: KVChoice = KVChoice("streaming")  # noqa: RUF009 - frozen
-    seconds: float = 0.0  # that a forward pass takes
+    seconds: float = 0.0  # of a forward pass
 
     def __post_init__(self) -> None:
         self.lanes: dict[int, Staged] = {}
         self.slots: dict[int, Slot] = {}
-        self.drawn: dict[int, int] = {}
+        self.sampled: dict[int, int] = {}
         self.allowed: dict[int, bytes] = {}
         self.drafts: dict[int, list[int]] = {}
-        self.drafted = 0  # tokens that were guessed for it so far
+        self.drafted = 0  # drafts fed so far
         self.log: list[Begun | Chunk | str] = []
 
     def admit(self, request: Request) -> None:
@@ -108,7 +108,7 @@ class ToyEngine:
             raise PromptTooLong(f"prompt has {len(request.tokens)} tokens, toy takes {self.limits.prompt_tokens}")
 
     def begin(self, request: Request, lane: int) -> int:
-        """Nothing is remembered, but of a request named "cached...": its first 3 tokens."""
+        """Return no cached tokens, except 3 for a request named "cached..."."""
         self._break("begin", request)
         self.log.append(Begun(request.id))
         cached = min(3, len(request.tokens) - 1) if request.id.startswith("cached") else 0
@@ -116,7 +116,7 @@ class ToyEngine:
         return cached
 
     def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
-        """A token of a prompt is worth what its id says, negated."""
+        """Return log-probabilities: a prompt token's is its id, negated."""
         self._break("prefill", work.request)
         self.log.append(Chunk(work, stalls=bool(self.slots)))
         staged = self.lanes[work.lane]
@@ -131,7 +131,7 @@ class ToyEngine:
         if choice.budget is not None and choice.budget <= SINKS:
             raise BudgetTooSmall(f"a budget of {choice.budget} leaves no ring; give it at least {SINKS + 1}")
         staged = self.lanes[lane]
-        assert len(staged.tokens) == len(staged.request.tokens), "the prompt is not there whole"
+        assert len(staged.tokens) == len(staged.request.tokens), "the prompt is not prefilled"
         return (layout(len(staged.tokens), choice, self.limits.capacity),)
 
     def insert(self, lane: int, slot: int, request: Request) -> None:
@@ -139,26 +139,26 @@ class ToyEngine:
         self._break("compress", request)
         assert self.lanes[lane].request.tokens == request.tokens, "the lane has taken another prompt since"
         assert slot not in self.slots, "a slot was given away twice"
-        assert not self.drawn, "tokens drawn before were not fed"
+        assert not self.sampled, "tokens sampled before were not fed"
         assert 0 <= slot < self.limits.slots
         self.slots[slot] = Slot(request, list(self.lanes[lane].tokens))
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> ToyStep:
-        """What a grammar forbids is replaced by the first token that it allows."""
-        assert not self.drawn, "tokens drawn before were not fed"
+        """Sample; a token that a grammar forbids is replaced by the first that it allows."""
+        assert not self.sampled, "tokens sampled before were not fed"
         self.log.append("sample")
-        assert set(forced or {}) <= set(self.slots), "a token was given to nobody"
-        assert set(allowed or {}) <= set(self.slots), "a grammar guides nobody"
+        assert set(forced or {}) <= set(self.slots), "a token was forced for a free slot"
+        assert set(allowed or {}) <= set(self.slots), "a mask was passed for a free slot"
         self.allowed = dict(allowed or {})
         return ToyStep([tuple(self._run(slot, (forced or {}).get(slot))) for slot in range(self.limits.slots)])
 
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
-        assert self.drawn, "there is nothing to feed"
+        assert self.sampled, "there is nothing to feed"
         time.sleep(self.seconds)
         self.log.append("forward")
-        for slot, token in self.drawn.items():
+        for slot, token in self.sampled.items():
             self.slots[slot].tokens.append(token)
-        self.drawn.clear()
+        self.sampled.clear()
         assert all(0 < len(tokens) <= self.limits.drafts for tokens in (drafts or {}).values())
         self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items()}
         self.drafted += sum(map(len, self.drafts.values()))
@@ -170,37 +170,37 @@ class ToyEngine:
     def release(self, slot: int) -> None:
         self.slots.pop(slot, None)
         self.drafts.pop(slot, None)
-        self.drawn.pop(slot, None)
+        self.sampled.pop(slot, None)
 
     def _run(self, index: int, forced: int | None) -> Iterator[Sampled]:
-        """A token, and one more after each draft that it equals, which is thereby fed."""
-        sampled = self._draw(index, forced)
+        """Yield a token, and one more after each draft that equals the token before; such a draft is fed."""
+        sampled = self._sample(index, forced)
         yield sampled
         for draft in self.drafts.pop(index, []):
             if draft != sampled.token:
                 break
             self.slots[index].tokens.append(draft)
-            sampled = self._draw(index, None)
+            sampled = self._sample(index, None)
             yield sampled
 
-    def _draw(self, index: int, forced: int | None) -> Sampled:
+    def _sample(self, index: int, forced: int | None) -> Sampled:
         slot = self.slots.get(index)
         if slot is None:
             return Sampled(13, None)  # garbage
         self._break("fatal", slot.request)
-        slot.drawn += 1
-        if slot.request.id.startswith("nan") and slot.drawn == 3:
+        slot.sampled += 1
+        if slot.request.id.startswith("nan") and slot.sampled == 3:
             return Sampled(None, None)
-        self.drawn[index] = self._allowed(index, sum(slot.tokens) % MODULUS) if forced is None else forced
-        return Sampled(self.drawn[index], None)
+        self.sampled[index] = self._allowed(index, sum(slot.tokens) % MODULUS) if forced is None else forced
+        return Sampled(self.sampled[index], None)
 
     def _allowed(self, index: int, token: int) -> int:
-        """The token, or the first of those that a grammar allows instead."""
+        """Return the token, or the first that the grammar allows instead."""
         mask = self.allowed.get(index)
         if mask is None:
             return token
-        known = [id for id in range(8 * len(mask)) if mask[id // 8] >> id % 8 & 1]
-        return token if token in known else known[0]
+        allowed = [id for id in range(8 * len(mask)) if mask[id // 8] >> id % 8 & 1]
+        return token if token in allowed else allowed[0]
 
     def _break(self, verb: str, request: Request) -> None:
         if request.id.startswith(verb):
@@ -208,39 +208,39 @@ class ToyEngine:
 
 
 def _scored(work: PrefillChunk) -> Iterator[TokenLogprob]:
-    wanted = work.request.sampling.prompt_logprobs
-    if wanted is not None:
+    requested = work.request.sampling.prompt_logprobs
+    if requested is not None:
         for token in work.request.tokens[work.start + 1 : work.stop + 1]:
-            yield TokenLogprob(-float(token), ((token, -float(token)),)[:wanted])
+            yield TokenLogprob(-float(token), ((token, -float(token)),)[:requested])
 
 
-def build(config: EngineConfig, tell: Progress) -> ToyEngine:
-    tell(1, 2, "toy graphs")
-    tell(2, 2, "toy graphs")
+def build(config: EngineConfig, progress: Progress) -> ToyEngine:
+    progress(1, 2, "toy graphs")
+    progress(2, 2, "toy graphs")
     shapes = ("slots", "capacity", "prompt_tokens", "chunk", "lanes")
     return ToyEngine(limits(**{name: getattr(config, name) for name in shapes}), config.kv)
 
 
-def build_slow(config: EngineConfig, tell: Progress) -> ToyEngine:
-    engine = build(config, tell)
+def build_slow(config: EngineConfig, progress: Progress) -> ToyEngine:
+    engine = build(config, progress)
     engine.seconds = 0.005
     return engine
 
 
-def build_too_big(config: EngineConfig, tell: Progress) -> ToyEngine:
+def build_too_big(config: EngineConfig, progress: Progress) -> ToyEngine:
     raise DoesNotFit("4 slots need 9 GB, this machine has 8; ask for 3 slots")
 
 
-def build_with_a_bug(config: EngineConfig, tell: Progress) -> ToyEngine:
+def build_with_a_bug(config: EngineConfig, progress: Progress) -> ToyEngine:
     raise KeyError("model.norm.weight")
 
 
-def build_forever(config: EngineConfig, tell: Progress) -> ToyEngine:
-    tell(0, 1, "compiling")
+def build_forever(config: EngineConfig, progress: Progress) -> ToyEngine:
+    progress(0, 1, "compiling")
     time.sleep(600)
     raise AssertionError
 
 
-def build_in_tongues(config: EngineConfig, tell: Progress) -> ToyEngine:
-    tell("words", "where", "numbers belong")  # type: ignore[arg-type]
+def build_with_bad_messages(config: EngineConfig, progress: Progress) -> ToyEngine:
+    progress("words", "where", "numbers belong")  # type: ignore[arg-type]
     raise AssertionError

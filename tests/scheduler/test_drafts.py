@@ -1,4 +1,4 @@
-"""Drafts: what is looked up, and a loop that takes several tokens a step, held against one that takes one."""
+"""Drafts: the lookup, and answers with several tokens per step, which equal answers with one token per step."""
 
 from random import Random
 
@@ -10,29 +10,29 @@ from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.drafts import SPANS, Lookup
+from ringkv.scheduler.drafts import NGRAM_SIZES, Lookup
 from ringkv.scheduler.loop import Loop
 from tests import toy
 
 LONG = 150  # a toy's answer repeats itself after 48 tokens
 
 
-def looked_up(tokens: list[int], most: int) -> list[int]:
-    """The same by searching backwards."""
-    for span in SPANS:
-        end = tokens[-span:]
-        for start in range(len(tokens) - 1 - span, -1, -1):
-            if len(end) == span and tokens[start : start + span] == end:
-                return tokens[start + span : start + span + most]
+def search(tokens: list[int], limit: int) -> list[int]:
+    """Return the expected draft, found by searching backwards."""
+    for size in NGRAM_SIZES:
+        end = tokens[-size:]
+        for start in range(len(tokens) - 1 - size, -1, -1):
+            if len(end) == size and tokens[start : start + size] == end:
+                return tokens[start + size : start + size + limit]
     return []
 
 
 @given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 7))
-def test_a_draft_is_what_followed_the_longest_repeated_end_the_last_time(tokens: list[int], most: int) -> None:
-    assert Lookup(tokens).draft(most) == looked_up(tokens, most)
+def test_a_draft_is_what_last_followed_the_longest_repeated_end(tokens: list[int], limit: int) -> None:
+    assert Lookup(tokens).draft(limit) == search(tokens, limit)
 
 
-def test_a_text_that_repeats_nothing_has_no_drafts() -> None:
+def test_a_text_without_repetition_has_no_drafts() -> None:
     assert Lookup(range(100)).draft(3) == []
 
 
@@ -69,7 +69,7 @@ def test_answers_are_the_same_and_take_fewer_steps(drafts: int) -> None:
     assert engine.log.count("forward") < 0.85 * 5 * LONG / 2  # two slots
 
 
-def test_usage_counts_what_was_drafted_and_what_was_accepted() -> None:
+def test_usage_counts_drafted_and_accepted_tokens() -> None:
     engine = drafting()
     loop = Loop(engine)
     loop.submit(request("a"))
@@ -80,22 +80,20 @@ def test_usage_counts_what_was_drafted_and_what_was_accepted() -> None:
     assert steps + finished.usage.accepted_tokens == LONG
 
 
-def test_a_stop_token_is_never_drafted_so_that_nothing_is_fed_beyond_it() -> None:
+def test_a_stop_token_is_never_drafted_so_no_token_is_fed_after_it() -> None:
     engine = drafting()
     loop = Loop(engine)
     prompt = (5, 6, 7)
-    known = toy.answer(prompt, LONG)
-    again = next(i for i in range(60, LONG) if i % 4 == 1)
-    forced = Request(
-        "a", prompt, SamplingParams(max_tokens=LONG, stop_token_ids=(known[again],)), forced=tuple(known[:55])
-    )
+    answer = toy.answer(prompt, LONG)
+    stop = answer[next(i for i in range(60, LONG) if i % 4 == 1)]
+    forced = Request("a", prompt, SamplingParams(max_tokens=LONG, stop_token_ids=(stop,)), forced=tuple(answer[:55]))
     loop.submit(forced)
     events = serve(loop)
-    end = next(i for i in range(55, LONG) if known[i] == known[again])
-    assert tokens(events, "a") == known[: end + 1]
+    end = next(i for i in range(55, LONG) if answer[i] == stop)
+    assert tokens(events, "a") == answer[: end + 1]
 
 
-def test_a_conversation_is_remembered_with_exactly_the_tokens_it_was_fed() -> None:
+def test_a_conversation_is_saved_with_exactly_the_tokens_that_were_fed() -> None:
     """The toy asserts that `leave` gets the tokens of the slot."""
     engine = drafting()
     engine.default_kv = KVChoice("streaming", turns="continue")
@@ -113,17 +111,17 @@ def test_a_request_with_a_higher_tier_has_no_drafts() -> None:
     assert engine.drafted == 0
 
 
-def test_one_that_fails_in_the_middle_of_a_run_ends_alone() -> None:
+def test_a_request_that_fails_in_the_middle_of_a_run_ends_alone() -> None:
     engine = drafting()
     loop = Loop(engine)
     loop.submit(request("nan", (1, 1, 1)))
-    loop.submit(request("well"))
+    loop.submit(request("ok"))
     events = serve(loop)
     assert [event.request_id for event in events if isinstance(event, Failed)] == ["nan"]
-    assert tokens(events, "well") == toy.answer((5, 6, 7), LONG)
+    assert tokens(events, "ok") == toy.answer((5, 6, 7), LONG)
 
 
-def test_cancelling_between_a_pass_with_drafts_and_its_tokens_leaves_the_others_alone() -> None:
+def test_cancelling_between_a_pass_with_drafts_and_its_tokens_does_not_affect_others() -> None:
     engine = drafting()
     loop = Loop(engine)
     loop.submit(request("a", (9, 9, 9)))

@@ -39,17 +39,17 @@ def ends(events: list[Event]) -> dict[str, Event]:
     return {event.request_id: event for event in events if not isinstance(event, Token)}
 
 
-def test_an_answer_is_the_one_worked_out_by_hand():
+def test_an_answer_is_the_one_computed_by_hand():
     events = run(Loop(toy.ToyEngine()), request("a", 50, 60, max_tokens=4))
     # 110 mod 97, then each sum doubles: 13, 26, 52, 104 mod 97
     assert tokens(events, "a") == [13, 26, 52, 7]
 
 
-def test_tokens_come_out_before_the_engine_feeds_them():
+def test_tokens_are_returned_before_the_engine_feeds_them():
     engine = toy.ToyEngine()
     loop = Loop(engine)
     loop.submit(request("a"))
-    assert [tokens(loop.step(), "a") for _ in ("begin", "prefill", "draw")] == [[], [], [6]]
+    assert [tokens(loop.step(), "a") for _ in ("begin", "prefill", "sample")] == [[], [], [6]]
     assert "forward" not in engine.log
 
 
@@ -60,7 +60,7 @@ def test_a_request_of_one_token_needs_no_forward_pass():
 
 
 @pytest.mark.parametrize("verb", ["begin", "prefill", "compress", "insert"])
-def test_a_request_that_breaks_in_a_verb_fails_alone(verb):
+def test_a_request_that_raises_in_an_engine_call_fails_alone(verb):
     events = run(Loop(toy.ToyEngine()), request("a"), request(verb), request("b"))
     failed = ends(events)[verb]
     assert (failed.kind, "ValueError: " + verb in failed.message) == ("RequestFailed", True)
@@ -70,7 +70,7 @@ def test_a_request_that_breaks_in_a_verb_fails_alone(verb):
         assert ends(events)[name].reason == "length"
 
 
-def test_an_error_of_ours_keeps_its_class_and_sentence():
+def test_a_ringkv_error_keeps_its_class_and_text():
     events = run(Loop(toy.ToyEngine()), request("a", kv=KVChoice("streaming", budget=3)), request("b"))
     failed = ends(events)["a"]
     assert (failed.kind, failed.param) == ("BudgetTooSmall", "kv_budget")
@@ -92,7 +92,7 @@ def test_not_finite_logits_fail_one_request_after_its_tokens():
     assert tokens(events, "b") == toy.answer((1, 2, 3), 5)
 
 
-def test_an_error_in_a_draw_that_all_share_is_raised():
+def test_an_error_in_a_shared_sampling_step_is_raised():
     loop = Loop(toy.ToyEngine())
     loop.submit(request("fatal"))
     assert [loop.step() for _ in ("begin", "prefill")] == [[], []]
@@ -132,7 +132,7 @@ def test_one_prompt_is_prefilled_once_and_each_request_gets_its_own_cache():
     assert chunks == list(range(0, 60, 8))
 
 
-def test_a_broken_prompt_fails_all_who_share_it_and_a_broken_insertion_one():
+def test_a_failed_prefill_fails_all_its_requests_and_a_failed_insertion_one():
     loop = Loop(toy.ToyEngine())
     loop.submit(request("prefill-a"), request("b"))
     assert {name: type(end) for name, end in ends(run(loop)).items()} == {"prefill-a": Failed, "b": Failed}
@@ -142,47 +142,47 @@ def test_a_broken_prompt_fails_all_who_share_it_and_a_broken_insertion_one():
     assert ended["b"].usage.completion_tokens == ended["d"].usage.completion_tokens == 5
 
 
-def test_given_tokens_come_out_first_and_what_is_drawn_follows_from_them():
+def test_forced_tokens_come_first_and_sampled_tokens_follow_from_them():
     one = Request("a", (1, 2, 3), SamplingParams(max_tokens=5), forced=(50, 60))
     assert tokens(run(Loop(toy.ToyEngine()), one), "a") == [50, 60, 19, 38, 76]  # 6 + 110 = 116 mod 97
 
 
 class Workload:
-    """A random world: shapes, requests with what must come of them, and when each is submitted and cancelled."""
+    """Random shapes and requests, and the steps at which each is submitted and cancelled."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = dice = Random(seed)
+        self.random = random = Random(seed)
         self.limits = toy.limits(
-            slots=dice.randint(1, 4),
-            lanes=dice.randint(1, 3),
-            chunk=dice.choice([1, 3, 8]),
-            capacity=dice.choice([16, 64]),
-            context=dice.choice([48, 4096]),
+            slots=random.randint(1, 4),
+            lanes=random.randint(1, 3),
+            chunk=random.choice([1, 3, 8]),
+            capacity=random.choice([16, 64]),
+            context=random.choice([48, 4096]),
         )
         self.families = [
-            [self._request(f"{dice.choice(['ok', 'cached', 'ok', 'nan', 'insert'])}{i}")] for i in range(12)
+            [self._request(f"{random.choice(['ok', 'cached', 'ok', 'nan', 'insert'])}{i}")] for i in range(12)
         ]
         for family in self.families:
-            family += [self._sharing(family[0], f"ok-{family[0].id}-{i}") for i in range(dice.choice([0, 0, 1, 3]))]
+            family += [self._sharing(family[0], f"ok-{family[0].id}-{i}") for i in range(random.choice([0, 0, 1, 3]))]
         self.requests = [one for family in self.families for one in family]
-        self.arrival = {family[0].id: dice.randint(0, 60) for family in self.families}
-        self.cancel = {one.id: dice.randint(0, 90) for one in self.requests if dice.random() < 0.3}
+        self.arrival = {family[0].id: random.randint(0, 60) for family in self.families}
+        self.cancel = {one.id: random.randint(0, 90) for one in self.requests if random.random() < 0.3}
 
     def _request(self, name: str) -> Request:
-        dice = self.dice
-        most = dice.randint(1, 30)
+        random = self.random
+        limit = random.randint(1, 30)
         sampling = SamplingParams(
-            max_tokens=most,
-            min_tokens=dice.randint(0, min(3, most)),
-            ignore_eos=dice.random() < 0.3,
-            stop_token_ids=tuple(dice.sample(range(toy.MODULUS), 1)),
+            max_tokens=limit,
+            min_tokens=random.randint(0, min(3, limit)),
+            ignore_eos=random.random() < 0.3,
+            stop_token_ids=tuple(random.sample(range(toy.MODULUS), 1)),
         )
-        prompt = tuple(dice.randrange(toy.MODULUS) for _ in range(dice.randint(1, 40)))
-        kv = dice.choice([None, KVChoice("full", budget=40), KVChoice("streaming", budget=16)])
+        prompt = tuple(random.randrange(toy.MODULUS) for _ in range(random.randint(1, 40)))
+        kv = random.choice([None, KVChoice("full", budget=40), KVChoice("streaming", budget=16)])
         if kv is not None:
-            kv = replace(kv, turns=dice.choice(["reread", "continue"]))
-        forced = tuple(dice.choices(range(toy.MODULUS), k=dice.choice([0, 0, most // 2])))
-        return Request(name, prompt, sampling, kv, tuple(dice.sample(range(toy.MODULUS), 4)), forced)
+            kv = replace(kv, turns=random.choice(["reread", "continue"]))
+        forced = tuple(random.choices(range(toy.MODULUS), k=random.choice([0, 0, limit // 2])))
+        return Request(name, prompt, sampling, kv, tuple(random.sample(range(toy.MODULUS), 4)), forced)
 
     def _sharing(self, one: Request, name: str) -> Request:
         other = replace(self._request(name), tokens=one.tokens)
@@ -190,7 +190,7 @@ class Workload:
         return replace(other, kv=one.kv) if goes_on else other
 
     def run(self) -> tuple[toy.ToyEngine, list[Event], list[str]]:
-        """The engine with its log, all events, and ids in the order of submission."""
+        """Return the engine with its log, all events, and ids in order of submission."""
         engine, events, order, step = toy.ToyEngine(self.limits), [], [], 0
         loop = Loop(engine)
         while step <= 90 or not loop.idle:
@@ -209,55 +209,55 @@ class Workload:
 
 
 def whole_answer(one: Request, limits: Limits) -> tuple[list[int], str]:
-    """All tokens of an undisturbed request and why it ends, by looking at the whole endless answer at once."""
+    """Return all tokens of a request that is not cancelled, and why it ends, from the unlimited answer."""
     sampling, prompt = one.sampling, len(one.tokens)
     kv = one.kv or RING
     bounds = [sampling.max_tokens, max(1, limits.context - prompt)]
     if kv.policy == "full":
         bounds.append(max(0, (kv.budget or limits.capacity) - prompt) + 1)
-    most = min(bounds)
+    limit = min(bounds)
     stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else one.eos)}
-    endless, first = toy.answer(one.tokens, most, one.forced), max(sampling.min_tokens, len(one.forced))
-    stop = next((i for i, token in enumerate(endless) if token in stops and i >= first), None)
-    return (endless, "length") if stop is None else (endless[: stop + 1], "stop")
+    unlimited, first = toy.answer(one.tokens, limit, one.forced), max(sampling.min_tokens, len(one.forced))
+    stop = next((i for i, token in enumerate(unlimited) if token in stops and i >= first), None)
+    return (unlimited, "length") if stop is None else (unlimited[: stop + 1], "stop")
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_random_workload_is_answered_as_worked_out_by_hand(seed):
-    world = Workload(seed)
-    engine, events, order = world.run()
+def test_a_random_workload_gives_the_answers_computed_by_hand(seed):
+    workload = Workload(seed)
+    engine, events, order = workload.run()
 
     by_request = defaultdict(list)
     for event in events:
         by_request[event.request_id].append(event)
-    for one in world.requests:
-        *drawn, end = by_request[one.id]
-        assert all(isinstance(event, Token) for event in drawn)
-        whole, reason = whole_answer(one, world.limits)
-        got = [event.token for event in drawn]
+    for one in workload.requests:
+        *sampled, end = by_request[one.id]
+        assert all(isinstance(event, Token) for event in sampled)
+        whole, reason = whole_answer(one, workload.limits)
+        got = [event.token for event in sampled]
         assert got == whole[: len(got)]
         match end:
             case Failed(kind="RequestFailed"):
                 assert got == whole[:2] if one.id.startswith("nan") else one.id.startswith("insert")
             case Finished(reason="abort"):
-                assert one.id in world.cancel
+                assert one.id in workload.cancel
             case Finished(reason=why):
                 assert (got, why) == (whole, reason)
         if isinstance(end, Finished):
             assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (len(one.tokens), len(got))
 
     assert_first_come_first_served(engine, order)
-    assert_nobody_waits_for_two_chunks(engine)
+    assert_no_request_waits_for_two_chunks(engine)
 
 
 def assert_first_come_first_served(engine: toy.ToyEngine, order: list[str]) -> None:
-    """Prompts begin in the order of submission, less those who left before theirs."""
+    """Check that prompts begin in order of submission, except those that ended before they began."""
     begun = [line.request_id for line in engine.log if isinstance(line, toy.Begun)]
     assert begun == [name for name in order if name in set(begun)]
 
 
-def assert_nobody_waits_for_two_chunks(engine: toy.ToyEngine) -> None:
-    chunks = 0  # while somebody ran, since the last draw
+def assert_no_request_waits_for_two_chunks(engine: toy.ToyEngine) -> None:
+    chunks = 0  # since the last sampling step, while a request was running
     for line in engine.log:
         if isinstance(line, toy.Chunk):
             chunks += line.stalls

@@ -15,7 +15,7 @@ def test_a_round_prefills_once_fills_every_slot_and_decodes() -> None:
     assert 0 < done.prefill <= done.first_token
 
 
-def test_live_is_what_the_steps_read_on_average() -> None:
+def test_live_is_the_average_of_the_entries_that_steps_read() -> None:
     done = run_round(ToyEngine(toy.limits(slots=1, capacity=22)), prompt_tokens=20, output_tokens=5)
-    # 18 ring entries behind 4 sinks hold the prompt's last 16; steps feed tokens 21, 22, 23, 24
+    # 18 ring entries after 4 sinks hold the prompt's last 16; steps feed tokens 21, 22, 23, 24
     assert done.live == (21 + 22 + 22 + 22) / 4

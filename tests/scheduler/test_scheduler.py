@@ -24,27 +24,27 @@ def request(name: str, prompt: int = 5, max_tokens: int = 100) -> Request:
 
 
 def following(it: Scheduler, cached: int = 0) -> Action:
-    """The next action; of a prompt that begins, `cached` tokens are known, which is not counted as one."""
+    """Return the next action after any Begin, which is reported with `cached` tokens."""
     while isinstance(action := it.next(), Begin):
         it.begun(action.request, cached)
     return action
 
 
 def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
-    """Report an action as done, every slot drawing `token`; the events."""
+    """Report an action as done, with `token` sampled in every slot. Returns the events."""
     match action:
         case Prefill(work, _) if work.is_last:
-            it.prefilled_whole(work)
+            it.prefill_finished(work)
             it.inserted(work.request.id, (toy.layout(work.stop, RING, 64),))
-        case Insert(asked, _, _):
-            it.inserted(asked.id, (toy.layout(len(asked.tokens), RING, 64),))
+        case Insert(inserted, _, _):
+            it.inserted(inserted.id, (toy.layout(len(inserted.tokens), RING, 64),))
         case Decode(owners, _):
             return it.sampled(owners, [(Sampled(token, None),)] * len(owners)).events
     return []
 
 
 def names(it: Scheduler, count: int) -> list[str]:
-    """Carry out `count` actions: P for a chunk and + for an insertion alone, with whose it is; D, F, I."""
+    """Carry out `count` actions. Returns P for a chunk and + for an insertion, with the request; else D, F or I."""
     seen = []
     for _ in range(count):
         action = following(it)
@@ -65,7 +65,7 @@ def test_nothing_to_do_is_idle():
     assert it.idle
 
 
-def test_requests_take_slots_in_the_order_they_came():
+def test_requests_take_slots_in_order_of_submission():
     it = scheduler(slots=2)
     for name in "cab":
         it.submit(request(name))
@@ -76,7 +76,7 @@ def test_requests_take_slots_in_the_order_they_came():
     assert following(it).work.request.id == "b"
 
 
-def test_who_is_held_is_passed_over_and_keeps_its_place():
+def test_a_held_request_is_skipped_and_keeps_its_place():
     it = scheduler(slots=1)
     for name in "abc":
         it.submit(request(name))
@@ -105,7 +105,7 @@ def test_chunks_begin_at_multiples_of_the_chunk_and_cover_the_prompt():
 
 
 @pytest.mark.parametrize("cached", [1, 7, 8, 20])
-def test_a_prompt_is_read_from_where_it_is_not_known_and_its_chunks_end_where_they_always_do(cached):
+def test_a_prompt_is_prefilled_after_its_cached_tokens_and_chunks_end_at_the_same_tokens(cached):
     it = scheduler(chunk=8)
     it.submit(request("a", prompt=21))
     first = following(it, cached).work
@@ -127,7 +127,7 @@ def test_a_prompt_begins_once_for_all_that_share_it():
 
 
 @pytest.mark.parametrize(("turns", "seen"), [("reread", ()), ("continue", (1, 1, 1, 5, 6))])
-def test_what_a_slot_has_seen_is_told_where_a_turn_may_go_on_from_it(turns, seen):
+def test_a_freed_slots_tokens_are_reported_if_a_turn_may_continue_from_them(turns, seen):
     it = scheduler()
     it.submit(Request("a", (1, 1, 1), SamplingParams(max_tokens=3), KVChoice("streaming", turns=turns)))
     carry_out(it, following(it))
@@ -135,17 +135,17 @@ def test_what_a_slot_has_seen_is_told_where_a_turn_may_go_on_from_it(turns, seen
         carry_out(it, following(it), token)
         following(it)
     outcome = it.sampled(following(it).owners, [(Sampled(7, None),)] * 2)
-    assert outcome.freed == [Freed(0, seen)]  # the last token drawn is not fed
+    assert outcome.freed == [Freed(0, seen)]  # the last token sampled is not fed
 
 
-def test_what_a_failed_request_leaves_is_not_told():
+def test_a_failed_requests_tokens_are_not_reported():
     it = scheduler()
     it.submit(Request("a", (1, 1, 1), SamplingParams(), KVChoice("streaming", turns="continue")))
     carry_out(it, following(it))
     assert it.sampled(following(it).owners, [(Sampled(None, None),)] * 2).freed == [Freed(0)]
 
 
-def test_chunks_follow_one_another_while_nobody_runs_and_take_turns_with_decoding_after():
+def test_chunks_alternate_with_decoding_only_if_a_request_runs():
     it = scheduler(chunk=2)
     it.submit(request("a", prompt=5))
     assert names(it, 4) == ["Pa", "Pa", "Pa", "D"]
@@ -153,7 +153,7 @@ def test_chunks_follow_one_another_while_nobody_runs_and_take_turns_with_decodin
     assert names(it, 9) == ["F", "Pb", "D", "F", "Pb", "D", "F", "Pb", "D"]
 
 
-def test_tokens_drawn_are_fed_before_a_prompt_is_inserted():
+def test_sampled_tokens_are_fed_before_a_prompt_is_inserted():
     it = scheduler()
     it.submit(request("a"))
     assert names(it, 2) == ["Pa", "D"]
@@ -161,7 +161,7 @@ def test_tokens_drawn_are_fed_before_a_prompt_is_inserted():
     assert names(it, 2) == ["F", "Pb"]
 
 
-def test_staged_prompts_take_turns_over_the_lanes():
+def test_staged_prompts_alternate_over_the_lanes():
     it = scheduler(lanes=2, chunk=2)
     it.submit(request("a", prompt=6))
     it.submit(request("b", prompt=2))
@@ -186,27 +186,27 @@ def test_a_token_comes_before_the_finish_it_causes_and_its_slot_is_freed():
 
 
 @pytest.mark.parametrize("steps", range(7))
-def test_a_cancelled_request_ends_wherever_it_is_and_leaves_nothing(steps):
+def test_a_request_can_be_cancelled_at_any_stage_and_frees_everything(steps):
     it = scheduler(chunk=2)
     it.submit(request("a"))
     names(it, steps)
     (finished,) = it.cancel("a").events
-    drawn = max(0, (steps - 2) // 2)  # three chunks, then D, F, D
+    sampled = max(0, (steps - 2) // 2)  # three chunks, then D, F, D
     assert (finished.reason, finished.usage.prompt_tokens) == ("abort", 5)
-    assert finished.usage.completion_tokens == drawn
+    assert finished.usage.completion_tokens == sampled
     assert it.stats() == Stats(0, 0, 0, 2)
     assert following(it) == Idle()
 
 
-def test_cancelling_twice_or_a_stranger_does_nothing():
+def test_cancelling_twice_or_an_unknown_id_does_nothing():
     it = scheduler()
     it.submit(request("a"))
     it.cancel("a")
     assert it.cancel("a") == ([], [])
-    assert it.cancel("stranger") == ([], [])
+    assert it.cancel("unknown") == ([], [])
 
 
-def test_a_draw_for_an_owner_who_left_meanwhile_is_dropped():
+def test_a_token_for_a_request_that_ended_meanwhile_is_dropped():
     it = scheduler()
     it.submit(request("a"))
     carry_out(it, following(it))
@@ -218,7 +218,7 @@ def test_a_draw_for_an_owner_who_left_meanwhile_is_dropped():
     assert it.sampled(owners, [(Sampled(1, None),)] * 2) == ([], [])
 
 
-def test_nobody_is_fed_when_all_left_after_the_draw():
+def test_no_forward_pass_follows_if_all_requests_ended_after_sampling():
     it = scheduler()
     it.submit(request("a"))
     names(it, 2)
@@ -239,7 +239,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone():
     assert it.stats().running == 1
 
 
-def test_a_failed_prompt_gives_back_its_slot_and_lane():
+def test_a_failed_prompt_frees_its_slot_and_lane():
     it = scheduler(slots=1)
     it.submit(request("a"))
     it.submit(request("b"))
@@ -248,7 +248,7 @@ def test_a_failed_prompt_gives_back_its_slot_and_lane():
     assert following(it).work.request.id == "b"
 
 
-def test_an_id_in_use_is_refused_and_free_again_once_it_is_over():
+def test_an_id_in_use_is_refused_until_its_request_ends():
     it = scheduler()
     it.submit(request("a"))
     with pytest.raises(InvalidRequest, match="'a' is in use"):
@@ -274,7 +274,7 @@ def test_a_shared_prompt_keeps_its_lane_until_the_last_has_a_slot():
     assert names(it, 3) == ["D", "Plater", "D"]
 
 
-def test_slots_that_a_shared_prompt_waits_for_are_not_given_to_a_later_one():
+def test_slots_that_a_shared_prompt_needs_are_not_given_to_a_later_one():
     it = scheduler(slots=2, lanes=2)
     it.submit(request("a"), request("b"))
     assert names(it, 1) == ["Pa"]
@@ -284,7 +284,7 @@ def test_slots_that_a_shared_prompt_waits_for_are_not_given_to_a_later_one():
 
 
 @pytest.mark.parametrize("steps", range(3))
-def test_when_the_first_leaves_the_next_goes_on_with_its_prompt(steps):
+def test_if_the_first_request_is_cancelled_the_next_continues_its_prompt(steps):
     it = scheduler(slots=2, chunk=2)
     it.submit(request("a", prompt=6), request("b", prompt=6))
     names(it, steps)
@@ -293,7 +293,7 @@ def test_when_the_first_leaves_the_next_goes_on_with_its_prompt(steps):
     assert it.stats() == Stats(waiting=0, prefilling=0, running=1, free_slots=1)
 
 
-def test_a_prompt_that_nobody_waits_for_any_more_gives_back_its_lane():
+def test_a_prompt_whose_requests_are_all_cancelled_frees_its_lane():
     it = scheduler(slots=1)
     it.submit(request("a"), request("b"))
     names(it, 1)
@@ -303,19 +303,19 @@ def test_a_prompt_that_nobody_waits_for_any_more_gives_back_its_lane():
     assert names(it, 2) == ["Pc", "D"]
 
 
-def test_tokens_that_are_given_are_named_by_slot_and_counted_as_drawn():
+def test_forced_tokens_are_passed_by_slot_and_counted_as_output():
     it = scheduler()
     it.submit(Request("a", (1,) * 5, SamplingParams(max_tokens=3), eos=(8,), forced=(7, 8)))
     carry_out(it, following(it))
-    for wanted in ({0: 7}, {0: 8}, {}):
+    for forced in ({0: 7}, {0: 8}, {}):
         action = following(it)
-        assert (action.owners, action.forced) == (("a", None), wanted)
-        (_, *ended) = carry_out(it, action, token=wanted.get(0, 8))
+        assert (action.owners, action.forced) == (("a", None), forced)
+        (_, *ended) = carry_out(it, action, token=forced.get(0, 8))
         following(it)
-    assert [end.reason for end in ended] == ["stop"]  # and the 8 that was given did not end it
+    assert [end.reason for end in ended] == ["stop"]  # the forced 8 did not end it
 
 
-def test_feeding_counts_as_seen_by_the_cache():
+def test_tokens_that_were_fed_count_as_seen_by_the_cache():
     it = scheduler(chunk=64)
     it.submit(request("a", prompt=64))
     assert names(it, 4) == ["Pa", "D", "F", "D"]

@@ -1,4 +1,4 @@
-"""Requests that share a prompt, beside one that runs: what the engine does, verb by verb."""
+"""Requests that share a prompt, beside one that runs: the order of the engine calls."""
 
 from dataclasses import dataclass, field
 
@@ -18,35 +18,35 @@ SMALL, LARGE = KVChoice("streaming", budget=16), KVChoice("streaming", budget=32
 
 @dataclass
 class Recorder(toy.ToyEngine):
-    """Writes down the verbs: p prefill, c compress, i insert, s sample, f forward."""
+    """Records the calls: p prefill, c compress, i insert, s sample, f forward."""
 
-    verbs: str = ""
-    choices: list[KVChoice] = field(default_factory=list)  # that were compressed for
+    calls: str = ""
+    choices: list[KVChoice] = field(default_factory=list)  # passed to compress
 
     def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
-        self.verbs += "p"
+        self.calls += "p"
         return super().prefill(work)
 
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
-        self.verbs += "c"
+        self.calls += "c"
         self.choices.append(choice)
         return super().compress(lane, choice)
 
     def insert(self, lane: int, slot: int, request: Request) -> None:
-        self.verbs += "i"
+        self.calls += "i"
         super().insert(lane, slot, request)
 
     def sample(self, forced=None, allowed=None) -> toy.ToyStep:  # type: ignore[no-untyped-def]
-        self.verbs += "s"
+        self.calls += "s"
         return super().sample(forced, allowed)
 
     def forward(self, drafts=None) -> None:  # type: ignore[no-untyped-def]
-        self.verbs += "f"
+        self.calls += "f"
         super().forward(drafts)
 
 
-def request(name: str, tokens: tuple[int, ...] = PROMPT, most: int = 5, kv: KVChoice | None = None) -> Request:
-    return Request(name, tokens, SamplingParams(max_tokens=most, ignore_eos=True), kv)
+def request(name: str, tokens: tuple[int, ...] = PROMPT, max_tokens: int = 5, kv: KVChoice | None = None) -> Request:
+    return Request(name, tokens, SamplingParams(max_tokens=max_tokens, ignore_eos=True), kv)
 
 
 def serve(loop: Loop) -> list[Event]:
@@ -65,16 +65,16 @@ def tokens(events: list[Event], name: str) -> list[int]:
 def test_a_running_request_waits_for_one_chunk_or_insertion_between_two_tokens(slots: int, lanes: int) -> None:
     engine = Recorder(toy.limits(slots=slots, lanes=lanes))
     loop = Loop(engine)
-    loop.submit(request("running", most=60))
+    loop.submit(request("running", max_tokens=60))
     while loop.stats().running == 0:
         loop.step()
-    engine.verbs = ""
+    engine.calls = ""
     events = loop.submit(*(request(f"n{i}") for i in range(7)))
     events += serve(loop)
-    gaps = engine.verbs.split("s")
+    gaps = engine.calls.split("s")
     assert max(gap.count("p") for gap in gaps) == max(gap.count("i") for gap in gaps) == 1
     assert not any("p" in gap and "i" in gap for gap in gaps if "pci" not in gap)
-    assert engine.verbs.count("i") == 7
+    assert engine.calls.count("i") == 7
     assert all(tokens(events, f"n{i}") == toy.answer(PROMPT, 5) for i in range(7))
 
 
@@ -85,11 +85,11 @@ def test_each_request_that_shares_a_prompt_gets_its_own_choice() -> None:
     loop.submit(*(request(f"{i}", kv=kv) for i, kv in enumerate(choices)))
     events = serve(loop)
     assert engine.choices == [kv or engine.default_kv for kv in choices]
-    assert engine.verbs.count("i") == len(choices)
+    assert engine.calls.count("i") == len(choices)
     assert all(tokens(events, f"{i}") == toy.answer(PROMPT, 5) for i in range(len(choices)))
 
 
-def test_another_prompt_in_the_same_lane_is_compressed_anew() -> None:
+def test_another_prompt_in_the_same_lane_is_compressed_again() -> None:
     engine = Recorder(toy.limits(slots=4))
     loop = Loop(engine)
     loop.submit(request("a"), request("b"))

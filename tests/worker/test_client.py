@@ -84,7 +84,7 @@ def test_an_engine_that_cannot_be_built_raises_its_own_error_and_leaves_no_proce
 
 def test_a_process_that_sends_no_message_is_ended():
     with pytest.raises(EngineDied, match="sent what is no message"):
-        asyncio.run(EngineClient.start(toy.config(), builder="toy:build_in_tongues"))
+        asyncio.run(EngineClient.start(toy.config(), builder="toy:build_with_bad_messages"))
     assert not children()
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler tells its loop to do, and what comes of it."""
+"""Actions that a scheduler returns to its loop, and their outcome."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,21 +9,21 @@ from ringkv.base.request import Request
 
 
 class Begin(NamedTuple):
-    """A prompt has got `lane`: see how much of it is known already."""
+    """Load the cached prefix of a prompt into its `lane`."""
 
     request: Request
     lane: int
 
 
 class Prefill(NamedTuple):
-    """Run one chunk; after the last one compress, and insert into `slot`."""
+    """Run one chunk. After the last one, compress and insert into `slot`."""
 
     work: PrefillChunk
     slot: int
 
 
 class Insert(NamedTuple):
-    """The prompt in `lane` is prefilled: insert it into `slot`, compressed under this request's choice."""
+    """Compress the prefilled prompt in `lane` under this request's choice, and insert it into `slot`."""
 
     request: Request
     lane: int
@@ -31,9 +31,10 @@ class Insert(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """Draw the next token of every slot.
+    """Sample the next token of every slot.
 
-    `owners` names who holds each slot as the step starts, None for nobody; `forced`, by slot, tokens that are given.
+    owners: by slot, the request that has it when the step starts; None for a free slot. forced: by slot, the tokens
+    that are taken instead of sampling.
     """
 
     owners: tuple[str | None, ...]
@@ -41,20 +42,20 @@ class Decode(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Feed the tokens sampled last: somebody still runs. `drafts`: by slot, guesses of the tokens that follow."""
+    """Feed the tokens sampled last. `drafts`: by slot, guesses of the tokens that follow."""
 
     drafts: Mapping[int, Sequence[int]]
 
 
 class Idle(NamedTuple):
-    """Nothing to do until the next submit, or until a held request is released."""
+    """Do nothing: no work exists before the next submit or the release of a held request."""
 
 
 Action = Begin | Prefill | Insert | Decode | Forward | Idle
 
 
 class Freed(NamedTuple):
-    """A slot to release. `seen`: all its tokens, where a later turn is to go on from its entries; else none."""
+    """A slot to release. `seen`: all its tokens if a later turn may continue from its entries; else empty."""
 
     slot: int
     seen: tuple[int, ...] = ()

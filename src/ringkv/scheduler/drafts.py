@@ -1,13 +1,13 @@
-"""Drafts: guesses of a request's next tokens, looked up in its own text.
+"""Drafts: guesses of a request's next tokens, looked up in its own tokens.
 
-Answers that edit code, extract or summarise repeat their prompt. What followed the last tokens where they stood before
-is likely to follow again. The guesses cost no model; the engine keeps only those that it samples itself.
+Answers that edit code, extract or summarise repeat their prompt. If the last tokens occurred before, the tokens that
+followed them are likely to follow again. No draft model is needed. The engine keeps only drafts that it samples itself.
 Source: prompt lookup decoding (https://github.com/apoorvumang/prompt-lookup-decoding), as in vLLM's n-gram speculation.
 """
 
 from collections.abc import Sequence
 
-SPANS = (4, 3)  # tokens that must be equal, the longest first
+NGRAM_SIZES = (4, 3)  # tokens that must be equal, the longest first
 
 
 class Lookup:
@@ -15,8 +15,8 @@ class Lookup:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens: list[int] = []
-        self._after: dict[tuple[int, ...], int] = {}  # where the text went on, the last time but the current one
-        self._pending: list[tuple[tuple[int, ...], int]] = []  # the n-grams at the end: nothing follows them yet
+        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> index of the token after its latest earlier occurrence
+        self._pending: list[tuple[tuple[int, ...], int]] = []  # n-grams at the end, which no token follows yet
         for token in tokens:
             self.append(token)
 
@@ -25,11 +25,11 @@ class Lookup:
         self._after.update(self._pending)
         self._tokens.append(token)
         end = len(self._tokens)
-        self._pending = [(tuple(self._tokens[end - span :]), end) for span in SPANS if span <= end]
+        self._pending = [(tuple(self._tokens[end - size :]), end) for size in NGRAM_SIZES if size <= end]
 
-    def draft(self, most: int) -> list[int]:
-        """At most so many tokens that followed the longest repeated end of the text; none if nothing is repeated."""
-        for span, _ in self._pending:
-            if (start := self._after.get(span)) is not None:
-                return self._tokens[start : start + most]
+    def draft(self, limit: int) -> list[int]:
+        """Return up to `limit` tokens that followed the longest n-gram at the end before; none if it is new."""
+        for ngram, _ in self._pending:
+            if (start := self._after.get(ngram)) is not None:
+                return self._tokens[start : start + limit]
         return []

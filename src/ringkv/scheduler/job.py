@@ -1,6 +1,6 @@
-"""Job: what the scheduler remembers of one request, from submission to its last event. Prompt: what it waits for.
+"""Job: the scheduler's state of one request, from submission to its last event. PendingPrompt: what jobs share.
 
-Requests with one prompt share it: it is prefilled once, and compressed for each of them as it asked.
+Requests that share a prompt share its prefill. The prompt is compressed for each of them under its own choice.
 """
 
 from collections import deque
@@ -17,16 +17,16 @@ from ringkv.scheduler.drafts import Lookup
 
 
 @dataclass(eq=False)
-class Prompt:
-    """Waiting without a lane, prefilling in one, then kept there until all its jobs are in slots.
+class PendingPrompt:
+    """A prompt that waits for a lane, is prefilled in it, and stays there until all its jobs are in slots.
 
-    `jobs` are those that are not in slots yet, in the order they came.
+    jobs: those that are not in slots yet, in order of submission.
     """
 
     jobs: deque["Job"] = field(default_factory=deque)
     lane: int | None = None
-    cached: int | None = None  # tokens that were known when it got its lane; None before that
-    prefilled: int = 0  # tokens, those included
+    cached: int | None = None  # cached tokens; None before it gets its lane
+    prefilled: int = 0  # tokens, cached ones included
 
     @property
     def is_held(self) -> bool:
@@ -35,33 +35,33 @@ class Prompt:
     def begin(self, cached: int) -> None:
         self.cached = self.prefilled = cached
 
-    def next_chunk(self, most: int) -> PrefillChunk:
+    def next_chunk(self, size: int) -> PrefillChunk:
         assert self.lane is not None
-        work = next(chunks(self.jobs[0].request, self.lane, self.prefilled, most))
+        work = next(chunks(self.jobs[0].request, self.lane, self.prefilled, size))
         self.prefilled = work.stop
         return work
 
 
 @dataclass(eq=False)
 class Job:
-    """Waiting without a slot, or with one that is reserved while its prompt is prefilled; running with a layout."""
+    """A request that waits, has a slot reserved while its prompt is prefilled, or runs. It runs once it has layouts."""
 
     request: Request
     kv: KVChoice
     limits: Limits
-    prompt: Prompt
+    prompt: PendingPrompt
     is_held: bool = False
     slot: int | None = None
-    layouts: Layouts = ()  # of its slot, once it is in one
+    layouts: Layouts = ()  # of its slot, once it runs
     output: list[int] = field(default_factory=list)  # tokens sampled, end-of-sequence included
-    fed: int = 0  # output tokens that took an entry; the last one sampled has not yet
-    drafted: int = 0  # tokens that were guessed for it
-    accepted: int = 0  # of these, those that were sampled
-    lookup: Lookup | None = None  # of its text, if drafts may be taken from it
+    fed: int = 0  # output tokens that have an entry; the last sampled token has none yet
+    drafted: int = 0  # drafts fed for it
+    accepted: int = 0  # drafts that were sampled
+    lookup: Lookup | None = None  # of its tokens, if it may have drafts
 
     @property
     def layout(self) -> Layout | None:
-        """The layout that its choice gave it."""
+        """The layout of its choice."""
         return self.layouts[0] if self.layouts else None
 
     @property
@@ -69,73 +69,73 @@ class Job:
         return len(self.output)
 
     @property
-    def left(self) -> tuple[int, ...]:
-        """All tokens that its slot has seen, where a later turn is to go on from there; else none."""
+    def resumable(self) -> tuple[int, ...]:
+        """All tokens that its slot has seen if a later turn may continue from them; else empty."""
         if self.layout is None or self.kv.turns == "reread":
             return ()
         return (*self.request.tokens, *self.output[: self.fed])
 
     @property
-    def given(self) -> int | None:
-        """The next token, if it is not to be sampled."""
+    def forced_token(self) -> int | None:
+        """The next token if it is forced, not sampled."""
         forced = self.request.forced
         return forced[self.sampled] if self.sampled < len(forced) else None
 
     def run(self, layouts: Layouts) -> None:
-        """Its prompt is in a slot, laid out like this."""
+        """Start to run with its prompt in a slot of these layouts."""
         self.layouts = layouts
         if self.limits.drafts and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
             self.lookup = Lookup(self.request.tokens)
 
-    def draft(self, most: int) -> list[int]:
-        """Guesses of the tokens after the next one, which is sampled in any case.
+    def draft(self, limit: int) -> list[int]:
+        """Return guesses of the tokens after the next one, which is sampled in any case.
 
-        None of them can end the request, nor stand where a token is given; each has an entry of its own in every ring.
+        No draft can end the request or replace a forced token. Each has an entry of its own in every ring.
         """
         if self.lookup is None or self.sampled < len(self.request.forced):
             return []
-        most = min(most, self.left_to_sample - 1, min(layout.ring for layout in self.layouts) - 1)
-        tokens = self.lookup.draft(most) if most > 0 else []
-        drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + most), tokens))
+        limit = min(limit, self.left_to_sample - 1, min(layout.ring for layout in self.layouts) - 1)
+        tokens = self.lookup.draft(limit) if limit > 0 else []
+        drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
         self.drafted += len(drafts)
         return drafts
 
     def accept(self, count: int) -> None:
-        """So many of the drafts fed last were sampled, and keep their entries."""
+        """Count the drafts that were sampled; they keep their entries."""
         self.fed += count
         self.accepted += count
 
     def take(self, token: int) -> FinishReason | None:
-        """Count a sampled token; why the request ends with it, or None. A stop id wins over a length."""
+        """Add a sampled token. Returns why the request ends with it, or None; "stop" takes precedence over "length"."""
         self.output.append(token)
         if self.lookup:
             self.lookup.append(token)
         if self.request.ends_at(token, self.sampled):
             return "stop"
-        return "length" if self.sampled >= self._most else None
+        return "length" if self.sampled >= self._sample_limit else None
 
     @property
     def left_to_sample(self) -> int:
-        return self._most - self.sampled
+        return self._sample_limit - self.sampled
 
     @cached_property
-    def _most(self) -> int:
-        """Tokens it may sample: what it requested, what the model's context and a layout without a ring leave."""
+    def _sample_limit(self) -> int:
+        """Tokens that it may sample: limited by max_tokens, the context, and the slot if its layout does not wrap."""
         assert self.layout is not None
-        most = min(self.request.sampling.max_tokens, self.limits.context - len(self.request.tokens))
+        limit = min(self.request.sampling.max_tokens, self.limits.context - len(self.request.tokens))
         # The last token sampled is never fed, so it needs no entry.
-        return most if self.layout.free_entries is None else min(most, self.layout.free_entries + 1)
+        return limit if self.layout.free_entries is None else min(limit, self.layout.free_entries + 1)
 
     def usage(self) -> Usage:
         prompt, cached = len(self.request.tokens), self.prompt.cached or 0
         return Usage(prompt, self.sampled, self._kv_usage(), cached, self.drafted, self.accepted)
 
     def _kv_usage(self) -> KVUsage:
-        """Before its prompt was inserted a request has held nothing; its capacity is then what it asked for."""
+        """Cache statistics. Before the prompt is inserted, capacity is the requested budget and all counts are 0."""
         prompt, layout = len(self.request.tokens), self.layout
         if layout is None:
-            asked = self.limits.capacity if self.kv.budget is None else self.kv.budget
-            return KVUsage(self.kv.policy, asked, kept=0, evicted=0, ring_wraps=0, bytes_held=0)
+            capacity = self.limits.capacity if self.kv.budget is None else self.kv.budget
+            return KVUsage(self.kv.policy, capacity, kept=0, evicted=0, ring_wraps=0, bytes_held=0)
         seen = prompt + self.fed
         return KVUsage(
             policy=self.kv.policy,

@@ -1,11 +1,11 @@
-"""Loop: does what a scheduler decides, on an engine. The server's engine process and `LLM` run the same one.
+"""Loop: runs a scheduler's actions on an engine. The server's engine process and `LLM` use the same loop.
 
     loop = Loop(engine)
     loop.submit(request)
     while not loop.idle:
         for event in loop.step(): ...
 
-Events of a step come back before the next step feeds its tokens: nobody waits for a forward pass to see a token.
+A step returns its events before the next step feeds its tokens, so no token waits for the forward pass after it.
 """
 
 import logging
@@ -28,49 +28,49 @@ class Loop:
     """An engine and the scheduler of its requests; call it from one thread."""
 
     def __init__(self, engine: Engine, scheduler: Scheduler | None = None, guide: MakeGuide | None = None) -> None:
-        """`guide` makes the guides of requests that have a grammar, in a thread of its own."""
+        """`guide` makes the guides of requests with a grammar. It is called in a separate thread."""
         self._engine = engine
         self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
 
     @property
     def idle(self) -> bool:
-        """True when a step would do nothing."""
+        """True if a step would do nothing."""
         return self._scheduler.idle
 
     def stats(self) -> Stats:
         return self._scheduler.stats()
 
     def prefilled(self, request_id: str) -> int:
-        """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
+        """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
         return self._scheduler.prefilled(request_id)
 
     def usage(self, request_id: str) -> Usage | None:
-        """What a request being served holds by now; None for one that is unknown or over."""
+        """Return the usage of a request so far; None for one that is unknown or finished."""
         return self._scheduler.usage(request_id)
 
     def submit(self, request: Request, *others: Request) -> list[Event]:
-        """Queue a request, or say why it fails; a grammar that cannot be used is told in a later step.
+        """Queue a request. Returns Failed if it is refused; an unusable grammar fails in a later step.
 
-        `others` have the same prompt, which is prefilled once for all. Raises `InvalidRequest` for an id in use: no
-        event could name it.
+        `others` have the same prompt, which is prefilled once. Raises `InvalidRequest` for an id in use: an event would
+        name the wrong request.
         """
         self._scheduler.submit(request, *others)
         return [event for one in (request, *others) for event in self._admit(one)]
 
     def cancel(self, request_id: str) -> list[Event]:
-        """End a request wherever it is; one that is unknown or over is left alone."""
+        """End a request at any stage. Does nothing for one that is unknown or finished."""
         return self._settle(self._scheduler.cancel(request_id))
 
     def step(self) -> list[Event]:
-        """Do one thing: a prompt's beginning, a prefill chunk, an insertion, a sampling step, or a forward pass.
+        """Do one action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
 
-        Where all there is waits for its guide, wait a moment. An error in one request's prefill ends that request; one
-        in a step, which all share, is raised, and the engine is not to be used again.
+        If all requests wait for their guides, it waits briefly. An error in a prefill fails the requests that share the
+        prompt. An error in a decode step, which all requests share, is raised; the engine must not be used after it.
         """
-        return [*self._released(), *self._do(self._scheduler.next())]
+        return [*self._release_guided(), *self._run(self._scheduler.next())]
 
-    def _do(self, action: Action) -> list[Event]:
+    def _run(self, action: Action) -> list[Event]:
         match action:
             case Begin(request, lane):
                 return self._begin(request, lane)
@@ -86,10 +86,10 @@ class Loop:
                 self._guided.wait()
         return []
 
-    def _released(self) -> list[Event]:
-        """Let those go on whose guides are there; those whose guides cannot be made end here."""
+    def _release_guided(self) -> list[Event]:
+        """Release the requests whose guides are done, and fail those whose guides could not be made."""
         events: list[Event] = []
-        for name, error in self._guided.take_made():
+        for name, error in self._guided.finished():
             if error is None:
                 self._scheduler.release(name)
             else:
@@ -97,8 +97,8 @@ class Loop:
         return events
 
     def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
-        """Those whose guide has failed are sampled for as well, and nobody takes it."""
-        allowed = self._guided.allowed(owners, forced, self._scheduler.left)
+        """Sample every slot. A request whose guide failed is sampled too; its token is discarded."""
+        allowed = self._guided.allowed(owners, forced, self._scheduler.left_to_sample)
         events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
         runs = self._engine.sample(forced, allowed.tokens).read()
         events += self._settle(self._scheduler.sampled(owners, runs))
@@ -130,7 +130,7 @@ class Loop:
         scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]
         if not work.is_last:
             return scored
-        self._scheduler.prefilled_whole(work)
+        self._scheduler.prefill_finished(work)
         return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
@@ -146,9 +146,9 @@ class Loop:
         return self._settle(self._scheduler.failed(request.id, failure_of(request.id, error)))
 
     def _fail_all(self, request: Request, error: Exception) -> list[Event]:
-        """All that wait for this one's prompt."""
-        failure, all_ = failure_of(request.id, error), self._scheduler.sharing(request)
-        return [event for one in all_ for event in self._settle(self._scheduler.failed(one, failure))]
+        """Fail all requests that wait for this one's prompt."""
+        failure, sharing = failure_of(request.id, error), self._scheduler.sharing(request)
+        return [event for one in sharing for event in self._settle(self._scheduler.failed(one, failure))]
 
     def _settle(self, outcome: Outcome) -> list[Event]:
         for slot, seen in outcome.freed:
@@ -158,8 +158,8 @@ class Loop:
         return self._guided.end(outcome.events)
 
     def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
-        """A conversation that cannot be remembered harms nobody else."""
+        """Save a conversation. An error is only logged, because the request is finished."""
         try:
             self._engine.leave(slot, seen)
         except Exception as error:
-            log.error("what a conversation left cannot be remembered", exc_info=error)
+            log.error("a conversation could not be saved for its next turn", exc_info=error)

@@ -1,7 +1,7 @@
-"""Round: one prompt prefilled, compressed, put into every slot and decoded, on the engine's own verbs.
+"""Round: the times of one prompt that is prefilled, compressed, inserted into every slot and decoded.
 
-The prompt is prefilled once and its prefix inserted into all slots. Each slot has a copy of its own, so a decode step
-moves what as many different requests would.
+The prompt is prefilled once and inserted into all slots. Each slot has its own copy, so a decode step moves as many
+bytes as with different requests.
 """
 
 import time
@@ -18,9 +18,9 @@ from ringkv.base.sampling import SamplingParams
 class Round:
     """Seconds, and the slots' layout."""
 
-    prefill: float  # one prompt's chunks
-    first_token: float  # the same, compression, one insert and one draw
-    steps: tuple[float, ...]  # a forward pass and a draw, for all slots
+    prefill: float  # of one prompt, in chunks
+    first_token: float  # prefill, compression, one insert and one sampling step
+    steps: tuple[float, ...]  # forward pass and sampling, for all slots
     layout: Layout
 
     @property
@@ -30,7 +30,7 @@ class Round:
 
 
 def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
-    """The first output token comes from the prompt's own logits, so there is one step less than tokens."""
+    """Run a round. The first output token comes from the prompt's logits, so there is one step less than tokens."""
     request = make_request(engine.limits.vocab, prompt_tokens, output_tokens)
     engine.admit(request)
     started = time.perf_counter()
@@ -39,32 +39,32 @@ def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
     layout = engine.compress(0, engine.default_kv)[0]
     engine.insert(0, 0, request)
     engine.sample().read()
-    answered = time.perf_counter()
+    sampled = time.perf_counter()
     engine.release(0)
     steps = decode(engine, request, output_tokens - 1)
-    return Round(prefilled - started, answered - started, steps, layout)
+    return Round(prefilled - started, sampled - started, steps, layout)
 
 
 def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
-    """Random tokens, the same each time: what is computed does not depend on which they are."""
+    """Return a request of random tokens, the same each time. The work does not depend on their values."""
     tokens = tuple(Random(0).choices(range(vocab), k=prompt_tokens))
     return Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
 
 
 def decode(engine: Engine, request: Request, steps: int, lane: int = 0) -> tuple[float, ...]:
-    """Seconds of each step with a lane's prompt in every slot; all slots are free again afterwards."""
+    """Return the seconds of each step with a lane's prompt in every slot. All slots are free afterwards."""
     slots = range(engine.limits.slots)
     for slot in slots:
         engine.insert(lane, slot, request)
     engine.sample().read()
-    taken = tuple(_step(engine) for _ in range(steps))
+    seconds = tuple(_step(engine) for _ in range(steps))
     for slot in slots:
         engine.release(slot)
-    return taken
+    return seconds
 
 
 def live_entries(layout: Layout, steps: int) -> list[int]:
-    """Entries that each of the first steps after the prompt reads in a slot."""
+    """Return the entries that each of the first steps after the prompt reads in a slot."""
     return [layout.live(seen) for seen in range(layout.prompt + 1, layout.prompt + 1 + steps)]
 
 

@@ -1,18 +1,18 @@
-"""Scheduler: decides what the engine does next. It holds no tensor and calls no device.
+"""Scheduler: decides what the engine does next. It has no tensors and calls no device.
 
     submit -> waiting -> prefilling (a slot and a staging lane are reserved) -> running (in its slot) -> last event
 
-- First come, first served: requests take slots and lanes in the order they were submitted. One that is held, as its
-  grammar is still being read, is passed over and keeps its place.
-- After a chunk or an insertion comes a decode step if anybody runs, so a running request never waits for more than
-  one of them between two of its tokens. A prompt's last chunk includes its first insertion. When nobody runs, chunks
-  and insertions follow one another.
-- A prompt that got a lane begins with what the engine knows of it, and is read from there.
-- With several lanes the staged prompts take turns, chunk by chunk: a short one need not wait for a long one.
-- Requests with one prompt share its prefill: the first has a slot reserved, and the prompt keeps its lane until all the
-  others have found one. They come before prompts that were submitted later.
-- A decode step is two actions, Decode then Forward, and whoever finished or was cancelled in between is not fed.
-- Forward may carry drafts, and the next Decode then gives a slot several tokens. Only the last one can end its request.
+- Requests take slots and lanes in order of submission. A request that is held, because its grammar is still being
+  compiled, is skipped and keeps its place.
+- A decode step follows each chunk or insertion if any request runs. So a running request waits for at most one of them
+  between two of its tokens. A prompt's last chunk includes its first insertion. If no request runs, chunks and
+  insertions follow each other directly.
+- A prompt that gets a lane begins with its cached tokens and is prefilled from there.
+- With several lanes the staged prompts alternate chunk by chunk, so a short prompt does not wait for a long one.
+- Requests with one prompt share its prefill. The first has a slot reserved. The prompt keeps its lane until all others
+  have a slot. They get slots before prompts that were submitted later.
+- A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
+- Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
-from ringkv.scheduler.job import Job, Prompt
+from ringkv.scheduler.job import Job, PendingPrompt
 
 _NOT_FINITE = Failure(
     "RequestFailed",
@@ -36,22 +36,22 @@ _NOT_FINITE = Failure(
 
 
 class Scheduler:
-    """Plain bookkeeping; call it from one thread."""
+    """The queues of requests, slots and lanes. Call it from one thread."""
 
     def __init__(self, limits: Limits, default_kv: KVChoice) -> None:
         self._limits = limits
         self._default_kv = default_kv
         self._jobs: dict[str, Job] = {}
-        self._waiting: deque[Prompt] = deque()  # in order of arrival
-        self._staged: deque[Prompt] = deque()  # being prefilled; whose turn it is comes first
-        self._shared: deque[Prompt] = deque()  # prefilled, and still in their lanes for jobs without a slot
+        self._waiting: deque[PendingPrompt] = deque()  # in order of submission
+        self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next one first
+        self._shared: deque[PendingPrompt] = deque()  # prefilled, in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = list(range(limits.slots))
         self._free_lanes = list(range(limits.lanes))
         heapify(self._free_slots)
         heapify(self._free_lanes)
         self._decode_is_due = False  # a chunk or an insertion has run since the last decode step
-        self._forward_is_due = False  # tokens were sampled and not fed
+        self._forward_is_due = False  # tokens were sampled and not yet fed
 
     @property
     def idle(self) -> bool:
@@ -62,27 +62,29 @@ class Scheduler:
         return Stats(len(self._jobs) - running - staged, staged, running, len(self._free_slots))
 
     def prefilled(self, request_id: str) -> int:
-        """Prompt tokens done of a request being served; 0 for one that is unknown or over."""
+        """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
         job = self._jobs.get(request_id)
         return job.prompt.prefilled if job else 0
 
     def usage(self, request_id: str) -> Usage | None:
-        """What a request being served holds by now; None for one that is unknown or over."""
+        """Return the usage of a request so far; None for one that is unknown or finished."""
         job = self._jobs.get(request_id)
         return job.usage() if job else None
 
-    def left(self, request_id: str) -> int:
-        """Tokens that a running request may still sample."""
+    def left_to_sample(self, request_id: str) -> int:
+        """Return how many tokens a running request may still sample."""
         return self._jobs[request_id].left_to_sample
 
     def submit(self, request: Request, *others: Request) -> None:
-        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` when an id is in use."""
-        prompt = Prompt()
+        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` if an id is in use."""
+        prompt = PendingPrompt()
         for one in (request, *others):
             both = ((r.tokens, r.salt, r.sampling.prompt_logprobs) for r in (one, request))
-            assert len(set(both)) == 1, "only one prompt's requests come together"
+            assert len(set(both)) == 1, "requests that are submitted together have one prompt"
             choices = {self._kv(one), self._kv(request)}
-            assert len(choices) == 1 or all(choice.turns == "reread" for choice in choices), "only one choice can go on"
+            assert len(choices) == 1 or all(choice.turns == "reread" for choice in choices), (
+                "turns=continue needs one choice for all"
+            )
             if one.id in self._jobs:
                 raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
         for one in (request, *others):
@@ -95,26 +97,26 @@ class Scheduler:
         return request.kv or self._default_kv
 
     def hold(self, request_id: str) -> None:
-        """It was just submitted; its prompt takes no lane before `release`."""
+        """Keep a request that was just submitted from taking a lane before `release`."""
         self._jobs[request_id].is_held = True
 
     def release(self, request_id: str) -> None:
         self._jobs[request_id].is_held = False
 
     def cancel(self, request_id: str) -> Outcome:
-        """End a request wherever it is; one that is unknown or over is left alone."""
+        """End a request at any stage. Does nothing for one that is unknown or finished."""
         job = self._jobs.get(request_id)
         if job is None:
             return Outcome([], [])
         return Outcome([Finished(request_id, "abort", job.usage())], self._leave(job))
 
     def failed(self, request_id: str, failure: Failure) -> Outcome:
-        """The request cannot go on; nothing that it left is to be trusted."""
+        """End a request with an error. Its entries are not saved for a later turn."""
         freed = [Freed(one.slot) for one in self._leave(self._jobs[request_id])]
         return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
 
     def next(self) -> Action:
-        """What to do now; its end is reported: `begun`, `prefilled_whole`, `inserted`, `sampled`, or `failed`."""
+        """Return the next action. Report its end: `begun`, `prefill_finished`, `inserted`, `sampled`, or `failed`."""
         if self._forward_is_due:
             self._forward_is_due = False
             if self._running:
@@ -130,22 +132,22 @@ class Scheduler:
         return Idle()
 
     def sharing(self, request: Request) -> list[str]:
-        """The requests that wait for this one's prompt."""
+        """Return the requests that wait for this one's prompt."""
         return [job.request.id for job in self._jobs[request.id].prompt.jobs]
 
     def begun(self, request: Request, cached: int) -> None:
-        """The first `cached` tokens of its prompt are in its lane. Copying them took time, so a decode step is due."""
+        """Report that `cached` tokens of its prompt were copied to its lane. If any were, a decode step is due."""
         self._jobs[request.id].prompt.begin(cached)
         self._decode_is_due |= cached > 0
 
-    def prefilled_whole(self, work: PrefillChunk) -> None:
-        """The prompt's last chunk has run: it stays in its lane until everybody who shares it has been inserted."""
+    def prefill_finished(self, work: PrefillChunk) -> None:
+        """Report a prompt's last chunk. The prompt stays in its lane until all its requests are inserted."""
         prompt = self._jobs[work.request.id].prompt
         self._staged.remove(prompt)
         self._shared.append(prompt)
 
     def inserted(self, request_id: str, layouts: Layouts) -> None:
-        """The request's prompt was compressed for it and is in its slot, which the next decode step samples from."""
+        """Report that the request's prompt is compressed and in its slot. The next decode step samples from it."""
         job = self._jobs[request_id]
         assert job.slot is not None
         job.run(layouts)
@@ -153,7 +155,7 @@ class Scheduler:
         self._leave_prompt(job)
 
     def sampled(self, owners: Sequence[str | None], runs: Sequence[Run]) -> Outcome:
-        """Take one run of tokens per slot; those whose owner left after the step began are dropped."""
+        """Report one run of tokens per slot. Runs whose owner ended after the step began are dropped."""
         outcome = Outcome([], [])
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
@@ -167,14 +169,14 @@ class Scheduler:
         return outcome
 
     def _reserve(self) -> None:
-        """Give waiting prompts a slot and a lane each, except the slots that requests with a prefilled prompt take."""
-        taken = sum(len(prompt.jobs) for prompt in self._shared)
-        while len(self._free_slots) > taken and self._free_lanes and (prompt := self._first_waiting()):
+        """Give waiting prompts a slot and a lane each. Slots for requests with a prefilled prompt are left free."""
+        needed = sum(len(prompt.jobs) for prompt in self._shared)
+        while len(self._free_slots) > needed and self._free_lanes and (prompt := self._first_waiting()):
             self._waiting.remove(prompt)
             prompt.jobs[0].slot, prompt.lane = heappop(self._free_slots), heappop(self._free_lanes)
             self._staged.append(prompt)
 
-    def _first_waiting(self) -> Prompt | None:
+    def _first_waiting(self) -> PendingPrompt | None:
         return next((prompt for prompt in self._waiting if not prompt.is_held), None)
 
     def _insert(self) -> Insert:
@@ -210,8 +212,8 @@ class Scheduler:
         forced = {}
         for slot, job in self._running.items():
             owners[slot] = job.request.id
-            if job.given is not None:
-                forced[slot] = job.given
+            if job.forced_token is not None:
+                forced[slot] = job.forced_token
         return Decode(tuple(owners), forced)
 
     def _take(self, job: Job, sample: Sampled) -> Outcome:
@@ -225,7 +227,7 @@ class Scheduler:
         return Outcome(events, self._leave(job))
 
     def _leave(self, job: Job) -> list[Freed]:
-        """Forget a job; the slot it held or had reserved, if any."""
+        """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
         if job.slot in self._running and self._running[job.slot] is job:
             del self._running[job.slot]
@@ -234,10 +236,10 @@ class Scheduler:
         if job.slot is None:
             return []
         heappush(self._free_slots, job.slot)
-        return [Freed(job.slot, job.left)]
+        return [Freed(job.slot, job.resumable)]
 
     def _leave_prompt(self, job: Job) -> None:
-        """Wait for it no longer. While it is prefilled the next in line takes the slot; the last one frees the lane."""
+        """Remove a job from its prompt. During prefill the next job takes its slot; the last job frees the lane."""
         prompt = job.prompt
         prompt.jobs.remove(job)
         if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
@@ -245,7 +247,7 @@ class Scheduler:
         if not prompt.jobs:
             self._drop(prompt)
 
-    def _drop(self, prompt: Prompt) -> None:
+    def _drop(self, prompt: PendingPrompt) -> None:
         for queue in (self._waiting, self._staged, self._shared):
             if prompt in queue:
                 queue.remove(prompt)
