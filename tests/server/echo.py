@@ -39,15 +39,15 @@ def logprob(token: int, count: int) -> TokenLogprob:
 
 
 class EchoEngine(ToyEngine):
-    def _draw(self, index: int, forced: int | None) -> Sampled:
+    def _sample(self, index: int, forced: int | None) -> Sampled:
         slot = self.slots.get(index)
         if slot is None:
             return Sampled(13, None)
-        slot.drawn += 1
+        slot.sampled += 1
         prompt, top = slot.request.tokens, slot.request.sampling.logprobs
-        if BREAKS in prompt and slot.drawn == 3:
+        if BREAKS in prompt and slot.sampled == 3:
             return Sampled(None, None)
-        token = self.drawn[index] = self._allowed(index, prompt[(slot.drawn - 1) % len(prompt)])
+        token = self.sampled[index] = self._allowed(index, prompt[(slot.sampled - 1) % len(prompt)])
         return Sampled(token, None if top is None else logprob(token, top))
 
 
