@@ -1,16 +1,16 @@
-"""ringkv beside its peers, in one run: the same weights, prompts and numbers of tokens. `python -m bench.peers`.
+"""ringkv beside other engines in one run with the same weights, prompts and token counts: `python -m bench.peers`.
 
-- install    a peer's own virtual environment, pinned
-- weights    one model in every peer's own file format
-- engines    what is measured: a peer and its settings
-- workload   prompts, and how many tokens a request keeps
-- worker     one engine's process, asked in JSON lines; `workers/` is what runs inside
-- pool       which processes are alive, busy, asleep
-- play       engines taking turns
-- protocols  which engines, prompts and numbers of requests
-- journal    every measurement, as soon as it is made
+- install    a virtual environment per peer, with pinned versions
+- weights    one model in every peer's file format
+- engines    the measured engines and their settings
+- workload   prompts, and the number of tokens that a request keeps
+- worker     one engine's process, driven by JSON lines; `workers/` has the code that runs inside
+- pool       the worker processes: alive, busy or stopped
+- trial      engines in alternating turns
+- protocols  engines, prompts and numbers of requests that are measured together
+- journal    every measurement, written at once
 - analyse    measurements -> cells
-- cells      what is kept
-- tables     what is printed
-- needle     whether the part that is kept still answers
+- cells      the medians that are appended to the results
+- tables     the printed table
+- needle     retrieval with compressed caches
 """

@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: installs, measures, prints, keeps."""
+"""`python -m bench.peers`: install the peers, measure, print the table and append the figures."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from itertools import count
 from pathlib import Path
 
 from bench.peers.arguments import arguments
-from bench.peers.cells import Cell, as_figures
-from bench.peers.engines import ENGINES, Need
+from bench.peers.cells import PeerCell, as_figures
+from bench.peers.engines import ENGINES, Demand
 from bench.peers.install import NotInstalled, peers_dir, python_of
-from bench.peers.journal import Journal, Record
+from bench.peers.journal import Journal, TrialRecord
 from bench.peers.pool import Pool
 from bench.peers.protocols import Bench
-from bench.peers.runs import Run, Texts, chosen, turns
+from bench.peers.runs import PromptSource, Run, chosen, schedule
 from bench.peers.tables import shown
 from bench.peers.weights import REPOSITORY, weights_of
 from bench.peers.worker import Worker
@@ -26,99 +26,101 @@ from ringkv.residency.locate import locate
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
-MEMORY_SHARE = 0.9  # of what is available now, for all engines together, unless --memory says
-WORKLOAD = ("model", "engines", "prompts", "weights", "gguf", "threads")  # that every run is told apart by
-STARTED = count()  # workers, each with a log of its own
-INTERRUPTED = 130  # the status that shells give Ctrl-C
+MEMORY_SHARE = 0.9  # of available memory, for all engines together, unless --memory is given
+WORKLOAD = ("model", "engines", "prompts", "weights", "gguf", "threads")  # arguments that identify every run
+STARTED = count()  # numbers the workers' logs
+INTERRUPTED = 130  # exit status after Ctrl-C
 
 
 def main() -> None:
-    asked = arguments()
-    say("preparing")
-    there, absent = prepared(asked)
-    if asked.install_only:
+    args = arguments()
+    report("preparing")
+    weights, absent = prepared(args)
+    if args.install_only:
         return
-    run = chosen(asked)
-    name = f"peers-{asked.model}" + (f"-w{asked.weights}" if asked.weights < 16 else "") + run.suffix
-    workload = {field: getattr(asked, field) for field in (*WORKLOAD, *run.fields)}
-    journal = Journal(peers_dir() / "journals", name, {**workload, "commit": commit()}, asked.resume)
-    folder = locate(asked.model)
-    texts = Texts(Tokenizer.from_directory(folder), ChatTemplate.from_directory(folder), load_config(folder).context)
-    pool = Pool(lambda engine, module: _start(engine, module, asked.threads), asked.timeout)
+    run = chosen(args)
+    name = f"peers-{args.model}" + (f"-w{args.weights}" if args.weights < 16 else "") + run.suffix
+    workload = {field: getattr(args, field) for field in (*WORKLOAD, *run.fields)}
+    journal = Journal(peers_dir() / "journals", name, {**workload, "commit": commit()}, args.resume)
+    folder = locate(args.model)
+    texts = PromptSource(
+        Tokenizer.from_directory(folder), ChatTemplate.from_directory(folder), load_config(folder).context
+    )
+    pool = Pool(lambda engine, module: _start(engine, module, args.threads), args.timeout)
     try:
-        run.play(asked, _bench(asked, there, texts, pool, journal), texts)
+        run.measure(args, _bench(args, weights, texts, pool, journal), texts)
     except KeyboardInterrupt:
-        print(shown(run.cells(asked, journal.records, texts)))
-        say("interrupted: nothing was kept; --resume goes on")
+        print(shown(run.cells(args, journal.records, texts)))
+        report("interrupted: nothing was appended; --resume continues")
         raise SystemExit(INTERRUPTED) from None
     finally:
         pool.close()
-    found = run.cells(asked, journal.records, texts)
-    found += [_left_out(one, why, asked, run, texts) for one, why in absent.items()]
-    keep("peers", workload | {"peers": _versions(journal.records)}, as_figures(found), shown(found), asked.to)
+    found = run.cells(args, journal.records, texts)
+    found += [_left_out(one, why, args, run, texts) for one, why in absent.items()]
+    keep("peers", workload | {"peers": _versions(journal.records)}, as_figures(found), shown(found), args.to)
 
 
-def prepared(asked: Namespace) -> tuple[dict[str, Path], dict[str, str]]:
-    """Every engine's weights, its environment installed; and the engines that could not be, with the reason."""
-    there, absent = dict[str, Path](), dict[str, str]()
-    for name in asked.engines:
+def prepared(args: Namespace) -> tuple[dict[str, Path], dict[str, str]]:
+    """Install each engine's environment. Returns the engines' weights, and the reasons of those that failed."""
+    weights, absent = dict[str, Path](), dict[str, str]()
+    for name in args.engines:
         try:
-            python_of(ENGINES[name].environment, say)
-            there[name] = weights_of(ENGINES[name], asked.model, asked.weights, say, asked.gguf)
+            python_of(ENGINES[name].environment, report)
+            weights[name] = weights_of(ENGINES[name], args.model, args.weights, report, args.gguf)
         except NotInstalled as error:
-            say(f"{name} is left out: {error}")
+            report(f"{name} is left out: {error}")
             absent[name] = str(error)
-    return there, absent
+    return weights, absent
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     print(text, flush=True)
 
 
-def _bench(asked: Namespace, there: Mapping[str, Path], texts: Texts, pool: Pool, journal: Journal) -> Bench:
-    config = load_config(locate(asked.model))
-    base = Need(
+def _bench(args: Namespace, weights: Mapping[str, Path], texts: PromptSource, pool: Pool, journal: Journal) -> Bench:
+    config = load_config(locate(args.model))
+    base = Demand(
         requests=1,
         prompt=0,
-        threads=asked.threads,
-        token_bytes=token_bytes(Shape.of(config, asked.model), "bfloat16"),
+        threads=args.threads,
+        token_bytes=token_bytes(Shape.of(config, args.model), "bfloat16"),
         head_dim=config.head_dim,
         groups=config.num_heads // config.num_kv_heads,
-        bits=asked.weights,
+        bits=args.weights,
     )
     return Bench(
-        engines=there,
+        engines=weights,
         base=base,
         prompts=lambda count, length: prompts(texts.tokenizer, count, length),
         pool=pool,
         journal=journal,
-        turns=turns(asked),
-        memory=asked.memory or int(available_bytes() * MEMORY_SHARE),
-        say=say,
+        schedule=schedule(args),
+        memory=args.memory or int(available_bytes() * MEMORY_SHARE),
+        report=report,
     )
 
 
 def _start(engine: str, module: str, threads: int) -> Worker:
-    python = python_of(ENGINES[engine].environment, say)
+    python = python_of(ENGINES[engine].environment, report)
     log = peers_dir() / "logs" / f"{engine}-{next(STARTED)}.log"
     return Worker([python, "-m", f"bench.peers.workers.{module}"], log, threads, REPOSITORY)
 
 
-def _versions(records: list[Record]) -> str:
-    """Of the engines that ran, by environment."""
+def _versions(records: list[TrialRecord]) -> str:
+    """Return the versions of the engines that ran, by environment."""
     starts = [record for record in records if record["kind"] == "start"]
     found = {ENGINES[start["engine"]].environment: start["facts"].get("version") for start in starts}
     return "; ".join(f"{name} {version}" for name, version in found.items())
 
 
-def _left_out(name: str, why: str, asked: Namespace, run: Run, texts: Texts) -> Cell:
+def _left_out(name: str, why: str, args: Namespace, run: Run, texts: PromptSource) -> PeerCell:
     engine = ENGINES[name]
-    prompt = fitting(max(asked.prompts), texts.context)
-    return Cell(
+    prompt = fitting(max(args.prompts), texts.context)
+    return PeerCell(
         engine=name,
         prompt=prompt,
-        requests=max(asked.requests),
-        weights=engine.weights[asked.weights],
+        requests=max(args.requests),
+        weights=engine.weights[args.weights],
         kept=engine.kept(prompt),
         protocol=run.protocol,
         why=why,

@@ -1,10 +1,10 @@
-"""analyse: from a journal's records to cells.
+"""analyse: a journal's records -> cells.
 
-A record has the play, the engine, the length of its prompts, how many requests, and by kind:
+A record has the trial, the engine, the prompt length, the number of requests, and by kind:
 
-    first   first_s     seconds from handing all prompts over to each one's first token
+    first   first_s     seconds from submitting all prompts to each one's first token
     laps    laps_s      seconds of each decode step of one turn
-    said    tokens      a lone request's greedy tokens
+    output  tokens      a lone request's greedy tokens
     memory  rss_bytes, cache_bytes          start   start_s, facts          failed  why
 """
 
@@ -15,19 +15,19 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from bench.peers.cells import Cell, Protocol
+from bench.peers.cells import PeerCell, Protocol
 from bench.peers.engines import ENGINES, FULL, REFERENCE, Bits
-from bench.peers.journal import Record
+from bench.peers.journal import TrialRecord
 
 COMPARED = 16  # leading tokens
 
 Key = tuple[str, int, int]  # engine, prompt, requests
 
 
-def cells(records: Sequence[Record], protocol: Protocol, bits: Bits) -> list[Cell]:
-    """One for each engine, prompt length and number of requests that something was measured or failed for."""
+def cells(records: Sequence[TrialRecord], protocol: Protocol, bits: Bits) -> list[PeerCell]:
+    """Return a cell for each engine, prompt length and number of requests with a measurement or a failure."""
     measured = [record for record in records if record["kind"] != "done"]
-    by_key: dict[Key, list[Record]] = defaultdict(list)
+    by_key: dict[Key, list[TrialRecord]] = defaultdict(list)
     for record in measured:
         by_key[record["engine"], record["prompt"], record["requests"]].append(record)
     found = [_cell(key, own, measured, protocol, bits) for key, own in by_key.items()]
@@ -35,10 +35,12 @@ def cells(records: Sequence[Record], protocol: Protocol, bits: Bits) -> list[Cel
     return sorted(found, key=lambda cell: (cell.prompt, cell.requests, order.index(cell.engine)))
 
 
-def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: Protocol, bits: Bits) -> Cell:
+def _cell(
+    key: Key, own: Sequence[TrialRecord], records: Sequence[TrialRecord], protocol: Protocol, bits: Bits
+) -> PeerCell:
     name, prompt, requests = key
     engine = ENGINES[name]
-    cell = Cell(
+    cell = PeerCell(
         engine=name,
         prompt=prompt,
         requests=requests,
@@ -46,9 +48,9 @@ def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: 
         kept=engine.kept(prompt),
         protocol=protocol,
     )
-    if protocol != "same":  # there a process may have served more requests before, or have made room for more
+    if protocol != "same":  # in "same", a process may have served or allocated for more requests before
         cell = replace(cell, cache_bytes=max(filter(None, _values(own, "memory", "cache_bytes")), default=None))
-    if protocol == "resident":  # elsewhere a process may have compiled what it runs
+    if protocol == "resident":  # in the others, a process may have compiled its graphs
         cell = _with_process(cell, own)
     cell = _with_steps(cell, [lap for laps in _values(own, "laps", "laps_s") for lap in laps])
     ratio: dict[str, Any] = {"ringkv_decodes": _ratio(records, key, "laps", "laps_s", protocol != "equal-bytes")}
@@ -60,7 +62,7 @@ def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: 
     return replace(cell, **ratio, why=why)
 
 
-def _with_steps(cell: Cell, laps: Sequence[float]) -> Cell:
+def _with_steps(cell: PeerCell, laps: Sequence[float]) -> PeerCell:
     if not laps:
         return cell
     step = median(laps)
@@ -72,7 +74,7 @@ def _with_steps(cell: Cell, laps: Sequence[float]) -> Cell:
     )
 
 
-def _with_process(cell: Cell, own: Sequence[Record]) -> Cell:
+def _with_process(cell: PeerCell, own: Sequence[TrialRecord]) -> PeerCell:
     return replace(
         cell,
         rss_bytes=max(_values(own, "memory", "rss_bytes"), default=None),
@@ -80,42 +82,42 @@ def _with_process(cell: Cell, own: Sequence[Record]) -> Cell:
     )
 
 
-def _with_first(cell: Cell, first: Sequence[float]) -> Cell:
+def _with_first(cell: PeerCell, first: Sequence[float]) -> PeerCell:
     return replace(cell, ttft_s=median(first), prefill_tps=cell.prompt / median(first)) if first else cell
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of all are not above."""
+    """Return the smallest value such that at least `share` of all values are at most as large."""
     ordered = sorted(values)
     return ordered[max(1, ceil(share * len(ordered))) - 1]
 
 
-def _ratio(records: Iterable[Record], key: Key, kind: str, field: str, alike: bool = True) -> float | None:
-    """Their seconds a token over ours, of the same play, turn by turn; the median of all.
+def _ratio(records: Iterable[TrialRecord], key: Key, kind: str, field: str, alike: bool = True) -> float | None:
+    """Return their seconds per token over ours, paired by trial and turn; the median of all pairs.
 
-    alike: only turns in which both had as many requests.
+    alike: only turns in which both had the same number of requests.
     """
     name, prompt, requests = key
-    plays: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    trials: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        mine = record["kind"] == kind and record["prompt"] == prompt
-        if mine and (not alike or record["requests"] == requests):
-            plays[record["play"]][record["engine"]].append(median(record[field]) / record["requests"])
+        matches = record["kind"] == kind and record["prompt"] == prompt
+        if matches and (not alike or record["requests"] == requests):
+            trials[record["trial"]][record["engine"]].append(median(record[field]) / record["requests"])
     pairs = [
         theirs / ours
-        for sides in plays.values()
+        for sides in trials.values()
         for theirs, ours in zip(sides.get(name, ()), sides.get(REFERENCE, ()), strict=False)
     ]
     return median(pairs) if pairs else None
 
 
-def _agrees(records: Sequence[Record], name: str, prompt: int) -> int | None:
-    """How many leading tokens equal those of our full cache; the least of all plays."""
-    said: Mapping[str, dict[str, list[int]]] = defaultdict(dict)
+def _agrees(records: Sequence[TrialRecord], name: str, prompt: int) -> int | None:
+    """Return how many leading tokens equal those of our full cache, the minimum over all trials."""
+    outputs: Mapping[str, dict[str, list[int]]] = defaultdict(dict)
     for record in records:
-        if record["kind"] == "said" and record["prompt"] == prompt:
-            said[record["play"].rpartition("/")[0]][record["engine"]] = record["tokens"][:COMPARED]
-    both = [side for side in said.values() if {name, FULL} <= side.keys()]
+        if record["kind"] == "output" and record["prompt"] == prompt:
+            outputs[record["trial"].rpartition("/")[0]][record["engine"]] = record["tokens"][:COMPARED]
+    both = [side for side in outputs.values() if {name, FULL} <= side.keys()]
     return min((_common(side[name], side[FULL]) for side in both), default=None)
 
 
@@ -124,5 +126,5 @@ def _common(left: Sequence[int], right: Sequence[int]) -> int:
     return next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
 
 
-def _values(records: Iterable[Record], kind: str, field: str) -> list[Any]:
+def _values(records: Iterable[TrialRecord], kind: str, field: str) -> list[Any]:
     return [record[field] for record in records if record["kind"] == kind]

@@ -15,19 +15,19 @@ ABOUT = """ringkv beside llama.cpp, vLLM, OpenVINO GenAI and transformers, in on
     python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384
     python -m bench.peers --equal-bytes 1.5GB           each engine's largest batch in so many bytes of cache
     python -m bench.peers --resident                    peak memory and start time, 8 requests at 8k
-    python -m bench.peers --needle 10                   what the compressed caches still find
+    python -m bench.peers --needle 10                   retrieval with compressed caches
 
-The first run installs each peer in its own environment under ringkv's cache folder, and converts the weights for it.
-All get the same weights, prompts and numbers of tokens; engines take turns, and those that are not asked sleep.
-Every measurement goes to a journal at once: after Ctrl-C the table shows what there is, nothing is kept, and --resume
-goes on, at the same commit.
-The figures are appended to bench/results/measurements.jsonl; `python -m bench.report` puts them into the docs."""
+The first run installs each peer in its own environment under ringkv's cache folder and converts the weights for it.
+All engines get the same weights, prompts and numbers of tokens. They take turns; the others are stopped meanwhile.
+Every measurement is written to a journal at once. After Ctrl-C the table shows the measurements so far and nothing is
+appended; --resume continues at the same commit.
+The figures are appended to bench/results/measurements.jsonl; `python -m bench.report` writes them into the docs."""
 
-DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # which is OpenVINO's bf16 in another format
+DEFAULT = tuple(name for name in ENGINES if name != "openvino-f16kv")  # like OpenVINO's bf16, in another format
 NEEDLE_ENGINES = ("ringkv", "ringkv-full", "openvino", "openvino-evict", "openvino-evict-u8kv")
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.peers", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,53 +38,53 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     what.add_argument("--install-only", action="store_true", help="install peers and convert weights, then end")
     add = parser.add_argument
     add("--model", default="smollm2", help="a model that `ringkv models` lists (smollm2)")
-    add("--engines", type=_names, help=f"some of {','.join(ENGINES)}")
-    add("--prompts", type=_numbers, help="lengths in tokens (512,4096,8192; the other measurements: the last alone)")
-    add("--batch-prompts", type=_numbers, help="lengths for several requests at once (all of --prompts)")
-    add("--requests", type=_numbers, help="how many at once (1,4,8,16; --resident: 8)")
+    add("--engines", type=_names, help=f"a subset of {','.join(ENGINES)}")
+    add("--prompts", type=_numbers, help="lengths in tokens (512,4096,8192; the other measurements: 8192)")
+    add("--batch-prompts", type=_numbers, help="lengths for several concurrent requests (all of --prompts)")
+    add("--requests", type=_numbers, help="numbers of concurrent requests (1,4,8,16; --resident: 8)")
     add(
         "--rounds",
         type=int,
         default=3,
-        help="how often lone prompts and starts are measured (3; --resident: 2 or more)",
+        help="measurements of lone prompts and starts (3; --resident: 2 or more)",
     )
-    add("--batch-rounds", type=int, default=1, help="how often several requests are; long prompts take minutes (1)")
+    add("--batch-rounds", type=int, default=1, help="measurements of several requests; long prompts take minutes (1)")
     add("--turns", type=int, default=4, help="turns of each engine in a round (4)")
     add("--steps", type=int, default=8, help="decode steps in a turn (8)")
     add("--weights", type=int, choices=(16, 8, 4), default=16, help="bits; vllm and transformers stay at 16 (16)")
-    add("--gguf", choices=("f16", "bf16"), default="f16", help="llama.cpp's 16 bits (f16)")
-    add("--threads", type=int, default=default_threads(), help="of every engine (the CPUs of this process)")
+    add("--gguf", choices=("f16", "bf16"), default="f16", help="llama.cpp's 16-bit dtype (f16)")
+    add("--threads", type=int, default=default_threads(), help="threads per engine (the CPUs of this process)")
     add(
         "--memory",
         type=parse_bytes,
         metavar="BYTES",
-        help="that engines side by side may take by our estimate, which is a high one (90%% of what is free)",
+        help="limit for engines in memory together, by a conservative estimate (90%% of free memory)",
     )
-    add("--timeout", type=float, default=3600, help="seconds for one answer of an engine (3600)")
+    add("--timeout", type=float, default=3600, help="seconds for one reply of an engine (3600)")
     add("--to", type=Path, default=TABLE, metavar="FILE", help="table to append to (bench/results/measurements.jsonl)")
-    add("--resume", action="store_true", help="go on where the journal of the same run ends")
-    asked = parser.parse_args(words)
-    if asked.resident and asked.rounds < 2:
+    add("--resume", action="store_true", help="continue from the journal of the same run")
+    args = parser.parse_args(argv)
+    if args.resident and args.rounds < 2:
         parser.error("--resident needs --rounds 2 or more: the first start may compile what the others load")
-    return _completed(asked)
+    return _completed(args)
 
 
-def _completed(asked: argparse.Namespace) -> argparse.Namespace:
-    """Defaults that depend on what is measured."""
-    alone = bool(asked.equal_bytes or asked.resident or asked.needle)
-    asked.engines = asked.engines or (NEEDLE_ENGINES if asked.needle else DEFAULT)
-    asked.prompts = asked.prompts or ((8192,) if alone else (512, 4096, 8192))
-    asked.batch_prompts = asked.batch_prompts or asked.prompts
-    asked.requests = asked.requests or ((8,) if asked.resident else (1, 4, 8, 16))
-    return asked
+def _completed(args: argparse.Namespace) -> argparse.Namespace:
+    """Fill in the defaults that depend on the measurement."""
+    alone = bool(args.equal_bytes or args.resident or args.needle)
+    args.engines = args.engines or (NEEDLE_ENGINES if args.needle else DEFAULT)
+    args.prompts = args.prompts or ((8192,) if alone else (512, 4096, 8192))
+    args.batch_prompts = args.batch_prompts or args.prompts
+    args.requests = args.requests or ((8,) if args.resident else (1, 4, 8, 16))
+    return args
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(","))
+    return tuple(int(number) for number in text.split(","))
 
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     if unknown := [name for name in names if name not in ENGINES]:
-        raise argparse.ArgumentTypeError(f"no engine {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+        raise argparse.ArgumentTypeError(f"unknown engine {', '.join(unknown)}; engines are {', '.join(ENGINES)}")
     return names

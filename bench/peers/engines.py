@@ -1,6 +1,6 @@
-"""engines: what is measured: a peer, and the settings that make it a fair or a strong one.
+"""engines: the measured engines, with the settings that make each a fair or a strong competitor.
 
-Every engine is greedy, never stops at the end of a text, shares no prefixes, and has the threads of `Need`.
+Every engine samples greedily, ignores end-of-text tokens, has no prefix cache, and uses the threads of `Demand`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,12 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Need:
-    """What one process must serve. token_bytes: one token's keys and values at 16 bits, all layers and heads.
+class Demand:
+    """The requests that one process must serve.
 
-    groups: query heads for each key-value head.
-    cache_bytes: keys and values may take no more than this, as in the equal-bytes protocol; None: what they need.
+    token_bytes: keys and values of one token at 16 bits, all layers and heads.
+    groups: query heads per key-value head.
+    cache_bytes: limit for keys and values, as in the equal-bytes protocol; None: no limit.
     """
 
     requests: int
@@ -34,20 +35,20 @@ class Need:
 
     @property
     def length(self) -> int:
-        """Tokens of one request, prompt and output."""
+        """The tokens of one request, prompt and output."""
         return self.prompt + ROOM
 
 
 @dataclass(frozen=True)
-class Engine:
-    """One row of the table.
+class PeerEngine:
+    """One engine with its settings.
 
-    environment: where it runs, see `install`. worker: module of `workers`. weights: their name by bits.
-    kept: prompt tokens a request holds while decoding. holds: the most tokens that all requests ever hold.
-    shares: its cache's bytes over 16-bit ones, by head_dim.
-    own_size: a process for each number of requests, because the number is fixed when it starts; the others start
-    once for the largest. loads_once: one process for the whole run, as it takes a minute to start.
-    slack: what it allocates for keys and values over what they fill. prefill_only: it decodes as another engine does.
+    environment: a name of `install`. worker: a module of `workers`. weights: dtype name by bits.
+    kept: prompt tokens in the cache while decoding, by prompt length. holds: peak tokens of all requests.
+    shares: bytes of its cache over those of a 16-bit cache, by head_dim.
+    own_size: the number of requests is fixed at start, so each number gets a process; other engines start once for
+    the largest. loads_once: one process serves the whole run, because it takes a minute to start.
+    slack: allocated over used bytes of keys and values. prefill_only: it differs from another engine in prefill alone.
     """
 
     name: str
@@ -55,9 +56,9 @@ class Engine:
     worker: str
     format: Format
     weights: Mapping[Bits, str]
-    options: Callable[[Need], Options]
+    options: Callable[[Demand], Options]
     kept: Callable[[int], int]
-    holds: Callable[[Need], int]
+    holds: Callable[[Demand], int]
     shares: Callable[[int], float] = lambda head_dim: 1.0
     own_size: bool = False
     loads_once: bool = False
@@ -73,7 +74,7 @@ def blocks(tokens: int, size: int = BLOCK) -> int:
     return -(-tokens // size)
 
 
-def hold_everything(need: Need) -> int:
+def hold_everything(need: Demand) -> int:
     return need.requests * need.length
 
 
@@ -82,46 +83,46 @@ def hold_everything(need: Need) -> int:
 OURS: Mapping[Bits, str] = {16: "bf16", 8: "int8", 4: "int4"}
 
 
-def ringkv(need: Need) -> Options:
+def ringkv(need: Demand) -> Options:
     return _ringkv(need) | {"kv_policy": "snapstream", "kv_budget": budget(need.prompt)}
 
 
-def ringkv_full(need: Need) -> Options:
+def ringkv_full(need: Demand) -> Options:
     return _ringkv(need) | {"kv_policy": "full", "output_tokens": ROOM}
 
 
-def ringkv_holds(need: Need) -> int:
+def ringkv_holds(need: Demand) -> int:
     return need.requests * budget(need.prompt) + _staged(need)
 
 
-def ringkv_full_holds(need: Need) -> int:
+def ringkv_full_holds(need: Demand) -> int:
     return need.requests * need.length + _staged(need)
 
 
-def _staged(need: Need) -> int:
-    """One prompt, and the queries of its window: `groups` numbers where a token has two, a key's and a value's."""
+def _staged(need: Demand) -> int:
+    """One prompt and its window's queries: `groups` vectors per key-value head, where a token has two."""
     return need.prompt + KVChoice().window * need.groups // 2
 
 
-def _ringkv(need: Need) -> Options:
+def _ringkv(need: Demand) -> Options:
     options: Options = {"slots": need.requests, "prompt_tokens": need.prompt, "threads": need.threads}
     return options if need.bits == 16 else options | {"weights": OURS[need.bits]}
 
 
 # ---- llama.cpp ----
 
-CELLS = 256  # a request's are a multiple
+CELLS = 256  # a request's number of cells is a multiple of this
 
 
-def llama_cpp_holds(need: Need) -> int:
+def llama_cpp_holds(need: Demand) -> int:
     return need.requests * blocks(need.length, CELLS) * CELLS
 
 
-def llama_cpp(cache: str, flash: bool) -> Callable[[Need], Options]:
-    def options(need: Need) -> Options:
-        trial = need.bits < 16  # such weights are repacked, which on some machines with AMX ends the process
+def llama_cpp(cache: str, flash: bool) -> Callable[[Demand], Options]:
+    def options(need: Demand) -> Options:
+        check_repack = need.bits < 16  # repacking such weights crashes on some machines with AMX
         sizes: Options = {"slots": need.requests, "length": need.length, "threads": need.threads}
-        return sizes | {"cache": cache, "flash": flash, "trial": trial}
+        return sizes | {"cache": cache, "flash": flash, "check_repack": check_repack}
 
     return options
 
@@ -131,12 +132,12 @@ def llama_cpp(cache: str, flash: bool) -> Callable[[Need], Options]:
 VLLM_BLOCK = 128
 
 
-def vllm_holds(need: Need) -> int:
-    """Whole blocks, and a spare one."""
+def vllm_holds(need: Demand) -> int:
+    """Return the tokens of whole blocks and one spare block."""
     return (need.requests * blocks(need.length, VLLM_BLOCK) + 1) * VLLM_BLOCK
 
 
-def vllm(need: Need) -> Options:
+def vllm(need: Demand) -> Options:
     return {
         "slots": need.requests,
         "length": need.length,
@@ -148,21 +149,21 @@ def vllm(need: Need) -> Options:
 
 # ---- OpenVINO GenAI ----
 
-CHUNK = 8192  # prompt tokens a step; longer ones are faster up to here
+CHUNK = 8192  # prompt tokens per step; longer chunks are faster up to this size
 
 
-def openvino(precision: str) -> Callable[[Need], Options]:
-    def options(need: Need) -> Options:
+def openvino(precision: str) -> Callable[[Demand], Options]:
+    def options(need: Demand) -> Options:
         return _openvino(need, precision, need.requests * blocks(need.length), CHUNK)
 
     return options
 
 
-def openvino_evict(precision: str) -> Callable[[Need], Options]:
-    def options(need: Need) -> Options:
+def openvino_evict(precision: str) -> Callable[[Demand], Options]:
+    def options(need: Demand) -> Options:
         keeps = budget(need.prompt)
-        # It evicts after a whole prompt, so while that runs the others hold their share and it holds all of its own;
-        # where bytes count, steps are as long as one prompt, lest two lie there in full.
+        # Eviction runs after a whole prompt, so at the peak one prompt is held in full beside the others' kept blocks.
+        # With a byte limit, a step is one prompt long, so that two prompts are never held in full.
         chunk = CHUNK if need.cache_bytes is None else need.prompt
         peak = need.requests * (blocks(keeps) + 2) + 2 * blocks(max(chunk, need.prompt))
         evict = {
@@ -178,30 +179,30 @@ def openvino_evict(precision: str) -> Callable[[Need], Options]:
     return options
 
 
-def openvino_evict_holds(need: Need) -> int:
-    """The prompt that is being prefilled is there in full, beside what the others keep and the block each one fills."""
+def openvino_evict_holds(need: Demand) -> int:
+    """Return the peak tokens: one prompt in full, and each other request's kept blocks and two open ones."""
     return (need.requests - 1) * (budget(need.prompt) + 2 * BLOCK) + need.length
 
 
-def openvino_sparse(mode: str, chunk: int) -> Callable[[Need], Options]:
-    """Only what earlier steps left in the cache is read sparsely, so a step is a small part of the prompt."""
+def openvino_sparse(mode: str, chunk: int) -> Callable[[Demand], Options]:
+    """Return options with small steps, as only entries of earlier steps are read sparsely."""
 
-    def options(need: Need) -> Options:
+    def options(need: Demand) -> Options:
         dense = _openvino(need, "bf16", need.requests * blocks(need.length), chunk)
         return dense | {"sparse": {"mode": mode}}
 
     return options
 
 
-def _openvino(need: Need, precision: str, wanted: int, chunk: int) -> Options:
+def _openvino(need: Demand, precision: str, num_blocks: int, chunk: int) -> Options:
     share = _u8_share(need.head_dim) if precision == "u8" else 1.0
     if need.cache_bytes is not None:
-        wanted = int(need.cache_bytes / (BLOCK * need.token_bytes * share))
+        num_blocks = int(need.cache_bytes / (BLOCK * need.token_bytes * share))
     return {
         "threads": need.threads,
         "properties": {"KV_CACHE_PRECISION": precision},
         "scheduler": {
-            "num_kv_blocks": wanted,
+            "num_kv_blocks": num_blocks,
             "max_num_batched_tokens": chunk,
             "max_num_seqs": max(need.requests, 2),
             "dynamic_split_fuse": True,
@@ -211,52 +212,53 @@ def _openvino(need: Need, precision: str, wanted: int, chunk: int) -> Options:
 
 
 def _u8_share(head_dim: int) -> float:
-    """A byte a number, and 8 bytes of scale and offset: for each channel of a block's keys, for each token's value."""
+    """Return the share for 1-byte elements, and 8 bytes of scale and offset per value and per block's key channel."""
     keys, values = head_dim + 8 * head_dim / BLOCK, head_dim + 8
     return (keys + values) / (4 * head_dim)
 
 
 def _q8_0_share(head_dim: int) -> float:
-    """32 numbers in 34 bytes."""
+    """Return the share for 32 elements in 34 bytes."""
     return 34 / 64
 
 
 # ---- the table ----
 
 
-def transformers(need: Need) -> Options:
+def transformers(need: Demand) -> Options:
     return {"threads": need.threads}
 
 
 _GGUF: Mapping[Bits, str] = {16: "f16", 8: "q8_0", 4: "q4_0"}
 _OPENVINO: Mapping[Bits, str] = {16: "f16", 8: "int8", 4: "int4"}
-_BF16: Mapping[Bits, str] = {16: "bf16", 8: "bf16", 4: "bf16"}  # no fewer bits on a CPU
+_BF16: Mapping[Bits, str] = {16: "bf16", 8: "bf16", 4: "bf16"}  # no low-bit weights on a CPU
 
 
 def _ours(
-    name: str, options: Callable[[Need], Options], kept: Callable[[int], int], holds: Callable[[Need], int]
-) -> Engine:
-    return Engine(name, "ringkv", "ringkv", "hf", OURS, options, kept, holds, own_size=True)
+    name: str, options: Callable[[Demand], Options], kept: Callable[[int], int], holds: Callable[[Demand], int]
+) -> PeerEngine:
+    return PeerEngine(name, "ringkv", "ringkv", "hf", OURS, options, kept, holds, own_size=True)
 
 
-def _llama(name: str, cache: str, flash: bool = True, shares: Callable[[int], float] = lambda _: 1.0) -> Engine:
+def _llama(name: str, cache: str, flash: bool = True, shares: Callable[[int], float] = lambda _: 1.0) -> PeerEngine:
     options = llama_cpp(cache, flash)
-    return Engine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, everything, llama_cpp_holds, shares)
+    return PeerEngine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, everything, llama_cpp_holds, shares)
 
 
 def _vino(
     name: str,
-    options: Callable[[Need], Options],
+    options: Callable[[Demand], Options],
     kept: Callable[[int], int] = everything,
-    holds: Callable[[Need], int] = hold_everything,
+    holds: Callable[[Demand], int] = hold_everything,
     shares: Callable[[int], float] = lambda _: 1.0,
     prefill_only: bool = False,
-) -> Engine:
-    where = ("openvino", "openvino")
-    return Engine(name, *where, "openvino", _OPENVINO, options, kept, holds, shares, prefill_only=prefill_only)
+) -> PeerEngine:
+    return PeerEngine(
+        name, "openvino", "openvino", "openvino", _OPENVINO, options, kept, holds, shares, prefill_only=prefill_only
+    )
 
 
-ENGINES: Mapping[str, Engine] = {
+ENGINES: Mapping[str, PeerEngine] = {
     engine.name: engine
     for engine in (
         _ours("ringkv", ringkv, budget, ringkv_holds),
@@ -265,7 +267,7 @@ ENGINES: Mapping[str, Engine] = {
         _llama("llama.cpp-noflash", "f16", flash=False),
         _llama("llama.cpp-bf16kv", "bf16"),
         _llama("llama.cpp-q8kv", "q8_0", shares=_q8_0_share),
-        Engine("vllm", "vllm", "vllm", "hf", _BF16, vllm, everything, vllm_holds, loads_once=True),
+        PeerEngine("vllm", "vllm", "vllm", "hf", _BF16, vllm, everything, vllm_holds, loads_once=True),
         _vino("openvino", openvino("bf16")),
         _vino("openvino-f16kv", openvino("f16")),
         _vino("openvino-u8kv", openvino("u8"), shares=_u8_share),
@@ -273,7 +275,7 @@ ENGINES: Mapping[str, Engine] = {
         _vino("openvino-evict-u8kv", openvino_evict("u8"), budget, openvino_evict_holds, _u8_share),
         _vino("openvino-xattention", openvino_sparse("XATTENTION", 1024), prefill_only=True),
         _vino("openvino-trishape", openvino_sparse("TRISHAPE", 512), prefill_only=True),
-        Engine(
+        PeerEngine(
             "transformers",
             "transformers",
             "transformers",
@@ -286,5 +288,5 @@ ENGINES: Mapping[str, Engine] = {
         ),
     )
 }
-REFERENCE = "ringkv"  # whom ratios are to
-FULL = "ringkv-full"  # whose greedy tokens the others' are held against
+REFERENCE = "ringkv"  # the engine that ratios refer to
+FULL = "ringkv-full"  # the engine whose greedy tokens the others' are compared with

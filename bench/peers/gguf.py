@@ -1,6 +1,6 @@
-"""gguf: a GGUF written again with its matrices at 16 bits, so that llama.cpp runs the weights that the others run.
+"""gguf: a GGUF rewritten with 16-bit matrices, so that llama.cpp runs the same weights as the other engines.
 
-Metadata and tokenizer are copied. Vectors (norms, biases) stay in 32 bits, as llama.cpp's own converter leaves them.
+Metadata and tokenizer are copied. Vectors (norms, biases) stay in 32 bits, as in llama.cpp's own converter.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ TYPES = {
     "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
     "bf16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),
 }
-WRITTEN = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
+NOT_COPIED = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
 
 
 def rewrite(source: Path, target: Path, kind: str) -> None:
@@ -23,7 +23,7 @@ def rewrite(source: Path, target: Path, kind: str) -> None:
     matrix, file_type = TYPES[kind]
     writer = GGUFWriter(target, _text(reader, "general.architecture"))
     for field in reader.fields.values():
-        if field.name not in WRITTEN:
+        if field.name not in NOT_COPIED:
             inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
             writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
     writer.add_file_type(file_type)

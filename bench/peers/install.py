@@ -1,6 +1,6 @@
-"""install: a peer's own virtual environment, made once from requirements/NAME.txt.
+"""install: a virtual environment per peer, created once from requirements/NAME.txt.
 
-peers/NAME/          under ringkv's cache folder; `.installed` inside says from which requirements
+It is peers/NAME/ under ringkv's cache folder; its file `.installed` holds the requirements it was created from.
 """
 
 import os
@@ -15,60 +15,60 @@ from ringkv.machine.paths import cache_dir
 STAMP = ".installed"
 REQUIREMENTS = Path(__file__).parent / "requirements"
 UNWANTED: Mapping[str, tuple[str, ...]] = {
-    # Their compiled halves belong to another build of torch, and importing them ends the process.
+    # Their extensions are built for another torch build, and importing them crashes the process.
     "vllm": ("torchvision", "torchaudio", "torchcodec"),
     "openvino-convert": ("torchvision",),
 }
-STEPS = ("Collecting", "Downloading", "Building", "Installing", "Successfully", "ERROR")  # pip's lines worth showing
+STEPS = ("Collecting", "Downloading", "Building", "Installing", "Successfully", "ERROR")  # pip lines that are shown
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class NotInstalled(Exception):
-    """A peer that could not be installed, and why in a few words."""
+    """A peer could not be installed; the message is the reason."""
 
 
-def python_of(name: str, say: Say = print, requirements: Path = REQUIREMENTS) -> Path:
-    """The interpreter of an environment, made if need be; our own where a peer has no requirements of its own.
+def python_of(name: str, report: Report = print, requirements: Path = REQUIREMENTS) -> Path:
+    """Return the interpreter of an environment, which is created if needed; our own if a peer has no requirements.
 
     Raises NotInstalled.
     """
-    if not (wanted := _wanted(name, requirements)):
+    if not (contents := _contents(name, requirements)):
         return Path(sys.executable)
     folder = peers_dir() / name
     stamp = folder / STAMP
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        _install(name, folder, say, requirements)
-        stamp.write_text(wanted)
+    if not stamp.is_file() or stamp.read_text() != contents:
+        _install(name, folder, report, requirements)
+        stamp.write_text(contents)
     return _python(folder)
 
 
 def peers_dir() -> Path:
-    """Where environments, converted weights, logs and journals lie."""
+    """Return the folder of environments, converted weights, logs and journals."""
     return cache_dir() / "peers"
 
 
-def _wanted(name: str, requirements: Path) -> str:
-    """What the environment is made of; nothing for an engine that runs in ours."""
+def _contents(name: str, requirements: Path) -> str:
+    """Return the environment's requirements and removed packages; empty for an engine that runs in ours."""
     path = requirements / f"{name}.txt"
     if not path.is_file():
         return ""
     return path.read_text() + "".join(f"without {package}\n" for package in UNWANTED.get(name, ()))
 
 
-def _install(name: str, folder: Path, say: Say, requirements: Path) -> None:
-    say(f"{name}: installing into {folder} (once)")
+def _install(name: str, folder: Path, report: Report, requirements: Path) -> None:
+    report(f"{name}: installing into {folder} (once)")
     if not (folder / STAMP).is_file():  # not there, or never finished
         venv.create(folder, with_pip=True, clear=True)
-    _pip(name, folder, ["install", "-r", str(requirements / f"{name}.txt")], say)
+    _pip(name, folder, ["install", "-r", str(requirements / f"{name}.txt")], report)
     if unwanted := UNWANTED.get(name):
-        _pip(name, folder, ["uninstall", "-y", *unwanted], say)
+        _pip(name, folder, ["uninstall", "-y", *unwanted], report)
 
 
-def _pip(name: str, folder: Path, words: list[str], say: Say) -> None:
-    """Run pip, showing its steps; everything it says is in install.log."""
+def _pip(name: str, folder: Path, arguments: list[str], report: Report) -> None:
+    """Run pip and show its steps; install.log has its whole output."""
     last = ""
-    command: list[str | Path] = [_python(folder), "-m", "pip", "--disable-pip-version-check", *words]
+    command: list[str | Path] = [_python(folder), "-m", "pip", "--disable-pip-version-check", *arguments]
     with (
         open(folder / "install.log", "a") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder) as pip,
@@ -78,9 +78,9 @@ def _pip(name: str, folder: Path, words: list[str], say: Say) -> None:
             log.write(line)
             last = line.strip() or last
             if line.strip().startswith(STEPS):
-                say(f"{name}: {line.strip()[:100]}")
+                report(f"{name}: {line.strip()[:100]}")
     if pip.returncode:
-        say(f"{name}: pip failed; {folder / 'install.log'} has what it said")
+        report(f"{name}: pip failed; see {folder / 'install.log'}")
         raise NotInstalled(f"not installed: pip failed ({last[:120]})")
 
 

@@ -1,6 +1,6 @@
-"""needle: whether what is kept still answers: a number hidden in prose at varied depth, asked for at the end.
+"""needle: retrieval with compressed caches: a number hidden in prose at varied depth, and a question for it at the end.
 
-Each prompt goes alone to every engine; the answer is right when the number is in the first words of it.
+Every engine gets each prompt alone. An answer is right if its first tokens contain the number.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,13 +9,13 @@ from itertools import chain, cycle, islice
 from pydoc_data.topics import topics
 from statistics import fmean
 
-from bench.peers.cells import Cell
+from bench.peers.cells import PeerCell
 from bench.peers.engines import ENGINES, Bits
-from bench.peers.journal import Record
+from bench.peers.journal import TrialRecord
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
-ANSWER = 24  # tokens in which the number must come
+ANSWER = 24  # tokens of an answer, which must contain the number
 QUESTION = "What is the special magic number mentioned in the text? Answer with the number only."
 
 
@@ -26,10 +26,9 @@ class Needle:
 
 
 def needles(tokenizer: Tokenizer, template: ChatTemplate, count: int, length: int) -> list[Needle]:
-    """`count` chat prompts of at most `length` tokens, the needle at depths from 0 to 1 in even steps.
+    """Return `count` chat prompts of at most `length` tokens, with the needle at depths from 0 to 1 in even steps.
 
-    The prose is the reference of the Python language, which comes with every Python and is its version's; each prompt
-    has its own stretch.
+    The prose is the Python language reference that ships with this Python version; each prompt has its own stretch.
     """
     words = tokenizer.encode("\n\n".join(topics.values()), add_special_tokens=False)
     prose = chain.from_iterable(cycle([words]))
@@ -44,7 +43,7 @@ def needles(tokenizer: Tokenizer, template: ChatTemplate, count: int, length: in
 def _needle(
     tokenizer: Tokenizer, template: ChatTemplate, prose: list[int], length: int, number: str, depth: float
 ) -> Needle:
-    """Prose is cut until all fits: text that is encoded again may take a few tokens more."""
+    """Return a prompt whose prose is shortened until it fits, as re-encoded text may have a few more tokens."""
     while True:
         tokens = template.encode(
             [{"role": "user", "content": _with(tokenizer.decode(prose), number, depth)}], tokenizer
@@ -59,29 +58,31 @@ def _number(place: int) -> str:
 
 
 def _with(text: str, number: str, depth: float) -> str:
-    """The text with the needle between two of its lines, and the question."""
+    """Insert the needle between two lines of the text, and append the question."""
     at = text.find("\n", int(depth * (len(text) - 1)))
     at = len(text) if at < 0 else at
     return f"{text[:at]}\nThe special magic number is {number}.\n{text[at:]}\n\n{QUESTION}"
 
 
 def recalls(
-    records: Sequence[Record], found: Sequence[Needle], decode: Callable[[list[int]], str], length: int, bits: Bits
-) -> list[Cell]:
-    """One cell for each engine; a play is "needle-LENGTH/PLACE/GROUP". An answer that failed is not counted."""
+    records: Sequence[TrialRecord], found: Sequence[Needle], decode: Callable[[list[int]], str], length: int, bits: Bits
+) -> list[PeerCell]:
+    """Return one cell per engine; a trial is "needle-LENGTH/PLACE/GROUP". A failed answer is not counted."""
     cells = []
     for name in ENGINES:
-        own = [record for record in records if record["kind"] == "said" and record["engine"] == name]
-        right = [found[int(record["play"].split("/")[1])].number in decode(record["tokens"][:ANSWER]) for record in own]
+        own = [record for record in records if record["kind"] == "output" and record["engine"] == name]
+        right = [
+            found[int(record["trial"].split("/")[1])].number in decode(record["tokens"][:ANSWER]) for record in own
+        ]
         why = next((one["why"] for one in records if one["kind"] == "failed" and one["engine"] == name), None)
         if own or why:
             cells.append(_cell(name, length, right, why, bits))
     return cells
 
 
-def _cell(name: str, prompt: int, right: Sequence[bool], why: str | None, bits: Bits) -> Cell:
+def _cell(name: str, prompt: int, right: Sequence[bool], why: str | None, bits: Bits) -> PeerCell:
     engine = ENGINES[name]
-    return Cell(
+    return PeerCell(
         engine=name,
         prompt=prompt,
         requests=1,

@@ -1,4 +1,4 @@
-"""pool: which workers are alive. A worker that was used is kept asleep for its next turn while memory allows."""
+"""pool: the live workers. An idle worker stays stopped in memory for later use while memory allows."""
 
 import json
 import time
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.peers.worker import Failed, Worker
+from bench.peers.worker import Worker, WorkerFailed
 from ringkv.plan.memory import available_bytes
 
-RESERVE = 1 << 30  # bytes left to everybody else
+RESERVE = 1 << 30  # bytes left to other processes
 
 Start = Callable[[str, str], Worker]
-"""A process for (engine's name, worker's module)."""
+"""Starts a process for (engine's name, worker's module)."""
 
 
 @dataclass
 class Loaded:
-    """A worker with a model in it."""
+    """A worker with a loaded model."""
 
     engine: str
     worker: Worker
@@ -29,7 +29,7 @@ class Loaded:
 
 
 class Pool:
-    """Workers by engine and options. `busy` ones have requests and are never ended to make room."""
+    """Workers by engine and options. Busy workers have requests and are never ended to free memory."""
 
     def __init__(self, start: Start, timeout: float, available: Callable[[], int] | None = None) -> None:
         self._start, self._timeout = start, timeout
@@ -37,9 +37,9 @@ class Pool:
         self._loaded: dict[str, Loaded] = {}
 
     def take(self, engine: str, module: str, model: Path, options: dict[str, Any], need: int) -> tuple[Loaded, bool]:
-        """A worker that takes requests now, and whether it was started for this. `need`: bytes it may come to hold.
+        """Return a worker that accepts requests, and whether it was started now. need: its peak bytes.
 
-        Raises Failed where it does not start, or memory does not suffice beside the busy ones.
+        Raises WorkerFailed if it does not start, or if memory is short beside the busy workers.
         """
         key = json.dumps([engine, str(model), options], sort_keys=True)
         found = self._loaded.get(key)
@@ -47,7 +47,7 @@ class Pool:
         if is_new:
             if found:
                 self.discard(found)
-            self._make_room(need)
+            self._free_memory(need)
             self._loaded[key] = self._load(engine, module, model, options)
         loaded = self._loaded[key]
         assert not loaded.busy
@@ -58,7 +58,7 @@ class Pool:
         loaded.busy, loaded.used = False, time.monotonic()
 
     def discard(self, loaded: Loaded) -> None:
-        """End a worker that failed, or whose size is not needed again."""
+        """End a worker that failed or is not needed again."""
         loaded.worker.kill()
         self._loaded = {key: other for key, other in self._loaded.items() if other is not loaded}
 
@@ -69,13 +69,13 @@ class Pool:
     def _load(self, engine: str, module: str, model: Path, options: dict[str, Any]) -> Loaded:
         worker = self._start(engine, module)
         try:
-            answer = worker.ask("load", self._timeout, model=str(model), options=options)
+            reply = worker.call("load", self._timeout, model=str(model), options=options)
         except BaseException:
             worker.kill()
             raise
-        return Loaded(engine, worker, time.perf_counter() - worker.started, answer["facts"])
+        return Loaded(engine, worker, time.perf_counter() - worker.started, reply["facts"])
 
-    def _make_room(self, need: int) -> None:
+    def _free_memory(self, need: int) -> None:
         """End idle workers, least recently used first, until `need` bytes are free."""
         idle = sorted((one for one in self._loaded.values() if not one.busy), key=lambda one: one.used)
         for loaded in idle:
@@ -83,4 +83,4 @@ class Pool:
                 return
             self.discard(loaded)
         if (free := self._available()) < need + RESERVE:
-            raise Failed(f"needs about {need / 1e9:.1f} GB and {max(0, free - RESERVE) / 1e9:.1f} GB are free")
+            raise WorkerFailed(f"needs about {need / 1e9:.1f} GB and {max(0, free - RESERVE) / 1e9:.1f} GB are free")

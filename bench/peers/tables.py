@@ -1,22 +1,22 @@
-"""tables: cells as one Markdown table; a column that has no figure in any cell is left out."""
+"""tables: cells as one Markdown table, without columns that have no figure in any cell."""
 
 from collections.abc import Callable, Sequence
 
-from bench.peers.cells import Cell
+from bench.peers.cells import PeerCell
 from bench.results import table
 
-Column = tuple[str, Callable[[Cell], str | None]]
+Column = tuple[str, Callable[[PeerCell], str | None]]
 
 
-def _with(show: str, field: str, scale: float = 1) -> Callable[[Cell], str | None]:
-    def cell_text(cell: Cell) -> str | None:
+def _with(show: str, field: str, scale: float = 1) -> Callable[[PeerCell], str | None]:
+    def cell_text(cell: PeerCell) -> str | None:
         value = getattr(cell, field)
         return None if value is None else show.format(value * scale)
 
     return cell_text
 
 
-def _engine(cell: Cell) -> str:
+def _engine(cell: PeerCell) -> str:
     return cell.engine if cell.why is None else f"{cell.engine}: n/a ({cell.why})"
 
 
@@ -41,7 +41,7 @@ COLUMNS: Sequence[Column] = (
 )
 
 
-def shown(cells: Sequence[Cell]) -> str:
-    """ "ringkv decodes 2.00x" is: twice as many tokens a second as this row's engine."""
+def shown(cells: Sequence[PeerCell]) -> str:
+    """Return the table. "ringkv decodes 2.00x" means twice the tokens per second of the row's engine."""
     columns = [(head, text) for head, text in COLUMNS if any(text(cell) for cell in cells)]
     return table([head for head, _ in columns], [[text(cell) or "" for _, text in columns] for cell in cells])

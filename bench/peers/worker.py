@@ -1,4 +1,4 @@
-"""worker: one engine's process: started, asked in JSON lines, stopped and continued, ended."""
+"""worker: one engine's process, driven by JSON lines and stopped between calls."""
 
 import json
 import os
@@ -11,18 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-LAST_WORDS = 2000  # characters of the log that are read for the reason of an end
-LAST_SECONDS = 10  # that a process has for ending once its answers have
+LOG_TAIL = 2000  # characters of the log that are searched for the reason of an exit
+EXIT_SECONDS = 10  # time for a process to exit after it has closed its output
 
 
-class Failed(Exception):
-    """An engine that ended, hung, or could not do what it was asked; the reason in a few words."""
+class WorkerFailed(Exception):
+    """An engine ended, hung or returned an error; the message is the reason."""
 
 
 class Worker:
     """A running worker. Times are seconds.
 
-    It sleeps (SIGSTOP, with all processes it started) except while it is asked: threads that spin would steal cores.
+    The worker and its children are stopped (SIGSTOP) between calls, because spinning threads would occupy cores.
     """
 
     def __init__(self, command: Sequence[str | Path], log: Path, threads: int, folder: Path) -> None:
@@ -41,71 +41,74 @@ class Worker:
             )
         self._unread = b""
 
-    def ask(self, verb: str, timeout: float, **fields: Any) -> dict[str, Any]:
-        """One question and its answer. Raises Failed; the process is gone then, unless it answered with an error."""
+    def call(self, verb: str, timeout: float, **fields: Any) -> dict[str, Any]:
+        """Send one command and return the reply.
+
+        Raises WorkerFailed. The process has ended then, unless it replied with an error.
+        """
         self._signal(signal.SIGCONT)
         try:
             self._send({"do": verb, **fields})
-            answer: dict[str, Any] = json.loads(self._line(timeout))
+            reply: dict[str, Any] = json.loads(self._line(timeout))
         except (BrokenPipeError, EOFError):
-            raise Failed(self._end()) from None
+            raise WorkerFailed(self._end()) from None
         except TimeoutError:
             self.kill()
-            raise Failed(f"no answer to {verb} in {timeout:.0f} s") from None
+            raise WorkerFailed(f"no reply to {verb} in {timeout:.0f} s") from None
         self._signal(signal.SIGSTOP)
-        if "error" in answer:
-            raise Failed(_in_short(answer["error"]))
-        return answer
+        if "error" in reply:
+            raise WorkerFailed(_shortened(reply["error"]))
+        return reply
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it and all it started, whatever it does."""
+        """End the worker and its children with SIGKILL."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # what it was told last, it never read
+            with suppress(BrokenPipeError):  # the last command may be unread
                 pipe.close()
 
-    def _send(self, said: dict[str, Any]) -> None:
+    def _send(self, command: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(said).encode() + b"\n")
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
         self._process.stdin.flush()
 
     def _line(self, timeout: float) -> bytes:
-        """The next line of its answers. Raises EOFError, TimeoutError."""
+        """Return the next line of output. Raises EOFError, TimeoutError."""
         assert self._process.stdout is not None
         pipe, until = self._process.stdout.fileno(), time.monotonic() + timeout
         while b"\n" not in self._unread:
             if not select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
                 raise TimeoutError
-            if not (piece := os.read(pipe, 1 << 16)):
+            if not (data := os.read(pipe, 1 << 16)):
                 raise EOFError
-            self._unread += piece
+            self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
     def _end(self) -> str:
-        """Why it ended."""
+        """Wait for the process to exit and return the reason."""
         try:
-            code = self._process.wait(LAST_SECONDS)
-        except subprocess.TimeoutExpired:  # it closed its answers, and lives on
+            code = self._process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:  # its output is closed, but it is alive
             self.kill()
-            return "closed its answers"
+            return "closed its output"
         how = signal.Signals(-code).name if code < 0 else f"status {code}"
-        said = self._log.read_text(errors="replace")[-LAST_WORDS:].strip().splitlines()
-        return _in_short(f"ended with {how}" + (f": {said[-1]}" if said else ""))
+        lines = self._log.read_text(errors="replace")[-LOG_TAIL:].strip().splitlines()
+        return _shortened(f"ended with {how}" + (f": {lines[-1]}" if lines else ""))
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it has ended, and all that it started
+        with suppress(ProcessLookupError):  # the worker and its children have ended
             os.killpg(self._process.pid, number)
 
 
-def _in_short(text: str) -> str:
-    """One line, without the paths of this machine: it is kept with the results."""
+def _shortened(text: str) -> str:
+    """Return the first line without this machine's paths, as it is stored with the results."""
     text = text.replace(os.getcwd(), ".").replace(str(Path.home()), "~")
     first = text.strip().splitlines()[0] if text.strip() else "no reason given"
     return first if len(first) <= 160 else first[:157] + "..."

@@ -10,7 +10,7 @@ from bench.report.chart import Panel, Point, chart
 from bench.report.claims import KVPRESS, StudyRecords
 from bench.results import table
 from bench.studies import STUDIES
-from ringkv.evaluation.summary import Figure, figures, group_figures
+from ringkv.evaluation.summary import CellScore, group_scores, task_scores
 
 HEAD = (
     "study", "model", "task", "question", "length", "cache", "prompts", "failed", "score", "difference", "low", "high",
@@ -23,7 +23,7 @@ CACHES = {  # name -> label, with {} for the budget
     "snapstream, KeyDiff": "snapstream {} select=keydiff",
     "streaming": "streaming {}",
 }
-Groups = Mapping[str, Sequence[Figure]]  # means over tasks, by study
+Groups = Mapping[str, Sequence[CellScore]]  # means over tasks, by study
 
 
 def answers() -> StudyRecords:
@@ -31,7 +31,7 @@ def answers() -> StudyRecords:
 
 
 def groups(answered: StudyRecords) -> Groups:
-    return {name: group_figures(found) for name, found in answered.items()}
+    return {name: group_scores(found) for name, found in answered.items()}
 
 
 def data(answered: StudyRecords, means: Groups) -> str:
@@ -45,11 +45,11 @@ def data(answered: StudyRecords, means: Groups) -> str:
     lines.writerow(HEAD)
     for study, found in answered.items():
         model = about(study)["model"] if found else ""
-        lines.writerows((study, model, *_line(one)) for one in (*means[study], *figures(found)))
+        lines.writerows((study, model, *_line(one)) for one in (*means[study], *task_scores(found)))
     return text.getvalue()
 
 
-def _line(one: Figure) -> tuple[object, ...]:
+def _line(one: CellScore) -> tuple[object, ...]:
     difference = one.over_full
     ends = (difference.low, difference.high) if difference and isfinite(difference.low) else ("", "")
     return (
@@ -98,14 +98,14 @@ def scores(means: Groups) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _score(one: Figure | None) -> str:
+def _score(one: CellScore | None) -> str:
     if one is None or one.mean is None:
         return ""
     lost = one.over_full
     return f"{one.mean:.1f}" + (f" ({lost.mean:+.1f} [{lost.low:+.1f}, {lost.high:+.1f}])" if lost else "")
 
 
-def _find(found: Sequence[Figure], place: str, label: str) -> Figure | None:
+def _find(found: Sequence[CellScore], place: str, label: str) -> CellScore | None:
     return next((one for one in found if one.cell == label and one.place == place), None)
 
 
@@ -121,12 +121,12 @@ def picture(means: Groups) -> str:
     return chart("Accuracy against cache budget: points from the full cache, Qwen2.5-Coder-1.5B", panels)
 
 
-def _panel(title: str, found: Sequence[Figure], place: str = "inside", default: str = CACHES["snapstream"]) -> Panel:
+def _panel(title: str, found: Sequence[CellScore], place: str = "inside", default: str = CACHES["snapstream"]) -> Panel:
     lines = {name: _points(found, place, label) for name, label in {**CACHES, "snapstream": default}.items()}
     return Panel(title, lines, dict(enumerate(SHARES.values())), "of the prompt kept")
 
 
-def _points(found: Sequence[Figure], place: str, label: str) -> list[Point]:
+def _points(found: Sequence[CellScore], place: str, label: str) -> list[Point]:
     cells = [_find(found, place, label.format(budget)) for budget in SHARES]
     lost = [(x, one.over_full) for x, one in enumerate(cells) if one and one.over_full]
     return [Point(x, one.mean, one.low, one.high) for x, one in lost]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from bench.peers.cells import Cell
+from bench.peers.cells import PeerCell
 from bench.report.chart import Panel, Point, chart
 from bench.report.peers import BITS, FAMILIES, FULL, OURS, cells, choose, closest, peak
 from bench.results import ResultRow, figures, table
@@ -91,7 +91,7 @@ def throughput(rows: Sequence[ResultRow]) -> str:
     return chart(title, panels)
 
 
-def _panel(title: str, found: Sequence[Cell]) -> Panel:
+def _panel(title: str, found: Sequence[PeerCell]) -> Panel:
     lines = {
         name: [Point(cell.prompt, cell.decode_tps or 0) for cell in found if cell.engine == engines[0]]
         for name, engines in FAMILIES.items()

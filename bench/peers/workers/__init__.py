@@ -1,6 +1,6 @@
-"""What runs inside a peer's own environment: `python -m bench.peers.workers.NAME`.
+"""Workers, which run in a peer's own environment: `python -m bench.peers.workers.NAME`.
 
-Nothing here imports ringkv, except ringkv.py.
+Only ringkv.py imports ringkv.
 
-A worker reads one JSON object a line from its input and answers each with one; `serve` has the words.
+A worker reads one JSON object per line from its input and replies to each with one; `serve` defines the commands.
 """

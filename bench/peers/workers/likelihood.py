@@ -1,6 +1,6 @@
-"""likelihood: llama.cpp's mean loss over windows of tokens, nats: MODEL THREADS, windows as JSON on standard input.
+"""likelihood: llama.cpp's mean loss over windows of tokens, in nats. Arguments: MODEL THREADS.
 
-Prints a JSON list. Runs in llama.cpp's environment.
+It reads the windows as JSON from standard input and prints a JSON list. It runs in llama.cpp's environment.
 """
 
 import json
@@ -19,12 +19,12 @@ def main() -> None:
     windows = json.load(sys.stdin)
     options = {"slots": 1, "length": max(map(len, windows)), "cache": "f16", "flash": True}
     options["threads"] = int(threads) or len(os.sched_getaffinity(0))
-    engine = LlamaCpp(model, options, repack=False)  # what it computes does not depend on that
+    engine = LlamaCpp(model, options, repack=False)  # repacking does not change the results
     print(json.dumps([loss(engine, window) for window in windows]))
 
 
 def loss(engine: LlamaCpp, window: Sequence[int]) -> float:
-    """Mean over all tokens but the first."""
+    """Return the mean loss over all tokens except the first."""
     losses = [_loss(logits, token) for logits, token in zip(engine.logits(window), [*window[1:], None], strict=True)]
     return sum(losses) / (len(window) - 1)
 
@@ -32,8 +32,8 @@ def loss(engine: LlamaCpp, window: Sequence[int]) -> float:
 def _loss(logits: Any, token: int | None) -> float:
     if token is None:  # nothing follows the last
         return 0.0
-    most = float(logits.max())
-    return most - float(logits[token]) + float(np.log(np.exp(logits - most, dtype=np.float64).sum()))
+    largest = float(logits.max())
+    return largest - float(logits[token]) + float(np.log(np.exp(logits - largest, dtype=np.float64).sum()))
 
 
 if __name__ == "__main__":

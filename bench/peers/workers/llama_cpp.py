@@ -1,8 +1,8 @@
-"""llama.cpp: its batch interface, a key-value stream of its own for each request.
+"""llama.cpp: its batch interface, with a key-value stream per request.
 
 Prompts run one after another, then all requests decode together, so no step mixes the two.
 Options: "slots", "length" (prompt and output of one request, in tokens), "threads", "cache" (a name
-of CACHE_TYPES), "flash" (fused attention), "trial".
+of CACHE_TYPES), "flash" (fused attention), "check_repack".
 """
 
 import ctypes
@@ -15,26 +15,26 @@ import numpy as np
 
 from bench.peers.workers.serve import serve
 
-BATCH = 512  # tokens a call; llama.cpp's own default for one piece of work
-CACHE_TYPES = {"f16": 1, "q8_0": 8, "bf16": 30}  # ggml's numbers
+BATCH = 512  # tokens per call; llama.cpp's default micro-batch
+CACHE_TYPES = {"f16": 1, "q8_0": 8, "bf16": 30}  # ggml's type ids
 FUSED = {False: 0, True: 1}
-ROUND = 256  # each stream's cells are a multiple
-TRIAL = 64  # tokens
+ROUND = 256  # each stream's number of cells is a multiple of this
+CHECKED = 64  # prompt tokens of the repacking check
 
 
 def load(model: str, options: Mapping[str, Any]) -> "LlamaCpp":
-    """With weights repacked for this processor's instructions, its default, unless a trial asked for shows it crash."""
-    return LlamaCpp(model, options, repack=not options["trial"] or _survives(model, options))
+    """Load with weights repacked for this processor, llama.cpp's default, unless "check_repack" finds a crash."""
+    return LlamaCpp(model, options, repack=not options["check_repack"] or _survives(model, options))
 
 
 def _survives(model: str, options: Mapping[str, Any]) -> bool:
-    """Whether repacked weights can be used, tried in a child: on some machines with AMX they cannot."""
+    """Return whether repacked weights work, checked in a child process: they crash on some machines with AMX."""
     if child := os.fork():
         return os.waitpid(child, 0)[1] == 0
-    trial = LlamaCpp(model, {**options, "slots": 1, "length": ROUND}, repack=True)
-    trial.submit([[1] * TRIAL])
-    trial.step()
-    trial.step()
+    engine = LlamaCpp(model, {**options, "slots": 1, "length": ROUND}, repack=True)
+    engine.submit([[1] * CHECKED])
+    engine.step()
+    engine.step()
     os._exit(0)
 
 
@@ -66,11 +66,11 @@ class LlamaCpp:
             self._running.pop(request, None)
 
     def logits(self, tokens: Sequence[int]) -> Iterator[Any]:
-        """After each token in turn, float32 [vocabulary], which the next overwrites. Request 0 is gone at the end."""
+        """Yield the logits after each token, float32 [vocabulary], overwritten by the next. Drops request 0 at last."""
         for start in range(0, len(tokens), BATCH):
-            piece = tokens[start : start + BATCH]
-            self._run([(token, start + place, 0) for place, token in enumerate(piece)], every=True)
-            yield from map(self._row, range(len(piece)))
+            batch = tokens[start : start + BATCH]
+            self._run([(token, start + place, 0) for place, token in enumerate(batch)], every=True)
+            yield from map(self._row, range(len(batch)))
         self.drop([0])
 
     def facts(self) -> Mapping[str, Any]:
@@ -79,17 +79,17 @@ class LlamaCpp:
 
     def _prefill(self, request: int, tokens: list[int]) -> tuple[int, int]:
         for start in range(0, len(tokens), BATCH):
-            piece = tokens[start : start + BATCH]
-            self._run([(token, start + place, request) for place, token in enumerate(piece)], every=False)
-        return self._drawn(request, len(piece) - 1, len(tokens))
+            batch = tokens[start : start + BATCH]
+            self._run([(token, start + place, request) for place, token in enumerate(batch)], every=False)
+        return self._sampled(request, len(batch) - 1, len(tokens))
 
     def _decode(self) -> list[tuple[int, int]]:
         rows = [(token, position, request) for request, (token, position) in self._running.items()]
         self._run(rows, every=True)
-        return [self._drawn(request, row, position + 1) for row, (_, position, request) in enumerate(rows)]
+        return [self._sampled(request, row, position + 1) for row, (_, position, request) in enumerate(rows)]
 
     def _run(self, rows: Sequence[tuple[int, int, int]], every: bool) -> None:
-        """Feed (token, position, request); logits of every row, or of the last."""
+        """Run rows of (token, position, request); compute logits of every row, or of the last."""
         batch = self._batch
         batch.n_tokens = len(rows)
         for row, (token, position, request) in enumerate(rows):
@@ -99,7 +99,7 @@ class LlamaCpp:
         if status := llama_cpp.llama_decode(self._context, batch):
             raise RuntimeError(f"llama_decode returned {status}")
 
-    def _drawn(self, request: int, row: int, position: int) -> tuple[int, int]:
+    def _sampled(self, request: int, row: int, position: int) -> tuple[int, int]:
         token = int(self._row(row).argmax())
         self._running[request] = (token, position)
         return request, token
@@ -120,7 +120,7 @@ def _context(model: Any, options: Mapping[str, Any]) -> Any:
     params.type_k = params.type_v = CACHE_TYPES[options["cache"]]
     context = llama_cpp.llama_init_from_model(model, params)
     if not context:
-        raise RuntimeError(f"no context of {params.n_ctx:,} cells could be made")
+        raise RuntimeError(f"a context of {params.n_ctx:,} cells could not be created")
     return context
 
 

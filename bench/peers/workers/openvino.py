@@ -21,7 +21,7 @@ class OpenVINO:
         properties = {"INFERENCE_NUM_THREADS": options["threads"], **options["properties"]}
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(model, _scheduler(options), "CPU", properties)
         self._handles: dict[int, Any] = {}
-        self._ids = 0  # of all requests there ever were: a pipeline takes no id twice
+        self._ids = 0  # the next request id; a pipeline does not accept an id twice
 
     def submit(self, prompts: list[list[int]]) -> None:
         config = openvino_genai.GenerationConfig(max_new_tokens=ENDLESS, ignore_eos=True, do_sample=False)

@@ -1,11 +1,11 @@
-"""quantise: a 16-bit GGUF to q8_0, q4_1 or q4_0, by llama.cpp: SOURCE TARGET KIND. Runs in its environment."""
+"""quantise: convert a 16-bit GGUF to q8_0, q4_1 or q4_0 in llama.cpp's environment. Arguments: SOURCE TARGET KIND."""
 
 import ctypes
 import sys
 
 import llama_cpp  # type: ignore[import-not-found]
 
-FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7}  # llama.cpp's numbers
+FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7}  # llama.cpp's file type ids
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from ringkv.machine.waiting import spin_briefly
 
 spin_briefly()
 
-from ringkv.engine.build import build  # noqa: E402  # loads torch, which reads how to wait
+from ringkv.engine.build import build  # noqa: E402  # loads torch, and OpenMP reads its spin count
 from ringkv.models.config import load_config  # noqa: E402
 from ringkv.plan.memory import available_bytes  # noqa: E402
 from ringkv.plan.options import Options  # noqa: E402
@@ -60,11 +60,11 @@ class RingKV:
         raise RuntimeError(event.message if isinstance(event, Failed) else f"the request ended ({event.reason})")
 
 
-def _options(asked: Mapping[str, Any]) -> Options:
+def _options(options: Mapping[str, Any]) -> Options:
     known = {field.name for field in fields(Options)}
-    if unknown := sorted(set(asked) - known):
+    if unknown := sorted(set(options) - known):
         raise RingKVError(f"this ringkv has no option {', '.join(unknown)}")
-    return Options(**asked)
+    return Options(**options)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""serve: the loop of every worker, and what an engine must do to be measured. Standard library only.
+"""serve: the loop of every worker, and the interface of a measured engine. Standard library only.
 
     {"do": "load", "model": path, "options": {...}}       -> {"facts": {...}}
     {"do": "begin", "prompts": [[id, ...], ...]}          -> {"first_s": [...], "tokens": [[id, ...], ...]}
     {"do": "steps", "count": 8}                           -> {"laps_s": [...], "tokens": [[id, ...], ...]}
-    {"do": "keep", "requests": 4}                         -> {}                the last 4 prompts go on
-    {"do": "end"}                                         -> {"rss_bytes": n, "facts": {...}}   forgets all requests
+    {"do": "keep", "requests": 4}                         -> {}                drops all but the last 4 prompts
+    {"do": "end"}                                         -> {"rss_bytes": n, "facts": {...}}   drops all requests
 
-`first_s` is each request's first token, in seconds since all were handed over. Whatever fails is {"error": text}.
-The answers have the process's first output stream to themselves: what libraries print goes to the error stream.
+`first_s` is the time of each request's first token, in seconds since all were submitted. A failure is {"error": text}.
+Only replies go to standard output; output of libraries goes to standard error.
 """
 
 import ctypes
@@ -21,55 +21,55 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-IDLE_STEPS = 10_000  # so many steps without a token are a hang
+IDLE_STEPS = 10_000  # steps without a token after which the engine counts as hung
 
 
-class Served(Protocol):
-    """One loaded engine. A request is known by its place in the prompts of the last `submit`."""
+class ServedEngine(Protocol):
+    """One loaded engine. A request's id is its index in the prompts of the last `submit`."""
 
     def submit(self, prompts: list[list[int]]) -> None:
-        """Take requests that go on, greedily and past the end of the text, until they are dropped."""
+        """Add requests that decode greedily, past end-of-text tokens, until they are dropped."""
         ...
 
     def step(self) -> Iterable[tuple[int, int]]:
-        """Do one thing; the tokens that came out, as (request, token)."""
+        """Run one step and return its tokens as (request, token)."""
         ...
 
     def drop(self, requests: Iterable[int]) -> None:
-        """End these and free what they hold."""
+        """End these requests and free their memory."""
         ...
 
     def facts(self) -> Mapping[str, Any]:
-        """ "version", and what else is worth keeping; "cache_bytes" where it is known."""
+        """Return "version", "cache_bytes" if known, and other facts for the journal."""
         ...
 
 
-Load = Callable[[str, Mapping[str, Any]], Served]
+Load = Callable[[str, Mapping[str, Any]], ServedEngine]
 
 
 def serve(load: Load) -> None:
-    """Answer until nobody is there to ask."""
+    """Reply to commands until standard input is closed."""
     _die_with_parent()
-    answers = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     session = Session(load)
     for line in sys.stdin:
-        print(json.dumps(_answer(session, json.loads(line))), file=answers, flush=True)
-    os._exit(0)  # libraries' threads and destructors take their time, and nothing is left to lose
+        print(json.dumps(_reply(session, json.loads(line))), file=replies, flush=True)
+    os._exit(0)  # skips slow threads and destructors of libraries
 
 
 def _die_with_parent() -> None:
-    """A sleeping worker would not notice that nobody will wake it again."""
+    """End this process with its parent, because a stopped process does not see its input close."""
     if sys.platform == "linux":
         set_death_signal = 1
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
-def _answer(session: "Session", said: dict[str, Any]) -> dict[str, Any]:
-    verb = said.pop("do")
+def _reply(session: "Session", command: dict[str, Any]) -> dict[str, Any]:
+    verb = command.pop("do")
     try:
-        answer: dict[str, Any] = getattr(session, verb)(**said)
-        return answer
+        reply: dict[str, Any] = getattr(session, verb)(**command)
+        return reply
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
@@ -110,9 +110,9 @@ class Session:
         return {"laps_s": laps, "tokens": tokens}
 
     def keep(self, requests: int) -> dict[str, Any]:
-        gone = sorted(self._active)[: len(self._active) - requests]
-        self._engine.drop(gone)
-        self._active -= set(gone)
+        dropped = sorted(self._active)[: len(self._active) - requests]
+        self._engine.drop(dropped)
+        self._active -= set(dropped)
         return {}
 
     def end(self) -> dict[str, Any]:
@@ -127,14 +127,14 @@ class Session:
                 tokens[request].append(token)
 
     def _tokens(self) -> list[tuple[int, int]]:
-        """Steps until a token comes out."""
+        """Run steps until one returns tokens of active requests."""
         for _ in range(IDLE_STEPS):
             if made := [(request, token) for request, token in self._engine.step() if request in self._active]:
                 return made
-        raise RuntimeError(f"no token in {IDLE_STEPS} steps: a request ended before it was told to")
+        raise RuntimeError(f"no token in {IDLE_STEPS} steps: a request ended early")
 
 
 def peak_rss() -> int:
-    """Bytes, the most this process ever held."""
+    """Return the peak resident bytes of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

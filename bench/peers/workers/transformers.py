@@ -34,8 +34,8 @@ class Transformers:
 
     @torch.inference_mode()
     def drop(self, requests: Iterable[int]) -> None:
-        gone = set(requests)
-        rows = [row for row, request in enumerate(self._requests) if request not in gone]
+        dropped = set(requests)
+        rows = [row for row, request in enumerate(self._requests) if request not in dropped]
         self._requests = [self._requests[row] for row in rows]
         if rows:
             self._cache.batch_select_indices(torch.tensor(rows))

@@ -1,4 +1,4 @@
-"""vLLM on the CPU: its engine stepped in this process, with its own defaults for compiling and chunking.
+"""vLLM on the CPU: its engine stepped in this process, with its defaults for compilation and chunking.
 
 Options: "slots", "length" (prompt and output, in tokens), "cache_bytes", "threads", "dtype".
 """
@@ -10,7 +10,7 @@ from typing import Any
 from bench.peers.workers.serve import serve
 
 os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a second process would cost a message a step
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a second process would add a message per step
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
@@ -55,7 +55,7 @@ class Vllm:
 
 
 def _cores(threads: int) -> str:
-    """One OpenMP thread on each of the first CPUs that this process may use."""
+    """Return the first CPUs of this process's affinity mask, for one OpenMP thread each."""
     return ",".join(map(str, sorted(os.sched_getaffinity(0))[:threads]))
 
 

@@ -1,4 +1,4 @@
-"""A worker whose engine says 100 + request, 101 + request, ...; options: "crash_at", "hang_at", "refuse_at" a step."""
+"""A worker whose tokens are 100 + request, 101 + request, ...; options: "crash_at", "hang_at", "refuse_at" a step."""
 
 import os
 import sys
@@ -14,32 +14,32 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 class Fake:
-    """Prompts take one step each; then every request that has had its prompt says a token a step."""
+    """An engine that takes one step per prompt; every request past its prompt returns one token per step."""
 
     def __init__(self, model: str, options: Mapping[str, Any]) -> None:
         if model == "broken":
             raise ValueError("the model is broken")
         self._options = options
         self._waiting: list[int] = []
-        self._said: dict[int, int] = {}
+        self._counts: dict[int, int] = {}  # request -> its number of tokens
         self._steps = 0
 
     def submit(self, prompts: list[list[int]]) -> None:
         self._waiting = list(range(len(prompts)))
-        self._said = {}
+        self._counts = {}
 
     def step(self) -> Iterable[tuple[int, int]]:
         self._steps += 1
         self._misbehave()
         if self._waiting:
-            self._said[self._waiting.pop(0)] = 0
-        for request in self._said:
-            self._said[request] += 1
-        return [(request, 99 + request + said) for request, said in self._said.items()]
+            self._counts[self._waiting.pop(0)] = 0
+        for request in self._counts:
+            self._counts[request] += 1
+        return [(request, 99 + request + count) for request, count in self._counts.items()]
 
     def drop(self, requests: Iterable[int]) -> None:
         for request in requests:
-            del self._said[request]
+            del self._counts[request]
 
     def facts(self) -> Mapping[str, Any]:
         return {"version": "1", "cache_bytes": 7}
@@ -58,7 +58,7 @@ def start(folder: Path) -> Worker:
 
 
 def load(model: str, options: Mapping[str, Any]) -> Fake:
-    print("what libraries print does not reach the answers", flush=True)
+    print("output of libraries does not reach the replies", flush=True)
     return Fake(model, options)
 
 

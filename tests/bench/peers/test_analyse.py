@@ -5,8 +5,8 @@ import pytest
 from bench.peers.analyse import cells, percentile
 
 
-def record(kind: str, engine: str, requests: int, play: str = "alone-0/8/0", **fields: Any) -> dict[str, Any]:
-    return {"play": play, "kind": kind, "engine": engine, "prompt": 8, "requests": requests, **fields}
+def record(kind: str, engine: str, requests: int, trial: str = "alone-0/8/0", **fields: Any) -> dict[str, Any]:
+    return {"trial": trial, "kind": kind, "engine": engine, "prompt": 8, "requests": requests, **fields}
 
 
 def test_step_and_throughput_are_of_the_median_of_all_turns() -> None:
@@ -30,7 +30,7 @@ def test_ratios_are_of_the_same_turn_so_drift_cancels() -> None:
     fast_hour = [
         record("laps", "ringkv", 4, "alone-1/8/0", laps_s=[0.1]),
         record("laps", "vllm", 4, "alone-1/8/0", laps_s=[0.3]),
-        record("laps", "ringkv", 4, "alone-2/8/0", laps_s=[0.1]),  # the other did not play
+        record("laps", "ringkv", 4, "alone-2/8/0", laps_s=[0.1]),  # the other was not in this trial
     ]
     ringkv, vllm = cells(slow_hour + fast_hour, "same", 16)
     assert vllm.ringkv_decodes == pytest.approx(3)
@@ -45,18 +45,18 @@ def test_at_equal_bytes_ratios_are_of_tokens_a_second() -> None:
     assert vllm.ringkv_decodes == pytest.approx((30 / 0.3) / (5 / 0.1))
 
 
-def test_a_failure_is_told_where_there_is_no_figure() -> None:
+def test_a_cell_without_figures_has_the_failure() -> None:
     (cell,) = cells([record("failed", "vllm", 4, why="ended with SIGSEGV")], "same", 16)
     assert (cell.why, cell.step_s) == ("ended with SIGSEGV", None)
 
 
 def test_the_same_leading_tokens_are_counted() -> None:
-    said = [
-        record("said", "ringkv-full", 1, tokens=[1, 2, 3, 4]),
-        record("said", "vllm", 1, tokens=[1, 2, 9, 4]),
-        record("said", "vllm", 1, "alone-1/8/0", tokens=[9]),  # nothing to compare with
+    outputs = [
+        record("output", "ringkv-full", 1, tokens=[1, 2, 3, 4]),
+        record("output", "vllm", 1, tokens=[1, 2, 9, 4]),
+        record("output", "vllm", 1, "alone-1/8/0", tokens=[9]),  # nothing to compare with
     ]
-    agrees = {cell.engine: cell.agrees for cell in cells(said, "same", 16)}
+    agrees = {cell.engine: cell.agrees for cell in cells(outputs, "same", 16)}
     assert agrees == {"ringkv-full": 4, "vllm": 2}
 
 

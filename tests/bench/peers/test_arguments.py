@@ -3,7 +3,7 @@ import pytest
 from bench.peers.arguments import arguments
 
 
-def test_defaults_follow_what_is_measured() -> None:
+def test_defaults_depend_on_the_measurement() -> None:
     assert arguments([]).prompts == (512, 4096, 8192)
     assert arguments(["--resident"]).requests == (8,)
     assert arguments(["--equal-bytes", "1.5GB"]).equal_bytes == 1_500_000_000
@@ -16,7 +16,7 @@ def test_one_start_is_not_enough_as_it_may_compile(capsys: pytest.CaptureFixture
     assert "--rounds 2 or more" in capsys.readouterr().err
 
 
-def test_an_unknown_engine_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_engine_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["--engines", "ringkv,ollama"])
-    assert "no engine ollama; there are ringkv" in capsys.readouterr().err
+    assert "unknown engine ollama; engines are ringkv" in capsys.readouterr().err

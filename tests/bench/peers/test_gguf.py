@@ -15,9 +15,9 @@ def source(tmp_path: Path) -> Path:
     writer.add_uint32("llama.block_count", 2)
     writer.add_array("tokenizer.ggml.tokens", ["a", "b"])
     writer.add_file_type(3)
-    numbers = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
-    writer.add_tensor("blk.0.attn_q.weight", numbers)
-    writer.add_tensor("blk.0.attn_norm.weight", numbers[0])
+    values = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    writer.add_tensor("blk.0.attn_q.weight", values)
+    writer.add_tensor("blk.0.attn_norm.weight", values[0])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -39,7 +39,7 @@ def test_matrices_are_rounded_to_16_bits_and_vectors_are_not(
     np.testing.assert_array_equal(new[vector].data, old[vector].data)
 
 
-def test_metadata_is_copied_but_for_the_file_type(source: Path, tmp_path: Path) -> None:
+def test_metadata_is_copied_except_the_file_type(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target.gguf"
     rewrite(source, target, "f16")
     fields = GGUFReader(target).fields

@@ -10,12 +10,12 @@ from bench.peers import install
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
 
-    def pretend(name: str, folder: Path, say: install.Say, requirements: Path) -> None:
+    def fake_install(name: str, folder: Path, report: install.Report, requirements: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         made.append(name)
 
     monkeypatch.setenv("RINGKV_CACHE", str(tmp_path))
-    monkeypatch.setattr(install, "_install", pretend)
+    monkeypatch.setattr(install, "_install", fake_install)
     return made
 
 
@@ -34,7 +34,7 @@ def test_an_environment_of_other_requirements_is_made_anew(calls: list[str], tmp
     assert calls == ["vllm", "vllm"]
 
 
-def test_an_installation_that_was_cut_off_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_installation_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[bool] = []
     monkeypatch.setattr(install.venv, "create", lambda folder, with_pip, clear: made.append(clear))
     monkeypatch.setattr(install, "_pip", lambda *words: None)

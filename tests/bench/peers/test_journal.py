@@ -5,27 +5,27 @@ from bench.peers.journal import Journal
 WORKLOAD = {"model": "m", "prompts": (512,)}
 
 
-def test_what_was_measured_is_on_disk_at_once(tmp_path: Path) -> None:
+def test_a_measurement_is_on_disk_at_once(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "j", WORKLOAD, resume=False)
     journal.add("a", "laps", laps_s=[0.5])
-    assert journal.path.read_text().splitlines()[1] == '{"play": "a", "kind": "laps", "laps_s": [0.5]}'
+    assert journal.path.read_text().splitlines()[1] == '{"trial": "a", "kind": "laps", "laps_s": [0.5]}'
 
 
-def test_resuming_keeps_plays_that_are_over_and_forgets_one_that_was_cut_off(tmp_path: Path) -> None:
+def test_resuming_keeps_complete_trials_and_drops_an_interrupted_one(tmp_path: Path) -> None:
     first = Journal(tmp_path, "j", WORKLOAD, resume=False)
     first.add("a", "laps", laps_s=[1.0])
     first.add("a", "done")
     first.add("b", "laps", laps_s=[2.0])
     with open(first.path, "a") as file:
-        file.write('{"play": "b", "ki')
+        file.write('{"trial": "b", "ki')
     again = Journal(tmp_path, "j", WORKLOAD, resume=True)
     assert again.records == first.records[:2]
     assert (again.is_done("a"), again.is_done("b")) == (True, False)
     again.add("b", "done")
-    assert Journal(tmp_path, "j", WORKLOAD, resume=True).records == [*first.records[:2], {"play": "b", "kind": "done"}]
+    assert Journal(tmp_path, "j", WORKLOAD, resume=True).records == [*first.records[:2], {"trial": "b", "kind": "done"}]
 
 
-def test_a_run_that_is_not_resumed_begins_afresh_and_sets_the_old_journal_aside(tmp_path: Path) -> None:
+def test_a_run_that_is_not_resumed_begins_anew_and_renames_the_old_journal(tmp_path: Path) -> None:
     first = Journal(tmp_path, "j", WORKLOAD, resume=False)
     first.add("a", "done")
     before = first.path.read_text()

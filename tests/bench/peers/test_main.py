@@ -12,7 +12,7 @@ from bench.peers.runs import RUNS, Run
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What `keep` was given; nothing is installed, loaded or written."""
+    """The arguments of each `keep`; nothing is installed, loaded or written."""
     given: list[tuple[Any, ...]] = []
     monkeypatch.setenv("RINGKV_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "keep", lambda *words: given.append(words))
@@ -21,14 +21,14 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...
     monkeypatch.setattr(module, "load_config", lambda folder: SimpleNamespace(context=8192))
     for name in ("Tokenizer", "ChatTemplate"):
         monkeypatch.setattr(module, name, SimpleNamespace(from_directory=lambda folder: None))
-    monkeypatch.setattr(module, "python_of", lambda name, say: Path())
+    monkeypatch.setattr(module, "python_of", lambda name, report: Path())
     monkeypatch.setattr(module, "weights_of", lambda *words: Path())
     return given
 
 
-def play(monkeypatch: pytest.MonkeyPatch, run: Any, *words: str) -> None:
+def measure(monkeypatch: pytest.MonkeyPatch, run: Any, *words: str) -> None:
     found = Run("-equal-bytes", "equal-bytes", ("equal_bytes",), run, lambda *words: [])
-    monkeypatch.setattr(module, "chosen", lambda asked: found)
+    monkeypatch.setattr(module, "chosen", lambda args: found)
     monkeypatch.setattr(module, "arguments", lambda: arguments(["--equal-bytes", "1GB", *words]))
     module.main()
 
@@ -36,32 +36,32 @@ def play(monkeypatch: pytest.MonkeyPatch, run: Any, *words: str) -> None:
 def test_a_peer_that_cannot_be_installed_is_a_row_of_its_own_measurement(
     kept: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(name: str, say: Any) -> Path:
+    def refuse(name: str, report: Any) -> Path:
         if name == "vllm":
             raise NotInstalled("no wheel")
         return Path()
 
     monkeypatch.setattr(module, "python_of", refuse)
-    play(monkeypatch, lambda *words: None, "--engines", "ringkv,vllm")
+    measure(monkeypatch, lambda *words: None, "--engines", "ringkv,vllm")
     ((name, workload, (row,), *_),) = kept
     assert (name, workload["model"], workload["equal_bytes"]) == ("peers", "smollm2", 10**9)
     assert (row["engine"], row["protocol"], row["prompt"], row["why"]) == ("vllm", "equal-bytes", 7680, "no wheel")
 
 
-def test_what_was_interrupted_is_shown_and_not_kept(
+def test_an_interrupted_run_is_shown_and_not_appended(
     kept: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*words: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit) as ended:
-        play(monkeypatch, interrupted)
+        measure(monkeypatch, interrupted)
     assert ended.value.code == 130
-    assert "--resume goes on" in capsys.readouterr().out
+    assert "--resume continues" in capsys.readouterr().out
     assert not kept
 
 
-def test_every_run_names_arguments_that_there_are() -> None:
-    there = vars(arguments([]))
-    assert all(field in there for run in RUNS.values() for field in (*module.WORKLOAD, *run.fields))
+def test_every_run_names_arguments_that_exist() -> None:
+    known = vars(arguments([]))
+    assert all(field in known for run in RUNS.values() for field in (*module.WORKLOAD, *run.fields))
     assert {run.protocol for run in RUNS.values()} == {"same", "equal-bytes", "resident", "needle"}

@@ -29,7 +29,7 @@ class Plain:
         return tokenizer.encode(messages[0]["content"])
 
 
-def test_needles_lie_deeper_from_prompt_to_prompt_and_prompts_keep_their_length() -> None:
+def test_needles_are_deeper_from_prompt_to_prompt_and_prompts_keep_their_length() -> None:
     words = Words()
     found = needles(words, Plain(), 5, 1000)  # type: ignore[arg-type]
     assert all(900 <= len(needle.tokens) <= 1000 for needle in found)
@@ -39,15 +39,15 @@ def test_needles_lie_deeper_from_prompt_to_prompt_and_prompts_keep_their_length(
     assert len({needle.number for needle in found}) == 5
 
 
-def test_an_answer_is_right_when_it_holds_its_own_number() -> None:
+def test_an_answer_is_right_if_it_contains_its_own_number() -> None:
     found = [Needle([1], "17"), Needle([1], "23")]
-    said = {
+    answers = {
         "needle-8/0/0": {"ringkv": "it is 17", "openvino": "17"},
         "needle-8/1/0": {"ringkv": "17", "openvino": "23"},
     }
     records = [
-        {"play": play, "kind": "said", "engine": engine, "tokens": text}
-        for play, texts in said.items()
+        {"trial": trial_name, "kind": "output", "engine": engine, "tokens": text}
+        for trial_name, texts in answers.items()
         for engine, text in texts.items()
     ]
     cells = {cell.engine: cell for cell in recalls(records, found, lambda tokens: tokens, 8192, 16)}  # type: ignore[arg-type, return-value]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.pool import RESERVE, Pool
-from bench.peers.worker import Failed
+from bench.peers.worker import WorkerFailed
 from tests.bench.peers.fake import start
 
 MODEL = Path("any")
@@ -43,11 +43,11 @@ def test_the_least_recently_used_idle_worker_makes_room(pool: Pool, memory: Memo
     busy, _ = pool.take("vllm", "vllm", MODEL, {"slots": 2}, 0)
     pool.give_back(old)
     memory.free = 0
-    with pytest.raises(Failed, match="needs about"):
+    with pytest.raises(WorkerFailed, match="needs about"):
         pool.take("vllm", "vllm", MODEL, {"slots": 3}, 1)
     assert (old.worker.alive, busy.worker.alive) == (False, True)
 
 
 def test_one_that_does_not_load_is_ended_with_its_reason(pool: Pool) -> None:
-    with pytest.raises(Failed, match="the model is broken"):
+    with pytest.raises(WorkerFailed, match="the model is broken"):
         pool.take("vllm", "vllm", Path("broken"), {}, 0)

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.engines import ENGINES, Need
+from bench.peers.engines import ENGINES, Demand
 from bench.peers.journal import Journal
-from bench.peers.play import Turns, needed_bytes
 from bench.peers.pool import Pool
 from bench.peers.protocols import Bench, Lengths, batch_in, equal_bytes, groups, resident, same
+from bench.peers.trial import Schedule, needed_bytes
 from bench.peers.workload import budget
 from tests.bench.peers.fake import start
 
-SMOLLM2 = Need(requests=1, prompt=7680, threads=2, token_bytes=23040, head_dim=64, groups=3)
+SMOLLM2 = Demand(requests=1, prompt=7680, threads=2, token_bytes=23040, head_dim=64, groups=3)
 BYTES = 1_500_000_000
 
 
@@ -68,14 +68,14 @@ def test_bytes_of_openvinos_8_bit_tokens(head_dim: int, bytes_a_token: int) -> N
     assert ENGINES["openvino-u8kv"].shares(head_dim) * at_16_bits == bytes_a_token
 
 
-SMALL = Need(requests=1, prompt=64, threads=1, token_bytes=1000, head_dim=64, groups=3)
+SMALL = Demand(requests=1, prompt=64, threads=1, token_bytes=1000, head_dim=64, groups=3)
 BOTH = Lengths([64], [64])
 ONE = needed_bytes(ENGINES["vllm"], SMALL, 0)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    """Of some engines, all of them fakes, in so many bytes of memory."""
+    """Makes a bench of fake engines with this many bytes of memory."""
     pool = Pool(lambda engine, module: start(tmp_path), 20.0, lambda: 10**12)
     model = tmp_path / "model"
     model.write_bytes(b"")
@@ -87,9 +87,9 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             prompts=lambda count, length: [[1] * length] * count,
             pool=pool,
             journal=Journal(tmp_path, "journal", {}, resume),
-            turns=Turns(count=1, steps=2, timeout=20.0),
+            schedule=Schedule(count=1, steps=2, timeout=20.0),
             memory=memory,
-            say=lambda text: None,
+            report=lambda text: None,
         )
 
     yield made
@@ -103,14 +103,14 @@ def measured(bench: Bench, kind: str) -> Counter[tuple[str, int]]:
 def test_lone_prompts_are_repeated_and_engines_that_differ_in_prefill_alone_do_not_decode_together(
     bench: Callable[..., Bench],
 ) -> None:
-    played = bench("ringkv", "openvino", "openvino-xattention")
-    same(played, BOTH, [1, 2], rounds=2, batch_rounds=1)
-    assert measured(played, "laps") == {
+    run = bench("ringkv", "openvino", "openvino-xattention")
+    same(run, BOTH, [1, 2], rounds=2, batch_rounds=1)
+    assert measured(run, "laps") == {
         ("ringkv", 1): 2, ("openvino", 1): 2, ("openvino-xattention", 1): 2, ("ringkv", 2): 1, ("openvino", 2): 1
     }  # fmt: skip
 
 
-def test_a_run_that_goes_on_with_other_memory_measures_everybody(bench: Callable[..., Bench]) -> None:
+def test_a_run_that_resumes_with_other_memory_measures_every_engine(bench: Callable[..., Bench]) -> None:
     first = bench("ringkv", "vllm", memory=3 * ONE)
     same(first, BOTH, [1], rounds=1, batch_rounds=0)
     again = bench("ringkv", "vllm", "openvino", resume=True)  # all of them fit together now
@@ -118,28 +118,28 @@ def test_a_run_that_goes_on_with_other_memory_measures_everybody(bench: Callable
     assert {name for name, _ in measured(again, "laps")} == {"ringkv", "vllm", "openvino"}
 
 
-def test_what_is_done_is_not_measured_again(bench: Callable[..., Bench]) -> None:
+def test_complete_trials_are_not_measured_again(bench: Callable[..., Bench]) -> None:
     same(bench("ringkv", "vllm"), BOTH, [1], rounds=1, batch_rounds=0)
     again = bench("ringkv", "vllm", resume=True)
     same(again, BOTH, [1], rounds=1, batch_rounds=0)
     assert measured(again, "laps") == {("ringkv", 1): 1, ("vllm", 1): 1}
 
 
-def test_at_equal_bytes_each_has_a_batch_of_its_own_and_who_holds_none_is_left_out(bench: Callable[..., Bench]) -> None:
-    played = bench("ringkv", "vllm", "openvino")
+def test_at_equal_bytes_each_engine_has_its_own_batch_or_is_left_out(bench: Callable[..., Bench]) -> None:
+    run = bench("ringkv", "vllm", "openvino")
     room = (
         2 * (64 + 512) * SMALL.token_bytes
     )  # two whole requests of OpenVINO; vLLM's blocks and its spare one are larger
-    equal_bytes(played, room, 64, rounds=1)
-    batches = dict(measured(played, "laps").keys())
+    equal_bytes(run, room, 64, rounds=1)
+    batches = dict(measured(run, "laps").keys())
     assert batches == {"ringkv": (room // 1000 - 64 - 48) // 32, "openvino": 2, "vllm": 1}
-    played = bench("ringkv", "vllm")
-    equal_bytes(played, 300_000, 64, rounds=1)
-    assert {name for name, _ in measured(played, "laps")} == {"ringkv"}
+    run = bench("ringkv", "vllm")
+    equal_bytes(run, 300_000, 64, rounds=1)
+    assert {name for name, _ in measured(run, "laps")} == {"ringkv"}
 
 
-def test_each_starts_as_often_as_asked_and_is_alone_in_memory(bench: Callable[..., Bench]) -> None:
-    played = bench("ringkv", "vllm")
-    resident(played, 64, requests=2, starts=3)
-    assert measured(played, "start") == {("ringkv", 2): 3, ("vllm", 2): 3}
-    assert measured(played, "memory") == {("ringkv", 2): 1, ("vllm", 2): 1}
+def test_each_engine_starts_as_often_as_requested_and_is_alone_in_memory(bench: Callable[..., Bench]) -> None:
+    run = bench("ringkv", "vllm")
+    resident(run, 64, requests=2, starts=3)
+    assert measured(run, "start") == {("ringkv", 2): 3, ("vllm", 2): 3}
+    assert measured(run, "memory") == {("ringkv", 2): 1, ("vllm", 2): 1}

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
-from bench.peers.cells import Cell, as_figures, from_figures
+from bench.peers.cells import PeerCell, as_figures, from_figures
 from bench.peers.tables import shown
 
-CELL = Cell(engine="vllm", prompt=512, requests=4, weights="bf16", kept=512, step_s=0.0123, ringkv_decodes=2.0)
+CELL = PeerCell(engine="vllm", prompt=512, requests=4, weights="bf16", kept=512, step_s=0.0123, ringkv_decodes=2.0)
 
 
 def test_columns_without_a_figure_are_left_out() -> None:
@@ -14,7 +14,7 @@ def test_columns_without_a_figure_are_left_out() -> None:
 
 
 def test_an_engine_without_figures_says_why() -> None:
-    cell = Cell(engine="vllm", prompt=512, requests=4, weights="bf16", kept=512, why="ended with SIGSEGV")
+    cell = PeerCell(engine="vllm", prompt=512, requests=4, weights="bf16", kept=512, why="ended with SIGSEGV")
     assert "vllm: n/a (ended with SIGSEGV)" in shown([CELL, cell])
 
 

@@ -10,13 +10,13 @@ class Letters:
         return [ord(letter) for letter in text]
 
 
-def test_prompts_are_different_and_of_exactly_the_length_asked_for() -> None:
+def test_prompts_are_different_and_have_exactly_the_requested_length() -> None:
     found = prompts(Letters(), 6, 3000)  # type: ignore[arg-type]
     assert {len(tokens) for tokens in found} == {3000}
     assert len({tuple(tokens) for tokens in found}) == 6
 
 
-def test_the_first_prompts_do_not_depend_on_how_many_are_asked_for() -> None:
+def test_the_first_prompts_do_not_depend_on_the_count() -> None:
     assert prompts(Letters(), 2, 500) == prompts(Letters(), 4, 500)[:2]  # type: ignore[arg-type]
 
 
