@@ -38,7 +38,7 @@ def engine_config(scale: Scale, policy: str, budget: int, slots: int, chunk: int
 
 
 class Only:
-    """Compiles the graphs whose names begin with one of `prefixes`. The others are eager, and the part never runs them."""
+    """Compiles the graphs whose names begin with one of `prefixes`. The others are eager and never run by the part."""
 
     def __init__(self, backend: Backend, prefixes: tuple[str, ...]) -> None:
         self._backend, self._prefixes = backend, prefixes
