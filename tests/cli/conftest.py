@@ -1,4 +1,4 @@
-"""A tiny chat model on disk, and the command line run in this process."""
+"""A tiny chat model on disk, and command lines run in this process."""
 
 import logging
 import subprocess
@@ -15,24 +15,24 @@ from tests import chat_model
 SMALL = ("--graphs", "off", "--dtype", "float32", "--threads", "1", "--kv-budget", "64")
 
 
-class Said(NamedTuple):
-    """What a command line came to."""
+class CliResult(NamedTuple):
+    """Exit status, stdout and stderr of a command line."""
 
     status: int
     out: str
     err: str
 
     @property
-    def complaint(self) -> str:
+    def last_line(self) -> str:
         """The last line on stderr."""
         return self.err.splitlines()[-1]
 
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CliResult]
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """The command line in a process of its own, which can be sent signals; all its streams are pipes."""
+    """Start a command line in its own process, which can be sent signals; its streams are pipes."""
     command = [sys.executable, "-c", "from ringkv.cli.main import main; main()", *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace")
@@ -45,12 +45,12 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    """Run one command line; arguments of any kind become text."""
+    """Run one command line; arguments are converted to text."""
     monkeypatch.delenv("RINGKV_DEBUG", raising=False)
 
-    def call(*arguments: object) -> Said:
+    def call(*arguments: object) -> CliResult:
         capsys.readouterr()
-        return Said(run([str(one) for one in arguments]), *capsys.readouterr())
+        return CliResult(run([str(one) for one in arguments]), *capsys.readouterr())
 
     yield call
     logging.getLogger("ringkv").handlers.clear()

@@ -5,18 +5,18 @@ import pytest
 from ringkv.base.engine import Limits
 from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.cli import answering
-from ringkv.cli.answering import Answered, cache_line, cut_short, follow, live
+from ringkv.cli.answering import TimedResult, cache_line, cut_short, follow, live
 from ringkv.llm.result import Result, StreamPiece
 
 
-def usage(prompt: int, drawn: int, evicted: int, capacity: int = 64) -> Usage:
+def usage(prompt: int, sampled: int, evicted: int, capacity: int = 64) -> Usage:
     return Usage(
-        prompt, drawn, KVUsage("snapstream", capacity, kept=60, evicted=evicted, ring_wraps=1, bytes_held=10**6)
+        prompt, sampled, KVUsage("snapstream", capacity, kept=60, evicted=evicted, ring_wraps=1, bytes_held=10**6)
     )
 
 
-def result(drawn: int) -> Result:
-    return Result("abc", tuple(range(drawn)), "length", usage(100, drawn, 38))
+def result(sampled: int) -> Result:
+    return Result("abc", tuple(range(sampled)), "length", usage(100, sampled, 38))
 
 
 def test_the_clock_runs_from_the_request_to_the_first_token_and_from_there_to_the_last(
@@ -30,36 +30,40 @@ def test_the_clock_runs_from_the_request_to_the_first_token_and_from_there_to_th
         yield StreamPiece("", result=result(3))
 
     texts: list[str] = []
-    answered = follow(pieces(), lambda piece: texts.append(piece.text))
+    timed = follow(pieces(), lambda piece: texts.append(piece.text))
     assert texts == ["a", "b", "c", ""]
-    assert (answered.first_token_s, answered.decode_s) == (2.0, 1.0)
-    assert answered.prefill_rate == 100 / 2.0
-    assert answered.decode_rate == 2 / 1.0
+    assert (timed.first_token_s, timed.decode_s) == (2.0, 1.0)
+    assert timed.prefill_rate == 100 / 2.0
+    assert timed.decode_rate == 2 / 1.0
 
 
 def test_one_token_has_no_decode_rate() -> None:
-    answered = Answered(result(1), 2.0, 0.0)
-    assert answered.decode_rate is None
-    assert "decode" not in answered.line()
+    timed = TimedResult(result(1), 2.0, 0.0)
+    assert timed.decode_rate is None
+    assert "decode" not in timed.line()
 
 
-def test_an_answer_cut_by_the_context_or_by_a_cache_that_evicts_nothing_says_so() -> None:
-    def cut(reason: FinishReason, drawn: int, prompt: int = 100) -> str | None:
-        found = Result("", (), reason, usage(prompt, drawn, 0))
+def test_a_truncated_answer_names_the_context_or_the_full_cache_as_the_reason() -> None:
+    def cut(reason: FinishReason, sampled: int, prompt: int = 100) -> str | None:
+        found = Result("", (), reason, usage(prompt, sampled, 0))
         return cut_short(found, 50, Limits(1, 64, 128, 128, 16, 1, 199, 4, 256, 4))
 
     assert cut("stop", 20) is None
     assert cut("length", 50) is None
-    assert cut("length", 28) == "the answer was cut at 28 of 50 tokens: the model's context of 128 tokens is full"
+    assert cut("length", 28) == "the answer was truncated at 28 of 50 tokens: the model's context of 128 tokens is full"
     assert (cut("length", 5, 60) or "").endswith("policy snapstream evicts nothing and its 64 entries are full")
 
 
-def test_the_line_says_what_the_cache_did() -> None:
-    assert cache_line(usage(7012, 3, 6950)) == ("7,012 prompt tokens | kept 60, evicted 6,950, 1 ring wrap | 1 MB held")
+def test_the_line_has_the_caches_counters() -> None:
+    assert cache_line(usage(7012, 3, 6950)) == (
+        "7,012 prompt tokens | kept 60, evicted 6,950, 1 ring wrap | 1 MB KV cache"
+    )
 
 
-@pytest.mark.parametrize(("prompt", "drawn", "evicted", "held"), [(10, 1, 0, 10), (10, 5, 0, 14), (100, 5, 40, 64)])
+@pytest.mark.parametrize(
+    ("prompt", "sampled", "evicted", "entries"), [(10, 1, 0, 10), (10, 5, 0, 14), (100, 5, 40, 64)]
+)
 def test_live_entries_are_the_tokens_fed_that_were_not_evicted(
-    prompt: int, drawn: int, evicted: int, held: int
+    prompt: int, sampled: int, evicted: int, entries: int
 ) -> None:
-    assert live(usage(prompt, drawn, evicted)) == held
+    assert live(usage(prompt, sampled, evicted)) == entries

@@ -7,11 +7,11 @@ from ringkv.cli.counts import parse_count
 @pytest.mark.parametrize(
     ("text", "count"), [("7000", 7000), ("128k", 131_072), ("1M", 1_048_576), ("1.5k", 1536), ("131,072", 131_072)]
 )
-def test_counts_are_read_as_people_write_them(text: str, count: int) -> None:
+def test_counts_take_a_suffix_and_separators(text: str, count: int) -> None:
     assert parse_count(text, "tokens") == count
 
 
-def test_nothing_stays_nothing() -> None:
+def test_none_stays_none() -> None:
     assert parse_count(None, "tokens") is None
 
 

@@ -7,7 +7,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def test_the_text_is_as_long_as_asked_to_a_paragraph() -> None:
+def test_the_text_is_as_long_as_requested_to_a_paragraph() -> None:
     assert 1800 < words(manual(2000, words)) <= 2000
 
 

@@ -27,7 +27,7 @@ def end(error: BaseException) -> int:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_mistakes_of_the_user_end_with_2_and_failures_with_1(error: BaseException, status: int) -> None:
+def test_invalid_requests_exit_with_2_and_failures_with_1(error: BaseException, status: int) -> None:
     assert end(error) == status
 
 
@@ -37,7 +37,7 @@ def test_an_unforeseen_error_is_one_line(capsys: pytest.CaptureFixture[str], mon
     assert capsys.readouterr().err == "ringkv: unexpected ZeroDivisionError: a (RINGKV_DEBUG=1 shows where)\n"
 
 
-def test_a_traceback_is_shown_to_those_who_ask(
+def test_a_traceback_is_shown_if_ringkv_debug_is_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RINGKV_DEBUG", "1")
@@ -46,7 +46,7 @@ def test_a_traceback_is_shown_to_those_who_ask(
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "message"),
     [
         (InvalidRequest("kv_budget is 0; lower it", "kv_budget"), "--kv-budget is 0; lower it"),
         (InvalidRequest("prompt_tokens is 9; lower kv_sinks", None), "--max-prompt is 9; lower --kv-sinks"),
@@ -57,14 +57,12 @@ def test_a_traceback_is_shown_to_those_who_ask(
         (InvalidRequest("some_file has no dtype", "dtype"), "some_file has no dtype"),
     ],
 )
-def test_options_are_called_as_they_are_typed(
-    error: InvalidRequest, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_option_names_become_flags(error: InvalidRequest, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     end(error)
-    assert capsys.readouterr().err == f"ringkv: {says}\n"
+    assert capsys.readouterr().err == f"ringkv: {message}\n"
 
 
-def test_a_warning_of_ours_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     show_warnings()
     try:
         raise ValueError("inside")
@@ -74,7 +72,7 @@ def test_a_warning_of_ours_is_one_line_on_stderr(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "ringkv: running without graphs\n"
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     code = "from ringkv.cli.main import main; main()"
     command = f"{sys.executable} -c '{code}' models --json | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)

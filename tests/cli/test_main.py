@@ -14,11 +14,11 @@ HEAVY = {"torch", "transformers", "fastapi", "uvicorn", "tokenizers", "jinja2", 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_commands_help_gives_an_example_of_it(command: str, cli: Cli) -> None:
-    said = cli(command, "--help")
+    result = cli(command, "--help")
     usage, example = f"Usage: ringkv {command}", f"ringkv {command}"
-    assert said.status == 0
-    assert usage in said.out
-    assert example in said.out.replace(usage, "")
+    assert result.status == 0
+    assert usage in result.out
+    assert example in result.out.replace(usage, "")
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "serve", "demo", "bench", "eval"])
@@ -40,9 +40,9 @@ def test_flags_that_take_no_value_are_shown_without_one(command: str, cli: Cli) 
 
 
 def test_without_arguments_the_commands_are_listed(cli: Cli) -> None:
-    said = cli()
-    assert said.status == 0
-    assert all(command in said.out for command in COMMANDS)
+    result = cli()
+    assert result.status == 0
+    assert all(command in result.out for command in COMMANDS)
 
 
 def test_the_version_is_the_packages(cli: Cli) -> None:
@@ -61,7 +61,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def program(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """`ringkv` as the shell starts it, after some code."""
+    """Run `ringkv` in its own process, after some code."""
     code = f"import sys\n{code}\nfrom ringkv.cli.main import main\nmain()"
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
@@ -77,7 +77,7 @@ def test_ctrl_c_while_the_application_is_imported_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(("command", "status"), [("--version", 0), ("--nope", 2)])
-def test_a_program_that_loaded_torch_ends_with_all_said_and_done(command: str, status: int) -> None:
+def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(command: str, status: int) -> None:
     plain = program("", command)
     after_torch = program("import atexit, os, torch; atexit.register(os.write, 1, b'bye')", command)
     assert after_torch.returncode == plain.returncode == status
@@ -85,26 +85,26 @@ def test_a_program_that_loaded_torch_ends_with_all_said_and_done(command: str, s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["nope"], "no such command 'nope'; see ringkv --help"),
         (["generae"], "no such command 'generae'. Did you mean 'generate'? See ringkv --help"),
         (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
         (["generate", "--kv-budget", "abc", "x"], "invalid value for '--kv-budget': give a whole number; see"),
         (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
-        (["pull"], "missing argument 'NAME'; name one of smollm2, qwen2.5-coder-1.5b, or a hub id"),
+        (["pull"], "missing argument 'NAME'; give one of smollm2, qwen2.5-coder-1.5b, or a hub id"),
         (["generate", "--nope"], "no such option: --nope"),
         (["generate", "--kv-budget"], "option '--kv-budget' requires an argument"),
         (["generate", "--kv-budget", "many", "x"], "invalid value for '--kv-budget'"),
         (["pull"], "missing argument 'NAME'"),
     ],
 )
-def test_arguments_that_make_no_sense_get_one_line(arguments: list[str], says: str, cli: Cli) -> None:
-    said = cli(*arguments)
-    assert said.status == 2
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    assert line.startswith(f"ringkv: {says}")
+def test_invalid_arguments_get_one_line(arguments: list[str], message: str, cli: Cli) -> None:
+    result = cli(*arguments)
+    assert result.status == 2
+    assert result.out == ""
+    (line,) = result.err.splitlines()
+    assert line.startswith(f"ringkv: {message}")
 
 
 def test_ctrl_c_ends_a_command_with_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
-from ringkv.cli.options import EngineOptions, Sampling, TalkOptions
+from ringkv.cli.options import ConversationOptions, EngineOptions, Sampling
 from ringkv.plan.options import AUTO, Options
 
 
@@ -12,24 +12,24 @@ def names(kind: type) -> set[str]:
     return {one.name for one in fields(kind)}
 
 
-def test_every_choice_about_an_engine_has_an_option_but_two_that_are_for_programs() -> None:
-    assert names(Options) - names(TalkOptions) == {"chunk", "lanes"}
-    assert names(TalkOptions) - names(Options) == {"model"}
+def test_every_engine_option_has_a_flag_except_two_for_programs() -> None:
+    assert names(Options) - names(ConversationOptions) == {"chunk", "lanes"}
+    assert names(ConversationOptions) - names(Options) == {"model"}
 
 
-def test_only_where_conversations_are_held_something_is_remembered() -> None:
-    assert names(TalkOptions) - names(EngineOptions) == {"kv_turns", "prefix_store"}
-    assert TalkOptions().options() == Options(slots=1, prefix_store=AUTO)
+def test_only_conversations_have_a_prefix_store_and_turns() -> None:
+    assert names(ConversationOptions) - names(EngineOptions) == {"kv_turns", "prefix_store"}
+    assert ConversationOptions().options() == Options(slots=1, prefix_store=AUTO)
 
 
-def test_what_is_not_said_is_left_open() -> None:
+def test_options_that_are_not_set_are_left_open() -> None:
     assert EngineOptions().options() == Options(slots=1)
 
 
-def test_what_is_said_arrives() -> None:
-    said = EngineOptions(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
+def test_options_that_are_set_are_passed_on() -> None:
+    result = EngineOptions(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
     wanted = Options(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
-    assert said.options(slots=8) == wanted
+    assert result.options(slots=8) == wanted
 
 
 def test_a_command_has_its_own_default_for_slots() -> None:

@@ -7,8 +7,8 @@ from ringkv.base.errors import EmptyPrompt, InvalidRequest
 from ringkv.cli.prompts import read_prompt
 
 
-def stdin(monkeypatch: pytest.MonkeyPatch, held: bytes) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(held)))
+def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 def test_the_document_comes_before_the_question(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_document_alone_is_kept_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("question", [None, "", " \n"])
-def test_nothing_to_ask_is_refused(question: str | None) -> None:
+def test_an_empty_prompt_is_refused(question: str | None) -> None:
     with pytest.raises(EmptyPrompt, match="--prompt-file"):
         read_prompt(question, None, None)
 
@@ -42,12 +42,12 @@ def test_a_missing_file_is_named() -> None:
         read_prompt("Why?", None, "nowhere.txt")
 
 
-def test_a_folder_is_no_text(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_text_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read"):
         read_prompt("Why?", None, str(tmp_path))
 
 
-def test_bytes_that_are_no_text_are_pointed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_are_not_utf_8_are_named_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin(monkeypatch, b"ok \xff")
     with pytest.raises(InvalidRequest, match=r"standard input is not UTF-8 text \(byte 3 is 0xff\)"):
         read_prompt(None, "-", None)

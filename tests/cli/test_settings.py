@@ -1,4 +1,4 @@
-"""Flags of the cache's settings, as they are typed."""
+"""Command line flags of the cache settings."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ringkv.cli.options import TalkOptions
+from ringkv.cli.options import ConversationOptions
 from ringkv.cli.spread import spread
 from ringkv.plan.options import AUTO, Options
 
 
 def typed(*arguments: str) -> Options:
-    """What a command makes of a command line."""
+    """Return the options that a command line sets."""
     made: list[Options] = []
 
-    def command(*, engine: TalkOptions) -> None:
+    def command(*, engine: ConversationOptions) -> None:
         made.append(engine.options())
 
     app = typer.Typer()

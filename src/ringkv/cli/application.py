@@ -1,6 +1,6 @@
-"""The application: which commands there are, and one command line from its first word to its exit status.
+"""The typer application: its commands, and `run` for one command line.
 
-Nothing here or in a command's module loads torch: a command does, once it runs.
+Importing this module or a command's module does not load torch; running a command does.
 """
 
 import inspect
@@ -21,35 +21,35 @@ from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
 from ringkv.cli.commands.pull import pull
 from ringkv.cli.commands.serve import serve
-from ringkv.cli.failures import INTERRUPTED, complain, guarded, show_warnings
+from ringkv.cli.failures import INTERRUPTED, guarded, print_error, show_warnings
 from ringkv.cli.options import SWITCH
 from ringkv.cli.spread import spread
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Ask a model": (generate, chat, serve, demo),
+    "Run a model": (generate, chat, serve, demo),
     "Get models": (pull, models),
-    "Know before you run": (plan, study, bench, doctor),
+    "Plan and measure": (plan, study, bench, doctor),
 }
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line to its exit status; all it said is flushed."""
-    _speak_any_language()
+    """Run one command line, flush its output and return its exit status."""
+    _replace_unencodable()
     show_warnings()
     status = guarded(lambda: _command(arguments))
     if status == INTERRUPTED:
-        complain("interrupted")
+        print_error("interrupted")
     return status
 
 
 def _command(arguments: Sequence[str]) -> int | None:
     status: int | None = app(list(arguments) or ["--help"], prog_name="ringkv", standalone_mode=False)
-    sys.stdout.flush()  # here, where a reader that has gone is no surprise
+    sys.stdout.flush()  # inside `guarded`, which handles a closed pipe
     return status
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"ringkv {VERSION}")
         raise typer.Exit
 
@@ -60,10 +60,10 @@ def _root(
         typer.Option("--version", metavar=SWITCH, callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Long-context language models in a fixed amount of key-value memory per request.
+    """Serve long-context language models with a fixed amount of KV cache per request.
 
-    A request's cache holds its budget and no more, however long the prompt: the tokens that matter are selected at the
-    end of prefill (SnapKV), and while decoding the newest overwrite the oldest in a ring buffer (StreamingLLM).
+    A request's cache never exceeds its budget, however long the prompt. At the end of prefill the most attended tokens
+    are selected (SnapKV); while decoding, the newest tokens overwrite the oldest in a ring buffer (StreamingLLM).
 
         ringkv demo
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What is this about?"
@@ -72,36 +72,36 @@ def _root(
 
 
 def _help(command: Callable[..., Any]) -> str:
-    """A docstring as help: paragraphs flow to the terminal's width, indented lines stay lines."""
+    """Return the docstring as help text: paragraphs are joined into one line, indented lines are kept."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     return "\n\n".join(one if one.startswith(" ") else one.replace("\n", " ") for one in paragraphs)
 
 
 def name_of(command: Callable[..., Any]) -> str:
-    """That of its file."""
+    """Return the command's name, which is its module's."""
     return command.__module__.rpartition(".")[2]
 
 
-def _speak_any_language() -> None:
-    """A terminal that lacks a character gets a replacement, not an error."""
+def _replace_unencodable() -> None:
+    """Print a replacement for characters that the terminal cannot encode, instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace")
 
 
 def _application() -> typer.Typer:
-    made = typer.Typer(
+    application = typer.Typer(
         name="ringkv",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback(help=_help(_root))(_root)
+    application.callback(help=_help(_root))(_root)
     for panel, commands in PANELS.items():
         for command in commands:
-            made.command(name_of(command), help=_help(command), rich_help_panel=panel)(spread(command))
-    return made
+            application.command(name_of(command), help=_help(command), rich_help_panel=panel)(spread(command))
+    return application
 
 
 app = _application()

@@ -1,4 +1,4 @@
-"""What `ringkv bench` prints for people."""
+"""Tables that `ringkv bench` prints."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from ringkv.bench.profile import Profile
 
 
-class Limit(NamedTuple):
-    """The best that the machine allows, and the share of it that was reached."""
+class HardwareLimit(NamedTuple):
+    """The best speed or time that the machine allows, and the share of it that was reached."""
 
     best: float
     share: float
 
 
-class Figure(NamedTuple):
-    """A row of the table: a field of `Measured`."""
+class MetricRow(NamedTuple):
+    """A row of the table; `field` is a field of `Measured`."""
 
     label: str
     field: str
     show: Callable[[float], str]
     more_is_better: bool = False
-    limit: Callable[["Comparison", "Floors"], Limit] | None = None  # None for what is not a speed
+    limit: Callable[["Comparison", "Floors"], HardwareLimit] | None = None  # None if it is not a speed
 
 
 def _count(value: float) -> str:
@@ -37,32 +37,34 @@ def _milliseconds(value: float) -> str:
     return f"{1000 * value:,.1f}"
 
 
-FIGURES = (
-    Figure("entries a slot", "entries", _count),
-    Figure("a slot", "slot_bytes", show_bytes),
-    Figure("held, with staging", "held_bytes", show_bytes),
-    Figure(
+ROWS = (
+    MetricRow("entries per slot", "entries", _count),
+    MetricRow("slot size", "slot_bytes", show_bytes),
+    MetricRow("cache with staging", "held_bytes", show_bytes),
+    MetricRow(
         "prefill, tok/s",
         "prefill_tokens_per_s",
         _count,
         more_is_better=True,
-        limit=lambda run, floors: Limit(run.prompt_tokens / floors.prefill_s, floors.prefill_share),
+        limit=lambda run, floors: HardwareLimit(run.prompt_tokens / floors.prefill_s, floors.prefill_share),
     ),
-    Figure(
+    MetricRow(
         "first token, ms",
         "first_token_s",
         _milliseconds,
-        limit=lambda run, floors: Limit(floors.prefill_s, floors.first_token_share),
+        limit=lambda run, floors: HardwareLimit(floors.prefill_s, floors.first_token_share),
     ),
-    Figure(
-        "decode, tok/s in all",
+    MetricRow(
+        "decode, tok/s total",
         "decode_tokens_per_s",
         _count,
         more_is_better=True,
-        limit=lambda run, floors: Limit(run.slots / floors.step_s, floors.step_share),
+        limit=lambda run, floors: HardwareLimit(run.slots / floors.step_s, floors.step_share),
     ),
-    Figure("a step, ms", "step_s", _milliseconds, limit=lambda run, floors: Limit(floors.step_s, floors.step_share)),
-    Figure("read a step", "step_bytes", show_bytes),
+    MetricRow(
+        "step, ms", "step_s", _milliseconds, limit=lambda run, floors: HardwareLimit(floors.step_s, floors.step_share)
+    ),
+    MetricRow("read per step", "step_bytes", show_bytes),
 )
 
 
@@ -81,41 +83,41 @@ def print_comparison(found: "Comparison") -> None:
 
 
 def _rows(found: "Comparison") -> list[tuple[str, ...]]:
-    return [_row(found, figure) for figure in FIGURES]
+    return [_row(found, metric) for metric in ROWS]
 
 
-def _row(found: "Comparison", figure: Figure) -> tuple[str, ...]:
-    """The ratio says how many times better the compressed cache is."""
-    full, small = (getattr(side, figure.field) for side in (found.full, found.compressed))
-    ratio = small / full if figure.more_is_better else full / small
+def _row(found: "Comparison", metric: MetricRow) -> tuple[str, ...]:
+    """Return the cells of a row. The ratio is above 1 if the compressed cache is better."""
+    full, small = (getattr(side, metric.field) for side in (found.full, found.compressed))
+    ratio = small / full if metric.more_is_better else full / small
     return (
-        figure.label,
-        figure.show(full),
-        *_limit(found, found.full, figure),
-        figure.show(small),
-        *_limit(found, found.compressed, figure),
+        metric.label,
+        metric.show(full),
+        *_limit(found, found.full, metric),
+        metric.show(small),
+        *_limit(found, found.compressed, metric),
         f"{ratio:.2f}x",
     )
 
 
-def _limit(found: "Comparison", side: "Measured", figure: Figure) -> tuple[str, ...]:
-    """Two cells where the machine was probed, else none."""
+def _limit(found: "Comparison", side: "Measured", metric: MetricRow) -> tuple[str, ...]:
+    """Return two cells if the machine was probed, else none."""
     if side.floors is None:
         return ()
-    if figure.limit is None:
+    if metric.limit is None:
         return ("", "")
-    limit = figure.limit(found, side.floors)
-    return (figure.show(limit.best), f"{limit.share:.0%}")
+    limit = metric.limit(found, side.floors)
+    return (metric.show(limit.best), f"{limit.share:.0%}")
 
 
 def _machine(ceiling: "Ceiling") -> str:
-    """The best way of each probe."""
-    lines = [_best(f"reading {show_bytes(size)}", ways, "B/s") for size, ways in ceiling.reading.items()]
-    return "\n".join([*lines, _best("bfloat16 products", ceiling.matrix, "FLOP/s")])
+    """Return the fastest result of each probe, one per line."""
+    lines = [_best(f"reading {show_bytes(size)}", rates, "B/s") for size, rates in ceiling.reading.items()]
+    return "\n".join([*lines, _best("bfloat16 matrix products", ceiling.matrix, "FLOP/s")])
 
 
-def _best(what: str, ways: Mapping[str, float], unit: str) -> str:
-    name, rate = max(ways.items(), key=lambda way: way[1])
+def _best(what: str, rates: Mapping[str, float], unit: str) -> str:
+    name, rate = max(rates.items(), key=lambda item: item[1])
     shown = show_bytes(rate).removesuffix("B")
     return f"{what}: {shown}{unit} ({name})"
 

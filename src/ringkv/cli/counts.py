@@ -1,4 +1,4 @@
-"""parse_count: token counts as people write them."""
+"""Parse token counts such as 7000 or 128k."""
 
 import re
 
@@ -6,7 +6,7 @@ from ringkv.base.errors import InvalidRequest
 
 
 def parse_count(text: str | None, name: str) -> int | None:
-    """ "128k" is 131,072 as context lengths are meant, "1m" 1,048,576, "7000" itself. Raises `InvalidRequest`."""
+    """Parse a count; k is 1,024 and m is 1,048,576, as in context lengths. Raises `InvalidRequest`."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([km]?)", text.strip().replace(",", "").replace("_", ""), re.IGNORECASE)

@@ -1,9 +1,9 @@
-"""manual: a long, real text that every machine with Python has, for a demonstration."""
+"""A long real text for demonstrations: Python's reference manual, which every Python includes."""
 
 from collections.abc import Callable
 from pydoc_data.topics import topics
 
-# Of Python's reference manual, which `help()` shows.
+# Topics of `help()`.
 CHAPTERS = (
     *("exceptions", "try", "raise", "with", "class", "for", "while", "if", "import", "naming", "function", "calls"),
     *("execmodel", "string-methods", "typesseq", "formatstrings", "specialnames"),
@@ -11,7 +11,7 @@ CHAPTERS = (
 
 
 def manual(tokens: int, count: Callable[[str], int]) -> str:
-    """Whole paragraphs of the manual, up to so many tokens by `count`."""
+    """Return whole paragraphs of the manual, at most `tokens` as counted by `count`."""
     taken: list[str] = []
     for paragraph in "\n\n".join(topics[name] for name in CHAPTERS if name in topics).split("\n\n"):
         tokens -= count(paragraph + "\n\n")

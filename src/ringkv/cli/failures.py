@@ -1,6 +1,6 @@
-"""How the command line ends: an exit status, and one sentence on stderr for whatever went wrong.
+"""Exit statuses, and one line on stderr for each error.
 
-0  done        1  ringkv could not        2  the user asked for what cannot be        130  interrupted
+0  success        1  failure        2  invalid arguments or request        130  interrupted
 """
 
 import logging
@@ -18,15 +18,15 @@ from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
 from ringkv.base.failure import in_short
 from ringkv.base.sampling import SamplingParams
 from ringkv.plan.options import Options
-from ringkv.plan.report import Question
+from ringkv.plan.report import PlanRequest
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-# What typer raises for arguments that it cannot read; its own base class has moved between its versions.
+# typer raises this for invalid arguments. Its module differs between versions of typer, so it is taken from a subclass.
 UsageError = typer.BadParameter.__base__ or typer.BadParameter
 
-# What it says and what we say instead: its options that are alike are seldom what was meant.
-_IN_OURS = (
+# Replacements in typer's messages. Its suggested options are seldom what was meant.
+_REPLACEMENTS = (
     (r" \(Possible options: [^)]*\)", ""),
     (r"Input should be a valid integer.*", "give a whole number"),
     (r"Input should be a valid number.*", "give a number"),
@@ -37,27 +37,27 @@ _FLAGS = {
     "tensor_parallel": "--tp",
     "budget": "--kv-budget",
 }
-_NAMES = {one.name for kind in (Options, SamplingParams, Question) for one in fields(kind)}
+_NAMES = {one.name for kind in (Options, SamplingParams, PlanRequest) for one in fields(kind)}
 
 
 def guarded(run: Callable[[], int | None]) -> int:
-    """Run to its end and return the exit status, whatever happens. `RINGKV_DEBUG=1` shows tracebacks too."""
+    """Call `run`, print any error and return the exit status. `RINGKV_DEBUG=1` also prints tracebacks."""
     try:
         return run() or 0
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has gone, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
         if debugging():
             traceback.print_exc()
-        complain(sentence(error))
+        print_error(sentence(error))
         return MISUSED if isinstance(error, (InvalidRequest, UnknownModel, UsageError)) else FAILED
 
 
-def complain(sentence: str) -> None:
-    print(f"ringkv: {sentence}", file=sys.stderr, flush=True)
+def print_error(message: str) -> None:
+    print(f"ringkv: {message}", file=sys.stderr, flush=True)
 
 
 def debugging() -> bool:
@@ -65,27 +65,27 @@ def debugging() -> bool:
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong, with options as they are typed."""
+    """Return the error as one line; option names are written as flags."""
     if isinstance(error, RingKVError):
         return _in_flags(str(error), getattr(error, "param", None))
     if isinstance(error, UsageError):
         return _usage(error)
     if isinstance(error, MemoryError):
-        return "the machine ran out of memory; ask for fewer --slots, a smaller --kv-budget or a shorter --max-prompt"
+        return "the machine ran out of memory; use fewer --slots, a smaller --kv-budget or a shorter --max-prompt"
     return f"unexpected {in_short(error)} (RINGKV_DEBUG=1 shows where)"
 
 
 def _usage(error: Any) -> str:
-    """typer's sentence, begun as ours are and without its full stop."""
-    said = error.format_message().rstrip(".")
-    for theirs, ours in _IN_OURS:
-        said = re.sub(theirs, ours, said)
-    end = " See" if said.endswith("?") else "; see"
-    return f"{said[:1].lower()}{said[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+    """Return typer's message in lower case without its full stop, with a pointer to --help."""
+    message = error.format_message().rstrip(".")
+    for pattern, replacement in _REPLACEMENTS:
+        message = re.sub(pattern, replacement, message)
+    end = " See" if message.endswith("?") else "; see"
+    return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
 
 
 def _in_flags(message: str, param: str | None) -> str:
-    """The same sentence with options as they are typed: `kv_budget` and `weights="int4"` become flags."""
+    """Replace option names by flags: `kv_budget` by --kv-budget, `weights="int4"` by --weights int4."""
     given = rf'\b({"|".join(_NAMES)})="(\w+)"'
     message = re.sub(given, lambda found: f"{_flag(found[1])} {found[2]}", message)
     named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]), message)
@@ -93,12 +93,12 @@ def _in_flags(message: str, param: str | None) -> str:
 
 
 def _flag(name: str) -> str:
-    """The name itself where it is not an option's."""
+    """Return the flag of an option, or the name itself if it is not an option."""
     return _FLAGS.get(name, "--" + name.replace("_", "-")) if name in _NAMES else name
 
 
 class _OneLine(logging.Formatter):
-    """A traceback is for those who ask for it."""
+    """Formats a record as one line; tracebacks are included only if RINGKV_DEBUG is set."""
 
     def formatException(self, ei: object) -> str:
         return super().formatException(ei) if debugging() else ""  # type: ignore[arg-type]
@@ -108,8 +108,8 @@ class _OneLine(logging.Formatter):
 
 
 def show_warnings() -> None:
-    """Let what our rooms log reach stderr as lines of ours."""
+    """Print log records of the `ringkv` loggers on stderr, prefixed like errors."""
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("ringkv: %(message)s"))
-    ours = logging.getLogger("ringkv")
-    ours.handlers = [handler]
+    logger = logging.getLogger("ringkv")
+    logger.handlers = [handler]

@@ -1,4 +1,4 @@
-"""load: an LLM for a command line, with what takes long shown."""
+"""Make the LLM of a command, with progress."""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from ringkv.llm.llm import LLM
 
 
-def load(engine: EngineOptions, tell: Progress) -> "LLM":
-    """Raises what `LLM` raises; a choice that cannot be is refused before torch is loaded."""
+def load(engine: EngineOptions, progress: Progress) -> "LLM":
+    """Raises what `LLM` raises; invalid options are refused before torch is loaded."""
     from ringkv.llm.llm import LLM
 
-    return LLM(engine.model, on_progress=tell, **vars(engine.options()))
+    return LLM(engine.model, on_progress=progress, **vars(engine.options()))

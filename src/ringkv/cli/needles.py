@@ -1,6 +1,6 @@
-"""NEEDLES: facts to hide in a long document, one at a time, and the questions that find out whether a cache kept them.
+"""Facts to hide in a long document, one at a time, and a question about each.
 
-They are fixed: the first three that were tried, the one that a small cache missed included.
+They are the first three that were tried, including one that a small cache missed.
 """
 
 import re
@@ -20,13 +20,13 @@ class Needle(NamedTuple):
         return f"What is the secret {self.kind} of this document?"
 
     def hidden_in(self, document: str) -> str:
-        """The document with the sentence as a paragraph of its own, after two thirds."""
+        """Return the document with the sentence inserted as a paragraph after two thirds of it."""
         paragraphs = document.split("\n\n")
         paragraphs.insert(2 * len(paragraphs) // 3, self.sentence)
         return "\n\n".join(paragraphs)
 
     def is_in(self, answer: str) -> bool:
-        """Whether the answer has the value, as a word of its own."""
+        """Return whether the answer contains the value as a whole word."""
         return re.search(rf"\b{re.escape(self.value)}\b", answer, re.IGNORECASE) is not None
 
 

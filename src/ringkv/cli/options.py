@@ -1,4 +1,4 @@
-"""Options that several commands share: which model, which cache, which machine, and how to sample."""
+"""Options that several commands share: model, cache, machine and sampling."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.settings import CACHE
-from ringkv.plan.kv_settings import Amount, Conversation, Format, Ratio, Selection
+from ringkv.plan.kv_settings import BudgetSettings, CompressionSettings, FormatSettings, SelectionSettings, TurnSettings
 from ringkv.plan.options import AUTO, Options
 
 MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
@@ -19,7 +19,7 @@ ModelName = Annotated[
         "--model",
         "-m",
         metavar="NAME",
-        help="A name of `ringkv models`, a directory in Hugging Face layout, a .gguf file, or a hub id.",
+        help="A name from `ringkv models`, a directory in Hugging Face layout, a .gguf file, or a hub id.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -50,12 +50,12 @@ class _Lengths:
         _machine(
             "--max-prompt",
             "TOKENS",
-            "Longest prompt; by default the model's context, at most 32768, or what fits in memory.",
+            "Longest prompt. Default: the model's context, at most 32768, or less if memory is short.",
         ),
     ] = None
     output_tokens: Annotated[
         int | None,
-        _machine("--max-output", "TOKENS", "Longest output under policy full; 1024 by default."),
+        _machine("--max-output", "TOKENS", "Longest output with policy full; 1024 by default."),
     ] = None
 
 
@@ -63,29 +63,27 @@ class _Lengths:
 class _Machine:
     slots: Annotated[
         int | None,
-        _machine("--slots", "N", "Requests that decode together; 1 by default, 8 for serve and bench."),
+        _machine("--slots", "N", "Concurrent requests; 1 by default, 8 for serve, bench and eval."),
     ] = None
     dtype: Annotated[
         str | None,
-        _machine("--dtype", "TYPE", "Of weights and cache: bfloat16 (the default), float16 or float32."),
+        _machine("--dtype", "TYPE", "dtype of weights and cache: bfloat16 (default), float16 or float32."),
     ] = None
     weights: Annotated[
         str | None,
-        _machine(
-            "--weights", "BITS", "Of the weight matrices: bf16 (the default), int8 or int4; fewer bits decode faster."
-        ),
+        _machine("--weights", "BITS", "Weight precision: bf16 (default), int8 or int4; fewer bits decode faster."),
     ] = None
     device: Annotated[
         str | None,
-        _machine("--device", "NAME", "cpu (the default) or cuda:0; `ringkv doctor` lists what there is."),
+        _machine("--device", "NAME", "cpu (default) or cuda:0; `ringkv doctor` lists the devices."),
     ] = None
     graphs: Annotated[
         str | None,
-        _machine("--graphs", "WHEN", "Static graphs: auto (if they can be built, the default), compiled or off."),
+        _machine("--graphs", "WHEN", "Static graphs: auto (compiled if possible, default), compiled or off."),
     ] = None
     threads: Annotated[
         int | None,
-        _machine("--threads", "N", "Threads to compute with; one for each usable CPU by default."),
+        _machine("--threads", "N", "Compute threads; by default one per usable CPU."),
     ] = None
 
 
@@ -96,81 +94,78 @@ class _Speculation:
         _machine(
             "--speculate",
             "N",
-            "Guess N tokens ahead from what the text repeats: 3 suits code editing and extraction; 0 by default. "
-            "The tokens stay the same.",
+            "Draft N tokens ahead by prompt lookup; 0 by default. 3 suits code editing and extraction. "
+            "The output is the same.",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
-class _Remembered:
+class _PrefixStore:
     prefix_store: Annotated[
         str,
         _cache(
             "--prefix-store",
             "BYTES",
-            "Host memory to cache the prefixes of prompts in; 0 caches none; by default 1GB, if it fits.",
+            "Host memory for the prefix cache; 0 disables it; by default 1GB, if it fits.",
         ),
     ] = AUTO
 
 
-# Fields stand in the order of the bases from last to first: that of --help.
+# dataclass fields are ordered from the last base to the first; --help shows them in that order.
 @dataclass(frozen=True)
-class StudyOptions(_Machine, Selection, Format, _Model):
-    """What a command takes that chooses policies, budgets and the longest prompt itself."""
+class StudyOptions(_Machine, SelectionSettings, FormatSettings, _Model):
+    """Options of a command that sets policies, budgets and the longest prompt itself."""
 
     def options(self, slots: int = 1) -> Options:
-        """None leaves a choice open; `slots` is what a command takes that was not told."""
+        """Return the planner's options; None leaves one open. `slots` is the command's default."""
         chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}
         chosen["slots"] = slots if self.slots is None else self.slots
         return Options(**chosen)
 
 
 @dataclass(frozen=True)
-class EngineOptions(StudyOptions, _Speculation, _Lengths, Ratio, Amount, _Model):
-    """What an engine is made from. All but the first are fields of `plan.options.Options`."""
+class EngineOptions(StudyOptions, _Speculation, _Lengths, CompressionSettings, BudgetSettings, _Model):
+    """Options of an engine. All except `model` are fields of `plan.options.Options`."""
 
 
 @dataclass(frozen=True)
-class TalkOptions(EngineOptions, _Remembered, Conversation, Selection, _Model):
-    """The same where conversations are held."""
+class ConversationOptions(EngineOptions, _PrefixStore, TurnSettings, SelectionSettings, _Model):
+    """Options of an engine for conversations."""
 
 
 @dataclass(frozen=True)
 class Sampling:
     """The fields of `SamplingParams` that make sense on a command line."""
 
-    max_tokens: Annotated[int, _sampling("--max-tokens", "N", "Longest answer.")] = 256
-    temperature: Annotated[
-        float, _sampling("--temperature", "T", "0 is greedy: the most probable token each time.")
-    ] = 0.0
+    max_tokens: Annotated[int, _sampling("--max-tokens", "N", "Maximum tokens to generate.")] = 256
+    temperature: Annotated[float, _sampling("--temperature", "T", "0 is greedy decoding.")] = 0.0
     top_p: Annotated[
-        float, _sampling("--top-p", "P", "Sample from the most probable tokens that add up to this probability.")
+        float, _sampling("--top-p", "P", "Sample from the top tokens whose probabilities add up to P; 1 is all.")
     ] = 1.0
-    top_k: Annotated[int, _sampling("--top-k", "K", "Sample from this many of the most probable tokens; 0 is all.")] = 0
+    top_k: Annotated[int, _sampling("--top-k", "K", "Sample from the K most probable tokens; 0 is all.")] = 0
     min_p: Annotated[
-        float, _sampling("--min-p", "P", "Sample from tokens with at least this share of the highest probability.")
+        float, _sampling("--min-p", "P", "Sample from tokens with at least P times the top probability; 0 is all.")
     ] = 0.0
-    seed: Annotated[
-        int | None, _sampling("--seed", "N", "The same seed samples the same tokens; random by default.", False)
-    ] = None
+    seed: Annotated[int | None, _sampling("--seed", "N", "Seed of the sampler; random by default.", False)] = None
     stop: Annotated[
-        list[str] | None, _sampling("--stop", "TEXT", "Stop before this text; may be given several times.", False)
+        list[str] | None, _sampling("--stop", "TEXT", "Stop at this text, which is not output; repeatable.", False)
     ] = None
     min_tokens: Annotated[int, _sampling("--min-tokens", "N", "Generate at least this many tokens.")] = 0
     ignore_eos: Annotated[
-        bool, _sampling("--ignore-eos", SWITCH, "Generate up to --max-tokens, past an end of sequence.", False)
+        bool, _sampling("--ignore-eos", SWITCH, "Continue to --max-tokens past end-of-sequence tokens.", False)
     ] = False
     repetition_penalty: Annotated[
-        float, _sampling("--repetition-penalty", "F", "Above 1 penalises tokens of the prompt and the answer.")
+        float,
+        _sampling("--repetition-penalty", "F", "Above 1 penalises tokens of the prompt and the output; 1 is off."),
     ] = 1.0
     presence_penalty: Annotated[
-        float, _sampling("--presence-penalty", "F", "Above 0 penalises tokens that the answer has.")
+        float, _sampling("--presence-penalty", "F", "Above 0 penalises tokens of the output; 0 is off.")
     ] = 0.0
     frequency_penalty: Annotated[
-        float, _sampling("--frequency-penalty", "F", "Above 0 penalises them by how often it has them.")
+        float, _sampling("--frequency-penalty", "F", "Above 0 penalises tokens by their count in the output; 0 is off.")
     ] = 0.0
 
     def params(self) -> SamplingParams:
-        """Raises `InvalidRequest` naming the option at fault."""
+        """Raises `InvalidRequest`, which names the invalid option."""
         return SamplingParams(**{**vars(self), "stop": tuple(self.stop or ())})

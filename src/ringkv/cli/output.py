@@ -1,4 +1,4 @@
-"""Where a command's words go: results to stdout, everything said about them to stderr."""
+"""Output of commands: results on stdout, everything else on stderr."""
 
 import dataclasses
 import json
@@ -16,39 +16,39 @@ WIDE = 160  # characters
 
 
 def print_json(value: Any) -> None:
-    """One value on one line of stdout; dataclasses and paths are made plain."""
+    """Print one value as one line of JSON on stdout; dataclasses become objects, paths strings."""
     print(json.dumps(value, default=_plain, ensure_ascii=False), flush=True)
 
 
-def say(line: str) -> None:
-    """One line on stderr."""
+def print_stderr(line: str) -> None:
+    """Print one line on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def in_pieces() -> Iterator[Callable[[str], None]]:
-    """Print to stdout in pieces, as they come. However it ends, by Ctrl-C too, what follows begins on a new line."""
-    begun = False
+    """Yield a function that writes a piece to stdout. A line break is written at the end, also after Ctrl-C."""
+    written = False
 
     def write(piece: str) -> None:
-        nonlocal begun
-        begun = True
+        nonlocal written
+        written = True
         typer.echo(piece, nl=False)
 
     try:
         yield write
     finally:
-        if begun:
+        if written:
             typer.echo()
 
 
 def console() -> Console:
-    """stdout, where text is text: brackets are no markup, numbers are not coloured. Files have room for wide tables."""
+    """Return a console on stdout without markup and colours; a file gets `WIDE` columns."""
     return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """A table on stdout; columns whose name ends in a space are numbers, and align right."""
+    """Print a table on stdout; columns whose header ends in a space are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold", pad_edge=False)
     for header in headers:
         right = header.endswith(" ")

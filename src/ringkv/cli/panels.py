@@ -1,4 +1,4 @@
-"""common_first: what most people need on the first screen of --help, all else in one panel at its end."""
+"""Order of --help: common options first, all others in one panel at the end."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -17,14 +17,14 @@ COMMON = frozenset(
 
 
 def common_first(shared: Iterable[Parameter]) -> list[Parameter]:
-    """Options that several commands share, in the order of --help."""
+    """Return the shared options in the order of --help."""
     shared = list(shared)
     common = [one for one in shared if one.name in COMMON]
     return common + [_less_common(one) for one in shared if one.name not in COMMON]
 
 
 def _less_common(one: Parameter) -> Parameter:
-    """The same in the last panel."""
+    """Return the option moved to the last panel."""
     option = copy(one.annotation.__metadata__[0])
     option.rich_help_panel = LESS_COMMON
     return one.replace(annotation=Annotated[one.annotation.__origin__, option])

@@ -37,7 +37,9 @@ def stream_answer(
         messages = [*system_message(system), {"role": "user", "content": prompt}]
         return llm.stream_chat(messages, params, on_prefill=on_prefill)
     if system is not None:
-        raise InvalidRequest("--system needs a chat template, which a plain completion does not use; leave it out", "system")
+        raise InvalidRequest(
+            "--system needs a chat template, which a plain completion does not use; leave it out", "system"
+        )
     return llm.stream(prompt, params, on_prefill=on_prefill)
 
 

@@ -1,4 +1,4 @@
-"""The command line flags of `plan.kv_settings`."""
+"""Command line flags of the settings in `plan.kv_settings`."""
 
 from typing import Annotated, Any
 
@@ -6,12 +6,12 @@ import typer
 
 from ringkv.plan.kv_settings import Setting, setting_of
 
-CACHE = "Cache"  # its panel of --help
-TYPES: dict[type, Any] = {int: int, bool: bool}  # all others are typed as they are, and read where they are checked
+CACHE = "Cache"  # panel of --help
+TYPES: dict[type, Any] = {int: int, bool: bool}  # all others are strings, parsed where they are checked
 
 
 def annotation(name: str, hint: Any) -> Any:
-    """What typer makes an option of, for a field: of its setting if it declares one, else its own annotation."""
+    """Return the typer annotation of a field: from its setting if it declares one, else its own."""
     setting = setting_of(hint)
     return hint if setting is None else Annotated[TYPES.get(setting.kind, str) | None, _option(name, setting)]
 

@@ -1,4 +1,4 @@
-"""spread: options written once as a dataclass, and given to every command that takes it.
+"""Options declared once in a dataclass and shared by several commands.
 
 @spread
 def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv chat --slots 2 --top-p 0.9
@@ -17,25 +17,25 @@ from ringkv.cli.settings import annotation
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with each parameter that is a dataclass replaced by that dataclass's fields, keyword only."""
-    asked = inspect.signature(command, eval_str=True).parameters
-    groups = {name: one.annotation for name, one in asked.items() if is_dataclass(one.annotation)}
-    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for name, one in asked.items() if name not in groups]
+    parameters = inspect.signature(command, eval_str=True).parameters
+    groups = {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}
+    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for name, one in parameters.items() if name not in groups]
     flat = own + common_first(field for group in groups.values() for field in _fields(group))
 
     @wraps(command)
     def run(**given: Any) -> None:
-        made = {name: _make(kind, given) for name, kind in groups.items()}
-        command(**given, **made)
+        built = {name: _build(kind, given) for name, kind in groups.items()}
+        command(**given, **built)
 
-    # typer reads these, and would look through __wrapped__ to the command itself.
+    # typer reads the signature and annotations; through __wrapped__ it would find the original command's.
     vars(run).update(__signature__=Signature(flat))
     run.__annotations__ = {one.name: one.annotation for one in flat}
     del vars(run)["__wrapped__"]
     return run
 
 
-def _make(group: Any, given: dict[str, Any]) -> Any:
-    """The dataclass, of what it takes out of `given`."""
+def _build(group: Any, given: dict[str, Any]) -> Any:
+    """Build the dataclass from its fields, which are removed from `given`."""
     return group(**{one.name: given.pop(one.name) for one in fields(group)})
 
 

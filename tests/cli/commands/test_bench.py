@@ -16,35 +16,35 @@ def _small_probes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_caches_stand_side_by_side(cli: Cli, model_dir: Path) -> None:
-    said = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD)
-    assert said.status == 0
-    assert f"{model_dir}: 2 requests of 100 prompt and 5 output tokens" in said.out
-    rows = {line[:20].strip(): line[20:].split() for line in said.out.splitlines()}
+    result = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD)
+    assert result.status == 0
+    assert f"{model_dir}: 2 requests of 100 prompt and 5 output tokens" in result.out
+    rows = {line[:20].strip(): line[20:].split() for line in result.out.splitlines()}
     assert rows[""] == ["full", "snapstream", "ratio"]
-    assert rows["entries a slot"][1] == "64"
-    assert "medians of 2 rounds, alternating" in said.out
+    assert rows["entries per slot"][1] == "64"
+    assert "medians of 2 rounds, alternating" in result.out
 
 
 def test_limits_stand_beside_the_speeds_they_limit(cli: Cli, model_dir: Path) -> None:
-    said = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD, "--limit")
-    table = [line.split("  ") for line in said.out.splitlines()]
+    result = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD, "--limit")
+    table = [line.split("  ") for line in result.out.splitlines()]
     rows = {cells[0]: [cell.strip() for cell in cells[1:] if cell] for cells in table}
-    heads = [line.split() for line in said.out.splitlines() if "limit" in line]
+    heads = [line.split() for line in result.out.splitlines() if "limit" in line]
     assert heads == [["full", "limit", "reached", "snapstream", "limit", "reached", "ratio"]]
-    assert len(rows["entries a slot"]) == 3
-    full, limit, reached, *_ = rows["decode, tok/s in all"]
+    assert len(rows["entries per slot"]) == 3
+    full, limit, reached, *_ = rows["decode, tok/s total"]
     shares = [float(number.replace(",", "")) for number in (full, limit)]
     assert int(reached.rstrip("%")) == pytest.approx(100 * shares[0] / shares[1], abs=1)
-    assert "bfloat16 products: " in said.out
+    assert "bfloat16 matrix products: " in result.out
 
 
 def test_a_profile_is_a_chrome_trace_and_a_table_for_each_phase(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    said = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD, "--profile", trace)
-    assert said.status == 0
+    result = cli("bench", "--model", model_dir, *SMALL, *WORKLOAD, "--profile", trace)
+    assert result.status == 0
     names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if "name" in event}
     assert {"ringkv: prefill", "ringkv: decode"} <= names
-    titles = [line.split(",")[0] for line in said.out.splitlines() if line.startswith("ringkv: ") and ", " in line]
+    titles = [line.split(",")[0] for line in result.out.splitlines() if line.startswith("ringkv: ") and ", " in line]
     assert titles == ["ringkv: prefill", "ringkv: compress", "ringkv: decode"]
     assert list(tmp_path.iterdir()) == [trace]
 
@@ -57,7 +57,7 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "status", "message"),
     [
         (("--kv-policy", "full"), 2, "--kv-policy full is what the others are compared with"),
         (
@@ -75,9 +75,9 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
         (("--rounds", "0"), 2, "--rounds is 0; it must be at least 1"),
     ],
 )
-def test_a_workload_that_cannot_be_is_refused(
-    arguments: tuple[str, ...], status: int, says: str, cli: Cli, model_dir: Path
+def test_an_invalid_workload_is_refused(
+    arguments: tuple[str, ...], status: int, message: str, cli: Cli, model_dir: Path
 ) -> None:
-    said = cli("bench", "--model", model_dir, *SMALL, *arguments)
-    assert (said.status, said.out) == (status, "")
-    assert said.complaint.startswith(f"ringkv: {says}")
+    result = cli("bench", "--model", model_dir, *SMALL, *arguments)
+    assert (result.status, result.out) == (status, "")
+    assert result.last_line.startswith(f"ringkv: {message}")

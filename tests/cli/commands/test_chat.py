@@ -8,46 +8,46 @@ import pytest
 
 from ringkv.base.events import KVUsage, Usage
 from ringkv.cli.commands.chat import BAR, filling
-from tests.cli.conftest import SMALL, Cli, Said, start
+from tests.cli.conftest import SMALL, Cli, CliResult, start
 
-Talk = Callable[..., Said]
+Talk = Callable[..., CliResult]
 
 
 @pytest.fixture
 def talk(cli: Cli, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
     """`ringkv chat` with these lines typed, then the end of input."""
 
-    def call(*lines: str, options: tuple[str, ...] = ()) -> Said:
+    def call(*lines: str, options: tuple[str, ...] = ()) -> CliResult:
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         return cli("chat", "--model", model_dir, *SMALL, "--max-tokens", "8", *options)
 
     return call
 
 
-def prompts(said: Said) -> list[int]:
+def prompts(result: CliResult) -> list[int]:
     """Prompt tokens of each turn."""
     return [
-        int(line.split("] ")[1].split(" | ")[1].split()[0]) for line in said.err.splitlines() if line.startswith("[")
+        int(line.split("] ")[1].split(" | ")[1].split()[0]) for line in result.err.splitlines() if line.startswith("[")
     ]
 
 
-def test_each_turn_reads_the_conversation_so_far(talk: Talk) -> None:
-    said = talk("Hi", "And?")
-    first, second = prompts(said)
-    assert said.status == 0
+def test_each_turn_has_the_conversation_so_far(talk: Talk) -> None:
+    result = talk("Hi", "And?")
+    first, second = prompts(result)
+    assert result.status == 0
     assert first == len("user:Hi") + 3
     assert second > first + len("user:And?")
 
 
-def test_questions_from_a_pipe_are_written_out_with_their_answers(talk: Talk) -> None:
+def test_questions_from_a_pipe_are_echoed_before_their_answers(talk: Talk) -> None:
     out = talk("Hi", "", "And?").out.splitlines()
     assert [line for line in out if line.startswith("> ")] == ["> Hi", "> And?"]
     assert len(out) >= 2 * 3  # a blank line, the question and its answer
 
 
-def test_an_answer_that_the_context_cuts_short_is_said_so(talk: Talk) -> None:
-    said = talk("x" * 490, options=("--max-tokens", "50", "--ignore-eos"))
-    assert f"the answer was cut at {512 - 490 - 8} of 50 tokens: the model's context of 512" in said.err
+def test_an_answer_truncated_by_the_context_is_reported(talk: Talk) -> None:
+    result = talk("x" * 490, options=("--max-tokens", "50", "--ignore-eos"))
+    assert f"the answer was truncated at {512 - 490 - 8} of 50 tokens: the model's context of 512" in result.err
 
 
 @pytest.fixture
@@ -61,31 +61,34 @@ def test_a_file_comes_before_the_first_question_and_stays_in_the_conversation(ta
     with_paper = prompts(talk("Hi", "And?", options=("--prompt-file", str(paper))))
     assert with_paper[0] - plain[0] == len("A paper on rings.\n\n")
     assert with_paper[1] > with_paper[0]
-    assert with_paper[1] - with_paper[0] < len("A paper on rings.\n\n") + 8 * 4  # it is not said again
+    assert with_paper[1] - with_paper[0] < len("A paper on rings.\n\n") + 8 * 4  # it is not sent again
 
 
 def test_a_file_can_be_given_in_the_middle_and_is_there_again_after_a_reset(talk: Talk, paper: Path) -> None:
     _, alone = prompts(talk("Hi", "/reset", "And?"))
-    said = talk("Hi", "/reset", f"/file {paper}", "And?")
-    assert prompts(said)[1] == alone + len("A paper on rings.\n\n")
-    assert f"{paper} comes before your next question" in said.err
+    result = talk("Hi", "/reset", f"/file {paper}", "And?")
+    assert prompts(result)[1] == alone + len("A paper on rings.\n\n")
+    assert f"{paper} is put before the next question" in result.err
     first, second = prompts(talk("Hi", "/reset", "Hi", options=("--prompt-file", str(paper))))
     assert first == second > len("A paper on rings.")
 
 
 @pytest.mark.parametrize(
-    ("line", "says"), [("/file nope.txt", "nope.txt cannot be read"), ("/file", "name one"), ("/file -", "name one")]
+    ("line", "message"),
+    [("/file nope.txt", "nope.txt cannot be read"), ("/file", "give a file name"), ("/file -", "give a file name")],
 )
-def test_a_file_that_is_none_is_said_so_and_the_conversation_goes_on(talk: Talk, line: str, says: str) -> None:
-    said = talk(line, "Hi")
-    assert says in said.err
-    assert prompts(said) == prompts(talk("Hi"))
+def test_a_file_that_cannot_be_read_is_reported_and_the_conversation_continues(
+    talk: Talk, line: str, message: str
+) -> None:
+    result = talk(line, "Hi")
+    assert message in result.err
+    assert prompts(result) == prompts(talk("Hi"))
 
 
 def test_a_missing_prompt_file_is_refused_before_the_model_is_loaded(talk: Talk) -> None:
-    said = talk("Hi", options=("--prompt-file", "nope.txt"))
-    assert (said.status, said.out) == (2, "")
-    assert said.err == "ringkv: nope.txt cannot be read (No such file or directory); give a text file\n"
+    result = talk("Hi", options=("--prompt-file", "nope.txt"))
+    assert (result.status, result.out) == (2, "")
+    assert result.err == "ringkv: nope.txt cannot be read (No such file or directory); give a text file\n"
 
 
 def test_a_turn_ends_with_its_speed(talk: Talk) -> None:
@@ -93,7 +96,7 @@ def test_a_turn_ends_with_its_speed(talk: Talk) -> None:
     assert re.search(r" \| \d+\.\d tok/s$", line)
 
 
-def test_reset_forgets_the_conversation(talk: Talk) -> None:
+def test_reset_starts_a_new_conversation(talk: Talk) -> None:
     first, second = prompts(talk("Hi", "/reset", "Hi"))
     assert first == second
 
@@ -118,28 +121,28 @@ def test_help_names_the_commands(talk: Talk) -> None:
 
 
 def test_an_unknown_command_is_not_sent_to_the_model(talk: Talk) -> None:
-    said = talk("/nope now")
-    assert prompts(said) == []
-    assert "ringkv: there is no /nope; /help lists what there is" in said.err
+    result = talk("/nope now")
+    assert prompts(result) == []
+    assert "ringkv: unknown command /nope; /help lists the commands" in result.err
 
 
-def test_a_turn_that_is_too_long_is_refused_and_the_conversation_goes_on(talk: Talk) -> None:
-    said = talk("Hi", "x" * 600, "Hi")
-    first, second = prompts(said)
-    assert "ringkv: the prompt has" in said.err
+def test_a_turn_that_is_too_long_is_refused_and_the_conversation_continues(talk: Talk) -> None:
+    result = talk("Hi", "x" * 600, "Hi")
+    first, second = prompts(result)
+    assert "ringkv: the prompt has" in result.err
     assert second < first + 100
-    assert said.status == 0
+    assert result.status == 0
 
 
-def test_a_remedy_is_a_flag_as_it_is_typed(talk: Talk) -> None:
-    said = talk("x" * 300, options=("--kv-policy", "full"))
-    assert "ringkv: the full cache holds 64 tokens" in said.err
-    assert "or choose --kv-policy snapstream" in said.err
+def test_a_remedy_is_a_flag(talk: Talk) -> None:
+    result = talk("x" * 300, options=("--kv-policy", "full"))
+    assert "ringkv: the full cache holds 64 tokens" in result.err
+    assert "or choose --kv-policy snapstream" in result.err
 
 
 def test_the_bar_is_as_full_as_the_cache() -> None:
     half = Usage(20, 13, KVUsage("snapstream", 64, kept=20, evicted=0, ring_wraps=0, bytes_held=1000))
-    assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 | ")
+    assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 entries | ")
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:
@@ -159,9 +162,9 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_a_base_model_is_refused_before_anybody_types(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
+def test_a_base_model_is_refused_before_the_first_question(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).write_bytes((model_dir / name).read_bytes())
-    said = cli("chat", "--model", tmp_path, *SMALL)
-    assert said.status == 2
-    assert "has no chat template" in said.complaint
+    result = cli("chat", "--model", tmp_path, *SMALL)
+    assert result.status == 2
+    assert "has no chat template" in result.last_line

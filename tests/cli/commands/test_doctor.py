@@ -7,10 +7,10 @@ from tests.cli.conftest import Cli
 
 
 def test_the_report_names_versions_machine_and_choices(cli: Cli) -> None:
-    said = cli("doctor")
-    assert said.status == 0
+    result = cli("doctor")
+    assert result.status == 0
     for expected in (torch.__version__, platform.python_version(), "instructions", "ringkv uses", "graphs"):
-        assert expected in said.out
+        assert expected in result.out
 
 
 def test_json_has_the_same(cli: Cli) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import chat_model
-from tests.cli.conftest import Cli, Said
+from tests.cli.conftest import Cli, CliResult
 
 SMALL = ("--graphs", "off", "--dtype", "float32", "--threads", "2", "--slots", "3", "--kv-window", "8")
 STUDY = (
@@ -27,7 +27,7 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chat_model.save(tmp_path_factory.mktemp("model"), max_position_embeddings=2048)
 
 
-def ask(cli: Cli, model: Path, to: Path, *more: object) -> Said:
+def ask(cli: Cli, model: Path, to: Path, *more: object) -> CliResult:
     return cli("eval", "--model", model, *SMALL, *STUDY, "--to", to, *more)
 
 
@@ -48,14 +48,14 @@ def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
 
 @pytest.mark.parametrize("only", [["--estimate"], ["--minutes", "0"]])
 def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path: Path, cli: Cli) -> None:
-    said = ask(cli, long_model, tmp_path, *only)
-    assert said.status == 0
-    assert "4 prompts of " in said.err
+    result = ask(cli, long_model, tmp_path, *only)
+    assert result.status == 0
+    assert "4 prompts of " in result.err
     assert not (tmp_path / "report.html").exists()
 
 
 @pytest.mark.parametrize("has_answers", [True, False])
-def test_an_interrupted_run_tells_where_its_answers_are_if_there_are_any(
+def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
     has_answers: bool, long_model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> Iterator[str]:
@@ -66,18 +66,18 @@ def test_an_interrupted_run_tells_where_its_answers_are_if_there_are_any(
     to = tmp_path / "answers"
     if has_answers:
         to.mkdir()
-    said = ask(cli, long_model, to)
-    assert said.status == 130
-    assert (f"what was answered is in {to}" in said.err) is has_answers
+    result = ask(cli, long_model, to)
+    assert result.status == 130
+    assert (f"the answers so far are in {to}" in result.err) is has_answers
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--tasks", "rulr"], "there is no task 'rulr'; there are the groups ruler, longbench"),
-        (["--policies", "snap"], "there is no policy 'snap'; there are full, streaming"),
+        (["--policies", "snap"], "unknown policy 'snap'; the policies are full, streaming"),
         (["--budgets", "half"], "budget 'half' is neither a share of the prompt, such as 4x"),
-        (["--question", "before"], "a question stands inside or after, not 'before'"),
+        (["--question", "before"], "question is 'before'; it must be inside or after"),
         (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
@@ -85,15 +85,15 @@ def test_an_interrupted_run_tells_where_its_answers_are_if_there_are_any(
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(
-    arguments: list[str], says: str, long_model: Path, tmp_path: Path, cli: Cli
+    arguments: list[str], message: str, long_model: Path, tmp_path: Path, cli: Cli
 ) -> None:
-    said = ask(cli, long_model, tmp_path, *arguments)
-    assert (said.status, said.out) == (2, "")
-    assert said.complaint.startswith(f"ringkv: {says}")
+    result = ask(cli, long_model, tmp_path, *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.last_line.startswith(f"ringkv: {message}")
 
 
 def test_another_models_answers_are_left_alone(long_model: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "answers.jsonl").write_text('{"about": {"model": "other", "weights": "bf16", "seed": 0}}\n')
-    said = ask(cli, long_model, tmp_path)
-    assert said.status == 2
-    assert "holds answers of another run: model other there" in said.complaint
+    result = ask(cli, long_model, tmp_path)
+    assert result.status == 2
+    assert "has answers of another run: model other there" in result.last_line

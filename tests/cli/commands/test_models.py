@@ -32,7 +32,7 @@ def test_a_model_that_was_pulled_is_on_this_machine(cli: Cli, tmp_cache: Path) -
     assert rows["qwen2.5-coder-1.5b"][0] == "no"
 
 
-def test_json_tells_what_is_here(cli: Cli, tmp_cache: Path) -> None:
+def test_json_has_what_is_on_this_machine(cli: Cli, tmp_cache: Path) -> None:
     model = catalogue()["smollm2"]
     (tmp_cache / "models").mkdir(parents=True)
     (tmp_cache / "models" / model.file).write_bytes(b"12345")

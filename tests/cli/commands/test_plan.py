@@ -8,10 +8,10 @@ from tests.cli.conftest import Cli
 
 
 def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> None:
-    said = cli("plan", "--model", "llama-3.1-8b", "--memory", "80GB", "--tokens", "128k", "--kv-budget", "2048")
-    rows = {line.split()[0]: line.split()[1:] for line in said.out.splitlines() if line}
-    assert said.status == 0
-    assert rows["a"][1] == "131,072"
+    result = cli("plan", "--model", "llama-3.1-8b", "--memory", "80GB", "--tokens", "128k", "--kv-budget", "2048")
+    rows = {line.split()[0]: line.split()[1:] for line in result.out.splitlines() if line}
+    assert result.status == 0
+    assert rows["per"][1] == "131,072"
     assert rows["full"][:4] == ["131,072", "17.2", "GB", "2"]
     assert rows["compressed"][:4] == ["2,048", "268", "MB", "169"]
     assert rows["sampler,"][2:] == ["6,941,856", "6.94", "MB"]
@@ -36,15 +36,15 @@ def test_compression_divides_the_longest_request(cli: Cli) -> None:
 
 
 def test_a_bandwidth_gives_the_floor_of_a_step(cli: Cli) -> None:
-    said = cli("plan", "--model", "llama-3.1-8b", "--tokens", "1k", "--bandwidth", "1TB")
+    result = cli("plan", "--model", "llama-3.1-8b", "--tokens", "1k", "--bandwidth", "1TB")
     milliseconds = (7_504_924_672 * 2 + 1024 * 131_072) / 1e12 * 1000
-    assert f"{milliseconds:.3g} ms" in said.out
+    assert f"{milliseconds:.3g} ms" in result.out
 
 
-def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
-    said = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
-    assert "no slot fits in 80 GB: weights and staging alone take " in said
-    assert "ask for fewer --tokens, or more --memory" in said
+def test_weights_too_large_for_the_memory_are_reported(cli: Cli) -> None:
+    result = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
+    assert "no slot fits in 80 GB: weights and staging alone take " in result
+    assert "lower --tokens or raise --memory" in result
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -55,9 +55,9 @@ def test_weights_too_large_for_the_memory_are_said_so(cli: Cli) -> None:
 def test_a_plan_under_which_nothing_fits_fails(
     form: tuple[str, ...], tokens: str, memory: str, status: int, cli: Cli
 ) -> None:
-    said = cli("plan", "--model", "llama-3.1-8b", "--tokens", tokens, "--memory", memory, *form)
-    assert said.status == status
-    assert said.out
+    result = cli("plan", "--model", "llama-3.1-8b", "--tokens", tokens, "--memory", memory, *form)
+    assert result.status == status
+    assert result.out
 
 
 def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
@@ -65,7 +65,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--model", "nope"], "no shape is called 'nope'; give a model directory or one of smollm2"),
         (["--memory", "lots"], "--memory is 'lots'; write bytes such as"),
@@ -78,7 +78,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         (["--kv-format", "int3"], "--kv-format is 'int3'; it must be one of plain, int8"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(arguments: list[str], says: str, cli: Cli) -> None:
-    said = cli("plan", *arguments)
-    assert (said.status, said.out) == (2, "")
-    assert said.err.startswith(f"ringkv: {says}")
+def test_what_cannot_be_planned_is_refused(arguments: list[str], message: str, cli: Cli) -> None:
+    result = cli("plan", *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"ringkv: {message}")

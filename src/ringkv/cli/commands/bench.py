@@ -1,4 +1,4 @@
-"""ringkv bench: full against compressed, on this machine; or where the time goes."""
+"""ringkv bench: a full cache against a compressed one on this machine, or a profile of one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,60 +27,58 @@ def bench(
     *,
     engine: EngineOptions,
     prompt: Annotated[
-        int, typer.Option("--prompt-tokens", metavar="N", help="Of each request.", rich_help_panel=WORKLOAD)
+        int, typer.Option("--prompt-tokens", metavar="N", help="Prompt tokens per request.", rich_help_panel=WORKLOAD)
     ] = 4096,
     output: Annotated[
-        int, typer.Option("--output-tokens", metavar="N", help="Of each request.", rich_help_panel=WORKLOAD)
+        int, typer.Option("--output-tokens", metavar="N", help="Output tokens per request.", rich_help_panel=WORKLOAD)
     ] = 64,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="How often each is measured.", rich_help_panel=WORKLOAD)
+        int, typer.Option("--rounds", metavar="N", help="Measurements of each cache.", rich_help_panel=WORKLOAD)
     ] = 3,
     limit: Annotated[
         bool,
-        typer.Option(
-            "--limit", metavar=SWITCH, help="Also measure the machine's limits, and the share of them that is reached."
-        ),
+        typer.Option("--limit", metavar=SWITCH, help="Also measure the hardware limits and the share reached."),
     ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="Do not compare: write a trace of one prefill and its decode steps, and print what took longest.",
+            help="Instead of comparing, write a trace of one prefill and its decode steps; print the slowest.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a full cache against a compressed one, side by side: prefill, decode, memory.
 
-    The two alternate within the run and medians are shown: only their ratio means much on a machine that others use.
+    The two alternate within the run and medians are shown. On a shared machine only their ratio is meaningful.
 
         ringkv bench --slots 8 --prompt-tokens 7000 --kv-budget 1792
         ringkv bench --model qwen2.5-coder-1.5b --slots 2 --json
 
-    --limit puts beside each speed the best that this machine allows. A step must at least read every weight once, and
-    what the slots hold; a prompt must at least be multiplied with every weight, and each token with all before it.
-    Bytes are divided by the fastest of several ways to read memory, operations by the fastest of several bfloat16
-    products, all measured between the rounds. 100% cannot be passed; 80% leaves little to gain.
+    --limit shows the best speed that this machine allows beside each speed. The limit of a decode step is the time to
+    read all weights and the slots' entries once, at the highest measured memory bandwidth. The limit of prefill is the
+    time of its matrix products and causal attention, at the highest measured bfloat16 rate. Both are measured between
+    the rounds. 100% cannot be exceeded; 80% leaves little to gain.
 
         ringkv bench --limit --slots 1
 
     --profile runs one engine, with any --kv-policy, under torch's profiler. Open the file at ui.perfetto.dev or
-    chrome://tracing. What a phase spends in its own name is in the fused loops of the graphs, and in Python:
-    --graphs off takes the loops apart, and is slower.
+    chrome://tracing. Time under a phase's own name is spent in the graphs' fused loops and in Python; --graphs off
+    splits the loops into operators, and is slower.
 
         ringkv bench --profile trace.json --output-tokens 9 --kv-policy full
     """
     if limit and trace is not None:
-        raise InvalidRequest("--limit compares and --profile does not; ask for one at a time")
-    with show_progress() as tell:
-        tell(0, 0, "loading torch")
+        raise InvalidRequest("--limit compares and --profile does not; use one at a time")
+    with show_progress() as progress:
+        progress(0, 0, "loading torch")
         with uninterrupted():
             from ringkv.bench.pair import Workload
 
         workload = Workload(prompt, output, rounds)
-        compared = _compare(engine, workload, limit, tell) if trace is None else None
-        profiled = _profile(engine, workload, trace, tell) if trace is not None else None
+        compared = _compare(engine, workload, limit, progress) if trace is None else None
+        profiled = _profile(engine, workload, trace, progress) if trace is not None else None
     if as_json:
         print_json(compared or profiled)
     elif compared:
@@ -89,25 +87,25 @@ def bench(
         print_profile(profiled)
 
 
-def _compare(engine: EngineOptions, workload: "Workload", limit: bool, tell: "Progress") -> "Comparison":
+def _compare(engine: EngineOptions, workload: "Workload", limit: bool, progress: "Progress") -> "Comparison":
     from ringkv.bench.compare import compare
     from ringkv.bench.pair import pair
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.residency.locate import locate
 
-    folder = locate(engine.model, tell)
+    folder = locate(engine.model, progress)
     configs = pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
-    return replace(compare(configs, workload, tell, limit), model=engine.model)
+    return replace(compare(configs, workload, progress, limit), model=engine.model)
 
 
-def _profile(engine: EngineOptions, workload: "Workload", trace: Path, tell: "Progress") -> "Profile":
+def _profile(engine: EngineOptions, workload: "Workload", trace: Path, progress: "Progress") -> "Profile":
     from ringkv.bench.pair import alone
     from ringkv.bench.profile import profile
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.residency.locate import locate
 
-    folder = locate(engine.model, tell)
+    folder = locate(engine.model, progress)
     config = alone(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
-    return profile(config, workload, trace, tell)
+    return profile(config, workload, trace, progress)

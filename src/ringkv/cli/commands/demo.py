@@ -1,4 +1,4 @@
-"""ringkv demo: three facts hidden in a document, looked for under a full cache and two far smaller ones."""
+"""ringkv demo: three facts hidden in a document, retrieved with a full cache and two much smaller ones."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ringkv.llm.result import Result
 
 BUDGET = 512
-TOKENS = 2300  # under the full cache the default model finds all facts in so many, and not in 4,000
+TOKENS = 2300  # with the full cache the default model finds all facts at this length, but not at 4,000
 SAMPLING = SamplingParams(max_tokens=24)
-Found = dict[str, list[bool]]
-"""By policy, whether each needle was."""
+Hits = dict[str, list[bool]]
+"""Policy to whether each needle was found."""
 
 
 def demo(
@@ -37,30 +37,31 @@ def demo(
         int, typer.Option("--tokens", metavar="N", help="Length of the document.", rich_help_panel=MODEL)
     ] = TOKENS,
 ) -> None:
-    """Hide a fact in a document, ask for it under three caches, and count how many of three facts each still knows.
+    """Hide facts in a long document and count how many of them each of three caches retrieves.
 
-    The document is a part of Python's own manual. The caches are the full one, the newest tokens alone (streaming), and
-    as many tokens selected by attention (snapstream). Misses are shown too: three facts illustrate and measure nothing,
-    `ringkv eval` does. The first run fetches the default model (93 MB) and compiles its graphs, which are kept.
+    The document is part of Python's manual. The three caches are the full cache, the newest tokens only (streaming) and
+    as many tokens selected by attention (snapstream). Misses are shown too. Three facts are only an illustration; to
+    measure, use `ringkv eval`. The first run downloads the default model (93 MB) and compiles its graphs; both are
+    cached.
 
         ringkv demo
         ringkv demo --kv-budget 1024
         ringkv demo --model qwen2.5-coder-1.5b --tokens 12000 --kv-budget 2048
     """
     options = _options(engine)
-    with show_progress() as tell:
-        llm = _load(engine.model, options, tell)
+    with show_progress() as progress:
+        llm = _load(engine.model, options, progress)
     out, document = console(), _document(llm, tokens)
     length = len(llm.tokenizer.encode(document))
     choices = _choices(options, length, llm.limits.context)
     out.print(
         f"model      {engine.model}\n"
-        f"document   {length:,} tokens of Python's own manual, with one of {len(NEEDLES)} facts hidden in it",
+        f"document   {length:,} tokens of Python's manual, with one of {len(NEEDLES)} facts hidden in it",
         soft_wrap=True,
     )
-    found: Found = {policy: [] for policy in choices}
+    found: Hits = {policy: [] for policy in choices}
     for needle in NEEDLES:
-        results = _ask(llm, out, document, needle, choices)
+        results = _answers(llm, out, document, needle, choices)
         for policy, result in results.items():
             found[policy].append(needle.is_in(result.text))
     out.print(_counts(found), soft_wrap=True)
@@ -74,66 +75,69 @@ def _options(engine: EngineOptions) -> Options:
     return options
 
 
-def _load(model: str, options: Options, tell: Progress) -> "LLM":
-    """With slots that hold all of the document, and a store, so that it is read once."""
+def _load(model: str, options: Options, progress: Progress) -> "LLM":
+    """Load the model with slots for the whole document, and a prefix store, so that it is prefilled once."""
     from ringkv.llm.llm import LLM
 
     whole = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, prefix_store=AUTO)
-    return LLM(model, on_progress=tell, **vars(whole))
+    return LLM(model, on_progress=progress, **vars(whole))
 
 
 def _choices(options: Options, tokens: int, context: int) -> Mapping[str, KVChoice]:
-    """By policy, the caches to compare: the full one, and those with the budget that was asked for."""
+    """Return the caches to compare by policy: the full one, and two with the requested budget."""
     chosen = choose_kv(options, tokens, context)
     compared = (replace(chosen, policy="full", budget=None), replace(chosen, policy="streaming"), chosen)
     return {choice.policy: choice for choice in compared}
 
 
 def _document(llm: "LLM", tokens: int) -> str:
-    """As long as asked, or as fits with a question and an answer."""
+    """Return a document of at most `tokens`, less if a question and an answer would not fit."""
     from ringkv.cli.document import manual
 
     def count(text: str) -> int:
         return len(llm.tokenizer.encode(text))
 
-    room = min(llm.limits.prompt_tokens, llm.limits.context - SAMPLING.max_tokens) - 100  # the chat's own words
-    return manual(min(tokens, room), count)
+    longest = min(llm.limits.prompt_tokens, llm.limits.context - SAMPLING.max_tokens) - 100  # the chat template
+    return manual(min(tokens, longest), count)
 
 
-def _ask(
+def _answers(
     llm: "LLM", out: Console, document: str, needle: Needle, choices: Mapping[str, KVChoice]
 ) -> "dict[str, Result]":
-    """By policy, the answers to one question, each shown as soon as it is there."""
+    """Return the answers to one question by policy, and print each as soon as it is complete."""
     out.print(f"\n{needle.question}", style="bold", soft_wrap=True)
     results = {}
     for policy, choice in choices.items():
         result = results[policy] = _answer(llm, f"{needle.hidden_in(document)}\n\n{needle.question}", choice)
         verdict = "found " if needle.is_in(result.text) else "missed"
-        said = " ".join(result.text.split())
-        out.print(f"  {policy:10}  {live(result.usage):>6,} entries  {verdict}  {said}", soft_wrap=True)
+        answer = " ".join(result.text.split())
+        out.print(f"  {policy:10}  {live(result.usage):>6,} entries  {verdict}  {answer}", soft_wrap=True)
     return results
 
 
 def _answer(llm: "LLM", prompt: str, choice: KVChoice) -> "Result":
     messages = [{"role": "user", "content": prompt}]
-    with show_progress() as tell:
+    with show_progress() as progress:
         pieces = llm.stream_chat(
-            messages, SAMPLING, kv=choice, on_prefill=lambda done, total: tell(done, total, "reading the document")
+            messages,
+            SAMPLING,
+            kv=choice,
+            on_prefill=lambda done, total: progress(done, total, "prefilling the document"),
         )
         *_, last = pieces
     assert last.result is not None, "an answer ends with its result"
     return last.result
 
 
-def _counts(found: Found) -> str:
-    return "\nfound: " + ", ".join(f"{policy} {sum(each)} of {len(each)}" for policy, each in found.items())
+def _counts(found: Hits) -> str:
+    return "\nfound: " + ", ".join(f"{policy} {sum(hits)} of {len(hits)}" for policy, hits in found.items())
 
 
 def _contrast(results: "Mapping[str, Result]", entry_bytes: int) -> str:
-    """What the last answers held."""
+    """Compare the caches' sizes after the last answers."""
     full, *_, small = (live(result.usage) for result in results.values())
     return (
-        f"The full cache held {full:,} entries, {show_bytes(full * entry_bytes)}, and grows with every token. "
-        f"The others held {small:,}, {show_bytes(small * entry_bytes)} ({full / small:.1f} times less), "
-        "and never hold more."
+        f"The full cache used {full:,} entries, {show_bytes(full * entry_bytes)}, and grows with every token. "
+        f"The others used {small:,}, {show_bytes(small * entry_bytes)} ({full / small:.1f} times less), "
+        "and never use more."
     )

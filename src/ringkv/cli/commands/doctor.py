@@ -1,4 +1,4 @@
-"""ringkv doctor: what this machine has, and what ringkv makes of it."""
+"""ringkv doctor: what this machine has, and what ringkv uses of it."""
 
 from typing import TYPE_CHECKING
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 def doctor(*, as_json: AsJson = False) -> None:
     """Show what this machine has, what ringkv uses of it and why, and what is missing.
 
-    Needs no model and changes nothing.
+    Needs no model and does not change anything.
 
         ringkv doctor
         ringkv doctor --json
     """
     from ringkv.doctor.report import report
 
-    with show_progress() as tell:
-        tell(0, 0, "looking at this machine")
+    with show_progress() as progress:
+        progress(0, 0, "inspecting this machine")
         found = report()
     if as_json:
         print_json(found)
@@ -39,7 +39,7 @@ def _print(found: "Doctor") -> None:
         ("ringkv uses", "", "because"), [(f"  {choice.what}", choice.value, choice.why) for choice in found.choices]
     )
     for problem in found.problems:
-        console().print(f"\nto improve: {problem.what}: {problem.remedy}", soft_wrap=True)
+        console().print(f"\nto improve {problem.what}: {problem.remedy}", soft_wrap=True)
 
 
 def _versions(found: "Doctor") -> list[tuple[str, str]]:
@@ -56,7 +56,7 @@ def _machine(found: "Doctor") -> list[tuple[str, str]]:
     chosen = "" if cache.set_by == "default" else f" (set by {cache.set_by})"
     return [
         ("cpu", f"{cpu.name}: {cpu.cpus} CPUs, {cpu.usable} usable, torch threads {cpu.torch_threads or 'unknown'}"),
-        ("instructions", " ".join(cpu.instructions) or "none of those that matter here"),
+        ("instructions", " ".join(cpu.instructions) or "no vector extensions found"),
         ("memory", f"{show_bytes(memory.available)} available of {show_bytes(memory.total)}{limit}"),
         *(
             (device.name, f"{device.model}, {show_bytes(device.free)} free of {show_bytes(device.memory)}")

@@ -1,4 +1,4 @@
-"""ringkv eval: what compression costs a model, on tasks with long prompts."""
+"""ringkv eval: a model's accuracy with compressed caches, on tasks with long prompts."""
 
 from math import inf
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.counts import parse_count
 from ringkv.cli.options import SWITCH, StudyOptions
-from ringkv.cli.output import console, print_table, say
+from ringkv.cli.output import console, print_stderr, print_table
 from ringkv.llm.show_progress import show_progress
 
 SLOTS = 8
@@ -24,22 +24,32 @@ def study(
     *,
     engine: StudyOptions,
     tasks: Annotated[
-        str, _study("--tasks", "NAMES", "Tasks or groups of them: ruler, longbench, documents, writing, text.")
+        str, _study("--tasks", "NAMES", "Tasks or groups of tasks: ruler, longbench, documents, writing, text.")
     ] = "ruler",
     policies: Annotated[
-        str, _study("--policies", "NAMES", "Of full, streaming, snapkv, snapstream.")
+        str, _study("--policies", "NAMES", "Policies to compare: full, streaming, snapkv, snapstream.")
     ] = "full,streaming,snapkv,snapstream",
     budgets: Annotated[
-        str, _study("--budgets", "LIST", "Shares of each prompt, such as 4x for a quarter, or numbers of entries.")
+        str, _study("--budgets", "LIST", "Shares of each prompt, such as 4x for a quarter, or counts of entries.")
     ] = "2x,4x,8x",
     lengths: Annotated[
-        str, _study("--lengths", "TOKENS", "Of generated prompts, such as 4k,8k; real ones are cut to the longest.")
+        str,
+        _study(
+            "--lengths",
+            "TOKENS",
+            "Lengths of generated prompts, such as 4k,8k; real prompts are truncated to the longest.",
+        ),
     ] = "4k",
     question: Annotated[
-        str, _study("--question", "WHERE", "Inside the prompt, after its compression, or both: inside,after.")
+        str,
+        _study(
+            "--question",
+            "WHERE",
+            "Place of the question: inside the prompt, after its compression, or both (inside,after).",
+        ),
     ] = "inside",
-    count: Annotated[int, _study("--count", "N", "Prompts of each task, at each length.")] = 10,
-    seed: Annotated[int, _study("--seed", "N", "Of generated prompts.")] = 0,
+    count: Annotated[int, _study("--count", "N", "Prompts per task and length.")] = 10,
+    seed: Annotated[int, _study("--seed", "N", "Seed of generated prompts.")] = 0,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -52,25 +62,25 @@ def study(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="DIR", help="Where answers and report go; eval-MODEL by default.", rich_help_panel=STUDY
+            "--to", metavar="DIR", help="Folder of answers and report; eval-MODEL by default.", rich_help_panel=STUDY
         ),
     ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(
-            "--minutes", metavar="N", help="Stop after this long; the same command resumes.", rich_help_panel=STUDY
+            "--minutes", metavar="N", help="Stop after N minutes; the same command resumes.", rich_help_panel=STUDY
         ),
     ] = None,
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", metavar=SWITCH, help="Only print how long it would take.", rich_help_panel=STUDY),
+        typer.Option("--estimate", metavar=SWITCH, help="Only print the estimated time.", rich_help_panel=STUDY),
     ] = False,
 ) -> None:
-    """Measure what compression costs: tasks x policies x budgets, through the graphs and batching that serve requests.
+    """Measure accuracy under compression: tasks x policies x budgets, with the graphs and batching of the server.
 
-    Every prompt is prefilled once and compressed under every policy and budget; all answer together, greedily. Answers
-    are written as they come: the same command resumes a run that was stopped, and more tasks or budgets can be added.
-    It ends with a table and DIR/report.html.
+    Every prompt is prefilled once and compressed with every policy and budget; all are answered in one batch, greedily.
+    Answers are written at once: the same command resumes a run that was stopped, and tasks or budgets can be added.
+    The results are a table and DIR/report.html.
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
         ringkv eval --model qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
@@ -87,7 +97,7 @@ def study(
     from ringkv.plan.choose_kv import settings
 
     options = engine.options(SLOTS)
-    asked = Study(
+    requested = Study(
         model=engine.model,
         tasks=_words(tasks),
         cells=crossed(_policies(policies), _words(budgets), settings(options)),
@@ -100,12 +110,12 @@ def study(
     folder = to or Path(f"eval-{Path(engine.model).name}")
     seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
     try:
-        with show_progress() as tell:
-            for sentence in evaluate(asked, options, folder, tell, seconds):
-                say(sentence)
+        with show_progress() as progress:
+            for line in evaluate(requested, options, folder, progress, seconds):
+                print_stderr(line)
     except KeyboardInterrupt:
         if folder.exists():
-            say(f"what was answered is in {folder}; the same command resumes")
+            print_stderr(f"the answers so far are in {folder}; the same command resumes")
         raise
     if seconds:
         _report(folder)
@@ -114,12 +124,12 @@ def study(
 def _report(folder: Path) -> None:
     from ringkv.evaluation import journal
     from ringkv.evaluation.report.page import HEAD, row, write
-    from ringkv.evaluation.summary import figures, group_figures
+    from ringkv.evaluation.summary import group_scores, task_scores
 
     records = list(journal.read(folder / journal.NAME))
-    for title, found in (("means over tasks", group_figures(records)), ("every task", figures(records))):
+    for title, found in (("means over tasks", group_scores(records)), ("every task", task_scores(records))):
         if found:
-            headers = (*HEAD[:2], *(f"{name} " for name in HEAD[2:]))  # what is text, and what is numbers
+            headers = (*HEAD[:2], *(f"{name} " for name in HEAD[2:]))  # numbers are right-aligned
             print_table(headers, [row(one).cells for one in found], title)
     console().print(f"\n{write(folder)}")
 
@@ -133,7 +143,7 @@ def _policies(text: str) -> list[str]:
 
     for word in _words(text):
         if word not in POLICIES:
-            raise InvalidRequest(f"there is no policy {word!r}; there are {', '.join(POLICIES)}", "policies")
+            raise InvalidRequest(f"unknown policy {word!r}; the policies are {', '.join(POLICIES)}", "policies")
     return _words(text)
 
 
@@ -148,5 +158,5 @@ def _places(text: str) -> list[Any]:
 
     for word in _words(text):
         if word not in get_args(Place):
-            raise InvalidRequest(f"a question stands {' or '.join(get_args(Place))}, not {word!r}", "question")
+            raise InvalidRequest(f"question is {word!r}; it must be {' or '.join(get_args(Place))}", "question")
     return _words(text)

@@ -74,7 +74,11 @@ def plan(
     reserve: Annotated[
         str,
         _option(
-            "--reserve", "BYTES", "Memory kept free for everything but weights, cache and sampler.", MACHINE, show=True
+            "--reserve",
+            "BYTES",
+            "Memory kept free for everything except weights, cache and sampler.",
+            MACHINE,
+            show=True,
         ),
     ] = "0",
     bandwidth: Annotated[
@@ -91,9 +95,9 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a model's memory before you have its weights: bytes per token and per slot, weights, and the slots that fit.
+    """Calculate the memory that a model needs: bytes per token and per slot, weights, and how many slots fit.
 
-    The plan is arithmetic on the model's shape. It loads nothing, so you can plan for any model and machine.
+    The figures are computed from the model's shape; nothing is downloaded or loaded.
 
     With --memory the exit status is 1 if no slot fits under either cache.
 
@@ -164,19 +168,19 @@ def _print(found: "Report") -> None:
         fixed = found.weight_bytes + found.staging_bytes
         console().print(
             f"\nno slot fits in {show_bytes(found.memory)}: weights and staging alone take {show_bytes(fixed)}; "
-            "ask for fewer --tokens, or more --memory (80GB; a bare number is bytes)",
+            "lower --tokens or raise --memory (such as 80GB; a bare number is bytes)",
             soft_wrap=True,
         )
 
 
 def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
-    """Maps a header to the text of a row. Slots need a memory, times a bandwidth."""
+    """Map headers to functions that give a row's text. Slots need --memory, times --bandwidth."""
     always = {
         "entries ": lambda row: f"{row.entries:,}",
         "bytes per slot ": lambda row: show_bytes(row.slot_bytes),
     }
     slot_count = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
-    counted_bytes = {
+    totals = {
         "total with one slot " if found.memory is None else "total ": lambda row: show_bytes(row.total_bytes),
         "read per step ": lambda row: show_bytes(row.step_bytes),
     }
@@ -184,5 +188,5 @@ def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
         "step floor ": lambda row: f"{1000 * row.step_seconds:.3g} ms",
         "max tok/s ": lambda row: f"{row.tokens_per_second:,.0f}",
     }
-    is_counted, is_timed = found.memory is not None, found.rows[0].step_seconds is not None
-    return always | (counted if is_counted else {}) | counted_bytes | (timed if is_timed else {})
+    has_memory, has_bandwidth = found.memory is not None, found.rows[0].step_seconds is not None
+    return always | (slot_count if has_memory else {}) | totals | (timing if has_bandwidth else {})

@@ -1,4 +1,4 @@
-"""ringkv pull: fetch a model before it is needed."""
+"""ringkv pull: download a model before it is needed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +14,14 @@ from ringkv.plan.units import show_bytes
 
 def pull(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A name of `ringkv models`, or a hub id.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="A name from `ringkv models`, or a hub id.", show_default=False)
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a model and make it ready to load: download, verify, convert.
+    """Download a model, verify it and convert it.
 
-    Safe to interrupt: run it again and it resumes. What is already there is not fetched again.
+    An interrupted download resumes when the command is run again. Existing files are not downloaded again.
 
         ringkv pull smollm2
         ringkv pull qwen2.5-coder-1.5b
@@ -31,10 +31,10 @@ def pull(
 
     if name is None:
         raise InvalidRequest(
-            f"missing argument 'NAME'; name one of {', '.join(catalogue())}, or a hub id such as organisation/name"
+            f"missing argument 'NAME'; give one of {', '.join(catalogue())}, or a hub id such as organisation/name"
         )
-    with show_progress() as tell:
-        directory = locate(name, tell)
+    with show_progress() as progress:
+        directory = locate(name, progress)
     size = _size(directory)
     if as_json:
         print_json({"model": name, "directory": directory, "bytes": size})

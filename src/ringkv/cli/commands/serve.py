@@ -1,12 +1,12 @@
-"""ringkv serve: the OpenAI API over HTTP."""
+"""ringkv serve: an OpenAI-compatible HTTP server."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ringkv.cli.options import SWITCH, TalkOptions
-from ringkv.cli.output import say
+from ringkv.cli.options import SWITCH, ConversationOptions
+from ringkv.cli.output import print_stderr
 from ringkv.llm.show_progress import show_progress
 
 SLOTS = 8
@@ -15,19 +15,19 @@ SERVER = "Server"
 
 def serve(
     *,
-    engine: TalkOptions,
+    engine: ConversationOptions,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all of them.", rich_help_panel=SERVER)
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all interfaces.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", rich_help_panel=SERVER)
+        int, typer.Option("--port", help="Port to listen on; 0 picks a free port.", rich_help_panel=SERVER)
     ] = 8000,
     served_model_name: Annotated[
         list[str] | None,
         typer.Option(
             "--served-model-name",
             metavar="NAME",
-            help="What clients call the model; may be given several times. Its own name by default.",
+            help="Model name in the API; repeatable. By default the name of --model.",
             rich_help_panel=SERVER,
             show_default=False,
         ),
@@ -37,8 +37,8 @@ def serve(
         typer.Option(
             "--allow-origin",
             metavar="URL",
-            help="A site whose pages may send requests from a browser, such as http://localhost:3000; may be given "
-            "several times, and * is all sites. None by default.",
+            help="CORS: origin that may send requests from a browser, such as http://localhost:3000; repeatable, and * "
+            "allows all. None by default.",
             rich_help_panel=SERVER,
             show_default=False,
         ),
@@ -48,20 +48,21 @@ def serve(
         typer.Option(
             "--request-log/--no-request-log",
             metavar=SWITCH,
-            help="Write a line for each request to stderr: method, path, status, time and tokens, and no text.",
+            help="Log a line per request to stderr: method, path, status, time and tokens, without its text.",
             rich_help_panel=SERVER,
         ),
     ] = True,
 ) -> None:
-    """Serve a model over OpenAI's HTTP API, to as many clients at once as there are slots; others wait.
+    """Serve a model over an OpenAI-compatible HTTP API.
 
-    /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics; Ctrl-C stops it.
+    Up to --slots requests run at once; more wait in a queue. Endpoints: /v1/chat/completions, /v1/completions,
+    /v1/models, /health and /metrics. Ctrl-C stops the server.
 
         ringkv serve --model smollm2 --slots 8
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
     """
-    with show_progress() as tell:
-        tell(0, 0, "loading the server")
+    with show_progress() as progress:
+        progress(0, 0, "loading the server")
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import resolve
@@ -69,19 +70,28 @@ def serve(
         from ringkv.server.main import run
         from ringkv.weights.read_ahead import read_ahead
 
-        folder = locate(engine.model, tell)
+        folder = locate(engine.model, progress)
         config = resolve(folder, load_config(folder), engine.options(SLOTS), available_bytes())
         read_ahead(config.model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
-            tell.stop()
+            progress.stop()
             typer.echo(text)
 
         names = served_model_name or [_name(engine.model)]
-        run(config, names, host, port, tell, ready, origins=allow_origin or (), log=say if request_log else None)
+        run(
+            config,
+            names,
+            host,
+            port,
+            progress,
+            ready,
+            origins=allow_origin or (),
+            log=print_stderr if request_log else None,
+        )
 
 
 def _name(model: str) -> str:
-    """The last part of a path; a catalogue name or a hub id stays as it is."""
+    """Return the last part of a path; a catalogue name or a hub id is returned unchanged."""
     path = Path(model).expanduser()
     return path.resolve().name.removesuffix(".gguf") if path.exists() else model
