@@ -1,8 +1,8 @@
-"""Compile every graph of an engine for a GPU that is not there: python -m tests.graphs.inductor_without_device llama.
+"""Compile every graph of an engine for an absent GPU: python -m tests.graphs.inductor_without_device llama.
 
-A process of its own, as it replaces what torch asks a CUDA device for; torch for the CPU is enough. Inductor lowers
-each graph for an H100, Triton compiles its kernels, and the result is called once on fake tensors, which launches
-nothing. Prints a line a graph: its name, and how many kernels it launches.
+It runs in its own process, because it replaces torch's queries of a CUDA device; torch for the CPU is enough. Inductor
+lowers each graph for an H100, Triton compiles its kernels, and the result is called once on fake tensors, which
+launches nothing. Prints one line per graph: its name, and how many kernels it launches.
 """
 
 import sys
@@ -101,10 +101,10 @@ REPLACED: list[tuple[Any, dict[str, Any]]] = [
             "_empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(
                 size, stride, dtype=dtype, device="cuda"
             ),
-            "_reinterpret_tensor": lambda tensor, *form: torch.as_strided(tensor, *form),
+            "_reinterpret_tensor": lambda tensor, *strided: torch.as_strided(tensor, *strided),
         },
     ),
-    (Benchmarker, {"benchmark": always(1.0)}),  # of several ways to run a kernel the first is as good as any
+    (Benchmarker, {"benchmark": always(1.0)}),  # all kernel configurations time the same, so the first is used
     (InductorBenchmarker, {"benchmark": always(1.0)}),
     (FakeTensor, {"data_ptr": always(0)}),
 ]
@@ -116,7 +116,7 @@ INDUCTOR = {
 
 
 class Compiled:
-    """Compiles at once, as `graphs.inductor` does."""
+    """Compiles immediately, as `graphs.inductor` does."""
 
     builds = 0
 
@@ -135,11 +135,11 @@ class Compiled:
 def compile_all(folder: Path, absent: Absent) -> None:
     model = load_config(folder)
 
-    def made(declared: Declared) -> dict[str, Tensor]:
+    def empty(declared: Declared) -> dict[str, Tensor]:
         return {n: torch.empty(weight.shape, dtype=torch.bfloat16, device="cuda:0") for n, weight in declared.items()}
 
-    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
-    weights = ModelWeights(made(model.shared_weights()), layers)
+    layers = [empty(model.layer_weights(i)) for i in range(model.num_layers)]
+    weights = ModelWeights(empty(model.shared_weights()), layers)
     assemble(tiny.config(folder, device="cuda:0", chunk=256, dtype="bfloat16"), model, weights, Compiled(absent))
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(mis
 
 
 def count_and_scale(x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
-    """Changes an argument, as a cache is changed."""
+    """Change an argument in place, as a layer changes a cache."""
     seen.add_(1)
     return (torch.softmax(x * seen, -1), x.sum(-1))
 
@@ -59,7 +59,7 @@ def test_a_compiled_graph_does_what_the_function_does_and_is_found_again_on_disk
 def test_a_graph_found_on_disk_is_loaded_without_the_compiler(
     backend: AheadOfTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aot, "natives", list)  # as in the other process, whatever earlier tests loaded here
+    monkeypatch.setattr(aot, "natives", list)  # as in the other process; earlier tests may have loaded kernels here
     backend.make("f", COUNT, example())
     code = f"""
 import sys
@@ -104,24 +104,24 @@ def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None
     assert [path for path in backend.folder.iterdir() if path.suffix != ".lock"] == []
 
 
-def take_first(x: Tensor, kept: Tensor) -> tuple[Tensor, ...]:
-    kept[:, 0] += x
-    return (kept[:, 0] * 2,)
+def take_first(x: Tensor, cache: Tensor) -> tuple[Tensor, ...]:
+    cache[:, 0] += x
+    return (cache[:, 0] * 2,)
 
 
-def test_one_graph_serves_every_length_that_a_function_leaves_free(backend: AheadOfTime) -> None:
+def test_one_graph_serves_every_length_of_a_dynamic_dimension(backend: AheadOfTime) -> None:
     take = StaticFunction(take_first, "take", dynamic={1: (1,)})
-    for rows, builds in ((6, 1), (9, 1), (4, 1), (1, 2)):  # torch makes a constant of a length of one
-        x, kept = torch.randn(3), torch.randn(3, rows)
-        want = kept.clone()
+    for rows, builds in ((6, 1), (9, 1), (4, 1), (1, 2)):  # torch treats a length of 1 as a constant
+        x, cache = torch.randn(3), torch.randn(3, rows)
+        want = cache.clone()
         want[:, 0] += x
-        (got,) = backend.make("take", take, [x, kept])([x, kept])
+        (got,) = backend.make("take", take, [x, cache])([x, cache])
         torch.testing.assert_close(got, want[:, 0] * 2)
-        assert torch.equal(kept, want)
+        assert torch.equal(cache, want)
         assert backend.builds == builds
 
 
-def test_the_key_depends_on_which_kernels_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_depends_on_the_available_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     before = aot._digest("c++", "source", COUNT, example())
     monkeypatch.setattr(aot, "natives", lambda: ["ringkv::another"])
     assert aot._digest("c++", "source", COUNT, example()) != before

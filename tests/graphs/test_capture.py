@@ -1,7 +1,7 @@
-"""What capture asks of a step, without a device: on torch's "meta" device tensors have shapes but no numbers.
+"""What capture requires of a step, without a GPU: on torch's "meta" device tensors have shapes but no data.
 
-A step that a CUDA graph can hold never asks the host for a number, never moves one between host and device, and has
-no shape that depends on a value.
+A step that a CUDA graph can hold reads no value on the host, copies nothing between host and device, and has no shape
+that depends on a value.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonz
 
 
 class Watch(TorchDispatchMode):
-    """Notes every operator that a CUDA graph could not hold."""
+    """Records every operator that a CUDA graph cannot hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,11 +51,11 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> LocalEngine:
     tiny.save(tmp_path, kind, **changes)
     model = load_config(tmp_path)
 
-    def made(declared: Declared) -> dict[str, torch.Tensor]:
+    def empty(declared: Declared) -> dict[str, torch.Tensor]:
         return {name: torch.empty(weight.shape, device="meta") for name, weight in declared.items()}
 
-    layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
-    weights = ModelWeights(made(model.shared_weights()), layers)
+    layers = [empty(model.layer_weights(i)) for i in range(model.num_layers)]
+    weights = ModelWeights(empty(model.shared_weights()), layers)
     return assemble(tiny.config(tmp_path, device="meta"), model, weights, Eager())
 
 
@@ -75,8 +75,8 @@ def test_sampling_never_waits_for_the_device(engine: LocalEngine, tier: SamplerT
     assert faults(partial(engine.batch._sample, tier)) == []
 
 
-def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:
-    """So that the tests above can fail."""
+def test_a_copy_from_the_host_is_noticed(engine: LocalEngine) -> None:
+    """Shows that the tests above can fail."""
 
     def step() -> None:
         engine.batch._forward(3)
@@ -85,6 +85,6 @@ def test_a_number_from_the_host_is_noticed(engine: LocalEngine) -> None:
     assert len(faults(step)) > 0
 
 
-def test_a_number_for_the_host_is_noticed(engine: LocalEngine) -> None:
+def test_a_copy_to_the_host_is_noticed(engine: LocalEngine) -> None:
     with pytest.raises(Exception, match="meta"), torch.inference_mode():
         engine.batch.logits.cpu()

@@ -1,4 +1,4 @@
-"""The GPU's way of compiling a graph, here with Inductor's code for the CPU: the arithmetic around attention is one."""
+"""The GPU's backend with Inductor's code for the CPU: the arithmetic around attention is the same."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,14 +24,14 @@ PROMPT = list(range(3, 150))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("llama")
-    tiny.save(made, "Llama")
-    return made
+    path = tmp_path_factory.mktemp("llama")
+    tiny.save(path, "Llama")
+    return path
 
 
 @pytest.fixture(scope="module")
 def compiled(folder: Path) -> Iterator[LocalEngine]:
-    """What Inductor makes is kept between runs, as for users; tracing is not."""
+    """Inductor's compiled code is kept between runs, as for users; traces are not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "inductor"))
         patch.setattr(module, "_backend", lambda *_: Inductor(cache_dir() / "inductor", lambda name: None))
@@ -58,7 +58,7 @@ def test_everything_is_compiled_before_the_first_request(compiled: LocalEngine) 
 
 
 def test_arguments_that_share_memory_are_refused(folder: Path) -> None:
-    """torch would work on a copy of what is written: of a whole cache, in every step."""
+    """torch would copy a written argument, a whole cache, in every step."""
     both = torch.zeros(2, 4)
 
     def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:

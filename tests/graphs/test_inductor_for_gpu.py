@@ -1,4 +1,4 @@
-"""The GPU's graphs, compiled for a GPU that is not there."""
+"""The GPU's graphs, compiled for an absent GPU."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ if not torch.__version__.startswith("2.13."):
 
 
 @pytest.mark.slow
-def test_inductor_compiles_every_graph_and_fuses_what_lies_between_attention_and_products() -> None:
+def test_inductor_compiles_every_graph_and_fuses_operators_between_attention_and_products() -> None:
     command = [sys.executable, "-m", "tests.graphs.inductor_without_device", "llama"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert run.returncode == 0, run.stderr

@@ -1,10 +1,10 @@
-"""Ahead-of-time compiled graphs on the CPU: torch.export, AOTInductor, one shared library a graph, kept on disk.
+"""aot: graphs for the CPU, compiled ahead of time by torch.export and AOTInductor. Each is a shared library on disk.
 
-    graphs/<name>-<key>/  graph.so, and graph.json where it calls operators of ours
+    graphs/<name>-<key>/  graph.so, and graph.json if it calls our operators
 
-A warm start loads a library in a millisecond and traces nothing. The key holds all that a graph depends on: our
+A warm start loads a library in a millisecond and traces nothing. The key covers all that a graph depends on: our
 source, our operators that have a kernel, the argument shapes and strides, torch, the compiler, the processor and
-the thread count. A cache's length is no part of it: one graph serves every budget.
+the thread count. A cache's length is not part of it: one graph serves every budget.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from ringkv.machine.processor import identity
 
 
 class AheadOfTime:
-    """Builds what is not yet in `folder`; `on_build(name)` is told before each compilation.
+    """Builds graphs that are not in `folder` yet; calls `on_build(name)` before each compilation.
 
-    source: a digest of all source that a function's meaning depends on.
+    source: a digest of all source code that a function depends on.
     """
 
     def __init__(self, folder: Path, compiler: str, source: str, on_build: Callable[[str], None]) -> None:
@@ -39,36 +39,38 @@ class AheadOfTime:
         self.builds = 0
 
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
-        # torch.export takes two arguments that are one tensor for one input, and would swap them unseen.
+        # torch.export merges two arguments that are one tensor, and would mix them up without an error.
         assert len({id(tensor) for tensor in example}) == len(example), f"{name}: two example arguments are one tensor"
-        kept = self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
-        if not kept.is_dir():
+        path = self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
+        if not path.is_dir():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.folder / f"{kept.name}.lock"):
-                if not kept.is_dir():  # another process may have built it while we waited
-                    self._build(name, function, example, kept)
-        return _load(kept)
+            with FileLock(self.folder / f"{path.name}.lock"):
+                if not path.is_dir():  # another process may have built it meanwhile
+                    self._build(name, function, example, path)
+        return _load(path)
 
-    def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], kept: Path) -> None:
+    def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], path: Path) -> None:
         self.on_build(name)
         self.builds += 1
-        with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(**self._places(work)):
-            free = [dict.fromkeys(dimensions, torch.export.Dim.DYNAMIC) for dimensions in _free(function, example)]
-            shapes = {"arguments": tuple(free)}
+        with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(**self._variables(work)):
+            dynamic = [
+                dict.fromkeys(dimensions, torch.export.Dim.DYNAMIC) for dimensions in _dynamic(function, example)
+            ]
+            shapes = {"arguments": tuple(dynamic)}
             exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
             package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
-            _unpack(Path(package), Path(work) / "made")
-            os.rename(Path(work) / "made", kept)
+            _unpack(Path(package), Path(work) / "unpacked")
+            os.rename(Path(work) / "unpacked", path)
 
-    def _places(self, work: str) -> dict[str, str]:
-        """Where the compiler is and what it writes goes: to `work`, and Inductor's own cache beside our folder."""
-        tempfile.gettempdir()  # Python looks for its own once, and must not find `work`
-        kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(self.folder.parent / "inductor"))
-        return {"CXX": self.compiler, "TMPDIR": work, "TORCHINDUCTOR_CACHE_DIR": kept}
+    def _variables(self, work: str) -> dict[str, str]:
+        """Return the compiler and the folders that it writes to: `work`, and Inductor's own cache beside our folder."""
+        tempfile.gettempdir()  # Python caches its own at the first call; it must not be `work`
+        inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(self.folder.parent / "inductor"))
+        return {"CXX": self.compiler, "TMPDIR": work, "TORCHINDUCTOR_CACHE_DIR": inductor}
 
 
 class _Call(torch.nn.Module):
-    """torch.export takes modules only."""
+    """Wraps a function, because torch.export accepts modules only."""
 
     def __init__(self, body: TensorFunction) -> None:
         super().__init__()
@@ -79,7 +81,7 @@ class _Call(torch.nn.Module):
 
 
 def _unpack(package: Path, into: Path) -> None:
-    """Write what running needs of a package; the rest is its source code."""
+    """Extract the files of a package that are needed to run it; the others are source code."""
     into.mkdir()
     with zipfile.ZipFile(package) as members:
         for name in members.namelist():
@@ -87,32 +89,36 @@ def _unpack(package: Path, into: Path) -> None:
                 (into / f"graph{Path(name).suffix}").write_bytes(members.read(name))
 
 
-def _load(kept: Path) -> Graph:
-    """Not by `torch._inductor.aoti_load_package`: it imports the whole compiler, which takes longer than all else that
-    starts, and unpacks into the temporary folder, where a process that is killed leaves it."""
-    run: Graph = torch._C._aoti.AOTIModelContainerRunnerCpu(str(kept / "graph.so"), 1).run
+def _load(path: Path) -> Graph:
+    """Load a graph without `torch._inductor.aoti_load_package`.
+
+    That function imports the whole compiler, which takes longer than the rest of a start, and unpacks into the
+    temporary folder, where a killed process leaves the files.
+    """
+    run: Graph = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path / "graph.so"), 1).run
     return run
 
 
-def _free(function: StaticFunction, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """The dimensions of each argument that may have another length at each start.
+def _dynamic(function: StaticFunction, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """Return the dimensions of each argument whose length may differ between starts.
 
-    torch makes a constant of a length of 1.
+    torch treats a length of 1 as a constant.
     """
-    free = zip(function.dynamic_dimensions(example), example, strict=True)
-    return [tuple(dim for dim in dimensions if tensor.shape[dim] > 1) for dimensions, tensor in free]
+    pairs = zip(function.dynamic_dimensions(example), example, strict=True)
+    return [tuple(dim for dim in dimensions if tensor.shape[dim] > 1) for dimensions, tensor in pairs]
 
 
-def _form(tensor: Tensor, free: Collection[int]) -> str:
-    """Shape, strides and type; free lengths left out, which a contiguous tensor's strides follow."""
-    assert tensor.is_contiguous() or not free, "a tensor of a free length must be contiguous"
-    shape = [None if dim in free else length for dim, length in enumerate(tensor.shape)]
-    return f"{shape}{None if free else tensor.stride()}{tensor.dtype}{tensor.device}"
+def _signature(tensor: Tensor, dynamic: Collection[int]) -> str:
+    """Return shape, strides, dtype and device, without dynamic lengths and the strides that depend on them."""
+    assert tensor.is_contiguous() or not dynamic, "a tensor with a dynamic length must be contiguous"
+    shape = [None if dim in dynamic else length for dim, length in enumerate(tensor.shape)]
+    return f"{shape}{None if dynamic else tensor.stride()}{tensor.dtype}{tensor.device}"
 
 
 def _digest(compiler: str, source: str, function: StaticFunction, example: Sequence[Tensor]) -> str:
-    shapes = [_form(tensor, free) for tensor, free in zip(example, _free(function, example), strict=True)]
-    about = [
+    dynamic = _dynamic(function, example)
+    signatures = [_signature(tensor, dims) for tensor, dims in zip(example, dynamic, strict=True)]
+    parts = [
         source,
         *natives(),
         torch.__version__,
@@ -121,9 +127,9 @@ def _digest(compiler: str, source: str, function: StaticFunction, example: Seque
         str(torch.get_num_threads()),
         _version(compiler),
         function.key,
-        *shapes,
+        *signatures,
     ]
-    return hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 @cache
@@ -147,7 +153,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """torch's own warnings about its export and package formats are not for our users."""
+    """Silence torch's warnings about its export and package formats, which are not for our users."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = logging.getLogger("torch").level

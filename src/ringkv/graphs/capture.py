@@ -8,22 +8,22 @@ from collections.abc import Callable
 import torch
 
 StaticStep = Callable[[], None]
-"""Work on static buffers: reads and writes the same tensors every time."""
+"""A step on static buffers: it reads and writes the same tensors every time."""
 
 Capture = Callable[[StaticStep], StaticStep]
 
-WARM_UPS = 3  # kernels are compiled, libraries choose theirs and take their workspaces
+WARM_UPS = 3  # kernels are compiled; libraries select theirs and allocate workspaces
 
 
 def no_capture(step: StaticStep) -> StaticStep:
-    """No capture: the CPU has nothing to gain from it."""
+    """Return the step uncaptured; capture gains nothing on a CPU."""
     return step
 
 
 class CudaGraphs:
-    """Records steps that are replayed on one stream, never two at a time: so all share one memory pool.
+    """Records steps that are replayed on one stream, never two at a time, so all share one memory pool.
 
-    What a step leaves in tensors of its own lives until any other step is replayed.
+    Tensors that a step allocates are valid until another step is replayed.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -31,7 +31,7 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, step: StaticStep) -> StaticStep:
-        """Warm up on a side stream, as capture asks, then record. The step must not synchronise with the host."""
+        """Warm up on a side stream, as capture requires, then record. The step must not synchronise with the host."""
         with torch.cuda.device(self._device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())

@@ -1,4 +1,4 @@
-"""A graph: a static function of tensors, made ready once and replayed.
+"""graph: a static function of tensors, prepared once and replayed.
 
 Weights and caches are arguments, never constants: one layer's graph serves every layer, and all graphs share one copy
 of the weights.
@@ -16,11 +16,11 @@ TensorFunction = Callable[..., tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class StaticFunction:
-    """What a graph is made of.
+    """The function that a graph is made from.
 
-    key: tells apart functions whose arguments have the same shapes: its name, and all that its body captured. free: by
-    an argument's place, the dimensions whose length the body does not depend on. A backend may make one graph for all
-    lengths.
+    key: distinguishes functions whose arguments have the same shapes: its name, and all that its body captured.
+    dynamic: by an argument's place, the dimensions whose length the body does not depend on. A backend may make one
+    graph for all lengths.
     """
 
     body: TensorFunction
@@ -29,20 +29,20 @@ class StaticFunction:
 
     @classmethod
     def plain(cls, body: TensorFunction) -> "StaticFunction":
-        """A function that captured nothing."""
+        """Wrap a function that captured nothing."""
         return cls(body, f"{body.__module__}.{body.__qualname__}")
 
     def dynamic_dimensions(self, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
-        """The free dimensions of each argument."""
+        """Return the dynamic dimensions of each argument."""
         return [self.dynamic.get(place, ()) for place in range(len(example))]
 
 
 Graph = Callable[[list[Tensor]], Sequence[Tensor]]
-"""The same, ready to run; arguments as one list, of the shapes and types it was made for."""
+"""A function that is ready to run. Its arguments are one list, of the shapes and dtypes that it was made for."""
 
 
 class Backend(Protocol):
-    """Makes graphs. `builds` counts the compilations it really did; a replay never adds one."""
+    """Makes graphs. `builds` counts compilations; loading or replaying a graph adds none."""
 
     builds: int
 
@@ -50,7 +50,7 @@ class Backend(Protocol):
 
 
 class Eager:
-    """Calls the function as it is: no compiler needed, the reference for the others."""
+    """Calls the function without compiling it; the reference for the other backends."""
 
     builds = 0
 

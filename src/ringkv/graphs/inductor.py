@@ -1,6 +1,6 @@
-"""Inductor: on a GPU, each static function compiled by torch.compile, which fuses what lies between matrix products.
+"""Inductor: compiles static functions for a GPU with torch.compile, which fuses operators between matrix products.
 
-CUDA graphs are ours (`capture`), so Inductor makes none. What it compiles is kept in torch's own cache on disk.
+CUDA graphs are made by `capture`, so Inductor makes none. Compiled code is kept in torch's own cache on disk.
 """
 
 import os
@@ -14,10 +14,10 @@ from ringkv.graphs.graph import Graph, StaticFunction
 
 OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {
     "triton.cudagraphs": False,
-    "shape_padding": False,  # torch would time padded copies of the matrices, and round by what was faster that day
+    "shape_padding": False,  # torch would time padded matrices, and rounding would depend on the timing
 }
 _LIMITS = {"recompile_limit": 1024, "accumulated_recompile_limit": 4096}
-"""Every graph of a kind comes from one code object, which torch takes for recompilations of one function."""
+"""All graphs of a kind come from one code object, so torch counts them as recompilations of one function."""
 
 
 class Inductor:
@@ -29,7 +29,7 @@ class Inductor:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
 
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
-        # Arguments that are written must not share memory with others: torch would then work on a copy of the cache.
+        # Arguments that are written must not share memory with others: torch would work on a copy of the cache.
         assert len({t.untyped_storage().data_ptr() for t in example}) == len(example), f"{name}: arguments overlap"
         self.on_build(name)
         self.builds += 1
