@@ -23,7 +23,7 @@ from bench.studies import ABOUT, STUDIES
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report.page import HEAD, row, write
-from ringkv.evaluation.summary import figures, group_figures
+from ringkv.evaluation.summary import group_scores, task_scores
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.paths import cache_dir
 from ringkv.plan.options import Options
@@ -55,7 +55,7 @@ def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
 
 def means(answers: Sequence[Record]) -> str:
     """Return the table of means over a study's tasks, or the one task's figures."""
-    return table(HEAD, [row(one).cells for one in group_figures(answers) or figures(answers)])
+    return table(HEAD, [row(one).cells for one in group_scores(answers) or task_scores(answers)])
 
 
 def _part(study: Study, args: argparse.Namespace) -> Study:

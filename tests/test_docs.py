@@ -1,4 +1,4 @@
-"""What the documents show is what the code says."""
+"""The documents agree with the code."""
 
 import importlib.util
 import re
@@ -20,29 +20,29 @@ def script(name: str) -> Any:
     return loaded
 
 
-def test_the_picture_is_the_one_that_its_script_draws() -> None:
+def test_the_picture_is_the_output_of_its_script() -> None:
     assert (ROOT / "docs" / "memory.svg").read_text() == script("picture").picture()
 
 
-def test_the_table_of_settings_is_what_the_code_takes() -> None:
+def test_the_table_of_settings_is_the_output_of_its_script() -> None:
     page = (ROOT / "docs" / "policies.md").read_text()
     assert page == script("settings").with_table(page), "run python scripts/settings.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_resolve(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text())
     broken = [link for link in targets if "://" not in link and not (page.parent / link).exists()]
     assert broken == []
 
 
 def slug(heading: str) -> str:
-    """The anchor that GitHub makes of a heading."""
+    """Return the anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+def test_links_into_pages_resolve_to_a_heading(page: Path) -> None:
     broken = []
     for name, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
         target = (page.parent / name) if name else page
@@ -52,21 +52,21 @@ def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
 
 
 def test_the_documents_stay_short() -> None:
-    """A reader has an hour: all pages together, and two minutes: the README."""
+    """All pages together take an hour to read, the README two minutes."""
     words = {page.name: len(page.read_text().split()) for page in PAGES}
     assert words["README.md"] <= 1200
     assert sum(words.values()) < 20_000
 
 
-def typed(page: Path) -> str:
-    """What a page gives to type into a shell."""
+def shell_commands(page: Path) -> str:
+    """Return the shell commands of a page."""
     return "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL))
 
 
-def test_commands_that_the_documents_show_are_there() -> None:
+def test_commands_in_the_documents_exist() -> None:
     from ringkv.cli.application import app
 
-    lines = "\n".join(map(typed, PAGES))
+    lines = "\n".join(map(shell_commands, PAGES))
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     assert {"demo", "serve", "eval"} <= set(re.findall(r"^ringkv (\w+)", lines, re.MULTILINE)) <= commands
     targets = re.findall(r"^([\w ]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -74,7 +74,7 @@ def test_commands_that_the_documents_show_are_there() -> None:
     assert {"test", "bench"} <= named <= {name for line in targets for name in line.split()}
 
 
-def test_modules_that_the_documents_run_are_there() -> None:
+def test_modules_in_the_documents_exist() -> None:
     named = {name for page in PAGES for name in re.findall(r"python -m (bench[.\w]*\w)", page.read_text())}
     assert "bench.report" in named
     assert [name for name in named - {"bench.NAME"} if importlib.util.find_spec(name) is None] == []

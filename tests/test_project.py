@@ -1,4 +1,4 @@
-"""What holds for the project as a whole, whoever writes which part."""
+"""Rules of the project as a whole."""
 
 import ast
 import json
@@ -17,7 +17,7 @@ TORCH_PICKLERS = {"torch.load", "torch.save", "torch.jit.load"}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """The top-level name of each module that a file imports."""
+    """Yield the top-level name of each module that a file imports, and its dotted names."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -28,12 +28,12 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def used(tree: ast.AST) -> Iterator[str]:
-    """Each dotted name that a file uses: `torch.load` from `torch.load(path)`."""
+    """Yield each dotted name that a file uses: `torch.load` from `torch.load(path)`."""
     return (ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))
 
 
 def picklers(source: str) -> set[str]:
-    """What a file uses that can run code from the bytes it reads."""
+    """Return the modules and functions in a file that can run code from the bytes they read."""
     tree = ast.parse(source)
     return {*imported(tree), *used(tree)} & (PICKLERS | TORCH_PICKLERS)
 
@@ -66,7 +66,7 @@ def test_every_folder_of_the_package_is_a_package() -> None:
 
 
 def modules_after(statement: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    """Return the top-level modules that a fresh interpreter has loaded after a statement."""
     code = (
         f"import json, sys\n{statement}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
     )
@@ -83,8 +83,8 @@ def test_importing_stays_quick(module: str) -> None:
     assert not loaded & {"torch", "transformers", "triton"}
 
 
-def test_what_the_tests_run_with_is_inside_the_range_that_users_get() -> None:
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+def test_pinned_versions_are_inside_the_ranges_that_users_get() -> None:
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
 
@@ -92,7 +92,7 @@ def test_what_the_tests_run_with_is_inside_the_range_that_users_get() -> None:
     from packaging.utils import canonicalize_name
 
     pinned = {canonicalize_name(name): version for name, version in pins.items()}
-    for requirement in map(Requirement, wanted):
+    for requirement in map(Requirement, required):
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
 
 

@@ -1,4 +1,4 @@
-"""The public surface: what users import from ringkv, and that importing it is cheap."""
+"""The public surface: the names that users import from ringkv; importing it is cheap."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def test_these_names_are_public_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("name", SURFACE)
-def test_a_public_name_has_what_users_call(name: str) -> None:
+def test_a_public_name_has_its_public_attributes(name: str) -> None:
     public = getattr(ringkv, name)
     has = {field.name for field in fields(public)} if hasattr(public, "__dataclass_fields__") else set()
     assert SURFACE[name] <= has | set(dir(public))

@@ -44,7 +44,7 @@ class PeerEngine:
     """One engine with its settings.
 
     environment: a name of `install`. worker: a module of `workers`. weights: dtype name by bits.
-    kept: prompt tokens in the cache while decoding, by prompt length. holds: peak tokens of all requests.
+    kept: prompt tokens in the cache while decoding, by prompt length. peak_tokens: of all requests together.
     shares: bytes of its cache over those of a 16-bit cache, by head_dim.
     own_size: the number of requests is fixed at start, so each number gets a process; other engines start once for
     the largest. loads_once: one process serves the whole run, because it takes a minute to start.
@@ -58,7 +58,7 @@ class PeerEngine:
     weights: Mapping[Bits, str]
     options: Callable[[Demand], Options]
     kept: Callable[[int], int]
-    holds: Callable[[Demand], int]
+    peak_tokens: Callable[[Demand], int]
     shares: Callable[[int], float] = lambda head_dim: 1.0
     own_size: bool = False
     loads_once: bool = False
@@ -66,7 +66,7 @@ class PeerEngine:
     prefill_only: bool = False
 
 
-def everything(prompt: int) -> int:
+def keep_all(prompt: int) -> int:
     return prompt
 
 
@@ -74,7 +74,7 @@ def blocks(tokens: int, size: int = BLOCK) -> int:
     return -(-tokens // size)
 
 
-def hold_everything(need: Demand) -> int:
+def all_tokens(need: Demand) -> int:
     return need.requests * need.length
 
 
@@ -91,16 +91,16 @@ def ringkv_full(need: Demand) -> Options:
     return _ringkv(need) | {"kv_policy": "full", "output_tokens": ROOM}
 
 
-def ringkv_holds(need: Demand) -> int:
+def ringkv_peak_tokens(need: Demand) -> int:
     return need.requests * budget(need.prompt) + _staged(need)
 
 
-def ringkv_full_holds(need: Demand) -> int:
+def ringkv_full_peak_tokens(need: Demand) -> int:
     return need.requests * need.length + _staged(need)
 
 
 def _staged(need: Demand) -> int:
-    """One prompt and its window's queries: `groups` vectors per key-value head, where a token has two."""
+    """Return the tokens of one prompt and of its window's queries, which are `groups` vectors; a token is two."""
     return need.prompt + KVChoice().window * need.groups // 2
 
 
@@ -114,7 +114,7 @@ def _ringkv(need: Demand) -> Options:
 CELLS = 256  # a request's number of cells is a multiple of this
 
 
-def llama_cpp_holds(need: Demand) -> int:
+def llama_cpp_peak_tokens(need: Demand) -> int:
     return need.requests * blocks(need.length, CELLS) * CELLS
 
 
@@ -132,7 +132,7 @@ def llama_cpp(cache: str, flash: bool) -> Callable[[Demand], Options]:
 VLLM_BLOCK = 128
 
 
-def vllm_holds(need: Demand) -> int:
+def vllm_peak_tokens(need: Demand) -> int:
     """Return the tokens of whole blocks and one spare block."""
     return (need.requests * blocks(need.length, VLLM_BLOCK) + 1) * VLLM_BLOCK
 
@@ -143,7 +143,7 @@ def vllm(need: Demand) -> Options:
         "length": need.length,
         "threads": need.threads,
         "dtype": "bfloat16",
-        "cache_bytes": vllm_holds(need) * need.token_bytes if need.cache_bytes is None else need.cache_bytes,
+        "cache_bytes": vllm_peak_tokens(need) * need.token_bytes if need.cache_bytes is None else need.cache_bytes,
     }
 
 
@@ -179,7 +179,7 @@ def openvino_evict(precision: str) -> Callable[[Demand], Options]:
     return options
 
 
-def openvino_evict_holds(need: Demand) -> int:
+def openvino_evict_peak_tokens(need: Demand) -> int:
     """Return the peak tokens: one prompt in full, and each other request's kept blocks and two open ones."""
     return (need.requests - 1) * (budget(need.prompt) + 2 * BLOCK) + need.length
 
@@ -235,44 +235,53 @@ _BF16: Mapping[Bits, str] = {16: "bf16", 8: "bf16", 4: "bf16"}  # no low-bit wei
 
 
 def _ours(
-    name: str, options: Callable[[Demand], Options], kept: Callable[[int], int], holds: Callable[[Demand], int]
+    name: str, options: Callable[[Demand], Options], kept: Callable[[int], int], peak_tokens: Callable[[Demand], int]
 ) -> PeerEngine:
-    return PeerEngine(name, "ringkv", "ringkv", "hf", OURS, options, kept, holds, own_size=True)
+    return PeerEngine(name, "ringkv", "ringkv", "hf", OURS, options, kept, peak_tokens, own_size=True)
 
 
 def _llama(name: str, cache: str, flash: bool = True, shares: Callable[[int], float] = lambda _: 1.0) -> PeerEngine:
     options = llama_cpp(cache, flash)
-    return PeerEngine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, everything, llama_cpp_holds, shares)
+    return PeerEngine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, keep_all, llama_cpp_peak_tokens, shares)
 
 
 def _vino(
     name: str,
     options: Callable[[Demand], Options],
-    kept: Callable[[int], int] = everything,
-    holds: Callable[[Demand], int] = hold_everything,
+    kept: Callable[[int], int] = keep_all,
+    peak_tokens: Callable[[Demand], int] = all_tokens,
     shares: Callable[[int], float] = lambda _: 1.0,
     prefill_only: bool = False,
 ) -> PeerEngine:
     return PeerEngine(
-        name, "openvino", "openvino", "openvino", _OPENVINO, options, kept, holds, shares, prefill_only=prefill_only
+        name,
+        "openvino",
+        "openvino",
+        "openvino",
+        _OPENVINO,
+        options,
+        kept,
+        peak_tokens,
+        shares,
+        prefill_only=prefill_only,
     )
 
 
 ENGINES: Mapping[str, PeerEngine] = {
     engine.name: engine
     for engine in (
-        _ours("ringkv", ringkv, budget, ringkv_holds),
-        _ours("ringkv-full", ringkv_full, everything, ringkv_full_holds),
+        _ours("ringkv", ringkv, budget, ringkv_peak_tokens),
+        _ours("ringkv-full", ringkv_full, keep_all, ringkv_full_peak_tokens),
         _llama("llama.cpp", "f16"),
         _llama("llama.cpp-noflash", "f16", flash=False),
         _llama("llama.cpp-bf16kv", "bf16"),
         _llama("llama.cpp-q8kv", "q8_0", shares=_q8_0_share),
-        PeerEngine("vllm", "vllm", "vllm", "hf", _BF16, vllm, everything, vllm_holds, loads_once=True),
+        PeerEngine("vllm", "vllm", "vllm", "hf", _BF16, vllm, keep_all, vllm_peak_tokens, loads_once=True),
         _vino("openvino", openvino("bf16")),
         _vino("openvino-f16kv", openvino("f16")),
         _vino("openvino-u8kv", openvino("u8"), shares=_u8_share),
-        _vino("openvino-evict", openvino_evict("bf16"), budget, openvino_evict_holds),
-        _vino("openvino-evict-u8kv", openvino_evict("u8"), budget, openvino_evict_holds, _u8_share),
+        _vino("openvino-evict", openvino_evict("bf16"), budget, openvino_evict_peak_tokens),
+        _vino("openvino-evict-u8kv", openvino_evict("u8"), budget, openvino_evict_peak_tokens, _u8_share),
         _vino("openvino-xattention", openvino_sparse("XATTENTION", 1024), prefill_only=True),
         _vino("openvino-trishape", openvino_sparse("TRISHAPE", 512), prefill_only=True),
         PeerEngine(
@@ -282,8 +291,8 @@ ENGINES: Mapping[str, PeerEngine] = {
             "hf",
             _BF16,
             transformers,
-            everything,
-            hold_everything,
+            keep_all,
+            all_tokens,
             slack=2.5,
         ),
     )

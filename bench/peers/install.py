@@ -58,7 +58,7 @@ def _contents(name: str, requirements: Path) -> str:
 
 def _install(name: str, folder: Path, report: Report, requirements: Path) -> None:
     report(f"{name}: installing into {folder} (once)")
-    if not (folder / STAMP).is_file():  # not there, or never finished
+    if not (folder / STAMP).is_file():  # missing or incomplete
         venv.create(folder, with_pip=True, clear=True)
     _pip(name, folder, ["install", "-r", str(requirements / f"{name}.txt")], report)
     if unwanted := UNWANTED.get(name):

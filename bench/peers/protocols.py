@@ -135,7 +135,7 @@ def _always(need: Demand) -> Callable[[int], Demand]:
 def batch_in(engine: PeerEngine, need: Demand, cache_bytes: int) -> int:
     """Return the most requests whose keys and values, including staging, never exceed `cache_bytes`."""
     token = need.token_bytes * engine.shares(need.head_dim)
-    fits = (engine.holds(replace(need, requests=requests)) * token <= cache_bytes for requests in count(1))
+    fits = (engine.peak_tokens(replace(need, requests=requests)) * token <= cache_bytes for requests in count(1))
     return next(requests for requests, does in enumerate(fits) if not does)
 
 

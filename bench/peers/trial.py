@@ -171,7 +171,7 @@ class Trial:
 
 def cache_bytes(engine: PeerEngine, need: Demand) -> int:
     """Return the peak bytes of keys and values, for engines that do not report them."""
-    return int(engine.holds(need) * need.token_bytes * engine.shares(need.head_dim))
+    return int(engine.peak_tokens(need) * need.token_bytes * engine.shares(need.head_dim))
 
 
 def needed_bytes(engine: PeerEngine, need: Demand, weights: int) -> int:

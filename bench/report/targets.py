@@ -11,7 +11,7 @@ from bench.results import ResultRow, figures, table
 from ringkv.plan.footprint import read_bytes, token_bytes
 from ringkv.plan.shapes import known
 
-Found = Sequence[float | None]  # one figure for each case; None if it was not measured
+Found = Sequence[float | None]  # one figure per case; None if it was not measured
 Measured = Callable[[Sequence[ResultRow], str], Found]  # takes the table and the name of a machine
 Show = Callable[[float], str]
 MIDDLE = (4096, 8192)  # prompt tokens

@@ -9,12 +9,12 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SELECTORS
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.tasks.catalogue import chosen
+from ringkv.evaluation.tasks.catalogue import select_tasks
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES.keys())
-def test_a_study_asks_for_tasks_that_are_there_and_has_full_to_compare_with(study):
-    assert chosen(study.tasks)
+def test_a_study_has_existing_tasks_and_the_full_cache_first(study):
+    assert select_tasks(study.tasks)
     labels = [cell.label for cell in study.cells]
     assert labels[0] == "full"
     assert len(set(labels)) == len(labels)
@@ -31,16 +31,16 @@ def test_each_way_to_choose_changes_kvpress_settings():
     assert not any("kvzip" in cell.label for cell in quick_ways_to_choose("4x"))
 
 
-def test_ours_is_the_usual_one():
+def test_ours_is_the_default():
     assert OURS == KVChoice()
     assert Cell(KVChoice(), "8x") in wide_ways_to_choose("8x")
 
 
 def test_the_table_of_a_study_is_its_means_or_its_only_task():
     def answered(*names):
-        held = {"prompt_tokens": 100, "output_tokens": 12, "facts": {"length": 4096}}
+        sizes = {"prompt_tokens": 100, "output_tokens": 12, "facts": {"length": 4096}}
         return [
-            Record(name, "inside", f"{place}", cell, score, kept=kept, ring_wraps=place % 2, **held)
+            Record(name, "inside", f"{place}", cell, score, kept=kept, ring_wraps=place % 2, **sizes)
             for (cell, score, kept), name, place in product(
                 (("full", 1.0, 100), ("snapstream 4x", 0.0, 25)), names, range(5)
             )
@@ -55,23 +55,23 @@ def test_the_table_of_a_study_is_its_means_or_its_only_task():
     assert "| vt, 4,096 | full | 5 | 100.0 |" in one
 
 
-def test_without_a_name_it_says_how_far_each_is(capsys, monkeypatch):
+def test_without_a_name_it_lists_the_answers_of_each_study(capsys, monkeypatch):
     monkeypatch.setattr(accuracy, "records", lambda name: [])
     monkeypatch.setattr("sys.argv", ["accuracy"])
     accuracy.main()
     assert "ruler-qwen: 0 answers" in capsys.readouterr().out
 
 
-def test_a_part_of_a_study_is_asked_first():
+def test_a_part_of_a_study_can_be_requested():
     study = STUDIES["ruler-qwen"]
-    words = ["ruler-qwen", "--tasks", "vt,cwe", "--places", "inside", "--count", "5"]
-    part = accuracy._part(study, accuracy._arguments(words))
+    argv = ["ruler-qwen", "--tasks", "vt,cwe", "--places", "inside", "--count", "5"]
+    part = accuracy._part(study, accuracy._arguments(argv))
     assert part == replace(study, tasks=("vt", "cwe"), places=("inside",), count=5)
     assert accuracy._part(study, accuracy._arguments(["ruler-qwen"])) == study
     assert accuracy._part(study, accuracy._arguments(["ruler-qwen", "--count", "99"])) == study
 
 
-def test_what_a_run_answered_is_packed_even_if_it_is_interrupted(monkeypatch, tmp_path):
+def test_the_answers_of_an_interrupted_run_are_packed(monkeypatch, tmp_path):
     packed = []
 
     def interrupted(*_, **__):

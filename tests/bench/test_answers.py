@@ -30,7 +30,7 @@ def test_a_packed_journal_is_read_and_continued(tmp_path: Path) -> None:
     assert [one.sample for one in records("study", kept)] == ["0", "1", "2"]
 
 
-def test_answers_of_a_run_that_ended_before_it_was_packed_stay(tmp_path: Path) -> None:
+def test_answers_of_a_run_that_ended_before_it_was_packed_are_not_lost(tmp_path: Path) -> None:
     work, kept = tmp_path / "work", tmp_path / "kept"
     answered(work, "0")
     pack("study", work, kept)
@@ -51,7 +51,7 @@ def test_another_journal_in_the_same_place_is_replaced(tmp_path: Path) -> None:
     assert (other / "answers.jsonl").read_bytes() == (work / "answers.jsonl").read_bytes()
 
 
-def test_packing_what_has_not_grown_changes_no_byte(tmp_path: Path) -> None:
+def test_packing_an_unchanged_journal_writes_nothing(tmp_path: Path) -> None:
     work, kept = tmp_path / "work", tmp_path / "kept"
     answered(work, "0")
     pack("study", work, kept)

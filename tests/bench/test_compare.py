@@ -31,7 +31,7 @@ def found(folder: Path) -> Comparison:
 
 
 class KnownMachine:
-    """It reads a gigabyte and does ten billion operations a second."""
+    """A machine that reads a gigabyte and does ten billion operations per second."""
 
     ceiling = Ceiling({1: {"read": 1e9}}, {"product": 1e10})
 
@@ -47,7 +47,7 @@ MATRICES = 3 * LAYER + 199 * 96
 ENTRY = 2 * 3 * 2 * 32 * 4  # keys and values, layers, heads, width, bytes
 
 
-def test_a_step_reads_the_weights_and_what_the_slots_hold(found: Comparison) -> None:
+def test_a_step_reads_the_weights_and_the_live_entries(found: Comparison) -> None:
     assert found.full.step_bytes == 4 * MATRICES + 2 * ENTRY * median(range(101, 106))
     assert found.compressed.step_bytes == 4 * MATRICES + 2 * ENTRY * 64
 
@@ -69,7 +69,7 @@ def test_a_prompts_floor_is_its_operations_at_the_matrix_rate(found: Comparison)
         assert one.floors.first_token_share < one.floors.prefill_share
 
 
-def test_nothing_is_probed_unless_it_is_asked_for(folder: Path) -> None:
+def test_the_machine_is_probed_only_if_requested(folder: Path) -> None:
     options = Options(slots=1, kv_budget=64, dtype="float32", graphs="off", threads=1, chunk=32)
     work = Workload(prompt_tokens=8, output_tokens=2, rounds=1)
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +78,7 @@ def test_nothing_is_probed_unless_it_is_asked_for(folder: Path) -> None:
     assert (found.ceiling, found.full.floors, found.compressed.floors) == (None, None, None)
 
 
-def test_a_slot_holds_its_entries_and_no_more(found: Comparison) -> None:
+def test_a_slot_has_exactly_the_entries_of_its_capacity(found: Comparison) -> None:
     assert (found.full.entries, found.compressed.entries) == (128 + 6, 64)
     assert found.compressed.slot_bytes == 64 * ENTRY
     assert found.full.held_bytes - found.compressed.held_bytes == 2 * (134 - 64) * ENTRY

@@ -1,4 +1,4 @@
-"""The device benchmark's script, with tiny shapes on the CPU: its figures mean nothing there, its arithmetic does."""
+"""The device benchmark's script with tiny shapes on the CPU; this checks its arithmetic, not its speeds."""
 
 import subprocess
 import sys
@@ -32,10 +32,10 @@ def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path
     memory = next(one["free"] for one in figures if one["kind"] == "memory")
     token = 2 * 2 * 2 * 32 * 4  # layers, keys and values, heads, width, bytes
     weights = 4 * (2 * 199 * 128 + 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 192 + 2 * 128))
-    room = memory - weights - SMALL.reserve - SMALL.prompt * token
+    free = memory - weights - SMALL.reserve - SMALL.prompt * token
     for entries in (1024, 256, 128):
         found = next(one for one in figures if one["kind"] == "decode" and one["budget"] == entries)
-        assert found["slots"] == room // (entries * token + sampler_bytes(199))
+        assert found["slots"] == free // (entries * token + sampler_bytes(199))
         read = 4 * (199 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 192))  # no norms, one table
         assert found["need_bytes"] == read + found["slots"] * found["live"] * token
         assert 0 <= entries - found["live"] < SMALL.steps
@@ -68,7 +68,7 @@ def test_a_part_compiles_only_the_graphs_that_it_runs(monkeypatch: pytest.Monkey
     engine.forward()
 
 
-def test_what_the_plan_promises_for_llama_on_80_gb_is_worked_out_by_hand() -> None:
+def test_the_plan_for_llama_on_80_gb_equals_a_calculation_by_hand() -> None:
     bandwidth = 3 * 10**12
     rows = planned(replace(REAL, memory=80 * 10**9), 8192, bandwidth)
     slot = 8192 * 131072  # entries, bytes of each
@@ -80,7 +80,7 @@ def test_what_the_plan_promises_for_llama_on_80_gb_is_worked_out_by_hand() -> No
     assert rows["snapstream"].tokens_per_second == pytest.approx(slots / seconds)
 
 
-def test_half_a_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_line_of_the_journal_is_skipped(tmp_path: Path) -> None:
     journal = DeviceJournal(tmp_path / "j")
     journal.add("probe", rate=1)
     with journal.path.open("a") as file:

@@ -15,7 +15,7 @@ def test_every_request_is_served_and_counted_at_its_end() -> None:
     assert engine.slots == {}
 
 
-def test_the_remainder_is_what_no_part_explains() -> None:
+def test_the_remainder_is_the_peak_less_the_known_parts() -> None:
     engine = toy.ToyEngine(toy.limits(slots=2, capacity=10, entry_bytes=5, held_bytes=130))
     engine.weight_bytes = 1000  # type: ignore[attr-defined]
     series = [1500] * 99 + [1600] + [1550] * 50 + [1700] * 9 + [1640]

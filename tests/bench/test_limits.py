@@ -26,7 +26,7 @@ def bench(engine: toy.ToyEngine, context: int = 4096) -> Any:
     )
 
 
-def test_a_speed_is_held_against_the_rates_for_its_bytes() -> None:
+def test_a_speed_is_compared_with_the_rates_for_its_bytes() -> None:
     ceiling = Ceiling({1: {"a": 8.0}, 100: {"a": 4.0}}, {"m": 10.0})
     found = _speed(bench(toy.ToyEngine()), "decode", 8, 4096, 50.0, Cost(160, 10), ceiling)
     assert (found.bandwidth, found.share) == (4.0, pytest.approx(160 / 4 / 50))
@@ -52,7 +52,7 @@ def test_compression_is_a_share_of_prefill_and_a_time_for_each_thousand_kept() -
     assert found.per_1k_s == pytest.approx(0.125)
 
 
-def test_every_way_that_was_probed_is_a_row_with_its_rate() -> None:
+def test_every_probed_way_is_a_row_with_its_rate() -> None:
     found = list(_probes(Ceiling({64: {"sum": 2.5, "copy": 2.0}}, {"product": 3.5})))
     about = {"machine": "m", "run": "1", "processor": "p", "versions": "v", "commit": "c"}
     back = figures(rows("limits", {}, found, about), "limits", kind="probe")

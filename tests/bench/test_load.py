@@ -14,7 +14,7 @@ def test_every_client_has_one_request_at_a_time_until_all_are_answered() -> None
     assert len(requests) == 6
 
 
-def test_both_sides_are_started_with_the_same_flags() -> None:
+def test_the_engine_and_the_server_get_the_same_flags() -> None:
     flags = ["--model", "m", "--slots", "8", "--kv-budget", "512", "--max-prompt", "4096"]
     assert EngineSettings("m", 8, 512, 4096, None).flags == flags
     assert EngineSettings("m", 8, 512, 4096, 1).flags == [*flags, "--threads", "1"]

@@ -17,7 +17,7 @@ def made(memory: int = 100 * GB, workload: Workload = WORK, **choices: object): 
     return pair(Path("m"), SMOLLM2, Options(**{"slots": 4, "kv_budget": 512, **choices}), workload, memory)  # type: ignore[arg-type]
 
 
-def test_the_two_differ_in_nothing_but_the_cache() -> None:
+def test_the_two_differ_only_in_the_cache() -> None:
     both = made()
     assert (both.full.kv.policy, both.full.capacity) == ("full", 2048 + 64)
     assert (both.compressed.kv.policy, both.compressed.capacity) == ("snapstream", 512)

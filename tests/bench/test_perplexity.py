@@ -1,4 +1,4 @@
-"""Perplexity: how a window is scored, and what the table says of it."""
+"""Perplexity: the score of a window, and its row in the table."""
 
 from collections.abc import Iterator, Sequence
 from math import log
@@ -14,14 +14,14 @@ from bench.perplexity import WeightsFigure, loss, measure, shown, windows
 
 
 class Rising:
-    """After token t, t + 1 is likeliest by a factor e of each other of 10; in pieces that match no window's length."""
+    """An engine that predicts t + 1 after token t, e times as likely as each other token of 10, in pieces of 7 rows."""
 
     def prompt_logits(self, tokens: Sequence[int], rows: int) -> Iterator[Tensor]:
         for piece in torch.tensor(tokens).split(7):
             yield torch.nn.functional.one_hot(piece + 1, 10).float()
 
 
-def test_every_token_but_the_first_is_scored_by_the_one_before_it() -> None:
+def test_every_token_except_the_first_is_scored_by_the_one_before_it() -> None:
     normal = log(9 + torch.e)
     assert loss(Rising(), [0, 1, 2, 3]) == pytest.approx(normal - 1)
     assert loss(Rising(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 3]) == pytest.approx(normal - 8 / 9)
@@ -38,7 +38,7 @@ def test_windows_are_whole_and_a_text_without_one_is_refused(monkeypatch: pytest
         windows("any", text, 2047)
 
 
-def test_what_fewer_bits_cost_is_told_where_16_bits_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_fewer_bits_is_reported_if_16_bits_were_measured_before(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = {"bf16": 2.0, "int8": 2.0, "int4": log(2) + 2.0}
     monkeypatch.setattr(module, "windows", lambda *words: [])
     monkeypatch.setattr(module, "parameters", lambda config: 8)

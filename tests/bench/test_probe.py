@@ -30,14 +30,14 @@ def test_a_run_never_lowers_a_rate() -> None:
 
 
 def test_every_way_to_read_touches_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "can_pack", lambda weight: True)  # where there is no C++, the reference unpacks
+    monkeypatch.setattr(module, "can_pack", lambda weight: True)  # without a C++ compiler, the reference unpacks
     found = {way.name: way.run() for way in reading(1 << 20)(CPU)}
     for name, rows in (("linear of 1 row", 1), ("our linear of 1 row", 1), ("our linear of 4 rows", 4)):
         assert torch.equal(found[name], torch.full((rows, 128), 4096, dtype=torch.bfloat16))  # type: ignore[arg-type]
     assert found["matrix times vector"].tolist() == [4096.0] * 128  # type: ignore[attr-defined]
 
 
-def test_our_own_products_are_probed_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_products_are_probed_if_weights_can_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PRODUCTS", ((2, 64, 32), (2, 3, 5)))
     monkeypatch.setattr(module, "can_pack", lambda weight: weight.shape[1] == 64)
     theirs, ours, odd, *_ = multiplying(CPU)

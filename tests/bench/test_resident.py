@@ -24,11 +24,11 @@ Anonymous:             7 kB
 """
 
 
-def test_a_files_pages_are_its_own_unless_they_were_changed() -> None:
+def test_pages_of_a_file_count_as_files_unless_they_were_modified() -> None:
     found = parse(SMAPS.splitlines())
     assert found == Resident(total=187 * KB, own=77 * KB, files=110 * KB, largest={"libtorch_cpu.so": 110 * KB})
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc, which Linux has")
-def test_this_process_holds_what_the_system_says() -> None:
+def test_the_resident_bytes_of_this_process_are_those_of_psutil() -> None:
     assert resident().total == pytest.approx(psutil.Process(os.getpid()).memory_info().rss, rel=0.1)

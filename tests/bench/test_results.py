@@ -1,4 +1,4 @@
-"""The table of results: what is appended comes back, and what was repeated goes out of date."""
+"""The table of results: appended figures are read back, and repeated runs become stale."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_every_metric_of_a_figure_is_a_row_with_its_unit() -> None:
     assert all(row["engine"] == "vllm" and row["turns"] == 4 and "engines" not in row for row in found)
 
 
-def test_figures_come_back_as_they_were(tmp_path: Path) -> None:
+def test_figures_are_read_back_as_they_were_appended(tmp_path: Path) -> None:
     cells = [
         {"engine": "vllm", "prompt": 512, "step_s": 0.123456789, "agrees": 16},
         {"engine": "ringkv", "prompt": 512, "step_s": 2.0},
@@ -42,7 +42,7 @@ def test_figures_come_back_as_they_were(tmp_path: Path) -> None:
     assert figures(read(tmp_path / "t.jsonl"), "peers", machine="another") == []
 
 
-def test_a_case_without_figures_keeps_why() -> None:
+def test_a_case_without_figures_has_its_reason() -> None:
     (row,) = measured("1", {"engine": "vllm", "why": "no wheel"})
     assert (row["metric"], row["value"], row["why"]) == (None, None, "no wheel")
     (figure,) = figures([row], "peers")
@@ -54,7 +54,7 @@ def test_a_figure_with_a_number_that_no_metric_names_is_refused() -> None:
         measured("1", {"engine": "vllm", "step_secs": 0.5})
 
 
-def test_a_run_is_out_of_date_once_a_later_one_has_repeated_all_of_it() -> None:
+def test_a_run_is_stale_once_a_later_one_has_repeated_all_of_it() -> None:
     first = measured("1", {"engine": "a", "step_s": 1.0}, {"engine": "b", "step_s": 1.0})
     part = measured("2", {"engine": "a", "step_s": 2.0})
     more = measured("3", *({"engine": name, "step_s": 3.0} for name in "abc"))
@@ -64,7 +64,7 @@ def test_a_run_is_out_of_date_once_a_later_one_has_repeated_all_of_it() -> None:
     assert latest([*first, *other]) == [*first, *other]
 
 
-def test_what_a_benchmark_keeps_is_printed_and_appended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_of_a_benchmark_are_printed_and_appended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         keep("graphs", {"model": "m", "rounds": 6}, [{"way": "eager", "step_s": 0.5}], "| a table |", tmp_path / "t")
     assert "| a table |\n\nmodel m, rounds 6. " in capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_rows_of_a_device_name_it(tmp_path: Path) -> None:
     assert (row["machine"], row["processor"]) == ("cuda", "an H100")
 
 
-def test_every_row_that_is_kept_has_a_known_metric_and_says_where_it_comes_from() -> None:
+def test_every_row_of_the_table_has_a_known_metric_and_its_provenance() -> None:
     table = read()
     assert len(table) > 2000
     for row in table:
@@ -95,7 +95,7 @@ def test_the_table_is_one_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("cpuinfo", "kind"),
     [
         ({"vendor_id": "GenuineIntel", "flags": "fpu avx512f avx512_bf16 amx_tile amx_bf16"}, "intel-amx_bf16"),
         ({"vendor_id": "GenuineIntel", "flags": "fpu avx512f avx512_bf16"}, "intel-avx512_bf16"),
@@ -104,8 +104,8 @@ def test_the_table_is_one_file() -> None:
         ({}, "other-plain"),
     ],
 )
-def test_a_machine_is_named_by_its_maker_and_by_what_multiplies(
-    said: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
+def test_a_machine_is_named_by_its_maker_and_matrix_instructions(
+    cpuinfo: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "cpuinfo", lambda: said)
+    monkeypatch.setattr(processor, "cpuinfo", lambda: cpuinfo)
     assert machine() == kind

@@ -5,7 +5,7 @@ from bench.structured import _checked, fitting, schemas
 from ringkv.text.grammar import json_schema
 
 
-def test_schemas_are_schemas_and_the_same_each_time() -> None:
+def test_schemas_are_valid_and_the_same_on_every_call() -> None:
     made = schemas(20)
     assert made == schemas(20)
     assert len(made) == 20

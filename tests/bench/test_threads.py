@@ -21,7 +21,7 @@ def test_the_loss_is_the_median_of_each_turns() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, which Linux has")
-def test_all_threads_of_a_process_give_way() -> None:
+def test_all_threads_of_a_process_get_the_priority() -> None:
     program = "import threading, sys; threading.Thread(target=sys.stdin.read).start(); print(1, flush=True)"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

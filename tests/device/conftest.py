@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def device() -> torch.device:
-    """The accelerator; tests that need one are skipped where there is none."""
+    """The accelerator; tests are skipped if there is none."""
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
     return torch.device("cuda:0")

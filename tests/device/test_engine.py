@@ -1,4 +1,4 @@
-"""The engine on the device: the CPU's tokens in float32, the same tokens with graphs and without, and no host sync."""
+"""The engine on the device returns the CPU's tokens in float32, with and without graphs, and does not sync the host."""
 
 from pathlib import Path
 
@@ -47,25 +47,25 @@ def test_the_devices_tokens_are_the_cpus(folder: Path, captured: LocalEngine, sa
 
 
 def test_neighbours_do_not_change_a_requests_tokens(captured: LocalEngine) -> None:
-    asked = tiny.request(PROMPT[:90])
-    tiny.enter(captured, asked, slot=0)
+    request = tiny.request(PROMPT[:90])
+    tiny.enter(captured, request, slot=0)
     alone, _ = tiny.decode(captured, 20, slot=0)
     captured.release(0)
     for slot in range(3):
-        tiny.enter(captured, asked if slot == 2 else tiny.request(PROMPT[: 50 + slot], temperature=1.0), slot)
+        tiny.enter(captured, request if slot == 2 else tiny.request(PROMPT[: 50 + slot], temperature=1.0), slot)
     assert tiny.decode(captured, 20, slot=2)[0] == alone
 
 
-def test_a_step_waits_for_the_device_only_where_it_is_read(captured: LocalEngine) -> None:
+def test_a_step_waits_for_the_device_only_when_it_is_read(captured: LocalEngine) -> None:
     tiny.enter(captured, tiny.request(PROMPT, **SAMPLED))
     torch.cuda.synchronize()
     try:
         torch.cuda.set_sync_debug_mode("error")
-        draw = captured.sample()
+        sampled = captured.sample()
         captured.forward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert draw.read()[0][0].logprob is not None
+    assert sampled.read()[0][0].logprob is not None
 
 
 def test_scores_outlive_the_next_forward_step(captured: LocalEngine) -> None:
@@ -76,11 +76,11 @@ def test_scores_outlive_the_next_forward_step(captured: LocalEngine) -> None:
     assert first.read()[0] == at_once
 
 
-def test_serving_allocates_nothing_that_stays(captured: LocalEngine) -> None:
-    held = []
+def test_serving_does_not_leak_device_memory(captured: LocalEngine) -> None:
+    allocated = []
     for n in (30, 200, 77, 200, 150):
         tiny.enter(captured, tiny.request(PROMPT[:n]))
         tiny.decode(captured, 5)
         torch.cuda.synchronize()
-        held.append(torch.cuda.memory_allocated())
-    assert max(held[1:]) <= held[0] + (1 << 20)
+        allocated.append(torch.cuda.memory_allocated())
+    assert max(allocated[1:]) <= allocated[0] + (1 << 20)

@@ -15,7 +15,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 def some(
     device: torch.device, dtype: torch.dtype, live: list[int], groups: int, width: int, capacity: int
 ) -> list[torch.Tensor]:
-    """q, k, v, keys, values, slot, entry, live of `decode_attend`; slots in another order than rows."""
+    """Return q, k, v, keys, values, slot, entry, live of `decode_attend`; slots are in reverse order of rows."""
     rows, heads = len(live), 8
     shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *[(rows, heads, capacity, width)] * 2]
     slot = torch.arange(rows, dtype=torch.int32, device=device).flip(0)
@@ -25,9 +25,9 @@ def some(
 
 
 def close(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> None:
-    """Out and lse."""
-    off = TOLERANCE[found[0].dtype]
-    torch.testing.assert_close(found[0].float(), wanted[0].float(), atol=off, rtol=off)
+    """Compare out and lse."""
+    tolerance = TOLERANCE[found[0].dtype]
+    torch.testing.assert_close(found[0].float(), wanted[0].float(), atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(found[1], wanted[1], atol=1e-4, rtol=1e-4)
 
 
@@ -50,7 +50,9 @@ def test_decode_attention_equals_the_reference(
 
 @pytest.mark.parametrize("splits", [1, 3, 64])
 @pytest.mark.parametrize(("block", "warps", "stages"), [(16, 2, 2), (64, 4, 3), (128, 8, 2)])
-def test_any_cut_gives_the_same(device: torch.device, splits: int, block: int, warps: int, stages: int) -> None:
+def test_any_tiling_gives_the_same_result(
+    device: torch.device, splits: int, block: int, warps: int, stages: int
+) -> None:
     from ringkv.kernels.gpu.decode_attend import decode_attend as attend
 
     inputs = some(device, torch.bfloat16, [4000, 0, 1, 2049, 77], 4, 128, 4000)
@@ -63,7 +65,7 @@ def test_any_cut_gives_the_same(device: torch.device, splits: int, block: int, w
 def test_several_fresh_tokens_see_what_as_many_steps_would(
     device: torch.device, dtype: torch.dtype, fresh: int, groups: int, width: int
 ) -> None:
-    """In a slot with room, in one that begins anew at its end, in one of few entries."""
+    """The slots are one with free entries, a full one whose writes wrap, and one with few entries."""
     capacity = 4000
     _, _, _, keys, values, slot, _, live = some(device, dtype, [60, capacity, 3], groups, width, capacity)
     q = torch.randn(3, fresh, 8, groups, width, device=device).to(dtype)
@@ -77,7 +79,7 @@ def test_several_fresh_tokens_see_what_as_many_steps_would(
         close((found.out[:, t], found.lse[:, t]), decode_attend.reference(*step, SCALE))
 
 
-def test_rubbish_in_entries_that_are_not_live_does_not_matter(device: torch.device) -> None:
+def test_values_of_entries_that_are_not_live_do_not_matter(device: torch.device) -> None:
     inputs = some(device, torch.bfloat16, [130, 0, 1, 2049], 4, 128, 4000)
     want = decode_attend.decode_attend(*[t.clone() for t in inputs], SCALE)
     _, _, _, *planes, slots, entry, live = inputs
@@ -120,7 +122,7 @@ def test_prefill_attention_equals_the_reference(
     assert torch.equal(queries, others[2])
 
 
-def test_prefill_attention_never_holds_all_scores(device: torch.device) -> None:
+def test_prefill_attention_never_stores_all_scores(device: torch.device) -> None:
     chunk, heads, groups, width, staged = 512, 8, 4, 128, 65536
     planes = [torch.zeros(heads, staged, width, device=device, dtype=torch.bfloat16) for _ in range(2)]
     window = torch.zeros(heads, groups, 64, width, device=device, dtype=torch.bfloat16)

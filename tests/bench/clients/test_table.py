@@ -6,7 +6,7 @@ from bench.clients.table import clients
 from bench.results import figures, latest, read
 
 
-def test_what_a_client_did_is_counted_and_failures_are_named(tmp_path: Path) -> None:
+def test_checks_of_a_client_are_counted_and_failures_are_named(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     _keep(
         "openai",
@@ -23,7 +23,7 @@ def test_what_a_client_did_is_counted_and_failures_are_named(tmp_path: Path) -> 
     ]
 
 
-def test_a_client_that_is_run_again_replaces_what_it_did(tmp_path: Path) -> None:
+def test_a_client_that_is_run_again_replaces_its_checks(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     _keep("openai", "smollm2", "", [Check("openai", "talking", False, "silence")], path)
     before = read(path)

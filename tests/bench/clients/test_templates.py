@@ -9,7 +9,7 @@ QUESTION = {"role": "user", "content": "What is the weather in Paris?"}
 CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
 
 
-def test_llama_3s_template_teaches_its_calls_and_writes_them_so() -> None:
+def test_llama_3s_template_describes_and_renders_its_calls() -> None:
     template = _template("llama_3")
     assert format_of(template.source) is LLAMA_3
     turns = [QUESTION, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "Sunny."}]
@@ -19,11 +19,11 @@ def test_llama_3s_template_teaches_its_calls_and_writes_them_so() -> None:
     assert "Sunny." in text
 
 
-def test_the_thinking_template_begins_a_thought() -> None:
+def test_the_thinking_template_opens_a_reasoning_block() -> None:
     assert _template("thinking").render([QUESTION]).endswith(f"{THINK}\n")
 
 
-def test_a_model_under_another_template_is_the_same_files(tmp_path: Path) -> None:
+def test_a_model_under_another_template_has_the_same_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "chat_template.jinja").write_text("its own")
     with with_template(tmp_path, "thinking") as folder:

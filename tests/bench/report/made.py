@@ -1,4 +1,4 @@
-"""Rows of the table of results, made up for tests."""
+"""Made-up rows of the table of results."""
 
 from typing import Any
 

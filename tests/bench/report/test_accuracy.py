@@ -45,7 +45,7 @@ def test_a_mean_counts_each_task_alike(answers: StudyRecords) -> None:
 
 
 def made() -> StudyRecords:
-    """Every study that the page shows: full is right, a quarter of snapstream half the time, streaming never."""
+    """Return the page's studies with made-up scores: full 100%, a quarter of snapstream 50%, streaming 0%."""
     cells = {"full": (1, 1), "snapstream 4x": (1, 0), "snapstream 4x window=64": (1, 0), "streaming 4x": (0, 0)}
     records = [
         Record(task, place, f"{sample}", cell, float(score), facts={"length": 4096})
@@ -67,7 +67,7 @@ def test_the_table_shows_scores_and_differences_of_the_same_prompts() -> None:
     assert "| snapstream 1/2 |  |  |  |  |  |" in lines
 
 
-def test_the_pages_first_table_takes_a_quarter_and_the_full_cache() -> None:
+def test_the_first_table_of_the_page_has_a_quarter_and_the_full_cache() -> None:
     found = accuracy.scores(accuracy.groups(made()))
     assert list(found) == ["LongBench, 4 prompts", "RULER's needles, 4 prompts"]
     assert all(kept.startswith("50.0 (-50.0 [") and full == "100.0" for kept, full in found.values())

@@ -8,19 +8,19 @@ from bench.report.chart import Panel, Point, _marks, chart
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(*lines: list[Point], **names: list[Point]) -> ElementTree.Element:
+def parsed_chart(*lines: list[Point], **names: list[Point]) -> ElementTree.Element:
     every = {f"line {place}": line for place, line in enumerate(lines)} | names
     return ElementTree.fromstring(chart("A title", [Panel("left", every, {0: "a", 1: "b"})]))
 
 
 def heights(picture: ElementTree.Element) -> dict[float, float]:
-    """Of each mark's line: where its number stands -> how far down it is."""
-    numbers = [one for one in picture.iter(f"{SVG}text") if re.fullmatch(r"-?[\d,.]+", one.text or "")]
-    return {float((one.text or "").replace(",", "")): float(one.get("y", 0)) - 4 for one in numbers}
+    """Return the y coordinate of each mark, by its value."""
+    labels = [one for one in picture.iter(f"{SVG}text") if re.fullmatch(r"-?[\d,.]+", one.text or "")]
+    return {float((one.text or "").replace(",", "")): float(one.get("y", 0)) - 4 for one in labels}
 
 
-def test_a_point_stands_at_its_value_between_the_marks() -> None:
-    picture = drawn([Point(0, 30), Point(1, 55)])
+def test_a_point_is_at_its_value_between_the_marks() -> None:
+    picture = parsed_chart([Point(0, 30), Point(1, 55)])
     marks = heights(picture)
     low, high = min(marks), max(marks)
     for circle, value in zip(picture.findall(f"{SVG}circle")[1:], (30, 55), strict=True):
@@ -29,7 +29,7 @@ def test_a_point_stands_at_its_value_between_the_marks() -> None:
 
 
 def test_an_interval_is_a_line_between_its_ends() -> None:
-    picture = drawn([Point(0, -10, -40, 5)])
+    picture = parsed_chart([Point(0, -10, -40, 5)])
     marks = heights(picture)
     (bar,) = [one for one in picture.iter(f"{SVG}line") if one.get("class") == "bar"]
     scale = (marks[max(marks)] - marks[min(marks)]) / (max(marks) - min(marks))
@@ -37,19 +37,19 @@ def test_an_interval_is_a_line_between_its_ends() -> None:
 
 
 def test_lines_without_points_are_not_in_the_legend() -> None:
-    picture = drawn(seen=[Point(0, 1), Point(1, 2)], unseen=[])
+    picture = parsed_chart(seen=[Point(0, 1), Point(1, 2)], unseen=[])
     texts = [one.text for one in picture.iter(f"{SVG}text")]
     assert "seen" in texts
     assert "unseen" not in texts
 
 
 def test_dark_pages_get_light_text() -> None:
-    style = drawn([Point(0, 1), Point(1, 2)]).findtext(f"{SVG}style") or ""
+    style = parsed_chart([Point(0, 1), Point(1, 2)]).findtext(f"{SVG}style") or ""
     assert "prefers-color-scheme: dark" in style
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 967), (0, 88.8), (-76, 0), (-9.3, 1.8), (0.2, 0.3), (-1, 12345)])
-def test_marks_are_few_and_round_and_hold_all_values(low: float, high: float) -> None:
+def test_marks_are_few_and_round_and_span_all_values(low: float, high: float) -> None:
     marks = _marks([Point(0, low), Point(1, high)])
     assert 4 <= len(marks) <= 9
     assert marks[0] <= low

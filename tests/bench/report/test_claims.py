@@ -1,4 +1,4 @@
-"""Claims judged from answers whose outcome is known."""
+"""Claims judged from answers with known outcomes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ NEEDLE_TASKS = ("niah_single_1", "niah_multikey_1")
 
 
 def answered(tasks: Sequence[str], scores: Mapping[str, Sequence[float]], place: str = "inside") -> list[Record]:
-    """Each task's prompts have the same scores under each cache."""
+    """Return records in which every task has the same scores under each cache."""
     return [
         Record(task, place, f"{sample}", cell, score)
         for task in tasks
@@ -24,7 +24,7 @@ def answered(tasks: Sequence[str], scores: Mapping[str, Sequence[float]], place:
 
 
 def judged(study: str, records: Sequence[Record], words: str) -> tuple[str, str, str]:
-    """Prompts, what was found and the verdict of the first claim about a study that has these words."""
+    """Return prompts, result and verdict of the first claim about a study whose text contains these words."""
     claim = next(one for one in CLAIMS if one.study == study and words in one.text)
     return claim.row({study: records})[1:]
 
@@ -34,7 +34,7 @@ def test_a_claim_without_answers_is_not_answered() -> None:
     assert claims_table({}).count(NOT_YET) == len(CLAIMS)
 
 
-def test_every_claim_is_about_caches_that_its_study_asks() -> None:
+def test_every_claim_is_about_caches_of_its_study() -> None:
     for claim in CLAIMS:
         assert set(claim.caches) <= {cell.label for cell in STUDIES[claim.study].cells}
         assert claim.place in STUDIES[claim.study].places
@@ -48,14 +48,14 @@ def test_near_is_a_share_of_the_full_cache(ours: float, found: tuple[str, str]) 
     assert judged(LONGBENCH, records, "within 3%") == ("10", *found)
 
 
-def test_a_task_is_left_out_of_the_claim_that_says_so() -> None:
+def test_a_claim_leaves_out_the_tasks_that_it_excludes() -> None:
     records = answered(("qasper",), {"full": [0.5] * 5, "snapstream 4x": [0.4] * 5})
     records += answered(("lcc",), {"full": [0.5] * 5, "snapstream 4x": [0.6] * 5})
     assert judged(LONGBENCH, records, "on LongBench")[1:] == ("+0.0% [+0.0, +0.0]", "met")
     assert judged(LONGBENCH, records, "without `lcc`") == ("5", "-20.0% [-20.0, -20.0]", "**missed**")
 
 
-def test_more_is_asked_of_each_needle_task_and_of_no_other() -> None:
+def test_the_needle_claim_covers_each_needle_task_and_no_other() -> None:
     records = answered(NEEDLE_TASKS, {"streaming 4x": [0, 0, 0, 1, 0], "snapstream 4x": [1] * 5})
     records += answered(("cwe",), {"streaming 4x": [1] * 5, "snapstream 4x": [0] * 5})
     assert judged(NEEDLES, records, "on each") == ("10", "on 2 of 2 tasks", "met")
@@ -65,7 +65,7 @@ def test_more_is_asked_of_each_needle_task_and_of_no_other() -> None:
     assert verdict == "**missed**"
 
 
-def test_nothing_is_judged_by_too_few_prompts_for_an_interval() -> None:
+def test_no_claim_is_judged_by_too_few_prompts_for_an_interval() -> None:
     records = answered(NEEDLE_TASKS, {"streaming 4x": [0] * 5, "snapstream 4x": [1] * 5})
     records += answered(("niah_single_2",), {"streaming 4x": [0] * 4, "snapstream 4x": [1] * 4})
     assert judged(NEEDLES, records, "on each")[1:] == ("no interval on 1 of 3 tasks", TOO_FEW)
@@ -73,7 +73,7 @@ def test_nothing_is_judged_by_too_few_prompts_for_an_interval() -> None:
     assert judged(LONGBENCH, records, "within 3%")[1:] == ("-80.0%", TOO_FEW)
 
 
-def test_what_is_recovered_is_a_share_of_what_was_lost_by_later_questions() -> None:
+def test_the_recovered_share_is_of_the_loss_with_questions_after_compression() -> None:
     snapkv, keydiff = f"snapkv 2x {KVPRESS}", "snapstream 2x select=keydiff"
     scores = {"full": [1.0] * 5, snapkv: [0.2] * 5, keydiff: [0.8] * 5}
     records = answered(NEEDLE_TASKS, scores, "after") + answered(NEEDLE_TASKS, {cell: [0.0] * 5 for cell in scores})
@@ -97,7 +97,7 @@ def test_tasks_that_settings_were_tuned_on_are_left_out_of_one_claim() -> None:
         ([0] * 5, [1] * 5, "**missed**"),
     ],
 )
-def test_less_is_missed_only_if_all_of_the_interval_says_so(
+def test_a_lower_score_misses_only_if_the_whole_interval_is_below_zero(
     ours: list[float], papers: list[float], verdict: str
 ) -> None:
     records = answered(("gsm8k",), {"snapstream 192": ours, "snapstream 192 elastic=False": papers})

@@ -1,4 +1,4 @@
-"""What the pages show is what was measured."""
+"""The pages show the measured figures."""
 
 import csv
 import re
@@ -24,7 +24,7 @@ def test_tables_plots_and_data_are_those_of_the_results(written: Mapping[Path, s
     assert stale == [], "run python -m bench.report"
 
 
-def test_a_block_is_written_again_and_the_words_around_it_stay() -> None:
+def test_a_block_is_replaced_and_the_text_around_it_stays() -> None:
     page = "before\n<!-- report:one -->\nold\n<!-- /report -->\nbetween\n<!-- report:two -->\n<!-- /report -->\nafter\n"
     new = filled(page, {"one": lambda: "1", "two": lambda: "2"})
     assert new == page.replace("old", "1").replace("two -->\n", "two -->\n2\n")
@@ -32,8 +32,8 @@ def test_a_block_is_written_again_and_the_words_around_it_stay() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_ratios_and_intervals_in_the_text_stand_in_the_tables_too(page: Path, written: Mapping[Path, str]) -> None:
-    """A figure in a sentence is copied by hand: it must be one that the report computed."""
+def test_ratios_and_intervals_in_the_text_are_in_the_tables_too(page: Path, written: Mapping[Path, str]) -> None:
+    """Figures in sentences are copied by hand, so each must be one that the report computed."""
     everything = "\n".join(block for text in written.values() for block in _blocks(text))
     prose = " ".join(BLOCK.sub("", page.read_text(encoding="utf-8")).split())
     ratios = set(RATIO.findall(everything))
@@ -47,7 +47,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def _intervals() -> set[str]:
-    """As the pages write them: "-7.1, +0.1]"."""
+    """Return the intervals in the pages' format: "-7.1, +0.1]"."""
     with (RESULTS / "accuracy.csv").open() as file:
         lines = [line for line in csv.DictReader(file) if line["low"]]
     return {f"{float(line['low']):+.1f}, {float(line['high']):+.1f}]" for line in lines}

@@ -12,7 +12,7 @@ def pair(rows: list[ResultRow], metric: str = "decode") -> Pair | None:
     return closest(choose(found, ("ringkv",), 8192), choose(found, PEERS, 8192), metric)
 
 
-def test_the_peer_that_is_nearest_counts() -> None:
+def test_the_closest_peer_counts() -> None:
     rows = cells(
         cell("ringkv", 7680, 8, decode_tps=120.0),
         cell("openvino", 7680, 8, decode_tps=40.0),

@@ -7,7 +7,7 @@ def line(text: str, *begin: str) -> str:
     return found
 
 
-def test_each_engine_has_its_range_and_how_often_ringkv_is_slower() -> None:
+def test_each_engine_has_its_range_and_the_number_of_slower_cases() -> None:
     rows = cells(
         cell("ringkv", 512, 1, kept=128, decode_tps=40.0),
         cell("ringkv-full", 512, 1, decode_tps=30.0),
@@ -38,7 +38,7 @@ def test_fewer_bits_are_lines_of_their_own_beside_engines_that_keep_sixteen() ->
     assert "16 bits" not in text
 
 
-def test_engines_with_the_same_bytes_stand_beside_their_memory_and_our_scores() -> None:
+def test_the_table_of_equal_bytes_has_peak_memory_and_our_scores() -> None:
     equal = cells(
         cell("ringkv", 7680, 29, kept=1920, protocol="equal-bytes", decode_tps=400.0),
         cell("ringkv-full", 7680, 6, protocol="equal-bytes", decode_tps=100.0),
@@ -65,7 +65,7 @@ def test_perplexity_is_shown_by_machine_and_16_bits_are_left_out() -> None:
     assert lines[2:] == ["| SmolLM2-135M | ringkv | int8 | +1.20% | -0.10% |  |"]
 
 
-def test_the_throughput_of_one_run_is_drawn() -> None:
+def test_the_chart_shows_the_throughput_of_one_run() -> None:
     def at(rate: float, engine: str = "ringkv") -> list[dict[str, object]]:
         return [cell(engine, prompt, n, decode_tps=rate / prompt * n) for prompt in (512, 4096) for n in (1, 16)]
 

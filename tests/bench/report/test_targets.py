@@ -11,7 +11,7 @@ from tests.bench.report.made import cell, cells, measured
 WEIGHTS, ENTRY = 268_959_744 + 70_272, 23_040  # bytes of SmolLM2's weights, norms included, and of an entry
 
 
-def verdict(rows: Sequence[ResultRow], claim: str, machine: int = 0) -> str:
+def table_verdict(rows: Sequence[ResultRow], claim: str, machine: int = 0) -> str:
     (line,) = [line for line in targets_table(rows).splitlines() if line.startswith(f"| {claim} |")]
     return [word.strip() for word in line.split("|")][3 + machine]
 
@@ -21,7 +21,7 @@ def target(bound: float, at_most: bool = False) -> Target:
 
 
 @pytest.mark.parametrize(
-    ("found", "at_most", "says"),
+    ("found", "at_most", "verdict"),
     [
         ([2.0, 3.0], False, "2.00x to 3.00x, met"),
         ([1.99, 3.0], False, "1.99x to 3.00x, **missed in 1 of 2**"),
@@ -32,8 +32,8 @@ def target(bound: float, at_most: bool = False) -> Target:
         ([], False, "not measured"),
     ],
 )
-def test_a_target_is_met_if_every_case_reaches_it(found: list[float | None], at_most: bool, says: str) -> None:
-    assert target(2.0, at_most).verdict(found) == says
+def test_a_target_is_met_if_every_case_reaches_it(found: list[float | None], at_most: bool, verdict: str) -> None:
+    assert target(2.0, at_most).verdict(found) == verdict
 
 
 def test_without_results_nothing_is_measured() -> None:
@@ -49,7 +49,7 @@ def many(engine: str, rate: float, requests: int, **more: Any) -> dict[str, Any]
 
 def test_engines_are_compared_with_as_many_requests() -> None:
     rows = cells(many("ringkv", 12.0, 4), many("llama.cpp", 2.0, 4), many("ringkv", 20.0, 8), many("llama.cpp", 5.0, 8))
-    assert verdict(rows, "SmolLM2-135M, 4 to 16 x 8k: decode over llama.cpp") == (
+    assert table_verdict(rows, "SmolLM2-135M, 4 to 16 x 8k: decode over llama.cpp") == (
         "4.00x to 6.00x, **missed in 1 of 2** (2 of 3 measured)"
     )
 
@@ -57,19 +57,19 @@ def test_engines_are_compared_with_as_many_requests() -> None:
 def test_a_machine_has_its_own_column() -> None:
     rows = measured("startup", {"command": "ringkv generate", "first_s": 4.5}, machine=list(MACHINES)[1])
     rows += measured("startup", {"command": "import torch", "first_s": 9.0})
-    found = [verdict(rows, "`ringkv generate`, warm: first token", place) for place in range(3)]
+    found = [table_verdict(rows, "`ringkv generate`, warm: first token", place) for place in range(3)]
     assert found == ["not measured", "4.5 s, **missed in 1 of 1**", "not measured"]
 
 
 def test_equal_bytes_compare_each_engines_own_batch() -> None:
     rows = cells(many("ringkv", 80.0, 29, protocol="equal-bytes"), many("vllm", 10.0, 7, protocol="equal-bytes"))
-    assert verdict(rows, "SmolLM2-135M, 8k, equal cache bytes: decode over vLLM") == "8.00x, met"
+    assert table_verdict(rows, "SmolLM2-135M, 8k, equal cache bytes: decode over vLLM") == "8.00x, met"
 
 
-def test_the_gain_over_our_full_cache_is_held_against_the_bytes_that_a_step_reads() -> None:
-    promised = (WEIGHTS + 8 * 7680 * ENTRY) / (WEIGHTS + 8 * 1920 * ENTRY)
-    rows = cells(many("ringkv", 0.9 * promised, 8), many("ringkv-full", 1.0, 8))
-    assert verdict(rows, "SmolLM2-135M, 4 to 16 x 8k: decode over our full cache, of the ratio of bytes") == (
+def test_the_gain_over_our_full_cache_is_a_share_of_the_ratio_of_bytes() -> None:
+    byte_ratio = (WEIGHTS + 8 * 7680 * ENTRY) / (WEIGHTS + 8 * 1920 * ENTRY)
+    rows = cells(many("ringkv", 0.9 * byte_ratio, 8), many("ringkv-full", 1.0, 8))
+    assert table_verdict(rows, "SmolLM2-135M, 4 to 16 x 8k: decode over our full cache, of the ratio of bytes") == (
         "90%, met (1 of 3 measured)"
     )
 
@@ -79,34 +79,38 @@ def test_prefill_is_compared_at_both_lengths() -> None:
         *(cell("ringkv", prompt, 1, prefill_tps=95.0) for prompt in (4096, 7680)),
         *(cell("openvino", prompt, 1, prefill_tps=rate) for prompt, rate in ((4096, 100.0), (7680, 101.0))),
     )
-    assert verdict(rows, "SmolLM2-135M, 4k, 8k: prefill over OpenVINO") == "0.94x to 0.95x, **missed in 1 of 2**"
+    assert table_verdict(rows, "SmolLM2-135M, 4k, 8k: prefill over OpenVINO") == "0.94x to 0.95x, **missed in 1 of 2**"
 
 
-def test_memory_is_that_of_each_peer_which_keeps_all_less_ours() -> None:
-    def held(engine: str, size: int) -> dict[str, Any]:
+def test_memory_is_that_of_each_peer_that_keeps_all_less_ours() -> None:
+    def resident(engine: str, size: int) -> dict[str, Any]:
         return many(engine, 1.0, 8, protocol="resident", rss_bytes=size << 20)
 
     rows = cells(
-        held("ringkv", 10),
-        held("llama.cpp", 11),
-        held("llama.cpp-noflash", 20),
-        held("openvino-evict", 5),
-        held("vllm", 30),
+        resident("ringkv", 10),
+        resident("llama.cpp", 11),
+        resident("llama.cpp-noflash", 20),
+        resident("openvino-evict", 5),
+        resident("vllm", 30),
     )
     claim = "SmolLM2-135M, 8 x 8k: peak memory of peers that keep all, less ours"
-    assert verdict(rows, claim) == "1 MiB to 20 MiB, met (2 of 4 measured)"
+    assert table_verdict(rows, claim) == "1 MiB to 20 MiB, met (2 of 4 measured)"
 
 
 def test_low_bit_weights_do_not_count_as_sixteen() -> None:
     speed = {"kind": "speed", "what": "decode", "share": 0.9, "slots": 1}
-    assert verdict(measured("limits", {**speed, "weights": "int4"}), "decode step, of its floor") == "not measured"
-    assert verdict(measured("limits", {**speed, "weights": "bfloat16"}), "decode step, of its floor") == "90%, met"
+    assert (
+        table_verdict(measured("limits", {**speed, "weights": "int4"}), "decode step, of its floor") == "not measured"
+    )
+    assert (
+        table_verdict(measured("limits", {**speed, "weights": "bfloat16"}), "decode step, of its floor") == "90%, met"
+    )
 
 
-def test_a_second_turn_is_held_against_one_from_nothing() -> None:
+def test_a_second_turn_is_compared_with_one_from_an_empty_store() -> None:
     rows = measured(
         "turns",
         *({"cache": "full", "way": way, "sooner": sooner} for way, sooner in (("reread", 9.0), ("continue", 30.0))),
     )
     claim = "first token of a second turn, sooner than from nothing"
-    assert verdict(rows, claim) == "9.00x to 30.00x, **missed in 1 of 2**"
+    assert table_verdict(rows, claim) == "9.00x to 30.00x, **missed in 1 of 2**"
