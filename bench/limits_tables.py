@@ -38,7 +38,16 @@ def compression_table(figures: Sequence[Mapping[str, Any]]) -> str:
         for one in figures
         if one["kind"] == "compression"
     ]
-    head = ("model", "prompt", "kept", "score", "compress", "insert", "score / prefill", "the others, for 1k kept")
+    head = (
+        "model",
+        "prompt",
+        "kept",
+        "score",
+        "compress",
+        "insert",
+        "score / prefill",
+        "compress and insert per 1k kept",
+    )
     return table(head, rows)
 
 
@@ -55,4 +64,4 @@ def growth_table(figures: Sequence[Mapping[str, Any]]) -> str:
         for one in figures
         if one["kind"] == "growth"
     ]
-    return table(("model", "prompt", "slots", "bytes read a step", "a step", "over the shortest prompt's"), rows)
+    return table(("model", "prompt", "slots", "bytes per step", "step", "over the shortest prompt's"), rows)

@@ -11,22 +11,22 @@ from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
 BUDGETS = ("2x", "4x", "8x")
-KVPRESSES = SnapKV(window=64, kernel=5, pooling="avg")  # the usual settings of NVIDIA's kvpress
-WIDELY = SnapKV(window=64, kernel=31, pooling="max")  # our default when most of the studies ran
-KVPRESS, WIDE = KVChoice(select=KVPRESSES), KVChoice(select=WIDELY)
-SNAPKVS = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  # as in SnapKV's own LongBench runner
-OURS = KVChoice(select=replace(WIDELY, window=32))  # our default now, which scored better
+KVPRESS_SELECTOR = SnapKV(window=64, kernel=5, pooling="avg")  # the usual settings of NVIDIA's kvpress
+WIDE_SELECTOR = SnapKV(window=64, kernel=31, pooling="max")  # our default when most of the studies ran
+KVPRESS, WIDE = KVChoice(select=KVPRESS_SELECTOR), KVChoice(select=WIDE_SELECTOR)
+SNAPKV_LONGBENCH = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  # as in SnapKV's own LongBench runner
+OURS = KVChoice(select=replace(WIDE_SELECTOR, window=32))  # our default now, which scored better
 SNAPKV = replace(KVPRESS, policy="snapkv")
 KEYDIFF = KVChoice(select=KeyDiff())
 EXPECTED = KVChoice(select=ExpectedAttention(window=64))
 FULL = Cell(KVChoice(policy="full"))
-LOOK_AT_NO_WINDOW = (TOVA(), KeyDiff(), KVzip())
-FOUND_EASILY = ("niah_single_2", "niah_multikey_1")
-FOUND_HARDLY = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
-NEEDLES = (*FOUND_EASILY, *FOUND_HARDLY, "niah_single_1", "niah_multikey_3", "niah_multiquery")
+WITHOUT_WINDOW = (TOVA(), KeyDiff(), KVzip())
+EASY_NEEDLES = ("niah_single_2", "niah_multikey_1")
+HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
+NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
 
 
-def ways_to_choose(budget: str) -> list[Cell]:
+def selection_settings(budget: str) -> list[Cell]:
     """Vary each setting of the selection alone. The full cache and kvpress's settings come first."""
 
     def each() -> Iterator[KVChoice]:
@@ -34,49 +34,49 @@ def ways_to_choose(budget: str) -> list[Cell]:
         yield from (KVChoice(select=one) for one in votes())
         yield from (replace(KVPRESS, sinks=sinks) for sinks in (0, 64))
         yield from (replace(KVPRESS, recent=recent) for recent in (0.05, 0.5))
-        yield from (KVChoice(select=one) for one in LOOK_AT_NO_WINDOW)
+        yield from (KVChoice(select=one) for one in WITHOUT_WINDOW)
         yield EXPECTED
 
     def votes() -> Iterator[SnapKV]:
-        yield from (replace(KVPRESSES, window=window) for window in (16, 32, 128))
-        yield from (replace(KVPRESSES, kernel=kernel) for kernel in (1, 7, 15, 31))
-        yield from (replace(KVPRESSES, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
+        yield from (replace(KVPRESS_SELECTOR, window=window) for window in (16, 32, 128))
+        yield from (replace(KVPRESS_SELECTOR, kernel=kernel) for kernel in (1, 7, 15, 31))
+        yield from (replace(KVPRESS_SELECTOR, kernel=kernel, pooling="max") for kernel in (5, 15, 31))
         yield SnapKV(window=32, kernel=7, pooling="max")
-        yield replace(KVPRESSES, groups="max")
-        yield replace(KVPRESSES, domain="candidates")
+        yield replace(KVPRESS_SELECTOR, groups="max")
+        yield replace(KVPRESS_SELECTOR, domain="candidates")
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
 
-def quick_ways_to_choose(budget: str) -> list[Cell]:
-    """Keep the ways that prefill the prompt once."""
-    return [cell for cell in ways_to_choose(budget) if not cell.choice.select.prefills_twice]
+def single_prefill_settings(budget: str) -> list[Cell]:
+    """Return the settings whose selector needs only one prefill."""
+    return [cell for cell in selection_settings(budget) if not cell.choice.select.prefills_twice]
 
 
-def wide_ways_to_choose(budget: str) -> list[Cell]:
+def wide_pooling_settings(budget: str) -> list[Cell]:
     """Vary kernel width, pooling and window together, with kernels that keep whole passages."""
     every = product((31, 63), ("avg", "max"), (16, 32, 64))
     wide = (SnapKV(kernel=kernel, pooling=pooling, window=window) for kernel, pooling, window in every)
     return [FULL, *(Cell(KVChoice(select=one), budget) for one in wide)]
 
 
-def ways_beside_ours(budget: str) -> list[Cell]:
+def settings_around_wide(budget: str) -> list[Cell]:
     """Vary each setting of `WIDE` alone, on documents that it was not tuned on."""
 
     def each() -> Iterator[KVChoice]:
         yield WIDE
         yield from (KVChoice(select=one) for one in votes())
         yield from (replace(WIDE, recent=recent) for recent in (0.05, 0.5))
-        yield KVChoice(select=replace(WIDELY, groups="max"))
-        yield KVChoice(select=replace(WIDELY, domain="candidates"))
-        yield SNAPKVS
+        yield KVChoice(select=replace(WIDE_SELECTOR, groups="max"))
+        yield KVChoice(select=replace(WIDE_SELECTOR, domain="candidates"))
+        yield SNAPKV_LONGBENCH
         yield EXPECTED
         yield KVChoice(select=TOVA())
 
     def votes() -> Iterator[SnapKV]:
-        yield from (replace(WIDELY, window=window) for window in (16, 32, 128))
-        yield from (replace(WIDELY, kernel=kernel) for kernel in (7, 15))
-        yield replace(WIDELY, pooling="avg")
+        yield from (replace(WIDE_SELECTOR, window=window) for window in (16, 32, 128))
+        yield from (replace(WIDE_SELECTOR, kernel=kernel) for kernel in (7, 15))
+        yield replace(WIDE_SELECTOR, pooling="avg")
 
     return [FULL, *(Cell(choice, budget) for choice in each())]
 
@@ -95,7 +95,7 @@ def layouts() -> list[Cell]:
     ]
 
 
-def while_writing(*budgets: str) -> list[Cell]:
+def long_answers(*budgets: str) -> list[Cell]:
     """Return policies for short prompts whose long answers wrap the ring, with and without selected entries."""
     return crossed(("full", "streaming", "snapstream"), budgets, KVChoice())
 
@@ -139,12 +139,12 @@ ABOUT: Mapping[str, str] = {
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
-    "choosing-qwen": Study(QWEN, FOUND_EASILY, ways_to_choose("4x"), (4096,), ("inside", "after"), count=10),
-    "choosing-hard-qwen": Study(QWEN, FOUND_HARDLY, quick_ways_to_choose("4x"), (4096,), count=10),
-    "choosing-wide-qwen": Study(QWEN, FOUND_HARDLY, wide_ways_to_choose("8x"), (4096,), count=5),
-    "choosing-longbench-qwen": Study(QWEN, ("longbench",), ways_beside_ours("4x"), (8192,), count=10),
+    "choosing-qwen": Study(QWEN, EASY_NEEDLES, selection_settings("4x"), (4096,), ("inside", "after"), count=10),
+    "choosing-hard-qwen": Study(QWEN, HARD_NEEDLES, single_prefill_settings("4x"), (4096,), count=10),
+    "choosing-wide-qwen": Study(QWEN, HARD_NEEDLES, wide_pooling_settings("8x"), (4096,), count=5),
+    "choosing-longbench-qwen": Study(QWEN, ("longbench",), settings_around_wide("4x"), (8192,), count=10),
     "choosing-window-qwen": Study(QWEN, ("ruler",), windows(), (4096,), count=4, seed=1),
-    "choosing-smollm2": Study(SMOLLM2, FOUND_EASILY, ways_to_choose("2x"), (2048,), ("inside", "after"), count=20),
+    "choosing-smollm2": Study(SMOLLM2, EASY_NEEDLES, selection_settings("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
     "default-qwen": Study(QWEN, NEEDLES, default_and_others(), (4096,), count=5, seed=2),
     "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(WIDE, OURS), (4096,), ("inside", "after"), count=10),
@@ -153,7 +153,7 @@ STUDIES: Mapping[str, Study] = {
     "longbench-qwen": Study(QWEN, ("longbench",), policies_and_keydiff(), (8192,), count=10),
     "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(WIDE), (16_384,), count=20),
     "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(WIDE), (8192,), count=5),
-    "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), while_writing("256", "384"), (2048,), count=20),
-    "aime-qwen": Study(QWEN, ("aime24",), while_writing("512"), (2048,), count=30),
+    "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
+    "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }

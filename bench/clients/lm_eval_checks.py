@@ -100,7 +100,7 @@ def _compared(server: Server, folder: Path, windows: Sequence[Mapping[str, str]]
         abs(theirs[window["context"]] - ours) / count
         for window, (ours, count) in zip(windows, offline(server.tokenizer, windows), strict=True)
     )
-    return Check("lm-eval", what, worst <= TOLERANCE, f"largest difference {worst:.1e} nats a token")
+    return Check("lm-eval", what, worst <= TOLERANCE, f"largest difference {worst:.1e} nats per token")
 
 
 def offline(folder: Path, windows: Sequence[Mapping[str, str]]) -> Iterator[tuple[float, int]]:

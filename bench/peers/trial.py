@@ -124,7 +124,9 @@ class Trial:
         laps = reply["laps_s"][1:]
         participant.output = participant.output + reply["tokens"][0]
         self._note(participant, "laps", requests=requests, laps_s=laps)
-        self.report(f"{self._title} {participant.engine.name}: {requests} requests, {median(laps) * 1e3:.1f} ms a step")
+        self.report(
+            f"{self._title} {participant.engine.name}: {requests} requests, {median(laps) * 1e3:.1f} ms per step"
+        )
 
     def _end(self, participant: Participant, requests: int) -> None:
         reply = self._call(participant, "end")

@@ -4,7 +4,7 @@ from itertools import product
 import pytest
 
 from bench import accuracy
-from bench.studies import OURS, STUDIES, quick_ways_to_choose, ways_to_choose, wide_ways_to_choose
+from bench.studies import OURS, STUDIES, selection_settings, single_prefill_settings, wide_pooling_settings
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SELECTORS
 from ringkv.evaluation.cells import Cell
@@ -20,20 +20,20 @@ def test_a_study_has_existing_tasks_and_the_full_cache_first(study):
     assert len(set(labels)) == len(labels)
 
 
-def test_each_way_to_choose_changes_kvpress_settings():
-    full, kvpress, *others = ways_to_choose("4x")
+def test_each_selection_setting_differs_from_kvpress_settings():
+    full, kvpress, *others = selection_settings("4x")
     assert (full.label, kvpress.label) == ("full", "snapstream 4x window=64 kernel=5 pooling=avg")
     labels = {cell.label for cell in others}
     assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x window=64 kernel=5"} <= labels
     assert {"snapstream 4x kernel=7", "snapstream 4x window=64"} <= labels
-    chosen_by = {cell.choice.select.name for cell in ways_to_choose("4x")}
-    assert chosen_by == set(SELECTORS)
-    assert not any("kvzip" in cell.label for cell in quick_ways_to_choose("4x"))
+    selectors = {cell.choice.select.name for cell in selection_settings("4x")}
+    assert selectors == set(SELECTORS)
+    assert not any("kvzip" in cell.label for cell in single_prefill_settings("4x"))
 
 
 def test_ours_is_the_default():
     assert OURS == KVChoice()
-    assert Cell(KVChoice(), "8x") in wide_ways_to_choose("8x")
+    assert Cell(KVChoice(), "8x") in wide_pooling_settings("8x")
 
 
 def test_the_table_of_a_study_is_its_means_or_its_only_task():

@@ -112,5 +112,5 @@ def test_a_second_turn_is_compared_with_one_from_an_empty_store() -> None:
         "turns",
         *({"cache": "full", "way": way, "sooner": sooner} for way, sooner in (("reread", 9.0), ("continue", 30.0))),
     )
-    claim = "first token of a second turn, sooner than from nothing"
+    claim = "first token of a second turn, faster than with an empty prefix store"
     assert table_verdict(rows, claim) == "9.00x to 30.00x, **missed in 1 of 2**"
