@@ -22,12 +22,12 @@ def test_every_policy_meets_every_budget_and_full_stands_alone():
     ]
 
 
-def test_a_label_tells_every_setting_that_is_not_the_usual_one():
+def test_a_label_names_every_setting_that_is_not_the_default():
     (cell,) = crossed(("snapstream",), ("4x",), KVChoice(select=SnapKV(window=16, pooling="avg")))
     assert cell.label == "snapstream 4x window=16 pooling=avg"
 
 
-def test_a_budget_is_a_share_of_the_prompt_or_a_number_and_full_holds_all():
+def test_a_budget_is_a_share_of_the_prompt_or_a_number_and_full_keeps_all():
     assert Cell(KVChoice(), "4x").of(1000, 50).budget == 250
     assert Cell(KVChoice(), "300").of(1000, 50).budget == 300
     assert Cell(KVChoice("full")).of(1000, 50).budget == 1050
@@ -39,7 +39,7 @@ def test_a_budget_that_is_neither_is_refused(word):
         crossed(("snapstream",), (word,), KVChoice())
 
 
-def test_cells_that_protect_or_go_on_otherwise_have_names_of_their_own() -> None:
+def test_cells_that_differ_in_protected_spans_or_turns_have_different_labels() -> None:
     choices = (KVChoice(), KVChoice(protect=((0, 9),)), KVChoice(turns="continue"))
     assert len({Cell(choice, "4x").label for choice in choices}) == len(choices)
 
@@ -66,12 +66,12 @@ def test_cells_that_protect_or_go_on_otherwise_have_names_of_their_own() -> None
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_a_label_is_written_as_in_the_answers_that_are_kept(cell: Cell, label: str) -> None:
+def test_a_label_is_written_as_in_the_stored_answers(cell: Cell, label: str) -> None:
     assert cell.label == label
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_answers_of_a_study_that_are_kept_have_its_cells_labels(name: str) -> None:
+def test_the_stored_answers_of_a_study_have_the_labels_of_its_cells(name: str) -> None:
     kept = RESULTS / "accuracy" / f"{name}.jsonl.xz"
     if not kept.exists():
         pytest.skip(f"{name} has not run")

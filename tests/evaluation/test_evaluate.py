@@ -1,4 +1,4 @@
-"""A whole study on a tiny random model whose tokens are bytes: what is asked, what is kept, what a report shows."""
+"""A whole study on a tiny random model whose tokens are bytes: its prompts, answers and report."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ from ringkv.evaluation import evaluate as module
 from ringkv.evaluation import journal, kept
 from ringkv.evaluation.cells import crossed
 from ringkv.evaluation.evaluate import Study, evaluate
-from ringkv.evaluation.prompt import Prompts
+from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.report.page import write
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.source import Source
@@ -59,16 +59,16 @@ def records(to: Path) -> list[journal.Record]:
     return list(journal.read(to / journal.NAME))
 
 
-def test_everything_asked_is_answered_once(study: Study, done: Path) -> None:
+def test_every_prompt_and_cell_is_answered_once(study: Study, done: Path) -> None:
     found = Counter(one.key for one in records(done))
     assert set(found.values()) == {1}
     assert len(found) == 2 * 2 * 2 * len(CELLS)  # tasks, prompts, places
 
 
-def test_an_answer_is_the_one_that_a_user_gets(study: Study, done: Path) -> None:
+def test_an_answer_equals_that_of_the_python_api(study: Study, done: Path) -> None:
     folder = Path(study.model)
-    prompts = Prompts(folder, LENGTH, 4096)
-    (sample, _) = TASKS["vt"].samples(Source((LENGTH,), 2, 0, None, prompts.tokens))
+    prompts = PromptBuilder(folder, LENGTH, 4096)
+    (sample, _) = TASKS["vt"].samples(Source((LENGTH,), 2, 0, None, prompts.count_tokens))
     tokens = list(prompts.make(sample, "inside").tokens)
     llm = LLM(
         folder, slots=2, kv_budget=LENGTH, kv_window=8, prompt_tokens=LENGTH, dtype="float32", graphs="off", threads=2
@@ -86,7 +86,7 @@ def test_a_question_after_compression_is_not_in_what_was_compressed(done: Path) 
         assert after.prompt_tokens < inside.prompt_tokens
 
 
-def test_a_run_that_was_stopped_goes_on_with_nothing_lost_or_repeated(study: Study, done: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_with_nothing_lost_or_repeated(study: Study, done: Path, tmp_path: Path) -> None:
     lines = (done / journal.NAME).read_text().splitlines(keepends=True)
     (tmp_path / journal.NAME).write_text("".join(lines[:17]) + lines[17][:30])
     evaluate(study, OPTIONS, tmp_path)
@@ -94,7 +94,7 @@ def test_a_run_that_was_stopped_goes_on_with_nothing_lost_or_repeated(study: Stu
     assert sorted(map(repr, records(tmp_path))) == sorted(map(repr, records(done)))
 
 
-def test_a_finished_run_asks_nothing_and_more_can_be_added(
+def test_a_finished_run_builds_no_engine_and_more_can_be_added(
     study: Study, done: Path, tmp_path: Path, monkeypatch
 ) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / journal.NAME).write_bytes((done / journal.NAME).read_bytes())
@@ -105,16 +105,16 @@ def test_a_finished_run_asks_nothing_and_more_can_be_added(
 
 
 def test_answers_to_other_prompts_of_the_same_name_are_not_mixed(study: Study, tmp_path: Path) -> None:
-    asked = replace(study, tasks=("wikitext",), lengths=(1024,), cells=CELLS[:1], count=1)
+    smaller = replace(study, tasks=("wikitext",), lengths=(1024,), cells=CELLS[:1], count=1)
     for text in ("ring ", "slot "):
         (tmp_path / text.strip() / "text").mkdir(parents=True)
         (tmp_path / text.strip() / "text" / "wikitext-2_test.txt").write_text(text * 2000)
-    evaluate(replace(asked, data=tmp_path / "ring"), OPTIONS, tmp_path)
+    evaluate(replace(smaller, data=tmp_path / "ring"), OPTIONS, tmp_path)
     with pytest.raises(InvalidRequest, match="answers to another prompt 1024/0 of wikitext"):
-        evaluate(replace(asked, data=tmp_path / "slot"), OPTIONS, tmp_path)
+        evaluate(replace(smaller, data=tmp_path / "slot"), OPTIONS, tmp_path)
 
 
-def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lost_by_it(
+def test_the_common_prefix_of_two_places_is_prefilled_once_with_the_same_answers(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[str] = Counter()
@@ -125,9 +125,9 @@ def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lo
 
     prefill = LocalEngine.prefill
     monkeypatch.setattr(LocalEngine, "prefill", counted)
-    asked, second = replace(study, tasks=("vt",), count=1), []
+    smaller, second = replace(study, tasks=("vt",), count=1), []
     for store in (None, 0):
-        evaluate(asked, replace(OPTIONS, prefix_store=store), tmp_path / str(store))
+        evaluate(smaller, replace(OPTIONS, prefix_store=store), tmp_path / str(store))
         second.append(read["1"])
         read.clear()
     assert second[0] < 0.3 * second[1]
@@ -135,7 +135,7 @@ def test_what_two_places_of_a_question_begin_with_is_read_once_and_nothing_is_lo
 
 
 @pytest.mark.parametrize("options", [{"kv_select": "keydiff"}, {"kv_select": "expected", "kv_window": 8}])
-def test_a_study_of_another_selector_keeps_queries_for_all_its_cells(
+def test_a_study_with_another_selector_stages_queries_for_all_its_cells(
     study: Study, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     chosen = replace(OPTIONS, **options)
@@ -145,14 +145,14 @@ def test_a_study_of_another_selector_keeps_queries_for_all_its_cells(
     assert found == {cell.label: None for cell in cells}
 
 
-def test_what_cannot_be_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:
+def test_a_cell_that_fails_is_recorded_with_the_reason(study: Study, tmp_path: Path) -> None:
     cells = crossed(("full", "snapkv"), ("60",), KVChoice(select=SnapKV(window=64)))
     evaluate(replace(study, tasks=("vt",), cells=cells, count=1, places=("inside",)), OPTIONS, tmp_path)
     (failed,) = [one for one in records(tmp_path) if one.score is None]
     assert "64 in its window" in (failed.error or "")
 
 
-def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_evicted(
+def test_perplexity_through_decode_steps_equals_that_of_the_prompt_if_nothing_is_evicted(
     study: Study, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -160,11 +160,11 @@ def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_
     words = Random(0).choices(["ring", "slot", "sink", "page", "entry"], k=2000)
     (data / "text" / "wikitext-2_test.txt").write_text(" ".join(words))
     cells = crossed(("full", "streaming"), ("64",), KVChoice())
-    asked = replace(study, tasks=("wikitext",), lengths=(2048,), cells=cells, count=1, data=data)
-    evaluate(asked, OPTIONS, tmp_path)
+    smaller = replace(study, tasks=("wikitext",), lengths=(2048,), cells=cells, count=1, data=data)
+    evaluate(smaller, OPTIONS, tmp_path)
     full, streaming = records(tmp_path)
     engine = build(tiny.config(Path(study.model), prompt_tokens=4096, chunk=64))
-    source = Source((2048,), 1, 0, data, Prompts(Path(study.model), 2048, 4096).tokens)
+    source = Source((2048,), 1, 0, data, PromptBuilder(Path(study.model), 2048, 4096).count_tokens)
     (sample,) = TASKS["wikitext"].samples(source)
     before, after = list(sample.context.encode()), list(sample.question.encode())
     logits = torch.cat([one.clone() for one in engine.prompt_logits(before + after)])[len(before) - 1 : -1]
@@ -174,7 +174,7 @@ def test_perplexity_through_decode_steps_is_that_of_the_prompt_where_nothing_is_
     assert not torch.allclose(torch.tensor(streaming.logprobs), wanted, atol=1e-2)
 
 
-def test_a_cache_that_is_full_before_all_was_fed_has_no_score(study: Study, tmp_path: Path) -> None:
+def test_a_cache_that_is_full_before_all_tokens_were_fed_has_no_score(study: Study, tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "wikitext-2_test.txt").write_text("ring slot sink " * 1000)
     cells = crossed(("snapkv",), ("200",), KVChoice(select=SnapKV(window=8)))
@@ -186,7 +186,7 @@ def test_a_cache_that_is_full_before_all_was_fed_has_no_score(study: Study, tmp_
     assert "the cache was full after " in (failed.error or "")
 
 
-def test_what_was_kept_is_measured_for_each_cell(done: Path) -> None:
+def test_kept_tokens_are_measured_for_each_cell(done: Path) -> None:
     by_cell = {one.cell: one for one in kept.read(done)}
     assert set(by_cell) == {cell.label for cell in CELLS}
     assert by_cell["full"].shares.min() == 1
@@ -198,61 +198,61 @@ def test_what_was_kept_is_measured_for_each_cell(done: Path) -> None:
         assert by_cell[cell.label].shares.mean() == pytest.approx(share, abs=0.15)
 
 
-def test_only_planning_says_how_long_and_writes_no_answer(study: Study, tmp_path: Path) -> None:
-    (said,) = evaluate(study, OPTIONS, tmp_path, seconds=0)
-    assert said.startswith("8 prompts of ")
-    assert "56 answers: at most about" in said
+def test_an_estimate_reports_the_time_and_writes_no_answer(study: Study, tmp_path: Path) -> None:
+    (message,) = evaluate(study, OPTIONS, tmp_path, seconds=0)
+    assert message.startswith("8 prompts of ")
+    assert "56 answers: at most about" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_when_the_time_is_over_it_says_what_is_left_and_the_next_run_does_that(study: Study, tmp_path: Path) -> None:
-    asked = replace(study, tasks=("vt",), count=1)
-    (said,) = evaluate(asked, OPTIONS, tmp_path, seconds=1e-9)
-    assert said == "the time is over and 13 answers are left; the same again goes on"
-    (said,) = evaluate(asked, OPTIONS, tmp_path, seconds=1e-9)
-    assert said.startswith("the time is over and 12 answers are left")
-    assert evaluate(asked, OPTIONS, tmp_path) == []
+def test_a_run_out_of_time_reports_what_is_left_and_the_next_run_does_that(study: Study, tmp_path: Path) -> None:
+    smaller = replace(study, tasks=("vt",), count=1)
+    (message,) = evaluate(smaller, OPTIONS, tmp_path, seconds=1e-9)
+    assert message == "the time is over and 13 answers are left; the same command resumes"
+    (message,) = evaluate(smaller, OPTIONS, tmp_path, seconds=1e-9)
+    assert message.startswith("the time is over and 12 answers are left")
+    assert evaluate(smaller, OPTIONS, tmp_path) == []
     assert len(records(tmp_path)) == 14
 
 
-def test_a_group_does_without_what_is_not_there_and_a_named_task_does_not(study: Study, tmp_path: Path) -> None:
-    asked = replace(study, tasks=("text", "vt"), count=1, places=("inside",))
-    (left_out,) = evaluate(asked, OPTIONS, tmp_path)
+def test_a_group_leaves_out_a_task_without_data_and_a_named_task_fails(study: Study, tmp_path: Path) -> None:
+    smaller = replace(study, tasks=("text", "vt"), count=1, places=("inside",))
+    (left_out,) = evaluate(smaller, OPTIONS, tmp_path)
     assert left_out.startswith("wikitext was left out: it reads text/wikitext-2_test.txt")
     with pytest.raises(InvalidRequest, match="--data"):
-        evaluate(replace(asked, tasks=("wikitext",)), OPTIONS, tmp_path)
+        evaluate(replace(smaller, tasks=("wikitext",)), OPTIONS, tmp_path)
 
 
-def test_a_task_without_a_prompt_that_fits_says_so(study: Study, tmp_path: Path) -> None:
+def test_a_task_without_a_prompt_that_fits_is_refused(study: Study, tmp_path: Path) -> None:
     (tmp_path / "longbench_v2" / "prompts").mkdir(parents=True)
     (tmp_path / "longbench_v2" / "prompts" / "0shot.txt").write_text("$DOC$\n$Q$ $C_A$ $C_B$ $C_C$ $C_D$")
     line = {"_id": "1", "context": "ring " * 500, "question": "?", "answer": "A", "difficulty": "easy", "domain": "x"}
     line |= {f"choice_{letter}": letter for letter in "ABCD"}
     (tmp_path / "longbench_v2" / "short_le30k.jsonl").write_text(json.dumps(line))
-    asked = replace(study, tasks=("longbench_v2",), data=tmp_path)
-    with pytest.raises(InvalidRequest, match="it has no prompt of at most 640 tokens; ask for longer ones"):
-        evaluate(asked, OPTIONS, tmp_path / "answers")
-    assert evaluate(replace(asked, lengths=(3000,)), OPTIONS, tmp_path / "answers", seconds=0) != []
+    smaller = replace(study, tasks=("longbench_v2",), data=tmp_path)
+    with pytest.raises(InvalidRequest, match="it has no prompt of at most 640 tokens; raise the lengths"):
+        evaluate(smaller, OPTIONS, tmp_path / "answers")
+    assert evaluate(replace(smaller, lengths=(3000,)), OPTIONS, tmp_path / "answers", seconds=0) != []
 
 
 def test_a_group_that_is_all_left_out_is_refused_with_the_reasons(study: Study, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="no task can be asked: wikitext was left out: it reads text/"):
+    with pytest.raises(InvalidRequest, match="no task can run: wikitext was left out: it reads text/"):
         evaluate(replace(study, tasks=("text",)), OPTIONS, tmp_path)
 
 
-def test_answers_under_other_usual_settings_are_not_mixed(study: Study, done: Path, tmp_path: Path) -> None:
+def test_answers_under_other_defaults_are_not_mixed(study: Study, done: Path, tmp_path: Path) -> None:
     whole = (done / journal.NAME).read_text()
     (tmp_path / journal.NAME).write_text(whole.replace("kernel=31", "kernel=5", 1))
     with pytest.raises(InvalidRequest, match=r"kernel=5 .* there and .*kernel=31"):
         evaluate(study, OPTIONS, tmp_path)
 
 
-def test_answers_of_other_numbers_are_not_mixed(study: Study, done: Path) -> None:
+def test_answers_of_another_dtype_are_not_mixed(study: Study, done: Path) -> None:
     with pytest.raises(InvalidRequest, match="weights float32 there and bf16 here"):
         evaluate(study, replace(OPTIONS, dtype="bfloat16"), done)
 
 
-def test_a_report_shows_every_picture_and_every_task(done: Path) -> None:
+def test_a_report_has_every_plot_and_every_task(done: Path) -> None:
     page = write(done).read_text()
     for heading in (
         "Score against budget",

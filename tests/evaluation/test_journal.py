@@ -8,7 +8,7 @@ ONE = Record("vt", "inside", "4096/0", "full", 0.5, "abc", "täxt\n", facts={"le
 TWO = Record("vt", "inside", "4096/0", "snapstream 4x", None, error="too small")
 
 
-def test_what_was_added_is_there_for_the_next_run(tmp_path):
+def test_the_next_run_reads_what_was_added(tmp_path):
     first = Journal(tmp_path, ABOUT)
     first.begin({"machine": "a"})
     first.add(ONE)
@@ -23,7 +23,7 @@ def test_what_was_added_is_there_for_the_next_run(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
-def test_a_line_that_was_cut_short_is_forgotten_and_nothing_else(tmp_path, cut):
+def test_only_a_line_that_was_cut_short_is_removed(tmp_path, cut):
     journal = Journal(tmp_path, ABOUT)
     journal.begin({"machine": "a"})
     journal.add(ONE)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.evaluation.prompt import Prompts
+from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.sample import Sample
 from tests import chat_model
 
@@ -16,28 +16,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_question_inside_or_after_makes_the_same_tokens(folder):
-    prompts = Prompts(folder, 1000, 2000)
+    prompts = PromptBuilder(folder, 1000, 2000)
     inside, after = (prompts.make(SAMPLE, place) for place in ("inside", "after"))
     assert inside.forced == ()
     assert inside.tokens == after.tokens + after.forced
     assert bytes(token for token in after.tokens if token < 256) == b"user:A long text."
     assert bytes(token for token in after.forced if token < 256) == b"\n\nWhat? It"
-    assert prompts.tokens(SAMPLE) == len(inside.tokens)
+    assert prompts.count_tokens(SAMPLE) == len(inside.tokens)
 
 
-def test_a_sample_that_is_no_chat_has_no_template_round_it(folder):
-    bare = Prompts(folder, 1000, 2000).make(Sample("one", context="def f():", is_chat=False), "inside")
+def test_a_sample_that_is_not_a_chat_has_no_template(folder):
+    bare = PromptBuilder(folder, 1000, 2000).make(Sample("one", context="def f():", is_chat=False), "inside")
     assert bytes(bare.tokens) == b"def f():"
 
 
 @pytest.mark.parametrize(("longest", "context"), [(41, 2000), (2000, 51)])
 def test_a_context_that_is_too_long_loses_its_middle(folder, longest, context):
     sample = Sample("one", context="a" * 50 + "b" * 50, question="?", answer_tokens=10, is_chat=False)
-    cut = Prompts(folder, longest, context).make(sample, "inside")
+    cut = PromptBuilder(folder, longest, context).make(sample, "inside")
     assert bytes(cut.tokens) == b"a" * 20 + b"b" * 20 + b"?"
 
 
 def test_a_question_that_leaves_no_room_is_refused(folder):
     sample = Sample("one", "text", question="?" * 60, is_chat=False, answer_tokens=4)
     with pytest.raises(InvalidRequest, match="question of 60 tokens leaves no room"):
-        Prompts(folder, 61, 2000).make(sample, "inside")
+        PromptBuilder(folder, 61, 2000).make(sample, "inside")

@@ -1,4 +1,4 @@
-"""Cell: one way to keep a prompt that is put to the test: a policy, and how much it may hold."""
+"""Cell: one cache configuration of an evaluation: a policy with its settings, and a budget."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,44 +10,44 @@ from ringkv.plan.kv_settings import PER_REQUEST
 from ringkv.plan.units import parse_ratio
 
 FULL = "full"
-NAMED_APART = ("policy", "budget")  # a label begins with them
-# In this order: answers are kept under their labels.
-LABELLED = [str(one.field) for one in PER_REQUEST.values() if one.field not in NAMED_APART]
+LABEL_START = ("policy", "budget")
+# Answers are stored under labels, so the order must not change.
+LABELLED = [str(one.field) for one in PER_REQUEST.values() if one.field not in LABEL_START]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`budget`: "4x" is a quarter of each prompt, "1024" so many entries; None where everything is kept."""
+    """budget: "4x" is a quarter of each prompt, "1024" is a number of entries; None keeps everything."""
 
     choice: KVChoice
     budget: str | None = None
 
     @property
     def label(self) -> str:
-        """The policy, its budget, and each setting that is not the usual one."""
-        usual = {**parameters(type(self.choice.select)()), **settings_of(KVChoice())}
-        unusual = [f"{name}={value}" for name, value in settings_of(self.choice).items() if value != usual[name]]
-        return " ".join(filter(None, (self.choice.policy, self.budget, *unusual)))
+        """The policy, its budget, and each setting that differs from its default."""
+        defaults = {**parameters(type(self.choice.select)()), **settings_of(KVChoice())}
+        changed = [f"{name}={value}" for name, value in settings_of(self.choice).items() if value != defaults[name]]
+        return " ".join(filter(None, (self.choice.policy, self.budget, *changed)))
 
     def entries(self, prompt: int, output: int) -> int:
-        """What a prompt of so many tokens may hold; without a budget, it and all its output."""
+        """The budget in entries for a prompt of this length; without a budget, the prompt and all its output."""
         if self.budget is None:
             return prompt + output
         return entries(self.budget, prompt)
 
     def of(self, prompt: int, output: int) -> KVChoice:
-        """The choice for one prompt."""
+        """The choice for one prompt, with its budget in entries."""
         return replace(self.choice, budget=self.entries(prompt, output))
 
 
 def settings_of(choice: KVChoice) -> dict[str, object]:
-    """By name, the settings that labels tell if they are not the usual ones."""
+    """Settings that labels name if they differ from the default, by name."""
     own = {**vars(choice), **parameters(choice.select), "select": choice.select.name}
     return {name: own[name] for name in LABELLED if name in own}
 
 
 def entries(budget: str, prompt: int) -> int:
-    """Raises InvalidRequest for what is neither a ratio, "4x", nor a number of entries."""
+    """A budget in entries. Raises InvalidRequest if it is neither a ratio such as "4x" nor a number of entries."""
     if budget.isdecimal() and int(budget) > 0:
         return int(budget)
     if not budget.endswith("x"):
@@ -56,7 +56,7 @@ def entries(budget: str, prompt: int) -> int:
 
 
 def crossed(policies: Sequence[str], budgets: Sequence[str], settings: KVChoice) -> list[Cell]:
-    """Each policy with each budget; full, which keeps everything, once and first."""
+    """Return a cell for each policy and budget. Policy full has no budget; its one cell is first."""
 
     def each() -> Iterator[Cell]:
         if FULL in policies:

@@ -1,4 +1,4 @@
-"""Estimate: how long work takes, from one prompt and a few steps that are timed before it starts."""
+"""estimate: the time that a study takes, from one prompt and a few steps that are timed first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from statistics import median
 
 from ringkv.base.engine import Engine
 from ringkv.base.kv import BLOCK
-from ringkv.evaluation.work import Work
+from ringkv.evaluation.pending import PendingPrompt
 from ringkv.models.config import ModelConfig
 from ringkv.plan.floor import prefill
 from ringkv.scheduler.round import run_round
@@ -16,7 +16,7 @@ PROBE, STEPS = 1024, 6  # tokens of the prompt, and decode steps
 
 @dataclass(frozen=True)
 class Pace:
-    """`operation`: seconds of prefill for each operation; `step`: seconds of a decode step with all slots in use."""
+    """operation: seconds of prefill per operation. step: seconds of a decode step with all slots in use."""
 
     operation: float
     step: float
@@ -26,25 +26,25 @@ class Pace:
     @classmethod
     def measured(cls, engine: Engine, config: ModelConfig) -> "Pace":
         tokens = min(PROBE, engine.limits.prompt_tokens)
-        run_round(engine, min(BLOCK - 1, tokens), 2)  # pays for what all others find ready; no store remembers it
+        run_round(engine, min(BLOCK - 1, tokens), 2)  # warm-up; too short for the prefix store
         timed = run_round(engine, tokens, 1 + STEPS)
         operations = prefill(config, tokens, engine.limits.entry_bytes).operations
         return cls(timed.prefill / operations, median(timed.steps), engine.limits.slots, config)
 
-    def seconds(self, work: Work) -> float:
-        """Of a prompt and all its answers, each as long as it may be, beside others that fill the slots."""
-        read = self._read(len(work.prompt.tokens)) - self._read(work.begun)
-        return read + self.step * work.output * len(work.cells) / self.slots
+    def seconds(self, item: PendingPrompt) -> float:
+        """Seconds for a prompt and all its answers, at their maximum length and with all slots in use."""
+        prefilled = self._prefill(len(item.prompt.tokens)) - self._prefill(item.shared)
+        return prefilled + self.step * item.output * len(item.cells) / self.slots
 
-    def _read(self, tokens: int) -> float:
+    def _prefill(self, tokens: int) -> float:
         return self.operation * prefill(self.config, tokens, 0).operations
 
-    def total(self, works: Sequence[Work]) -> float:
-        return sum(map(self.seconds, works))
+    def total(self, pending: Sequence[PendingPrompt]) -> float:
+        return sum(map(self.seconds, pending))
 
 
-def spoken(seconds: float) -> str:
-    """For people: "40 s", "12 min", "3.5 h"; never finer than tens of seconds."""
+def show_duration(seconds: float) -> str:
+    """Format as "40 s", "12 min" or "3.5 h", in steps of at least 10 seconds."""
     if seconds < 95:
         return f"{10 * max(1, round(seconds / 10))} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""evaluate: from a study to its answers, its table and its report, in a folder that the next run goes on from.
+"""evaluate: runs a study and stores its answers in a folder, from which a later run resumes.
 
 study = Study("smollm2", tasks=("ruler",), cells=crossed(("full", "snapstream"), ("4x",), KVChoice()), lengths=(4096,))
 evaluate(study, Options(), Path("answers"))
@@ -18,14 +18,14 @@ from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.evaluation import kept
 from ringkv.evaluation.cells import Cell, settings_of
-from ringkv.evaluation.estimate import Pace, spoken
+from ringkv.evaluation.estimate import Pace, show_duration
 from ringkv.evaluation.journal import Journal, Record
-from ringkv.evaluation.prompt import Prompts
-from ringkv.evaluation.run import Run
+from ringkv.evaluation.pending import PendingPrompt, prepare
+from ringkv.evaluation.prompt import PromptBuilder
+from ringkv.evaluation.run import Runner
 from ringkv.evaluation.sample import Place
-from ringkv.evaluation.tasks.catalogue import chosen
+from ringkv.evaluation.tasks.catalogue import select_tasks
 from ringkv.evaluation.tasks.source import Source
-from ringkv.evaluation.work import Work, prepare
 from ringkv.machine import processor
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.memory import available_bytes
@@ -34,16 +34,16 @@ from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
 SHORTEST = 256  # tokens of a prompt
-TRUST = 0.05  # of all the work: how much of it must be done until what it took outweighs what was expected
-AGAIN = 512  # tokens of staging beside the longest prompt, for a selector that reads it again
+PRIOR = 0.05  # weight of the estimate against the measured pace, as a share of the whole study
+SECOND_PREFILL = 512  # extra tokens of staging, for a selector that prefills the prompt twice
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is asked: `tasks` by name or group, each prompt under each of `cells`, its question at each of `places`.
+    """Tasks by name or group. Each prompt is run under each of `cells`, with its question at each of `places`.
 
-    lengths: of generated prompts, in tokens, their answers included; real ones are cut to the longest. count: prompts
-    of each task (and length). data: a folder with the data sets that tasks read.
+    lengths: tokens of generated prompts, answers included; real prompts are cut to the longest. count: prompts of each
+    task and length. data: a folder with the data sets that tasks read.
     """
 
     model: str
@@ -64,112 +64,114 @@ def evaluate(
     seconds: float = inf,
     keeps_texts: bool = True,
 ) -> list[str]:
-    """Ask all that the folder has no answer to yet; what was left out, and why, in sentences.
+    """Run all prompts that the folder has no answer for. Returns sentences about what was left out.
 
-    It ends after so many `seconds` of answering; with 0, once it is known how long all would take. Every answer is on
-    disk once it is there; without `keeps_texts`, its score and figures only. Raises InvalidRequest for a study that
-    cannot be, or a folder that holds another one's answers.
+    The run stops after this many `seconds` of answering; with 0 it only estimates the time. Each answer is written to
+    disk when it finishes; without `keeps_texts`, without its text. Raises InvalidRequest for an invalid study, or for a
+    folder with the answers of another one.
     """
     folder = locate(study.model, tell)
     config = load_config(folder)
     _check(study, config.context)
     journal = Journal(to, _about(study, options))
-    prompts = Prompts(folder, max(study.lengths), config.context)
-    source = Source(study.lengths, study.count, study.seed, study.data, prompts.tokens)
-    works, left_out = prepare(chosen(study.tasks), study, source, prompts, journal.done, tell)
-    if not works:
-        _is_answered(journal, left_out)
+    prompts = PromptBuilder(folder, max(study.lengths), config.context)
+    source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens)
+    pending, left_out = prepare(select_tasks(study.tasks), study, source, prompts, journal.done, tell)
+    if not pending:
+        _check_answered(journal, left_out)
         return left_out
-    engine = _engine(folder, config, options, works, tell)
+    engine = _engine(folder, config, options, pending, tell)
     pace = Pace.measured(engine, config)
     if seconds == 0:
-        return [*left_out, f"{_counted(works)}: at most about {spoken(pace.total(works))}"]
+        return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
     journal.begin({"machine": processor.name(), "version": VERSION})
-    records = _watched(Run(engine, prompts.tokenizer), works, pace, tell)
+    records = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, tell)
     if not keeps_texts:
         records = (replace(one, text="") for one in records)
-    if left := _answer(journal, records, works, seconds):
-        return [*left_out, f"the time is over and {left:,} answers are left; the same again goes on"]
+    if left := _write_records(journal, records, pending, seconds):
+        return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
     if not (to / kept.NAME).is_file():
-        kept.write(to, kept.measure(engine, _pictured(works)))
+        kept.write(to, kept.measure(engine, _prompt_to_plot(pending)))
     return left_out
 
 
-def _is_answered(journal: Journal, left_out: Sequence[str]) -> None:
-    """Nothing is left to ask: right where there are answers, an error where no task could be made."""
+def _check_answered(journal: Journal, left_out: Sequence[str]) -> None:
+    """Raise InvalidRequest if there are no answers because no task's prompts could be made."""
     if not journal.records:
-        raise InvalidRequest(f"no task can be asked: {'; '.join(left_out)}", "tasks")
+        raise InvalidRequest(f"no task can run: {'; '.join(left_out)}", "tasks")
 
 
 def _about(study: Study, options: Options) -> dict[str, Any]:
-    """What all answers of one folder share; labels of cells leave the usual settings out, so those too."""
-    usual = " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items())
-    numbers, weights = options.dtype or "bfloat16", options.weights or "bf16"
-    stored = weights if numbers == "bfloat16" else numbers
-    return {"model": study.model, "weights": stored, "seed": study.seed, "usual": usual}
+    """The `about` of a journal. Labels of cells omit default settings, so the defaults are part of it."""
+    defaults = " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items())
+    dtype, weights = options.dtype or "bfloat16", options.weights or "bf16"
+    stored = weights if dtype == "bfloat16" else dtype
+    return {"model": study.model, "weights": stored, "seed": study.seed, "usual": defaults}
 
 
-def _answer(journal: Journal, records: Iterable[Record], works: Sequence[Work], seconds: float) -> int:
-    """Write each record down as it comes; how many are left when the time is over."""
+def _write_records(
+    journal: Journal, records: Iterable[Record], pending: Sequence[PendingPrompt], seconds: float
+) -> int:
+    """Write each record to the journal. Returns the number of answers left when the time is over."""
     end = time.monotonic() + seconds
     for done, record in enumerate(records, 1):
         journal.add(record)
         if time.monotonic() > end:
-            return _answers(works) - done
+            return _answers(pending) - done
     return 0
 
 
-def _watched(run: Run, works: Sequence[Work], pace: Pace, tell: Progress) -> Iterator[Record]:
-    """Records, with progress in answers, and the time left from what those so far were expected to take and took."""
-    total, answers = pace.total(works), _answers(works)
-    share = {work.key(cell): pace.seconds(work) / len(work.cells) for work in works for cell in work.cells}
-    started, expected, trust = time.monotonic(), 0.0, TRUST * total
-    tell(0, answers, f"answering, about {spoken(total)}")
-    for done, record in enumerate(run.records(works), 1):
+def _with_progress(run: Runner, pending: Sequence[PendingPrompt], pace: Pace, tell: Progress) -> Iterator[Record]:
+    """Yield the records, and report progress with the time left, from the estimate and the pace so far."""
+    total, answers = pace.total(pending), _answers(pending)
+    share = {item.key(cell): pace.seconds(item) / len(item.cells) for item in pending for cell in item.cells}
+    started, expected, prior = time.monotonic(), 0.0, PRIOR * total
+    tell(0, answers, f"answering, about {show_duration(total)}")
+    for done, record in enumerate(run.records(pending), 1):
         expected += share[record.key]
-        slower = (time.monotonic() - started + trust) / (expected + trust)
-        tell(done, answers, f"answering, about {spoken((total - expected) * slower)} left")
+        slower = (time.monotonic() - started + prior) / (expected + prior)
+        tell(done, answers, f"answering, about {show_duration((total - expected) * slower)} left")
         yield record
 
 
-def _engine(folder: Path, config: ModelConfig, options: Options, works: Sequence[Work], tell: Progress) -> Engine:
-    """With slots for the largest cell, staging for the longest prompt, and memory for what prompts have in common."""
-    longest = max(len(work.prompt.tokens) for work in works)
-    window = max((work.choice(cell).window for work in works for cell in work.cells), default=1)
-    entries = max(work.capacity for work in works)
-    if any(cell.choice.select.prefills_twice for work in works for cell in work.cells):
-        longest = min(config.context, longest + AGAIN)
+def _engine(
+    folder: Path, config: ModelConfig, options: Options, pending: Sequence[PendingPrompt], tell: Progress
+) -> Engine:
+    """Build an engine with slots for the largest cell, staging for the longest prompt, and a prefix store if useful."""
+    longest = max(len(item.prompt.tokens) for item in pending)
+    window = max((item.choice(cell).window for item in pending for cell in item.cells), default=1)
+    entries = max(item.capacity for item in pending)
+    if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
+        longest = min(config.context, longest + SECOND_PREFILL)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
-    if options.prefix_store is None and any(work.begun for work in works):
+    if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
     engine = resolve(folder, config, options, available_bytes())
     tell(0, 0, "loading torch")
-    from ringkv.engine.build import build  # here, so that all that can be refused without torch has been
+    from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
 
     return build(engine, tell)
 
 
-def _pictured(works: Sequence[Work]) -> Work:
-    """The prompt whose kept tokens are shown: the first of the longest, with as many cells as any has."""
-    most = max(len(work.cells) for work in works)
-    return max((work for work in works if len(work.cells) == most), key=lambda work: len(work.prompt.tokens))
+def _prompt_to_plot(pending: Sequence[PendingPrompt]) -> PendingPrompt:
+    """Return the longest of the prompts with the most cells; its kept tokens are plotted."""
+    most = max(len(item.cells) for item in pending)
+    return max((item for item in pending if len(item.cells) == most), key=lambda item: len(item.prompt.tokens))
 
 
-def _answers(works: Sequence[Work]) -> int:
-    return sum(len(work.cells) for work in works)
+def _answers(pending: Sequence[PendingPrompt]) -> int:
+    return sum(len(item.cells) for item in pending)
 
 
-def _counted(works: Sequence[Work]) -> str:
-    tokens = sum(len(work.prompt.tokens) for work in works)
-    return f"{len(works):,} prompts of {tokens:,} tokens in all, {_answers(works):,} answers"
+def _workload(pending: Sequence[PendingPrompt]) -> str:
+    tokens = sum(len(item.prompt.tokens) for item in pending)
+    return f"{len(pending):,} prompts of {tokens:,} tokens in all, {_answers(pending):,} answers"
 
 
 def _check(study: Study, context: int) -> None:
     longest, shortest = max(study.lengths), min(study.lengths)
     if longest > context:
-        raise InvalidRequest(
-            f"lengths reach {longest:,} and the model's context is {context:,}; ask for less", "lengths"
-        )
+        raise InvalidRequest(f"lengths reach {longest:,} and the model's context is {context:,}; lower them", "lengths")
     for name, value, least in (("count", study.count, 1), ("lengths", shortest, SHORTEST)):
         if value < least:
             raise InvalidRequest(f"{name} is {value}; it must be at least {least}", name)

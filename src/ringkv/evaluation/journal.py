@@ -1,4 +1,4 @@
-"""Journal: every answer a line, written as it comes: a run that ends early goes on where it was."""
+"""Journal: a file with one line per answer, written as answers finish, so that a stopped run can resume."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,18 +13,18 @@ NAME = "answers.jsonl"
 
 @dataclass(frozen=True)
 class Record:
-    """One answer. `score` is None where the request failed, with the reason in `error`."""
+    """One answer. `score` is None if the request failed; `error` has the reason."""
 
     task: str
     place: str  # of the question: inside the prompt, or after its compression
     sample: str
     cell: str
     score: float | None
-    prompt: str = ""  # its digest
+    prompt: str = ""  # digest of the prompt's tokens
     text: str = ""
     prompt_tokens: int = 0
-    kept: int = 0  # prompt tokens
-    output_tokens: int = 0  # drawn, not given
+    kept: int = 0  # prompt tokens in the cache after prefill
+    output_tokens: int = 0  # sampled, without forced tokens
     ring_wraps: int = 0
     finish: str = ""
     error: str | None = None
@@ -37,23 +37,23 @@ class Record:
 
 
 class Journal:
-    """A folder's answers. `about` says what they are of: two runs share a folder only if they agree on it.
+    """The answers in a folder. `about` identifies the model and settings that all answers share.
 
-    Raises InvalidRequest when they do not.
+    Raises InvalidRequest if the folder has answers with another `about`.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         self.path, self._about = folder / NAME, about
         self.records: list[Record] = []
         if self.path.exists():
-            self._go_on(about)
+            self._resume(about)
 
     def add(self, record: Record) -> None:
         self.records.append(record)
         self._write(asdict(record))
 
     def begin(self, session: Mapping[str, Any]) -> None:
-        """Note on what the answers that follow are made. Until then nothing is written."""
+        """Record the machine and version of the answers that follow. Nothing is written before this call."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not (self.path.exists() and self.path.stat().st_size):
             self._write({"about": self._about})
@@ -61,22 +61,22 @@ class Journal:
 
     @property
     def done(self) -> dict[tuple[str, str, str, str], str]:
-        """What has an answer, and the digest of the prompt that it answers."""
+        """The digest of the prompt of each answer, by the answer's key."""
         return {record.key: record.prompt for record in self.records}
 
-    def _go_on(self, about: Mapping[str, Any]) -> None:
-        """Take what is there; a last line that was cut short goes away."""
-        whole = self.path.read_bytes()
-        kept = whole[: whole.rfind(b"\n") + 1]
-        lines = kept.decode("utf-8").splitlines()
-        said = json.loads(lines[0])["about"] if lines else {}
-        if lines and said != json.loads(json.dumps(about)):
+    def _resume(self, about: Mapping[str, Any]) -> None:
+        """Read the answers in the file, and remove a last line that was cut short."""
+        data = self.path.read_bytes()
+        complete = data[: data.rfind(b"\n") + 1]
+        lines = complete.decode("utf-8").splitlines()
+        stored = json.loads(lines[0])["about"] if lines else {}
+        if lines and stored != json.loads(json.dumps(about)):
             raise InvalidRequest(
-                f"{self.path.parent} holds answers of another run: {_differs(said, about)}; "
+                f"{self.path.parent} has answers of another run: {_differences(stored, about)}; "
                 "choose another folder with --to"
             )
-        if len(kept) < len(whole):
-            self.path.write_bytes(kept)
+        if len(complete) < len(data):
+            self.path.write_bytes(complete)
         self.records = list(read(self.path))
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Journal:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The records of a journal."""
+    """Yield the records of a journal."""
     with path.open(encoding="utf-8") as file:
         for line in map(json.loads, file):
             if "task" in line:
@@ -93,14 +93,14 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def about(path: Path) -> dict[str, Any]:
-    """What a journal is of; `sessions`: on what its answers were made, each once."""
+    """The `about` of a journal, with the distinct machines and versions of its answers under `sessions`."""
     with path.open(encoding="utf-8") as file:
-        said: dict[str, Any] = json.loads(file.readline())["about"]
+        stored: dict[str, Any] = json.loads(file.readline())["about"]
         sessions = [line["session"] for line in map(json.loads, file) if "session" in line]
-    return said | {"sessions": [one for place, one in enumerate(sessions) if one not in sessions[:place]]}
+    return stored | {"sessions": [one for place, one in enumerate(sessions) if one not in sessions[:place]]}
 
 
-def _differs(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{name} {there.get(name)} there and {here.get(name)} here"
         for name in {**there, **here}

@@ -1,4 +1,4 @@
-"""kept: which tokens of one prompt each layer and head kept under each cell, as a picture's numbers.
+"""kept: the tokens of one prompt that each layer and head kept under each cell, as data for a plot.
 
 L layers, H key-value heads.
 """
@@ -14,7 +14,7 @@ from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.evaluation.work import Work
+from ringkv.evaluation.pending import PendingPrompt
 
 NAME = "kept.npz"
 BINS = 200  # of a prompt's length
@@ -22,21 +22,21 @@ BINS = 200  # of a prompt's length
 
 @dataclass(frozen=True)
 class Kept:
-    """`shares` float [L * H, BINS]: of each bin of the prompt, what part is held."""
+    """shares: float [L * H, BINS], the share of each bin of the prompt that was kept."""
 
     cell: str
     shares: np.ndarray
     heads: int
 
 
-def measure(engine: Engine, work: Work) -> list[Kept]:
-    """Prefill one prompt and choose under each of its cells; nothing is decoded."""
-    request = Request("kept", work.prompt.tokens, SamplingParams())
+def measure(engine: Engine, item: PendingPrompt) -> list[Kept]:
+    """Prefill one prompt and select tokens under each of its cells. Nothing is decoded."""
+    request = Request("kept", item.prompt.tokens, SamplingParams())
     prefill(engine, request)
     found = []
-    for cell in work.cells:
-        with suppress(InvalidRequest):  # a cell that this prompt cannot have
-            kept = engine.kept(0, work.choice(cell))
+    for cell in item.cells:
+        with suppress(InvalidRequest):  # the prompt is too short for this cell
+            kept = engine.kept(0, item.choice(cell))
             found.append(Kept(cell.label, _shares(kept, len(request.tokens)), len(kept[0])))
     return found
 
@@ -47,7 +47,7 @@ def write(folder: Path, found: Sequence[Kept]) -> None:
 
 
 def read(folder: Path) -> Iterator[Kept]:
-    """Nothing where nothing was written."""
+    """Yield the maps in a folder; none if the folder has no file."""
     if not (folder / NAME).is_file():
         return
     with np.load(folder / NAME) as arrays:
@@ -57,7 +57,7 @@ def read(folder: Path) -> Iterator[Kept]:
 
 
 def _shares(kept: Sequence[np.ndarray], n: int) -> np.ndarray:
-    """From the prompt token of each entry, int [H, live] of each layer."""
+    """Return float [L * H, bins] from each entry's prompt token, int [H, live] for each layer."""
     bins = min(BINS, n)
     edges = np.linspace(0, n, bins + 1)
     sizes = np.histogram(np.arange(n), edges)[0]

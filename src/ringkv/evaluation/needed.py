@@ -1,4 +1,4 @@
-"""The packages of the `eval` extra: without them an evaluation is refused before any work."""
+"""needed: checks that the packages of the `eval` extra are installed before an evaluation begins."""
 
 from importlib.util import find_spec
 
@@ -11,4 +11,4 @@ def check() -> None:
     """Raises InvalidRequest with the command that installs what is missing."""
     if missing := [package for module, package in PACKAGES.items() if find_spec(module) is None]:
         what = f"an evaluation needs packages that are not installed: {', '.join(missing)}"
-        raise InvalidRequest(f"{what}; get them with: pip install {' '.join(missing)}")
+        raise InvalidRequest(f"{what}; install them with: pip install {' '.join(missing)}")

@@ -1,7 +1,7 @@
-"""Sample: one prompt, and what its answer should say. Answer: what the model said.
+"""Sample: one prompt with reference answers. Answer: the model's output.
 
 A prompt is a context and a question about it. The question is part of the prompt, or it is fed after the prompt was
-compressed: then what is kept was chosen without knowing it.
+compressed. In the second case tokens are selected without the question.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,20 +11,20 @@ from typing import Literal
 from ringkv.base.errors import InvalidRequest
 
 Place = Literal["inside", "after"]
-"""Where the question stands: inside the prompt, or after its compression."""
+"""Place of the question: inside the prompt, or after its compression."""
 
 
 class CannotMake(InvalidRequest):
-    """A task's samples cannot be made: its data are not there, or prompts are too short for it."""
+    """The samples of a task cannot be made: its data are missing, or the lengths are too short."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """`name` is unique in its task. `begin`: the first words of the answer, given to the model.
+    """name: unique in its task. begin: the first words of the answer, given to the model.
 
-    references: right answers; what several mean is the score's business. choices: all classes, where there are some.
-    answer_tokens: the longest answer; 0 where the question itself is scored, token by token.
-    is_chat: whether the model's chat template goes round the prompt. facts: what reports group by, such as a depth.
+    references: right answers; the score defines how several are combined. choices: all classes of a classification.
+    answer_tokens: maximum length of the answer; 0 if the question itself is scored, token by token.
+    is_chat: the prompt is wrapped in the model's chat template. facts: keys that reports group by, such as a depth.
     """
 
     name: str
@@ -40,16 +40,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Answer:
-    """`logprobs`: natural logarithms, one for each token of a question that is scored."""
+    """logprobs: natural log-probabilities, one per token of a question that is scored."""
 
     text: str
     logprobs: Sequence[float] = ()
 
 
 Score = Callable[[Answer, Sample], float]
-"""From 0, wrong, to 1; or a mean log-probability, where the question is scored."""
+"""From 0 (wrong) to 1 (right), or a mean log-probability if the question is scored."""
 
 
 def of_text(score: Callable[[str, Sequence[str]], float]) -> Score:
-    """A score that looks at the answer's words and the references only."""
+    """Wrap a score that depends on the answer's text and the references only."""
     return lambda answer, sample: score(answer.text, sample.references)

@@ -1,8 +1,8 @@
-"""sandbox: a program that a model wrote, run where it can do little: bounded time and memory, no network, no files.
+"""sandbox: runs a program that a model wrote, with bounded time and memory, without network and files.
 
-The program has a process and an empty folder of its own. Limits are the kernel's (setrlimit); the network is taken away
-by a namespace of its own where the system allows that, and sockets and other processes by an audit hook in any case. It
-keeps a model's mistakes from doing harm; it is no wall against an attacker.
+The program runs in its own process and an empty folder. The kernel enforces the limits (setrlimit). A network namespace
+removes the network if the system allows it; an audit hook always refuses sockets and other processes. The sandbox
+contains a model's mistakes. It does not stop an attacker.
 """
 
 import subprocess
@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 SECONDS, BYTES = 10.0, 1 << 30
-END = b"at its end"  # what a program that got there has on its standard output, whatever else it printed
+END = b"at its end"  # written to standard output after the program's last line
 BOOT = (
     f"END = {END!r}"
     + """
@@ -38,9 +38,9 @@ os.write(1, END)
 
 
 def passes(program: str, seconds: float = SECONDS, memory: int = BYTES) -> bool:
-    """Whether a Python program runs to its end without an error, within so many seconds and bytes.
+    """Whether a Python program runs to its end without an error, within these limits of seconds and bytes.
 
-    One that leaves before, with whatever status, does not; what stands under `__name__ == "__main__"` is not run.
+    A program that exits before its end fails, whatever its status. Code under `__name__ == "__main__"` does not run.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -50,7 +50,7 @@ def passes(program: str, seconds: float = SECONDS, memory: int = BYTES) -> bool:
                 capture_output=True,
                 cwd=folder,
                 env={},
-                timeout=seconds + 2,  # to start; the kernel ends it sooner if it computes
+                timeout=seconds + 2,  # for starting; the kernel stops computation earlier
                 check=False,
             )
         except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""Summary: what the records say: a mean for each task and cell, and how much each cell loses against the full cache.
+"""Summary: the mean of each task and cell, and the difference of each cell from the full cache.
 
-A difference is between answers to the same prompts, so their hardness cancels. An interval that holds zero is noise:
-the data do not tell the two apart.
+A difference is between answers to the same prompts, so that the difficulty of prompts cancels. An interval that
+contains zero is noise: the data show no difference.
 """
 
 from collections import defaultdict
@@ -17,10 +17,11 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One task, or a group's mean over its tasks, under one cell. `length` None: prompts as long as they are.
+class CellScore:
+    """One task, or the mean over the tasks of a group, under one cell.
 
-    mean: percent, or a perplexity. over_full: in percent points, or the ratio of perplexities less 1 in percent.
+    length: of generated prompts; None for prompts of their own lengths. mean: percent, or a perplexity. over_full:
+    difference in percentage points, or the ratio of perplexities less 1 in percent.
     """
 
     task: str
@@ -36,25 +37,25 @@ class Figure:
     ring_wraps: float
 
 
-def figures(records: Sequence[Record]) -> list[Figure]:
-    """Of each task at each length, in the tasks' order; the full cache first."""
+def task_scores(records: Sequence[Record]) -> list[CellScore]:
+    """A score for each task, place, length and cell, in the order of tasks, with the full cache first."""
     named: dict[tuple[str, str, int | None, str], list[Record]] = defaultdict(list)
     for record in records:
         named[record.task, record.place, length_of(record), record.cell].append(record)
     order = {name: place for place, name in enumerate(TASKS)}
     keys = sorted(named, key=lambda key: (order.get(key[0], 0), *_order(key)))
-    return [_figure(key, named[key], named.get((*key[:3], FULL), ())) for key in keys]
+    return [_task_score(key, named[key], named.get((*key[:3], FULL), ())) for key in keys]
 
 
-def group_figures(records: Sequence[Record]) -> list[Figure]:
-    """The mean over a group's tasks, each counting alike; perplexity has no place in one."""
+def group_scores(records: Sequence[Record]) -> list[CellScore]:
+    """The mean over the tasks of each group, all with the same weight. Perplexities are not in a group."""
     named: dict[tuple[str, str, int | None, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         task = TASKS[record.task]
         if not task.is_loss:
             named[task.group, record.place, length_of(record), record.cell][record.task].append(record)
     keys = sorted(named, key=lambda key: (key[0], *_order(key)))
-    return [_group_figure(key, named[key], named.get((*key[:3], FULL), {})) for key in keys if len(named[key]) > 1]
+    return [_group_score(key, named[key], named.get((*key[:3], FULL), {})) for key in keys if len(named[key]) > 1]
 
 
 def _order(key: tuple[str, str, int | None, str]) -> tuple[bool, int, bool, str]:
@@ -67,32 +68,32 @@ def length_of(record: Record) -> int | None:
     return int(length) if length is not None else None
 
 
-def _figure(key: tuple[str, str, int | None, str], own: Sequence[Record], full: Sequence[Record]) -> Figure:
+def _task_score(key: tuple[str, str, int | None, str], own: Sequence[Record], full: Sequence[Record]) -> CellScore:
     task, place, length, cell = key
     is_loss = TASKS[task].is_loss
-    right = [one for one in own if one.score is not None]
-    return Figure(
+    scored = [one for one in own if one.score is not None]
+    return CellScore(
         task=task,
         place=place,
         length=length,
         cell=cell,
-        count=len(right),
-        failed=len(own) - len(right),
-        mean=_shown([one.score for one in right if one.score is not None], is_loss) if right else None,
-        over_full=_difference([paired(right, full)], _ratio if is_loss else points) if cell != FULL else None,
-        **_held(right),
+        count=len(scored),
+        failed=len(own) - len(scored),
+        mean=_shown([one.score for one in scored if one.score is not None], is_loss) if scored else None,
+        over_full=_difference([paired(scored, full)], _ratio if is_loss else points) if cell != FULL else None,
+        **_averages(scored),
     )
 
 
-def _group_figure(
+def _group_score(
     key: tuple[str, str, int | None, str], own: Mapping[str, Sequence[Record]], full: Mapping[str, Sequence[Record]]
-) -> Figure:
+) -> CellScore:
     group, place, length, cell = key
-    right = {task: [one for one in records if one.score is not None] for task, records in own.items()}
-    means = [fmean(one.score or 0.0 for one in records) for records in right.values() if records]
-    everything = [one for records in right.values() for one in records]
-    pairs = [paired(records, full.get(task, ())) for task, records in right.items()]
-    return Figure(
+    scored = {task: [one for one in records if one.score is not None] for task, records in own.items()}
+    means = [fmean(one.score or 0.0 for one in records) for records in scored.values() if records]
+    everything = [one for records in scored.values() for one in records]
+    pairs = [paired(records, full.get(task, ())) for task, records in scored.items()]
+    return CellScore(
         task=f"{group}, mean of {len(means)} tasks",
         place=place,
         length=length,
@@ -101,14 +102,15 @@ def _group_figure(
         failed=sum(map(len, own.values())) - len(everything),
         mean=100 * fmean(means) if means else None,
         over_full=_difference(pairs, points) if cell != FULL else None,
-        **_held(everything),
+        **_averages(everything),
     )
 
 
 def paired(own: Sequence[Record], full: Sequence[Record]) -> list[float]:
-    """Score less that of the full cache, for each prompt that has both."""
-    known = {one.sample: one.score for one in full}
-    return [one.score - other for one in own if one.score is not None and (other := known.get(one.sample)) is not None]
+    """The score less the full cache's score, for each prompt that has both."""
+    of_full = {one.sample: one.score for one in full}
+    scored = [(one.score, of_full.get(one.sample)) for one in own]
+    return [score - other for score, other in scored if score is not None and other is not None]
 
 
 def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[float], float]) -> Interval | None:
@@ -117,12 +119,12 @@ def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[float], float
 
 
 def points(difference: float) -> float:
-    """Percent points, of shares."""
+    """Percentage points, from a difference of shares."""
     return 100 * difference
 
 
 def _ratio(difference: float) -> float:
-    """Of perplexities less 1 in percent, from a difference of mean log-probabilities."""
+    """The ratio of perplexities less 1 in percent, from a difference of mean log-probabilities."""
     return 100 * expm1(-difference)
 
 
@@ -130,7 +132,7 @@ def _shown(scores: Sequence[float], is_loss: bool) -> float:
     return exp(-fmean(scores)) if is_loss else 100 * fmean(scores)
 
 
-def _held(records: Sequence[Record]) -> dict[str, float]:
+def _averages(records: Sequence[Record]) -> dict[str, float]:
     def mean(of: Callable[[Record], float]) -> float:
         return fmean(map(of, records)) if records else 0.0
 
@@ -142,7 +144,7 @@ def _held(records: Sequence[Record]) -> dict[str, float]:
 
 
 def depths(records: Sequence[Record]) -> Iterator[tuple[str, str, Mapping[tuple[float, int], float]]]:
-    """(cell, place, (depth, length) -> percent found) of lone needles."""
+    """Yield (cell, place, (depth, length) -> percent found) for tasks with a single needle."""
     named: dict[tuple[str, str], dict[tuple[float, int], list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         length = length_of(record)

@@ -1,4 +1,4 @@
-"""The report of a folder of answers: what it says, and what a browser shows."""
+"""The report of a folder of answers: its text, and its plots in a browser."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.kept import Kept
 from ringkv.evaluation.report import plots
 from ringkv.evaluation.report.page import row, write
-from ringkv.evaluation.summary import figures
+from ringkv.evaluation.summary import task_scores
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CELLS = {"full": 1.0, "streaming 4x": 0.1, "snapstream 4x": 0.8, "snapstream 2x": 0.9}
@@ -39,22 +39,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-def test_losses_are_told_from_noise(folder: Path) -> None:
+def test_losses_are_distinguished_from_noise(folder: Path) -> None:
     page = write(folder).read_text()
     assert '<td class="worse">-90.0 [-100.0, -75.0]</td>' in page
     assert '<td class="noise">+0.0 [+0.0, +0.0]</td>' in page
     assert "ruler, mean of 2 tasks, 4,096" in page
 
 
-def test_what_was_said_is_text_and_not_markup(folder: Path) -> None:
+def test_text_of_answers_is_escaped(folder: Path) -> None:
     page = write(folder).read_text()
     assert "toy&lt;script&gt;: what compression costs" in page
     assert "too small &amp; refused" in page
     assert "<script" not in page
 
 
-def test_what_failed_has_no_figures(folder: Path) -> None:
-    (failed,) = (row(one) for one in figures(list(journal.read(folder / journal.NAME))) if one.cell == "snapkv 99x")
+def test_a_cell_without_answers_has_no_figures(folder: Path) -> None:
+    (failed,) = (row(one) for one in task_scores(list(journal.read(folder / journal.NAME))) if one.cell == "snapkv 99x")
     assert failed.cells[2:] == ("0", "failed", "", "", "", "")
 
 

@@ -23,14 +23,14 @@ TEST = "assert double(4) == 8"
         "```python\ndef double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(input())\n```",
     ],
 )
-def test_a_right_program_solves_however_it_is_written(answer):
+def test_a_right_program_scores_1_in_any_form(answer):
     assert solves(answer, GIVEN, TEST) == 1
 
 
 @pytest.mark.parametrize(
     "answer", ["", "    return x\n", "```python\ndef double(x:\n```", "    return x\nexit()", "import os\nos._exit(0)"]
 )
-def test_a_wrong_one_does_not(answer):
+def test_a_wrong_program_scores_0(answer):
     assert solves(answer, GIVEN, TEST) == 0
 
 
@@ -48,11 +48,11 @@ def test_a_wrong_one_does_not(answer):
     ],
     ids=["endless", "asleep", "greedy", "network", "shell", "process", "file", "exit"],
 )
-def test_a_program_that_does_what_it_must_not_fails(program):
+def test_a_program_that_leaves_the_sandbox_fails(program):
     assert not passes(program, seconds=1)
 
 
-def test_a_file_that_is_there_is_not_cut_short(tmp_path):
+def test_an_existing_file_is_not_truncated(tmp_path):
     (tmp_path / "precious").write_text("all of it")
     assert not passes(f"import os; os.open({str(tmp_path / 'precious')!r}, os.O_WRONLY | os.O_TRUNC)")
     assert (tmp_path / "precious").read_text() == "all of it"

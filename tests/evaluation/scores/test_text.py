@@ -1,4 +1,4 @@
-"""A perfect answer scores 1, an empty one 0, and what lies between what the papers' definitions give by hand."""
+"""A perfect answer scores 1, an empty one 0, and others the values worked out from the papers' definitions."""
 
 import pytest
 
@@ -20,7 +20,7 @@ SCORES = [all_found, any_found, f1, rouge_l, edit_similarity]
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("reference", ["Wooden Crosses", "1234567", "    return x + 1"])
-def test_the_reference_itself_scores_1_and_silence_0(score, reference):
+def test_the_reference_itself_scores_1_and_an_empty_answer_0(score, reference):
     assert score(reference, [reference]) == 1
     assert score("", [reference]) == 0
 
@@ -35,7 +35,7 @@ def test_f1_ignores_case_articles_and_marks():
     assert f1("an apple a day", ["apple day"]) == 1
 
 
-def test_f1_takes_the_nearest_reference():
+def test_f1_uses_the_best_reference():
     assert f1("Paris", ["London", "Paris, France"]) == pytest.approx(2 / 3)
 
 
@@ -47,7 +47,7 @@ def test_a_class_is_shared_with_all_that_are_named_but_not_with_its_own_part():
     assert class_named("none of them", ["Date"], classes) == 0
 
 
-def test_numbers_count_by_how_many_of_them_are_right():
+def test_numbers_score_the_share_that_is_right():
     assert numbers_right("17", ["17"]) == 1
     assert numbers_right("between 17 and 19", ["17"]) == 0.5
     assert numbers_right("seventeen", ["17"]) == 0
@@ -66,8 +66,8 @@ def test_few_shot_answers_end_with_their_line():
 
 
 def test_rouge_l_is_the_longest_common_subsequence():
-    said, wanted = "the cat sat on a mat", "the cat lay on the mat"  # the cat on mat: 4 of 6 and 6
-    assert rouge_l(said, [wanted]) == pytest.approx(4 / 6)
+    answer, reference = "the cat sat on a mat", "the cat lay on the mat"  # the cat on mat: 4 of 6 and 6
+    assert rouge_l(answer, [reference]) == pytest.approx(4 / 6)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_rouge_l_is_the_longest_common_subsequence():
         ("eighteen", 0),
     ],
 )
-def test_the_last_number_decides_but_a_box_comes_first(text, right):
+def test_the_last_number_counts_but_a_box_takes_precedence(text, right):
     assert last_number_right(text, ["18"]) == right
 
 
@@ -97,11 +97,11 @@ def test_the_last_number_decides_but_a_box_comes_first(text, right):
         "C\nas",
     ],
 )
-def test_a_letter_is_found_however_it_is_said(text):
+def test_a_letter_is_found_in_any_form(text):
     assert letter_right(text, ["C"]) == 1
     assert letter_right(text, ["A"]) == 0
 
 
 @pytest.mark.parametrize("text", ["The correct answer is Both of them", "A careful reader says so", "Because of B", ""])
-def test_a_word_is_no_letter(text):
+def test_a_word_is_not_a_letter(text):
     assert not any(letter_right(text, [letter]) for letter in "ABCD")

@@ -1,4 +1,4 @@
-"""Tasks over real data: prompts hold what their answers need, and the data's own answers score 1."""
+"""Tasks over real data: prompts have what their answers need, and the references score 1."""
 
 import pytest
 
@@ -20,7 +20,7 @@ THERE += ["samsum", "passage_count", "lcc", "longeval", "gsm8k", "aime24"]
 
 
 @pytest.mark.parametrize("name", THERE)
-def test_the_datas_own_answers_score_1_and_silence_0(name, texts):
+def test_the_references_score_1_and_empty_answers_0(name, texts):
     found = samples(name, texts)
     assert found
     for one in found:
@@ -28,7 +28,7 @@ def test_the_datas_own_answers_score_1_and_silence_0(name, texts):
         assert TASKS[name].score(Answer(""), one) == 0
 
 
-def test_longbench_answers_are_as_long_as_its_own_settings_say(texts):
+def test_longbench_answer_lengths_equal_its_own_settings(texts):
     import json
 
     lengths = json.loads((texts / "longbench" / "config" / "dataset2maxlen.json").read_text())
@@ -54,7 +54,7 @@ def test_programs_that_pass_score_1(texts):
         assert TASKS["humaneval"].score(Answer(""), one) == 0
 
 
-def test_text_to_be_scored_follows_its_prefix(texts):
+def test_scored_text_follows_its_prefix(texts):
     whole = (texts / "text" / "wikitext-2_test.txt").read_text()
     found = samples("wikitext", texts, lengths=(1000, 2000))
     assert [one.facts["length"] for one in found] == [1000] * 3 + [2000] * 3

@@ -1,4 +1,4 @@
-"""Generated prompts hold what they say: each needle once, where it was asked for, and as many tokens as may be."""
+"""Generated prompts have each needle once, at its depth, and as many tokens as fit."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ import pytest
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.scores.text import all_found
-from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, chosen
+from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, select_tasks
 from ringkv.evaluation.tasks.draft import Draft, longest
 from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
 from ringkv.evaluation.tasks.ruler.suite import POOLS
@@ -26,7 +26,7 @@ def source(data=None, count=5, seed=0, lengths=LENGTHS) -> Source:
 
 
 @pytest.mark.parametrize("name", [name for name in GROUPS["ruler"] if not name.startswith("qa")])
-def test_a_prompt_is_as_long_as_it_may_be_and_the_same_each_time(name):
+def test_a_prompt_is_as_long_as_fits_and_deterministic(name):
     task = TASKS[name]
     found = list(task.samples(source()))
     assert found == list(task.samples(source()))
@@ -41,14 +41,14 @@ def test_a_prompt_is_as_long_as_it_may_be_and_the_same_each_time(name):
 @pytest.mark.parametrize("name", RETRIEVAL)
 def test_each_needle_is_in_its_prompt_once(name):
     for one in TASKS[name].samples(source()):
-        assert len(set(one.references)) == RETRIEVAL[name].values * RETRIEVAL[name].asked
+        assert len(set(one.references)) == RETRIEVAL[name].values * RETRIEVAL[name].queried
         for value in one.references:
             assert one.context.count(value) == 1
             assert value not in one.question + one.begin
 
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_single_2", "niah_single_3", "passkey"])
-def test_a_lone_needle_stands_at_the_depth_that_was_asked(name):
+def test_a_single_needle_is_at_its_depth(name):
     for one in TASKS[name].samples(source()):
         at = one.context.index(one.references[0]) / len(one.context)
         assert at == pytest.approx(one.facts["depth"], abs=0.1)
@@ -59,13 +59,13 @@ def test_depths_are_spread_evenly():
     assert sorted(one.facts["depth"] for one in found) == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_only_the_keys_that_are_asked_for_have_the_values_wanted():
+def test_only_the_queried_keys_have_the_reference_values():
     for one in TASKS["niah_multiquery"].samples(source()):
         given = dict(re.findall(r"One magic number of (\S+) is (\d+)\.", one.context))
         assert {given[key] for key in given if key in one.question} == set(one.references)
 
 
-def test_the_variables_wanted_are_those_that_the_chain_reaches():
+def test_the_references_are_the_variables_that_the_chain_reaches():
     for one in TASKS["vt"].samples(source()):
         holds: dict[str, str] = {}
         for name, value in re.findall(r"VAR (\w+) = (?:VAR )?(\w+)", one.context):
@@ -75,7 +75,7 @@ def test_the_variables_wanted_are_those_that_the_chain_reaches():
         assert set(holds) == set(one.references)
 
 
-def test_the_common_words_come_most_often():
+def test_the_common_words_occur_most_often():
     for one in TASKS["cwe"].samples(source()):
         listed = one.context.rsplit("Below is", 1)[1]
         counts = Counter(re.findall(r"\d+\. (\S+)", listed))
@@ -83,7 +83,7 @@ def test_the_common_words_come_most_often():
         assert set(counts.values()) == {30, 3}
 
 
-def test_the_frequent_words_come_more_often_than_the_fourth():
+def test_the_frequent_words_occur_more_often_than_the_fourth():
     for one in TASKS["fwe"].samples(source()):
         counts = Counter(word for word in one.context.split("\n\n")[1].split() if word != "...")
         first, second, third, *_ = counts.most_common()
@@ -111,13 +111,13 @@ def test_questions_keep_their_own_passages_whatever_the_length(name, texts):
 
 
 @pytest.mark.parametrize("name", ["qa_1", "qa_2"])
-def test_questions_that_fit_are_looked_for_in_all_there_are(name, texts):
+def test_questions_that_fit_are_searched_for_in_the_whole_pool(name, texts):
     every = list(TASKS[name].samples(source(texts, lengths=(4500,), count=99)))
     assert list(TASKS[name].samples(source(texts, lengths=(4500,), count=2))) == every[:2]
     assert len(POOLS[name](source(texts))) > len(every) > 2
 
 
-def test_a_perfect_answer_scores_1_and_silence_0():
+def test_a_perfect_answer_scores_1_and_an_empty_one_0():
     for name in RETRIEVAL:
         for one in TASKS[name].samples(source()):
             assert all_found(" and ".join(one.references), one.references) == 1
@@ -129,24 +129,24 @@ def test_the_longest_draft_is_found():
         return Draft("x" * hay, "", "", ())
 
     assert len(longest(make, lambda draft: 7 + 3 * len(draft.context), 1000).context) == (1000 - 7) // 3
-    with pytest.raises(CannotMake, match="12 tokens hold no prompt of this task, whose shortest has 50"):
+    with pytest.raises(CannotMake, match="the shortest prompt of this task has 50 tokens, which is over 12"):
         longest(make, lambda draft: 50, 12)
 
 
-def test_hay_that_comes_to_an_end_is_taken_whole():
+def test_hay_that_ends_is_used_whole():
     found = longest(lambda hay: Draft("x" * min(hay, 100), "", "", ()), lambda draft: len(draft.context), 10**6)
     assert len(found.context) == 100
 
 
-def test_tasks_are_named_alone_or_by_group_and_unknown_ones_are_told_what_there_is():
-    assert [task.name for task in chosen(["vt", "ruler"])][:2] == ["vt", "niah_single_1"]
+def test_tasks_are_selected_by_name_or_group_and_unknown_names_are_refused():
+    assert [task.name for task in select_tasks(["vt", "ruler"])][:2] == ["vt", "niah_single_1"]
     assert len(GROUPS["ruler"]) == 13
     with pytest.raises(Exception, match="there is no task 'nonsense'; there are the groups ruler"):
-        chosen(["nonsense"])
+        select_tasks(["nonsense"])
 
 
-def test_a_task_without_its_data_says_what_is_missing(tmp_path):
-    with pytest.raises(CannotMake, match=r"reads longbench/qasper\.jsonl; name the folder that has it with --data"):
+def test_a_task_without_its_data_names_the_missing_file(tmp_path):
+    with pytest.raises(CannotMake, match=r"reads longbench/qasper\.jsonl; give the folder that has it with --data"):
         list(TASKS["qasper"].samples(source()))
     with pytest.raises(CannotMake, match=r"has no longbench/qasper\.jsonl"):
         list(TASKS["qasper"].samples(source(tmp_path)))

@@ -1,4 +1,4 @@
-"""page: a run's folder as one HTML page that says first what a reader came for, and then shows why."""
+"""page: the report of a folder of answers, as one HTML page with the means first."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -13,19 +13,19 @@ from ringkv.evaluation.bootstrap import Interval
 from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report import plots
-from ringkv.evaluation.summary import Figure, depths, figures, group_figures
+from ringkv.evaluation.summary import CellScore, depths, group_scores, task_scores
 from ringkv.evaluation.tasks.catalogue import TASKS
 
 NAME = "report.html"
-HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two on average
+HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two are averages
 SHARE = "%"
 AFTER = {"inside": "", "after": ", question after"}
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 
-class Row(NamedTuple):
-    """Cells of the table, as text; `tone` says how a difference is to be read: better, worse or noise."""
+class TableRow(NamedTuple):
+    """Cells of the table, as text. tone: the CSS class of the difference: better, worse or noise."""
 
     task: str
     cell: str
@@ -39,22 +39,22 @@ class Row(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """In the order of `HEAD`."""
+        """The cells in the order of `HEAD`."""
         return self.task, self.cell, str(self.prompts), self.mean, self.difference, self.kept, self.answer, self.wraps
 
 
 def write(folder: Path, to: Path | None = None) -> Path:
-    """Make the report of what the folder's journal holds by now, in that folder or another; its path."""
+    """Write the report of a folder's journal to that folder or to another. Returns its path."""
     path = folder / journal.NAME
     records = list(journal.read(path))
     environment = Environment(loader=PackageLoader("ringkv.evaluation.report"), autoescape=select_autoescape(["html"]))
     text = environment.get_template("page.html").render(
         about=journal.about(path),
-        groups=[row(one) for one in group_figures(records)],
-        rows=[row(one) for one in figures(records)],
+        groups=[row(one) for one in group_scores(records)],
+        rows=[row(one) for one in task_scores(records)],
         head=HEAD,
         failures=sorted({(one.cell, one.error) for one in records if one.error}),
-        plots=list(drawn(records, folder)),
+        plots=list(plot_sections(records, folder)),
         answers=len(records),
     )
     report = (to or folder) / NAME
@@ -63,8 +63,8 @@ def write(folder: Path, to: Path | None = None) -> Path:
     return report
 
 
-def row(figure: Figure) -> Row:
-    return Row(
+def row(figure: CellScore) -> TableRow:
+    return TableRow(
         task=name_of(figure),
         cell=figure.cell,
         prompts=figure.count,
@@ -77,25 +77,25 @@ def row(figure: Figure) -> Row:
     )
 
 
-def name_of(figure: Figure) -> str:
-    """The task, where its question stands and how long its prompts are."""
+def name_of(figure: CellScore) -> str:
+    """The task with the place of its question and the length of its prompts."""
     where = "" if _is_loss(figure) else AFTER[figure.place]
     length = "" if figure.length is None else f", {figure.length:,}"
     return f"{figure.task}{where}{length}"
 
 
 def difference(one: Interval | None, unit: str = "") -> str:
-    """The mean with its interval."""
+    """Format a mean with its interval; "" for None."""
     if one is None:
         return ""
     mean = f"{one.mean:+.1f}{unit}"
     return f"{mean} [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else mean
 
 
-def drawn(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """(heading, SVGs)."""
-    of_tasks = _by(figures(records), lambda one: (one.task, one.place, one.length))
-    of_groups = _by(group_figures(records), lambda one: (one.task, one.place, one.length))
+def plot_sections(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield (heading, SVGs) for each kind of plot that has data."""
+    of_tasks = _group_by(task_scores(records), lambda one: (one.task, one.place, one.length))
+    of_groups = _group_by(group_scores(records), lambda one: (one.task, one.place, one.length))
     several = [some for some in (*of_groups.values(), *of_tasks.values()) if _has_budgets(some)]
     budgets = [plots.against_budget(name_of(some[0]), some) for some in several]
     if budgets:
@@ -110,23 +110,23 @@ def drawn(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[s
 
 
 def positions(records: Sequence[Record]) -> Mapping[str, Sequence[float]]:
-    """For each cell, the mean log-probability of every token scored, over prompts that have as many."""
-    by_cell = _by([one for one in records if one.logprobs], lambda one: one.cell)
+    """Return the mean log-probability at each position, by cell, up to the shortest of the scored texts."""
+    by_cell = _group_by([one for one in records if one.logprobs], lambda one: one.cell)
     most = min((len(one.logprobs) for one in records if one.logprobs), default=0)
     order = sorted(by_cell, key=lambda cell: cell != FULL)
     return {cell: np.mean([one.logprobs[:most] for one in by_cell[cell]], axis=0).tolist() for cell in order}
 
 
-def _has_budgets(figures: Sequence[Figure]) -> bool:
-    """Whether any policy was asked under more than one."""
+def _has_budgets(figures: Sequence[CellScore]) -> bool:
+    """Whether any policy has more than one budget."""
     return len({plots.policy_of(one.cell) for one in figures}) < len(figures)
 
 
-def _is_loss(figure: Figure) -> bool:
+def _is_loss(figure: CellScore) -> bool:
     return figure.task in TASKS and TASKS[figure.task].is_loss
 
 
-def _tone(figure: Figure) -> str:
+def _tone(figure: CellScore) -> str:
     if figure.over_full is None:
         return ""
     if figure.over_full.is_noise:
@@ -135,7 +135,7 @@ def _tone(figure: Figure) -> str:
     return "better" if is_more != _is_loss(figure) else "worse"
 
 
-def _by(items: Sequence[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+def _group_by(items: Sequence[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     found: dict[Key, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)

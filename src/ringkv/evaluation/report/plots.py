@@ -1,4 +1,4 @@
-"""Plots of a report, each an SVG to stand inside a page: no scripts, nothing to fetch."""
+"""Plots of a report. Each is an SVG for inclusion in a page, without scripts or external resources."""
 
 import io
 from collections import defaultdict
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from ringkv.evaluation.cells import FULL
-from ringkv.evaluation.summary import Figure
+from ringkv.evaluation.summary import CellScore
 
 matplotlib.rcParams.update(
     {"svg.hashsalt": "ringkv", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
@@ -19,8 +19,8 @@ COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#b
 GREY = "#6b7280"
 
 
-def against_budget(title: str, figures: Sequence[Figure]) -> str:
-    """One task: the score of each policy over the share of the prompt that it held; the full cache is a line."""
+def against_budget(title: str, figures: Sequence[CellScore]) -> str:
+    """Plot a task's score by policy over the share of the prompt that was kept. The full cache is a horizontal line."""
     canvas = Canvas(figsize=(3.6, 2.6), layout="constrained")
     axes = canvas.subplots()
     lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -40,7 +40,7 @@ def against_budget(title: str, figures: Sequence[Figure]) -> str:
 
 
 def heat(title: str, found: Mapping[tuple[float, int], float]) -> str:
-    """Lone needles: percent found at each depth of each length; green is all, red is none."""
+    """Plot a heat map of percent found at each depth and length, for a single needle. Green is all, red is none."""
     depths, lengths = sorted({depth for depth, _ in found}), sorted({length for _, length in found})
     grid = np.array([[found.get((depth, length), np.nan) for length in lengths] for depth in depths])
     canvas = Canvas(figsize=(1.9 + 0.5 * len(lengths), 1.2 + 0.22 * len(depths)), layout="constrained")
@@ -58,7 +58,7 @@ def heat(title: str, found: Mapping[tuple[float, int], float]) -> str:
 
 
 def over_position(title: str, losses: Mapping[str, Sequence[float]], bins: int = 16) -> str:
-    """Perplexity of the tokens that follow a compressed prefix, in order, for each cell."""
+    """Plot the perplexity of the tokens after a compressed prefix over their position, for each cell."""
     canvas = Canvas(figsize=(7.2, 2.8), layout="constrained")
     axes = canvas.subplots()
     for colour, (cell, values) in zip(COLOURS * 9, losses.items(), strict=False):
@@ -72,7 +72,7 @@ def over_position(title: str, losses: Mapping[str, Sequence[float]], bins: int =
 
 
 def kept_map(title: str, shares: np.ndarray, heads: int) -> str:
-    """Which tokens of one prompt were kept: shares [layers * heads, bins], dark where all of a bin are."""
+    """Plot the kept tokens of one prompt: shares [layers * heads, bins], dark if all tokens of a bin were kept."""
     canvas = Canvas(figsize=(7.2, 1.2 + 0.016 * len(shares)), layout="constrained")
     axes = canvas.subplots()
     axes.imshow(
@@ -85,13 +85,13 @@ def kept_map(title: str, shares: np.ndarray, heads: int) -> str:
 
 
 def policy_of(cell: str) -> str:
-    """A cell's label without its budget."""
+    """Return a cell's label without its budget."""
     policy, *rest = cell.split()
     return " ".join([policy, *rest[1:]])
 
 
 def _svg(canvas: Canvas, title: str) -> str:
-    """The element alone, with words for those who cannot see it."""
+    """Return the SVG element alone, with its title as a label for screen readers."""
     file = io.StringIO()
     metadata: dict[str, Any] = {"Date": None, "Title": title}
     canvas.savefig(file, format="svg", metadata=metadata)

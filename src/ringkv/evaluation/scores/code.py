@@ -1,4 +1,4 @@
-"""Scores of programs: whether what the model wrote passes the problem's tests, 0 or 1.
+"""Scores of programs: 1 if the model's program passes the problem's tests, otherwise 0.
 
 HumanEval: arXiv 2107.03374. Tests run in a sandbox.
 """
@@ -16,19 +16,19 @@ USUAL = (
 
 
 def code_of(text: str) -> str:
-    """The first block of code; the whole text where there is none."""
+    """Return the first block of code, or the whole text if it has none."""
     found = BLOCK.search(text)
     return found[1] if found else text
 
 
 def solves(text: str, given: str, test: str) -> float:
-    """`given`: what stands before the answer, if that does not repeat it; `test`: code that fails if it is wrong."""
+    """Score an answer. given: code to prepend, unless the answer repeats it. test: code that raises on an error."""
     code = code_of(text)
     whole = code if _name(given) in code else given + code
     return float(passes(f"{USUAL}\n{whole}\n\n{test}\n"))
 
 
 def _name(given: str) -> str:
-    """The first function or class that is defined, with its keyword."""
+    """Return the first function or class that is defined, with its keyword."""
     found = re.search(r"^(class|def) \w+", given, re.MULTILINE)
     return found[0] if found else given

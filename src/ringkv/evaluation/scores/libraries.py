@@ -1,4 +1,4 @@
-"""Scores that a well-kept library computes: ROUGE-L of summaries, edit similarity of code. 0 to 1."""
+"""Scores computed by libraries, 0 to 1: ROUGE-L of summaries, and edit similarity of code."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,15 +8,15 @@ from ringkv.evaluation.scores.text import first_code_line
 
 
 def rouge_l(text: str, references: Sequence[str]) -> float:
-    """Longest common subsequence of words, F1, with the nearest reference (Lin 2004; LongBench: summaries).
+    """F1 of the longest common subsequence of words, with the best reference (Lin 2004; LongBench: summaries).
 
-    Google's rouge-score; LongBench takes the older package `rouge`, which splits words at blanks only.
+    Computed by Google's rouge-score. LongBench uses the older package `rouge`, which splits words at spaces only.
     """
     return max((_scorer().score(one, text)["rougeL"].fmeasure for one in references), default=0.0)
 
 
 def edit_similarity(text: str, references: Sequence[str]) -> float:
-    """Of the first line of code: 1 less insertions and deletions over both lengths (LongBench: completion)."""
+    """1 less insertions and deletions over both lengths, for the first line of code (LongBench: completion)."""
     from rapidfuzz import fuzz
 
     line = first_code_line(text)

@@ -1,4 +1,4 @@
-"""Scores of answers that end in one number or letter, 0 or 1.
+"""Scores of answers that end with a number or letter, 0 or 1.
 
 GSM8K: arXiv 2110.14168. LongBench-v2: arXiv 2412.15204.
 """
@@ -16,16 +16,16 @@ LETTERS = (
 
 
 def last_number_right(text: str, references: Sequence[str]) -> float:
-    """Whether the last number is the reference's; one in a box counts before others, as AIME's answers are asked."""
+    """Whether the last number equals a reference. A number in a box takes precedence, as AIME's prompts request."""
     boxed = BOXED.findall(text)
-    said = NUMBER.findall(boxed[-1] if boxed else text)
-    return float(bool(said) and any(_value(said[-1]) == _value(one) for one in references))
+    numbers = NUMBER.findall(boxed[-1] if boxed else text)
+    return float(bool(numbers) and any(_value(numbers[-1]) == _value(one) for one in references))
 
 
 def letter_right(text: str, references: Sequence[str]) -> float:
-    """Whether the letter chosen is the reference; the clearest way to say it that the text has."""
-    for way in LETTERS:
-        if found := way.search(text.replace("*", "")):
+    """Whether the letter of the answer is the reference. Patterns are tried from the most explicit one."""
+    for pattern in LETTERS:
+        if found := pattern.search(text.replace("*", "")):
             return float(found[1] in references)
     return 0.0
 

@@ -1,4 +1,4 @@
-"""The tasks there are, by name and by group: where samples come from, and how answers are scored."""
+"""All tasks by name and by group: the source of their samples, and the score of answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
 
 @dataclass(frozen=True)
 class Task:
-    """`is_loss`: scores are mean log-probabilities, shown as a perplexity; all others are shares, shown in percent.
+    """is_loss: scores are mean log-probabilities, shown as a perplexity. Other scores are shares, shown in percent.
 
-    `has_question`: its question can be fed after compression.
+    has_question: the question can be fed after compression.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Task:
 
 def _ruler() -> Iterator[Task]:
     for name in suite.GENERATED:
-        yield Task(name, "ruler", partial(suite.generated, name), of_text(all_found), has_question=True)
+        yield Task(name, "ruler", partial(suite.generated_samples, name), of_text(all_found), has_question=True)
     for name in suite.POOLS:
-        yield Task(name, "ruler", partial(suite.asked, name), of_text(any_found), has_question=True)
+        yield Task(name, "ruler", partial(suite.question_samples, name), of_text(any_found), has_question=True)
 
 
 def _longbench() -> Iterator[Task]:
@@ -62,8 +62,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def chosen(names: Sequence[str]) -> list[Task]:
-    """Tasks by their own names or those of groups, each once. Raises InvalidRequest naming what there is."""
+def select_tasks(names: Sequence[str]) -> list[Task]:
+    """Return tasks by name or group, each once. Raises InvalidRequest with all names."""
     found: dict[str, Task] = {}
     for name in names:
         if name not in GROUPS and name not in TASKS:

@@ -1,7 +1,7 @@
-"""Documents in many choices, talks on many topics, a key in noise: three tasks about one long text.
+"""Three tasks about one long text: multiple choice about a document, topics of a conversation, a pass key in noise.
 
-Sources: LongBench-v2 (arXiv 2412.15204), prompts of the data folder; LongEval's topics (LongChat, 2023), prompts as
-they are; passkey as in Landmark Attention (arXiv 2305.16300), our words.
+Sources: LongBench-v2 (arXiv 2412.15204), with the prompts of the data folder; LongEval's topics (LongChat, 2023), with
+unchanged prompts; passkey as in Landmark Attention (arXiv 2305.16300), in our words.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,8 @@ LETTERS = "ABCD"
 
 
 def longbench_v2(source: Source) -> Iterator[Sample]:
-    """The first that are at most as long as the longest length."""
-    every = _choices(source)
-    fitting = (one for one in every if source.tokens(one) + one.answer_tokens <= source.longest)
+    """Yield the first `source.count` samples that fit in the longest length."""
+    fitting = (one for one in _choices(source) if source.count_tokens(one) + one.answer_tokens <= source.longest)
     return islice(fitting, source.count)
 
 
@@ -40,7 +39,7 @@ def _choices(source: Source) -> Iterator[Sample]:
 
 
 def longeval(source: Source) -> Iterator[Sample]:
-    """`source.count` of each ladder's rung; the first topic of a talk is asked for."""
+    """Yield `source.count` samples for each number of topics. The question is about the first topic."""
     for topics in (5, 10, 15):
         lines = source.lines("longeval", f"{topics}_topics.jsonl")
         for line, _ in zip(lines, range(source.count), strict=False):
@@ -54,7 +53,7 @@ def longeval(source: Source) -> Iterator[Sample]:
 
 
 def passkey(source: Source) -> Iterator[Sample]:
-    """A number of five digits at depths from 0 to 1."""
+    """Yield prompts with a number of five digits, at depths from 0 to 1."""
     for length, place, depth in places(source):
         key = str(Random(f"{source.seed}/passkey/{length}/{place}").randint(10_000, 99_999))
         yield Fit(f"{length}/{place}", 16, length, source)(partial(_hidden, key, depth))

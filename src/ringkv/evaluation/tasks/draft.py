@@ -1,4 +1,4 @@
-"""Draft: a generated prompt that has not found its length yet, and the way to a sample that has."""
+"""Draft: a generated prompt with an amount of hay, and the search for the amount that gives a length in tokens."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from ringkv.evaluation.tasks.source import Source
 
 @dataclass(frozen=True)
 class Draft:
-    """See `Sample`, whose fields these become."""
+    """Fields of a `Sample`."""
 
     context: str
     question: str
@@ -19,18 +19,20 @@ class Draft:
 
 
 Make = Callable[[int], Draft]
-"""The draft with so much hay: units are the task's own. The same each time it is asked."""
+"""Makes a draft with this much hay, in units of the task. Deterministic."""
 
 
 def longest(make: Make, tokens: Callable[[Draft], int], most: int) -> Draft:
-    """The draft with the most hay whose prompt has at most `most` tokens; with all there is, where hay comes to an end.
+    """Return the draft with the most hay whose prompt has at most `most` tokens, or with all hay if that fits.
 
-    Raises CannotMake when even one unit is too long. Tokens must grow with hay.
+    Raises CannotMake if one unit of hay is too long. Tokens must grow with hay.
     """
     found, low, high = make(1), 1, 2
     if (shortest := tokens(found)) > most:
-        what = f"{most:,} tokens hold no prompt of this task, whose shortest has {shortest:,}"
-        raise CannotMake(f"{what}; ask for longer ones", "lengths")
+        raise CannotMake(
+            f"the shortest prompt of this task has {shortest:,} tokens, which is over {most:,}; raise the lengths",
+            "lengths",
+        )
     while tokens(larger := make(high)) <= most:
         if larger == found:
             return found
@@ -43,7 +45,7 @@ def longest(make: Make, tokens: Callable[[Draft], int], most: int) -> Draft:
 
 @dataclass(frozen=True)
 class Fit:
-    """From drafts to a sample whose prompt and answer have `length` tokens, or nearly."""
+    """Makes a sample whose prompt and answer have at most `length` tokens, with as much hay as fits."""
 
     name: str
     answer_tokens: int
@@ -54,7 +56,7 @@ class Fit:
         return self._sample(longest(make, self._tokens, self.length - self.answer_tokens))
 
     def _tokens(self, draft: Draft) -> int:
-        return self.source.tokens(self._sample(draft))
+        return self.source.count_tokens(self._sample(draft))
 
     def _sample(self, draft: Draft) -> Sample:
         return Sample(
@@ -69,16 +71,16 @@ class Fit:
 
 
 def places(source: Source) -> Iterator[tuple[int, int, float]]:
-    """(length, number, depth): `source.count` at each length, at depths spread evenly from 0 to 1."""
+    """Yield (length, index, depth): `source.count` at each length, at depths spread evenly from 0 to 1."""
     for length in source.lengths:
         for place in range(source.count):
             yield length, place, depth_of(place)
 
 
 def depth_of(place: int) -> float:
-    """0, 1, 1/2, 1/4, 3/4, 1/8, ...: evenly spread however many there are, and the same for a place in any number.
+    """Return 0, 1, 1/2, 1/4, 3/4, 1/8, ...: any number of depths is spread evenly, and more depths keep the first ones.
 
-    Source: van der Corput's sequence (1935), its two ends first.
+    Source: van der Corput's sequence (1935), after both ends.
     """
     if place < 2:
         return float(place)

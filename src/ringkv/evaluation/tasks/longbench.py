@@ -1,6 +1,6 @@
-"""LongBench: real documents with questions, summaries, examples and code; prompts are those of the data folder.
+"""LongBench: questions, summaries, few-shot examples and code on real documents, with the prompts of the data folder.
 
-Source: LongBench (arXiv 2308.14508). Answer lengths, scores and which tasks go without a chat template are its own.
+Source: LongBench (arXiv 2308.14508), also for answer lengths, scores and the tasks without a chat template.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from ringkv.evaluation.scores.text import class_named, f1, first_line, numbers_r
 from ringkv.evaluation.tasks.source import Source
 
 
-class Kind(NamedTuple):
-    """`is_chat` False: few-shot examples and code, which a chat template would break."""
+class LongBenchTask(NamedTuple):
+    """is_chat: False for few-shot examples and code, which a chat template would break."""
 
     score: Score
     answer_tokens: int
@@ -21,7 +21,7 @@ class Kind(NamedTuple):
 
 
 def _of_line(score: Callable[[str, Sequence[str]], float]) -> Score:
-    """Of the first line only: models go on with examples of their own."""
+    """Score the first line only, because models continue with examples of their own."""
     return lambda answer, sample: score(first_line(answer.text), sample.references)
 
 
@@ -29,35 +29,35 @@ def _class(answer: Answer, sample: Sample) -> float:
     return class_named(first_line(answer.text), sample.references, sample.choices)
 
 
-LONGBENCH: Mapping[str, Kind] = {
-    "narrativeqa": Kind(of_text(f1), 128),
-    "qasper": Kind(of_text(f1), 128),
-    "multifieldqa_en": Kind(of_text(f1), 64),
-    "hotpotqa": Kind(of_text(f1), 32),
-    "2wikimqa": Kind(of_text(f1), 32),
-    "musique": Kind(of_text(f1), 32),
-    "gov_report": Kind(of_text(rouge_l), 512),
-    "qmsum": Kind(of_text(rouge_l), 512),
-    "multi_news": Kind(of_text(rouge_l), 512),
-    "trec": Kind(_class, 64, is_chat=False),
-    "triviaqa": Kind(_of_line(f1), 32, is_chat=False),
-    "samsum": Kind(_of_line(rouge_l), 128, is_chat=False),
-    "passage_count": Kind(of_text(numbers_right), 32),
-    "passage_retrieval_en": Kind(of_text(paragraph_right), 32),
-    "lcc": Kind(of_text(edit_similarity), 64, is_chat=False),
-    "repobench-p": Kind(of_text(edit_similarity), 64, is_chat=False),
+LONGBENCH: Mapping[str, LongBenchTask] = {
+    "narrativeqa": LongBenchTask(of_text(f1), 128),
+    "qasper": LongBenchTask(of_text(f1), 128),
+    "multifieldqa_en": LongBenchTask(of_text(f1), 64),
+    "hotpotqa": LongBenchTask(of_text(f1), 32),
+    "2wikimqa": LongBenchTask(of_text(f1), 32),
+    "musique": LongBenchTask(of_text(f1), 32),
+    "gov_report": LongBenchTask(of_text(rouge_l), 512),
+    "qmsum": LongBenchTask(of_text(rouge_l), 512),
+    "multi_news": LongBenchTask(of_text(rouge_l), 512),
+    "trec": LongBenchTask(_class, 64, is_chat=False),
+    "triviaqa": LongBenchTask(_of_line(f1), 32, is_chat=False),
+    "samsum": LongBenchTask(_of_line(rouge_l), 128, is_chat=False),
+    "passage_count": LongBenchTask(of_text(numbers_right), 32),
+    "passage_retrieval_en": LongBenchTask(of_text(paragraph_right), 32),
+    "lcc": LongBenchTask(of_text(edit_similarity), 64, is_chat=False),
+    "repobench-p": LongBenchTask(of_text(edit_similarity), 64, is_chat=False),
 }
 
 
 def samples(name: str, source: Source) -> Iterator[Sample]:
-    """The first `source.count` of the file."""
-    kind = LONGBENCH[name]
+    """Yield the first `source.count` samples of the file."""
+    task = LONGBENCH[name]
     for line, _ in zip(source.lines("longbench", f"{name}.jsonl"), range(source.count), strict=False):
         yield Sample(
             name=str(line["idx"]),
             context=line["prompt"],
             references=tuple(line["answers"]),
             choices=tuple(line.get("all_classes") or ()),
-            answer_tokens=kind.answer_tokens,
-            is_chat=kind.is_chat,
+            answer_tokens=task.answer_tokens,
+            is_chat=task.is_chat,
         )

@@ -1,4 +1,4 @@
-"""Source: what samples are made from: how many, how long, from which data, with which tokenizer."""
+"""Source: the inputs of sample generation: count, lengths, seed, data folder and token counter."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -11,23 +11,23 @@ from ringkv.evaluation.sample import CannotMake, Sample
 
 @dataclass(frozen=True)
 class Source:
-    """`tokens` counts those of a sample's whole prompt; `count` samples at each of `lengths`, in tokens, or of a file.
+    """lengths: in tokens. count: samples per length, or per file. count_tokens: tokens of a sample's whole prompt.
 
-    `data`: the folder that `--data` names. Raises CannotMake where a task needs it and it is not there.
+    data: the folder of `--data`. Raises CannotMake if a task needs a file that is missing.
     """
 
     lengths: Sequence[int]
     count: int
     seed: int
     data: Path | None
-    tokens: Callable[[Sample], int]
+    count_tokens: Callable[[Sample], int]
 
     @property
     def longest(self) -> int:
         return max(self.lengths)
 
     def lines(self, *names: str) -> Iterator[dict[str, Any]]:
-        """The JSON lines of a file of the data folder."""
+        """Yield the JSON lines of a file in the data folder."""
         with self.file(*names).open(encoding="utf-8") as file:
             yield from map(json.loads, file)
 
@@ -37,7 +37,7 @@ class Source:
     def file(self, *names: str) -> Path:
         place = "/".join(names)
         if self.data is None:
-            raise CannotMake(f"it reads {place}; name the folder that has it with --data", "data")
+            raise CannotMake(f"it reads {place}; give the folder that has it with --data", "data")
         if not self.data.joinpath(*names).is_file():
             raise CannotMake(f"{self.data} has no {place}; get it, or leave the task out", "data")
         return self.data.joinpath(*names)

@@ -1,7 +1,7 @@
-"""Texts that generated tasks are made of: prose to hide something in, and words.
+"""Texts for generated tasks: prose as a haystack, and words.
 
-Prose is WikiText-2's, where the data folder has it; else the reference of the Python language, which comes with every
-Python. Words are the `wonderwords` package's, as RULER's own are.
+Prose is WikiText-2 if the data folder has it, otherwise Python's language reference, which is part of Python. Words are
+from the package `wonderwords`, as in RULER.
 """
 
 import re
@@ -16,7 +16,7 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 @lru_cache(maxsize=4)
 def sentences(data: Path | None) -> tuple[str, ...]:
-    """Of prose, in its order."""
+    """Return sentences of prose, in order."""
     wikitext = None if data is None else data / WIKITEXT
     if wikitext is not None and wikitext.is_file():
         lines = wikitext.read_text(encoding="utf-8").splitlines()
@@ -26,7 +26,7 @@ def sentences(data: Path | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def words(kind: str) -> tuple[str, ...]:
-    """Of one kind, "noun" or "adjective"; each once, of letters only."""
+    """Return all words of a kind, "noun" or "adjective", of letters only, sorted and without duplicates."""
     from wonderwords import RandomWord
 
     found = RandomWord().filter(include_categories=[kind])
@@ -34,10 +34,10 @@ def words(kind: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """Sentences of some length: what is shorter is mostly a heading or an abbreviation, what is longer a table."""
+    """Split into sentences of 30 to 400 characters. Shorter ones are mostly headings, longer ones tables."""
     return [one for one in SENTENCE.split(" ".join(text.split())) if 30 < len(one) < 400]
 
 
 def _spaced(sentence: str) -> str:
-    """WikiText-2 has a space before every mark and between the parts of a compound."""
+    """Remove WikiText-2's spaces before punctuation and within compounds."""
     return re.sub(r" ([,.;:!?)'])", r"\1", sentence).replace(" @-@ ", "-").replace(" @,@ ", ",").replace(" @.@ ", ".")

@@ -1,7 +1,7 @@
-"""Writing: short prompts with long answers, where the ring goes round: sums, olympiad problems, programs.
+"""Writing: short prompts with long answers that wrap the ring: word problems, olympiad problems, programs.
 
-Sources: GSM8K (arXiv 2110.14168), AIME 2024, HumanEval (arXiv 2107.03374), LeetCode's contests as DeepSeek-Coder
-collected them (arXiv 2401.14196). Models are asked without examples, through their chat template.
+Sources: GSM8K (arXiv 2110.14168), AIME 2024, HumanEval (arXiv 2107.03374), LeetCode's contests as collected
+for DeepSeek-Coder (arXiv 2401.14196). Prompts have no examples and use the chat template.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def leetcode(source: Source) -> Iterator[Sample]:
 
 
 def runs(answer: Answer, sample: Sample) -> float:
-    """References are what stands before the answer, and the test."""
+    """Score a program. The references are the code before the answer, and the test."""
     given, test = sample.references
     return solves(answer.text, given, test)
 

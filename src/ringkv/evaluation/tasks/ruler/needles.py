@@ -1,6 +1,6 @@
-"""Needles: sentences that give magic values to keys, hidden among others; some keys are asked for (RULER: retrieval).
+"""Needles: sentences that assign magic values to keys, hidden in a haystack (RULER: retrieval).
 
-Source: RULER (arXiv 2404.06654), section 3 and appendix B: eight settings of one task. Parts stand in its order
+Source: RULER (arXiv 2404.06654), section 3 and appendix B: eight settings of one task. The order of parts is RULER's
 (instruction, haystack, question, first words of the answer); the sentences are ours.
 """
 
@@ -38,38 +38,40 @@ MAKERS: Mapping[str, Maker] = {"word": _word, "number": _number, "uuid": _uuid}
 
 @dataclass(frozen=True)
 class Needles:
-    """`keys` with `values` each, of kinds of `MAKERS`; the first `asked` keys are asked for."""
+    """keys, values: number of keys, and of values per key. key, value: their kinds in `MAKERS`. queried: number of keys
+    that the question is about.
+    """
 
     hay: Literal["noise", "text", "needles"]
     key: str = "word"
     value: str = "number"
     keys: int = 1
     values: int = 1
-    asked: int = 1
+    queried: int = 1
 
     def draft(self, seed: str, hay: int, depth: float, data: Path | None) -> Draft:
-        """A prompt with `hay` units of haystack; a lone needle stands at `depth` of it, others anywhere."""
+        """Return a prompt with `hay` units of haystack. A single needle is at `depth`, several are at random depths."""
         rng = Random(seed)
         pairs = self._pairs(rng, self.keys, {})
-        asked = list(pairs)[: self.asked]
+        queried = list(pairs)[: self.queried]
         stack = HAYSTACKS[self.hay](self, rng, hay, pairs, data)
         needles = [self._sentence(key, value) for key, values in pairs.items() for value in values]
         depths = [depth] if len(needles) == 1 else [rng.random() for _ in needles]
         rng.shuffle(needles)
-        what, all_of = f"{self.value}s", " and ".join(filter(None, (", ".join(asked[:-1]), asked[-1])))
-        several = self.values * self.asked > 1
+        what, all_of = f"{self.value}s", " and ".join(filter(None, (", ".join(queried[:-1]), queried[-1])))
+        several = self.values * self.queried > 1
         are, which = ("are", f"magic {what}") if several else ("is", f"magic {self.value}")
         return Draft(
             context=f"Some magic {what} are hidden in the text below. Remember them: you will be asked for some.\n\n"
             + HIDE[self.hay](stack, needles, depths),
             question=f"\n\nWhat {are} the {which} of {all_of} in the text above?",
             begin=f" The {which} of {all_of} in the text {are}",
-            references=tuple(value for key in asked for value in pairs[key]),
+            references=tuple(value for key in queried for value in pairs[key]),
             facts={"depth": depth} if len(needles) == 1 else {},
         )
 
     def _pairs(self, rng: Random, count: int, taken: Pairs) -> Pairs:
-        """So many keys that are not taken."""
+        """Return `count` keys that are not in `taken`, with their values."""
         key, value = MAKERS[self.key], MAKERS[self.value]
         pairs: dict[str, list[str]] = {}
         while len(pairs) < count:
@@ -82,7 +84,7 @@ class Needles:
         return f"One magic {self.value} of {key} is {value}."
 
     def others(self, rng: Random, hay: int, taken: Pairs, data: Path | None) -> list[str]:
-        """Needles that are not asked for."""
+        """Return `hay` needles with other keys, which are not queried."""
         return [self._sentence(key, value) for key, (value, *_) in self._pairs(rng, hay, taken).items()]
 
 
@@ -91,19 +93,19 @@ def _noise(_: Needles, rng: Random, hay: int, taken: Pairs, data: Path | None) -
 
 
 def _text(_: Needles, rng: Random, hay: int, taken: Pairs, data: Path | None) -> list[str]:
-    """A stretch of prose from anywhere, going round to its start where it ends."""
+    """Return consecutive sentences of prose from a random start, wrapping at the end."""
     prose = sentences(data)
     start = rng.randrange(len(prose))
     return [prose[(start + place) % len(prose)] for place in range(hay)]
 
 
 def _inserted(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> list[str]:
-    """Each needle before the sentence at its depth; 0 is before all, 1 after all."""
+    """Insert each needle before the sentence at its depth; depth 0 is before all sentences, 1 after all."""
     places = [round(depth * len(stack)) for depth in depths]
-    there: dict[int, list[str]] = {}
+    inserted: dict[int, list[str]] = {}
     for place, needle in zip(places, needles, strict=True):
-        there.setdefault(place, []).append(needle)
-    return [one for place in range(len(stack) + 1) for one in (*there.get(place, []), *stack[place : place + 1])]
+        inserted.setdefault(place, []).append(needle)
+    return [one for place in range(len(stack) + 1) for one in (*inserted.get(place, []), *stack[place : place + 1])]
 
 
 def _by_lines(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> str:
@@ -125,5 +127,5 @@ RETRIEVAL: Mapping[str, Needles] = {
     "niah_multikey_2": Needles("needles"),
     "niah_multikey_3": Needles("needles", key="uuid", value="uuid"),
     "niah_multivalue": Needles("text", values=4),
-    "niah_multiquery": Needles("text", keys=4, asked=4),
+    "niah_multiquery": Needles("text", keys=4, queried=4),
 }

@@ -1,8 +1,8 @@
-"""Questions: a question and the passages that answer it, among passages of other questions.
+"""Questions: a question with the passages that answer it, among passages of other questions.
 
-Source: RULER (arXiv 2404.06654), section 3: paragraphs of SQuAD and HotpotQA among distracting ones. Here questions and
-passages are those of LongBench's files in the data folder: one document (multifieldqa_en, qasper), and several that
-must be joined (2wikimqa, musique). A sample's own passages are never left out, so short prompts have few samples.
+Source: RULER (arXiv 2404.06654), section 3, which uses SQuAD and HotpotQA. Here questions and passages are from
+LongBench's files in the data folder: questions about one document (multifieldqa_en, qasper) and about several
+(2wikimqa, musique). A sample always has its own passages, so few samples fit in short prompts.
 """
 
 import re
@@ -15,8 +15,8 @@ from ringkv.evaluation.tasks.source import Source
 
 PASSAGE = re.compile(r"^Passage \d+:\n", re.MULTILINE)
 QUESTION = re.compile(r"\nQuestion: (.*)\nAnswer:\s*$", re.DOTALL)
-RULES = "\n\nAnswer the question based on the given"  # what follows the passages
-# file of single documents -> what stands before the document, and after it
+RULES = "\n\nAnswer the question based on the given"  # the text after the passages
+# file of single documents -> the text before the document, and after it
 DOCUMENTS = {"multifieldqa_en": ("\n\n", "\n\nNow, answer the following question"), "qasper": ("passages.\n", RULES)}
 
 
@@ -28,25 +28,25 @@ class Question:
 
 
 def documents(source: Source) -> list[Question]:
-    """Of one document each."""
+    """Return questions about one document each."""
     return [
-        Question(_asked(line["prompt"]), (_between(line["prompt"], *marks),), tuple(line["answers"]))
+        Question(_question(line["prompt"]), (_between(line["prompt"], *marks),), tuple(line["answers"]))
         for name, marks in DOCUMENTS.items()
         for line in source.lines("longbench", f"{name}.jsonl")
     ]
 
 
 def several(source: Source) -> list[Question]:
-    """Of several passages each."""
+    """Return questions about several passages each."""
     return [
-        Question(_asked(line["prompt"]), tuple(_passages(line["prompt"])), tuple(line["answers"]))
+        Question(_question(line["prompt"]), tuple(_passages(line["prompt"])), tuple(line["answers"]))
         for name in ("2wikimqa", "musique")
         for line in source.lines("longbench", f"{name}.jsonl")
     ]
 
 
 def draft(questions: Sequence[Question], index: int, seed: str, hay: int) -> Draft:
-    """Question `index`, its passages and `hay` others, shuffled."""
+    """Return question `index` with its passages and up to `hay` - 1 others, shuffled."""
     rng = Random(seed)
     own = questions[index]
     others = [one for place, question in enumerate(questions) if place != index for one in question.passages]
@@ -63,12 +63,12 @@ def draft(questions: Sequence[Question], index: int, seed: str, hay: int) -> Dra
 
 
 def _passages(prompt: str) -> Iterator[str]:
-    """What stands between the first "Passage 1:" and the rules."""
+    """Yield the passages between "Passage 1:" and the rules."""
     body = prompt[: prompt.rindex(RULES)]
     return (one.strip() for one in PASSAGE.split(body)[1:])
 
 
-def _asked(prompt: str) -> str:
+def _question(prompt: str) -> str:
     found = QUESTION.search(prompt)
     assert found is not None, "a LongBench prompt ends with its question"
     return found[1].strip()

@@ -1,8 +1,7 @@
-"""RULER's 13 tasks, generated at any length: each a recipe for a draft, and the search for the length asked.
+"""RULER's 13 tasks, generated at any length. Each task is a recipe for drafts; a search fits a draft to the length.
 
-Source: RULER (arXiv 2404.06654). Prompts follow its parts and settings; the sentences are ours, and prose and passages
-are those at hand, so figures stand beside the paper's and do not repeat them. Chains of names are traced
-without a worked example.
+Source: RULER (arXiv 2404.06654). Prompts have its parts and settings, but our sentences and other prose and passages,
+so scores are comparable to the paper's, not equal. Variable tracking has no worked example.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from ringkv.evaluation.tasks.source import Source
 
 
 class Recipe(Protocol):
-    """The same draft each time; `depth` is where a lone needle stands."""
+    """Makes a draft, deterministically. `depth` is the depth of a single needle."""
 
     def __call__(self, seed: str, hay: int, depth: float, data: Path | None) -> Draft: ...
 
@@ -37,14 +36,14 @@ GENERATED: Mapping[str, Recipe] = {
 ANSWER_TOKENS = {"vt": 60, "cwe": 120, "fwe": 50}  # 128 for needles
 
 
-def generated(name: str, source: Source) -> Iterator[Sample]:
+def generated_samples(name: str, source: Source) -> Iterator[Sample]:
     for length, place, depth in places(source):
         make = partial(GENERATED[name], f"{source.seed}/{name}/{length}/{place}", depth=depth, data=source.data)
         yield Fit(f"{length}/{place}", ANSWER_TOKENS.get(name, 128), length, source)(make)
 
 
-def asked(name: str, source: Source) -> Iterator[Sample]:
-    """The same of questions with passages: at each length the first `source.count` whose own passages fit."""
+def question_samples(name: str, source: Source) -> Iterator[Sample]:
+    """Yield, for each length, the first `source.count` questions whose own passages fit."""
     pool = POOLS[name](source)
     for length in source.lengths:
         yield from islice(_fitting(name, pool, length, source), source.count)

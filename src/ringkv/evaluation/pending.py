@@ -1,0 +1,130 @@
+"""PendingPrompt: a prompt with the cells that it has no answer for yet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile, zip_longest
+from typing import Protocol
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.base.progress import Progress
+from ringkv.evaluation.cells import Cell
+from ringkv.evaluation.prompt import PromptBuilder, TokenizedPrompt
+from ringkv.evaluation.sample import CannotMake, Place, Sample
+from ringkv.evaluation.tasks.catalogue import Task
+from ringkv.evaluation.tasks.source import Source
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class PendingPrompt:
+    """One prompt, which is prefilled once and compressed for each of its cells.
+
+    shared: number of leading tokens in common with the previous prompt, which are cached.
+    """
+
+    task: Task
+    place: Place
+    sample: Sample
+    prompt: TokenizedPrompt
+    cells: tuple[Cell, ...]
+    shared: int = 0
+
+    @property
+    def output(self) -> int:
+        """Maximum tokens after the prompt, forced and sampled."""
+        return len(self.prompt.forced) + self.sample.answer_tokens
+
+    def key(self, cell: Cell) -> Key:
+        return self.task.name, self.place, self.sample.name, cell.label
+
+    def choice(self, cell: Cell) -> KVChoice:
+        return cell.of(len(self.prompt.tokens), self.output)
+
+    @property
+    def capacity(self) -> int:
+        """Entries that the largest of its slots needs."""
+        return max(cell.entries(len(self.prompt.tokens), self.output) for cell in self.cells)
+
+
+class StudyScope(Protocol):
+    """The fields of a study that `prepare` reads."""
+
+    @property
+    def tasks(self) -> Sequence[str]: ...
+    @property
+    def cells(self) -> Sequence[Cell]: ...
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+
+def prepare(
+    tasks: Sequence[Task],
+    study: StudyScope,
+    source: Source,
+    prompts: PromptBuilder,
+    done: Mapping[Key, str],
+    tell: Progress,
+) -> tuple[list[PendingPrompt], list[str]]:
+    """Return the prompts without an answer, and a sentence for each task that was left out.
+
+    Tasks alternate, so that a run that is stopped early has some answers of each. The places of a sample are adjacent,
+    so that its context is prefilled once. A task of a group is left out if its prompts cannot be made. Raises
+    CannotMake for a task that was named.
+    """
+    by_task, left_out = [], []
+    for place, task in enumerate(tasks):
+        tell(place, len(tasks), f"making prompts: {task.name}")
+        try:
+            by_task.append(list(_of_task(task, study, source, prompts, done)))
+        except CannotMake as error:
+            if task.name in study.tasks:
+                raise
+            left_out.append(f"{task.name} was left out: {error}")
+    return [item for turn in zip_longest(*by_task, fillvalue=()) for items in turn for item in items], left_out
+
+
+def _of_task(
+    task: Task, study: StudyScope, source: Source, prompts: PromptBuilder, done: Mapping[Key, str]
+) -> Iterator[list[PendingPrompt]]:
+    """Yield the pending prompts of each sample that has some."""
+    for sample in _samples(task, source):
+        all_places = [
+            PendingPrompt(task, place, sample, prompts.make(sample, place), tuple(study.cells))
+            for place in places_of(task, study.places)
+        ]
+        if pending := [left for item in all_places if (left := _without_done(item, done)).cells]:
+            yield [pending[0], *(replace(b, shared=_common_prefix(a.prompt, b.prompt)) for a, b in pairwise(pending))]
+
+
+def _samples(task: Task, source: Source) -> Iterator[Sample]:
+    samples = task.samples(source)
+    first = next(samples, None)
+    if first is None:
+        raise CannotMake(f"it has no prompt of at most {source.longest:,} tokens; raise the lengths", "lengths")
+    yield first
+    yield from samples
+
+
+def _common_prefix(a: TokenizedPrompt, b: TokenizedPrompt) -> int:
+    """The number of leading tokens that both have."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a.tokens, b.tokens, strict=False)))
+
+
+def _without_done(item: PendingPrompt, done: Mapping[Key, str]) -> PendingPrompt:
+    """Return the prompt without the cells that have an answer."""
+    answered = {cell: done[item.key(cell)] for cell in item.cells if item.key(cell) in done}
+    if any(digest != item.prompt.digest for digest in answered.values()):
+        raise InvalidRequest(
+            f"the folder has answers to another prompt {item.sample.name} of {item.task.name}, made with other "
+            "lengths, --data or another version; choose another folder with --to"
+        )
+    return replace(item, cells=tuple(cell for cell in item.cells if cell not in answered))
+
+
+def places_of(task: Task, requested: Sequence[Place]) -> Sequence[Place]:
+    """Places of a task's question. A text to score is always after; a question that is part of its prompt is inside."""
+    if task.is_loss:
+        return ("after",)
+    return requested if task.has_question else ("inside",)
