@@ -66,7 +66,7 @@ class InProcess:
 
     async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
         if not self.alive:
-            raise EngineDied("the engine process ended (exit status 1); restart it, its log may say why")
+            raise EngineDied("the engine process ended (exit status 1); restart it, and see its log")
         queue = asyncio.Queue[Event]()
         self._streams |= {request.id: queue for request in requests}
         self.submitted += requests

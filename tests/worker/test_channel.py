@@ -11,7 +11,7 @@ def ends() -> tuple[Channel, Channel]:
     return Channel(ours), Channel(theirs)
 
 
-def test_messages_arrive_in_order_and_say_that_they_wait():
+def test_messages_arrive_in_order_and_is_waiting_reports_them():
     ours, theirs = ends()
     assert not theirs.is_waiting()
     ours.send(Cancel("a"))
@@ -21,7 +21,7 @@ def test_messages_arrive_in_order_and_say_that_they_wait():
     assert not theirs.is_waiting()
 
 
-def test_what_was_sent_before_closing_still_arrives():
+def test_messages_sent_before_closing_still_arrive():
     ours, theirs = ends()
     ours.send(Cancel("a"))
     ours.close()
@@ -31,7 +31,7 @@ def test_what_was_sent_before_closing_still_arrives():
         theirs.receive()
 
 
-def test_sending_to_nobody_is_a_closed_channel():
+def test_sending_to_a_closed_end_raises_channel_closed():
     ours, theirs = ends()
     theirs.close()
     with pytest.raises(ChannelClosed):

@@ -39,18 +39,18 @@ async def all_of(client: EngineClient, one: Request) -> list[Event]:
 
 
 async def soon(condition) -> None:
-    """Wait until it holds; fails after ten seconds."""
+    """Wait until the condition holds. Fails after ten seconds."""
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.005)
 
 
 def children() -> list[psutil.Process]:
-    """Engine processes of ours; the interpreter's own helper of spawned processes is none."""
+    """Return our engine processes, without the interpreter's resource tracker."""
     return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
 
 
-def test_many_requests_at_once_get_each_their_own_answer():
+def test_many_concurrent_requests_each_get_their_own_answer():
     async def main():
         async with engine() as client:
             requests = [request(f"r{i}", *range(1, i + 2), max_tokens=1 + i % 7) for i in range(60)]
@@ -62,38 +62,38 @@ def test_many_requests_at_once_get_each_their_own_answer():
         assert end.reason == "length"
 
 
-def test_starting_tells_progress_then_the_limits():
-    told = []
+def test_start_reports_progress_then_the_limits():
+    reports = []
 
     async def main():
-        client = await EngineClient.start(toy.config(), lambda *report: told.append(report), builder="toy:build")
+        client = await EngineClient.start(toy.config(), lambda *report: reports.append(report), builder="toy:build")
         assert client.alive
         assert (client.limits.slots, client.default_kv, client.stats()) == (4, toy.config().kv, Stats(0, 0, 0, 4))
         await client.close()
         assert not client.alive
 
     asyncio.run(main())
-    assert told == [(1, 2, "toy graphs"), (2, 2, "toy graphs")]
+    assert reports == [(1, 2, "toy graphs"), (2, 2, "toy graphs")]
 
 
-def test_an_engine_that_cannot_be_built_raises_its_own_error_and_leaves_no_process():
+def test_a_failed_build_raises_its_own_error_and_leaves_no_process():
     with pytest.raises(DoesNotFit, match="4 slots need 9 GB"):
         asyncio.run(EngineClient.start(toy.config(), builder="toy:build_too_big"))
     assert not children()
 
 
-def test_a_process_that_sends_no_message_is_ended():
-    with pytest.raises(EngineDied, match="sent what is no message"):
+def test_a_process_that_sends_an_invalid_message_is_ended():
+    with pytest.raises(EngineDied, match="sent an invalid message"):
         asyncio.run(EngineClient.start(toy.config(), builder="toy:build_with_bad_messages"))
     assert not children()
 
 
-def test_a_start_that_is_cancelled_leaves_no_process():
+def test_a_cancelled_start_leaves_no_process():
     async def main():
-        begun = asyncio.Event()
-        start = EngineClient.start(toy.config(), lambda *_: begun.set(), builder="toy:build_forever")
+        started = asyncio.Event()
+        start = EngineClient.start(toy.config(), lambda *_: started.set(), builder="toy:build_forever")
         task = asyncio.create_task(start)
-        await begun.wait()
+        await started.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -107,9 +107,9 @@ def test_a_failed_request_ends_its_stream_and_no_other():
         async with engine() as client:
             return await asyncio.gather(all_of(client, request("insert")), all_of(client, request("b")))
 
-    broken, whole = asyncio.run(main())
-    assert [type(event) for event in broken] == [Failed]
-    assert [event.token for event in whole[:-1]] == toy.answer((1, 2, 3), 5)
+    failed, finished = asyncio.run(main())
+    assert [type(event) for event in failed] == [Failed]
+    assert [event.token for event in finished[:-1]] == toy.answer((1, 2, 3), 5)
 
 
 def test_a_cancelled_stream_ends_with_abort():
@@ -120,7 +120,7 @@ def test_a_cancelled_stream_ends_with_abort():
                 events.append(event)
                 if len(events) == 3:
                     client.cancel("a")
-                    client.cancel("stranger")
+                    client.cancel("unknown")
             return events
 
     *tokens, end = asyncio.run(main())
@@ -140,7 +140,7 @@ def test_closing_a_stream_frees_its_slot():
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_frees_its_slot():
+def test_a_cancelled_task_frees_its_slot():
     async def main():
         async with engine("toy:build_slow") as client:
             task = asyncio.create_task(all_of(client, request("a", max_tokens=LONG)))
@@ -151,14 +151,14 @@ def test_a_task_that_is_cancelled_frees_its_slot():
     asyncio.run(main())
 
 
-def test_an_id_is_refused_until_the_request_that_has_it_is_over():
+def test_an_id_is_refused_until_its_request_has_ended():
     async def main():
         async with engine("toy:build_slow") as client:
             async with aclosing(client.submit(request("a", max_tokens=LONG))) as stream:
                 await anext(stream)
                 with pytest.raises(InvalidRequest, match="'a' is in use"):
                     await all_of(client, request("a"))
-            # Closed, but the engine may still send tokens of it: they must not reach a newcomer.
+            # The engine may still send tokens of the closed stream; they must not reach a new request.
             with pytest.raises(InvalidRequest):
                 await all_of(client, request("a"))
             await soon(lambda: client.stats().running == 0)
@@ -168,7 +168,7 @@ def test_an_id_is_refused_until_the_request_that_has_it_is_over():
     assert [event.token for event in tokens] == toy.answer((5, 6), 5)
 
 
-def test_when_the_engine_is_killed_every_stream_and_later_submit_says_so():
+def test_if_the_engine_is_killed_every_stream_and_later_submit_raises():
     async def main():
         async with engine("toy:build_slow") as client:
             streams = [asyncio.create_task(all_of(client, request(f"r{i}", max_tokens=LONG))) for i in range(6)]
@@ -186,7 +186,7 @@ def test_when_the_engine_is_killed_every_stream_and_later_submit_says_so():
     assert not children()
 
 
-def test_when_the_engine_breaks_streams_get_its_reason():
+def test_if_the_engine_fails_streams_raise_its_error():
     async def main():
         async with engine() as client:
             with pytest.raises(EngineDied, match="fatal is broken"):
@@ -218,21 +218,21 @@ def test_a_busy_engine_and_a_full_pipe_do_not_block_the_event_loop():
     async def main():
         async with engine("toy:build_slow") as client:
             os.kill(client.pid, signal.SIGSTOP)
-            began = time.perf_counter()
+            start = time.perf_counter()
             tasks = [asyncio.create_task(all_of(client, request(f"r{i}", *prompt, max_tokens=1))) for i in range(1000)]
             await asyncio.sleep(0.2)
-            took = time.perf_counter() - began
+            seconds = time.perf_counter() - start
             assert not any(task.done() for task in tasks)
             os.kill(client.pid, signal.SIGCONT)
             answers = await asyncio.gather(*tasks)
-            return took, answers
+            return seconds, answers
 
-    took, answers = asyncio.run(main())
-    assert took < 2
+    seconds, answers = asyncio.run(main())
+    assert seconds < 2
     assert {events[0].token for events in answers} == set(toy.answer(prompt, 1))
 
 
-FORGETFUL = """
+WITHOUT_CLOSE = """
 import asyncio, sys
 import toy
 from ringkv.worker.client import EngineClient
@@ -246,9 +246,9 @@ if __name__ == "__main__":
 """
 
 
-def test_a_program_that_forgets_to_close_still_ends_and_leaves_no_process(tmp_path):
-    script = tmp_path / "forgetful.py"
-    script.write_text(FORGETFUL)
+def test_a_program_without_close_still_exits_and_leaves_no_process(tmp_path):
+    script = tmp_path / "without_close.py"
+    script.write_text(WITHOUT_CLOSE)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     out = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=30, check=True)
     assert not psutil.pid_exists(int(out.stdout))

@@ -40,11 +40,11 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_comes_back_as_it_was(message):
+def test_a_message_is_decoded_as_it_was_encoded(message):
     assert decode(encode(message)) == message
 
 
-def test_tuples_and_integer_keys_come_back_as_such():
+def test_tuples_and_integer_keys_are_decoded_as_such():
     request = decode(encode(Submit((REQUEST,)))).requests[0]
     assert isinstance(request.tokens, tuple)
     assert isinstance(request.sampling.stop, tuple)
@@ -52,18 +52,18 @@ def test_tuples_and_integer_keys_come_back_as_such():
 
 
 @given(st.text(), st.lists(st.integers(0, 2**31 - 1)), st.dictionaries(st.integers(0, 2**31 - 1), st.floats(-100, 100)))
-def test_any_request_comes_back_as_it_was(name, tokens, bias):
+def test_any_request_is_decoded_as_it_was_encoded(name, tokens, bias):
     message = Submit((Request(name, tuple(tokens), SamplingParams(logit_bias=bias)),))
     assert decode(encode(message)) == message
 
 
-def test_a_selector_that_comes_back_is_of_its_class():
-    back = decode(encode(Ready(LIMITS, KVChoice(select=KeyDiff()))))
-    assert type(back.default_kv.select) is KeyDiff
+def test_a_selector_is_decoded_as_its_class():
+    decoded = decode(encode(Ready(LIMITS, KVChoice(select=KeyDiff()))))
+    assert type(decoded.default_kv.select) is KeyDiff
 
 
 @pytest.mark.parametrize("select", [{"name": "h2o"}, {"window": 8}, "tova", {"name": "snapkv", "window": "8"}])
-def test_a_selector_that_is_unknown_or_of_other_types_is_refused(select):
+def test_an_unknown_selector_or_wrong_parameter_types_are_refused(select):
     sent = {"limits": LIMITS, "default_kv": {"policy": "snapstream", "select": select}}
     with pytest.raises(msgspec.DecodeError):
         decode(msgspec.msgpack.encode(("Ready", sent)))
@@ -78,8 +78,8 @@ def test_a_selector_that_is_unknown_or_of_other_types_is_refused(select):
         msgspec.msgpack.encode(("Cancel", {"request_id": 5})),
         encode(Submit((REQUEST,)))[:-3],
     ],
-    ids=["empty", "no msgpack", "unknown class", "wrong type", "cut off"],
+    ids=["empty", "not msgpack", "unknown class", "wrong type", "truncated"],
 )
-def test_bytes_that_are_no_message_are_refused(data):
+def test_bytes_that_are_not_a_message_are_refused(data):
     with pytest.raises(msgspec.DecodeError):
         decode(data)

@@ -26,26 +26,26 @@ def request(name: str, max_tokens: int = 3) -> Request:
 
 @contextmanager
 def served() -> Iterator[Channel]:
-    """Our end of a channel to a toy engine in a thread, which is over when the block is."""
+    """Yield our end of a channel to a toy engine in a thread. The thread must end with the block."""
     ours, theirs = Pipe()
     ended = []
 
     def run() -> None:
         try:
             serve(Channel(theirs), Loop(toy.ToyEngine()))
-            ended.append("told to")
+            ended.append("shut down")
         except ChannelClosed:
-            ended.append("nobody left")
+            ended.append("channel closed")
 
     thread = Thread(target=run, daemon=True)
     thread.start()
     yield Channel(ours)
     thread.join(10)
-    assert ended == ["told to"]
+    assert ended == ["shut down"]
 
 
 def until_idle(channel: Channel) -> list:
-    """All messages up to the stats that say that nobody is there any more."""
+    """Return all messages up to the stats of an idle engine."""
     messages = []
     while not messages or messages[-1] != Stats(0, 0, 0, 2):
         messages.append(channel.receive())
@@ -65,7 +65,7 @@ def spawned(builder: str) -> Iterator[tuple[Channel, psutil.Process]]:
         process.join()
 
 
-def test_events_of_a_request_are_sent_as_it_is_served():
+def test_a_requests_events_are_sent():
     with served() as channel:
         channel.send(Submit((request("a"),)))
         events = [event for message in until_idle(channel) if isinstance(message, Events) for event in message]
@@ -82,7 +82,7 @@ def test_stats_are_sent_when_they_change():
     assert stats == [Stats(0, 1, 0, 1), Stats(0, 0, 1, 1), Stats(0, 0, 0, 2)]
 
 
-def test_a_cancel_is_obeyed_while_the_request_runs():
+def test_a_running_request_can_be_cancelled():
     with served() as channel:
         channel.send(Submit((request("a", max_tokens=10**9),)))
         while not isinstance(channel.receive(), Events):
@@ -93,7 +93,7 @@ def test_a_cancel_is_obeyed_while_the_request_runs():
     assert [end.reason for end in last.finished] == ["abort"]
 
 
-def test_an_id_in_use_is_dropped_and_the_first_goes_on():
+def test_a_request_with_an_id_in_use_is_dropped_and_the_first_continues():
     with served() as channel:
         channel.send(Submit((request("a", max_tokens=10**9),)))
         while not isinstance(channel.receive(), Events):
@@ -105,34 +105,34 @@ def test_an_id_in_use_is_dropped_and_the_first_goes_on():
     assert [end.reason for end in ends] == ["abort"]
 
 
-def test_the_process_tells_its_progress_and_that_it_is_ready():
+def test_the_process_reports_its_progress_and_then_ready():
     with spawned("toy:build") as (channel, process):
-        told = [channel.receive() for _ in range(3)]
+        messages = [channel.receive() for _ in range(3)]
         channel.send(Shutdown())
         assert process.wait(10) == 0
-    assert told[:2] == [Progress(1, 2, "toy graphs"), Progress(2, 2, "toy graphs")]
-    assert isinstance(told[2], Ready)
-    assert (told[2].limits.slots, told[2].default_kv) == (4, toy.config().kv)
+    assert messages[:2] == [Progress(1, 2, "toy graphs"), Progress(2, 2, "toy graphs")]
+    assert isinstance(messages[2], Ready)
+    assert (messages[2].limits.slots, messages[2].default_kv) == (4, toy.config().kv)
 
 
 @pytest.mark.parametrize(
-    ("builder", "kind", "words"),
+    ("builder", "kind", "text"),
     [
         ("toy:build_too_big", "DoesNotFit", "4 slots need 9 GB, this machine has 8; ask for 3 slots"),
         ("toy:build_with_a_bug", "EngineDied", "could not start (KeyError: 'model.norm.weight')"),
         ("toy:no_such_builder", "EngineDied", "could not start (AttributeError"),
     ],
 )
-def test_an_engine_that_cannot_be_built_says_why_and_ends(builder, kind, words):
+def test_a_failed_build_is_reported_and_ends_the_process(builder, kind, text):
     with spawned(builder) as (channel, process):
         fatal = channel.receive()
         assert process.wait(10) == 1
     assert isinstance(fatal, Fatal)
     assert fatal.kind == kind
-    assert words in fatal.message
+    assert text in fatal.message
 
 
-def test_an_engine_that_breaks_says_why_and_ends():
+def test_a_failed_engine_is_reported_and_ends_the_process():
     with spawned("toy:build") as (channel, process):
         while not isinstance(channel.receive(), Ready):
             pass
@@ -152,7 +152,7 @@ def test_the_process_ends_when_the_other_end_is_closed():
         assert process.wait(10) == 0
 
 
-def test_an_interrupt_is_left_to_the_parent():
+def test_the_process_ignores_an_interrupt():
     with spawned("toy:build") as (channel, process):
         while not isinstance(channel.receive(), Ready):
             pass
@@ -174,7 +174,7 @@ if __name__ == "__main__":
     ours, theirs = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=main, args=(theirs, toy.config(), "toy:build_forever"))
     process.start()
-    ours.recv_bytes()  # progress: the build has begun
+    ours.recv_bytes()  # progress: the build has started
     print(process.pid, flush=True)
     sys.stdin.read()
 """

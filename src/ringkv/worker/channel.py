@@ -7,7 +7,7 @@ from ringkv.worker.codec import decode, encode
 
 
 class ChannelClosed(Exception):
-    """The other end is gone, or this one was closed."""
+    """The other end is closed, or this one is."""
 
 
 class Channel:
@@ -15,25 +15,25 @@ class Channel:
         self._connection = connection
 
     def send(self, message: EngineMessage) -> None:
-        """Blocks while the pipe is full; raises `ChannelClosed`."""
+        """Send a message. Blocks while the pipe is full. Raises `ChannelClosed`."""
         self.send_bytes(encode(message))
 
     def send_bytes(self, encoded: bytes) -> None:
-        """The same for a message encoded before."""
+        """Send a message that is already encoded; see `send`."""
         try:
             self._connection.send_bytes(encoded)
         except OSError as error:
             raise ChannelClosed from error
 
     def receive(self) -> EngineMessage:
-        """Blocks until a message is there; raises `ChannelClosed`."""
+        """Return the next message. Blocks until there is one. Raises `ChannelClosed`."""
         try:
             return decode(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             raise ChannelClosed from error
 
     def is_waiting(self) -> bool:
-        """True when `receive` would not block: there is a message, or the other end is gone."""
+        """Whether `receive` would not block: there is a message, or the other end is closed."""
         try:
             return self._connection.poll()
         except OSError as error:

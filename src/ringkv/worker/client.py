@@ -1,10 +1,10 @@
-"""EngineClient: the engine process, seen from an asyncio program. Loads no torch.
+"""EngineClient: an asyncio client of the engine process. It does not load torch.
 
     client = await EngineClient.start(config, on_progress)
     async for event in client.submit(request): ...
     await client.close()
 
-Two threads move bytes, so a full pipe or a busy engine never blocks the event loop. Everything else happens in it.
+Two threads move bytes, so a full pipe or a busy engine never blocks the event loop. All else runs in the event loop.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ OnProgress = progress.Progress
 
 log = logging.getLogger(__name__)
 
-GRACE = 5.0  # seconds that the engine has to end by itself
+GRACE = 5.0  # seconds in which the engine may end by itself
 
 
 class EngineClient:
-    """One engine process. Made by `start`; used from the event loop that started it."""
+    """One engine process. `start` makes it; use it only from the event loop that started it."""
 
     limits: Limits
     default_kv: KVChoice
@@ -53,14 +53,14 @@ class EngineClient:
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._death: Failure | None = None
         self._stats = Stats(0, 0, 0, 0)
-        # A closed stream stays here until its last event arrives, so that its id cannot be taken too early.
+        # A closed stream stays here until its last event arrives, so that its id is not reused too early.
         self._streams: dict[str, asyncio.Queue[Event | None]] = {}
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._reader = Thread(target=self._read, name="engine-reader", daemon=True)
         self._writer = Thread(target=self._write, name="engine-writer", daemon=True)
         self._reader.start()
         self._writer.start()
-        atexit.register(process.kill)  # a program that forgets `close` must still be able to end
+        atexit.register(process.kill)  # so that a program without `close` can still exit
 
     @classmethod
     async def start(
@@ -68,12 +68,12 @@ class EngineClient:
     ) -> "EngineClient":
         """Start the process and wait until its engine is ready.
 
-        Raises what building it raised (`DoesNotFit`, `BadWeights`, ...), or `EngineDied`. `on_progress` is called
-        in the event loop with (done, total, what).
+        Raises the error of the build (`DoesNotFit`, `BadWeights`, ...), or `EngineDied`. `on_progress` is called in the
+        event loop with (done, total, what).
         """
         ours, theirs = get_context("spawn").Pipe()
         process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
-        with _interrupts_held():
+        with _interrupts_blocked():
             process.start()
         theirs.close()
         client = cls(process, Channel(ours), on_progress or progress.silent)
@@ -89,7 +89,7 @@ class EngineClient:
 
     @property
     def alive(self) -> bool:
-        """True from the moment the engine is ready until it ends."""
+        """True from when the engine is ready until it ends."""
         return self._ready.done() and self._death is None
 
     @property
@@ -97,14 +97,14 @@ class EngineClient:
         return self._process.pid
 
     def stats(self) -> Stats:
-        """As the engine last said."""
+        """Return the engine's latest stats."""
         return self._stats
 
     async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
-        """The events of requests with one prompt, the last of each being Finished or Failed.
+        """Yield the events of requests that share one prompt; each request's last is Finished or Failed.
 
-        Closing the generator early cancels those that still run. Raises `InvalidRequest` for an id in use, `EngineDied`
-        when the engine has ended or ends meanwhile.
+        Closing the generator early cancels the requests that still run. Raises `InvalidRequest` for an id in use, and
+        `EngineDied` if the engine has ended or ends meanwhile.
         """
         queue = self._open(requests)
         running = {request.id for request in requests}
@@ -122,18 +122,18 @@ class EngineClient:
                 self.cancel(request_id)
 
     def cancel(self, request_id: str) -> None:
-        """End a request; its stream gets Finished with reason "abort". One that is unknown or over is left alone."""
+        """End a request; its stream gets Finished with reason "abort". Ignores ids that are unknown or finished."""
         if request_id in self._streams:
             self._send(Cancel(request_id))
 
     def cancel_all(self) -> None:
-        """End every request, each with what it has."""
+        """End every request with the tokens that it has."""
         for request_id in list(self._streams):
             self.cancel(request_id)
 
     async def close(self, grace: float = GRACE) -> None:
         """End the process, by force after `grace` seconds. Open streams raise `EngineDied`."""
-        self._die(Failure("EngineDied", "the engine was shut down; start it again to go on"))
+        self._die(Failure("EngineDied", "the engine was shut down; start it again to continue"))
         self._send(Shutdown())
         self._outbox.put(None)
         await asyncio.to_thread(self._reader.join, grace)
@@ -143,12 +143,12 @@ class EngineClient:
         atexit.unregister(self._process.kill)
 
     def _open(self, requests: Sequence[Request]) -> "asyncio.Queue[Event | None]":
-        """One queue for all of them."""
+        """Submit requests and return the one queue of their events."""
         self._raise_if_dead()
         ids = [request.id for request in requests]
-        taken = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
-        if taken is not None:
-            raise InvalidRequest(f"request id {taken!r} is in use; choose another, or wait until it ends", "id")
+        duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
+        if duplicate is not None:
+            raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
         self._send(Submit(tuple(requests)))
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._streams.update(dict.fromkeys(ids, queue))
@@ -181,13 +181,13 @@ class EngineClient:
                 del self._streams[event.request_id]
 
     def _die(self, failure: Failure) -> None:
-        """The first reason given stays."""
+        """Record why the engine ended, and end all streams. Only the first call has an effect."""
         if self._death is not None:
             return
         self._death = failure
         if not self._ready.done():
             self._ready.set_exception(revive(failure))
-        for queue in self._streams.values():  # one that several requests share is told more than once
+        for queue in self._streams.values():  # a queue of several requests gets more than one
             queue.put_nowait(None)
         self._streams.clear()
 
@@ -196,46 +196,46 @@ class EngineClient:
             raise revive(self._death)
 
     def _read(self) -> None:
-        """In its own thread, the only one that reaps the process."""
+        """Receive messages, in a thread of its own. Only this thread reaps the process."""
         try:
             while True:
                 self._in_loop(self._receive, self._channel.receive())
         except ChannelClosed:
             pass
         except Exception as error:
-            log.exception("the engine process cannot be understood")
-            said = f"the engine process sent what is no message ({in_short(error)}); it was ended, see the log"
-            self._in_loop(self._die, Failure("EngineDied", said))
+            log.exception("the engine process sent an invalid message")
+            text = f"the engine process sent an invalid message ({in_short(error)}); it was ended, see the log"
+            self._in_loop(self._die, Failure("EngineDied", text))
             self._process.kill()
         self._process.join(GRACE)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
         self._channel.close()
-        self._in_loop(self._die, Failure("EngineDied", _obituary(self._process.exitcode)))
+        self._in_loop(self._die, Failure("EngineDied", _exit_message(self._process.exitcode)))
 
     def _write(self) -> None:
-        """In its own thread."""
+        """Send messages, in a thread of its own."""
         with suppress(ChannelClosed):
             while (encoded := self._outbox.get()) is not None:
                 self._channel.send_bytes(encoded)
 
     def _in_loop(self, function: Callable[[Any], None], argument: Any) -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody listens any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, argument)
 
 
-def _obituary(exit_code: int | None) -> str:
+def _exit_message(exit_code: int | None) -> str:
     if exit_code == -signal.SIGKILL:
         return "the engine process was killed (SIGKILL); if memory ran out, give it fewer slots or a smaller budget"
-    return f"the engine process ended (exit status {exit_code}); restart it, its log may say why"
+    return f"the engine process ended (exit status {exit_code}); restart it, and see its log"
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold back SIGINT in this thread: a child inherits that, and is not interrupted before it can ignore it."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread. A child process inherits this, so it is not interrupted before it ignores SIGINT."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

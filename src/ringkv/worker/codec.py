@@ -1,4 +1,4 @@
-"""Messages as bytes: msgpack of (class name, fields). Decoding checks every field's type and runs nothing."""
+"""Messages as bytes: msgpack of (class name, fields). Decoding checks every field's type and executes no code."""
 
 from typing import Any, get_args
 
@@ -9,11 +9,11 @@ from ringkv.base.selectors import SELECTORS, Selector
 
 
 def _selector(kind: type, fields: Any) -> Selector:
-    """What a field of type `Selector` holds: the fields of the one that is named."""
-    own = dict(fields)
-    if kind is not Selector or own.get("name") not in SELECTORS:
-        raise ValueError(f"no selector is called {own.get('name')!r}")
-    return msgspec.convert(own, SELECTORS[own.pop("name")])
+    """Decode a field of type `Selector`: its name determines the class of its other fields."""
+    parameters = dict(fields)
+    if kind is not Selector or parameters.get("name") not in SELECTORS:
+        raise ValueError(f"unknown selector {parameters.get('name')!r}")
+    return msgspec.convert(parameters, SELECTORS[parameters.pop("name")])
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -24,14 +24,14 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
 
 
 def encode(message: EngineMessage) -> bytes:
-    """Raises `TypeError` where a field holds what msgpack has no form for."""
+    """Encode a message. Raises `TypeError` if msgpack does not support the type of a field."""
     return _encoder.encode((type(message).__name__, message))
 
 
 def decode(data: bytes) -> EngineMessage:
-    """Raises `msgspec.DecodeError` for bytes that are no message."""
+    """Decode a message. Raises `msgspec.DecodeError` for bytes that are not one."""
     name, fields = _envelope.decode(data)
     if name not in _decoders:
-        raise msgspec.DecodeError(f"no message is called {name!r}")
+        raise msgspec.DecodeError(f"unknown message {name!r}")
     message: EngineMessage = _decoders[name].decode(fields)
     return message

@@ -1,7 +1,7 @@
-"""The engine process: builds an engine, says that it is ready, then serves requests until told to stop.
+"""The engine process: builds an engine, reports that it is ready, then serves requests until `Shutdown`.
 
-Nothing here imports an engine: the builder is named as "module:function" and imported where it runs, so whoever
-starts this process never loads torch.
+This module does not import an engine. The builder is a name, "module:function", that is imported in the new process,
+so the process that starts it never loads torch.
 """
 
 import logging
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 
 def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -> None:
-    """Run until `Shutdown`, or until the other end of the pipe or the parent is gone. Exit status 1 after `Fatal`."""
-    _leave_interrupts_to_the_parent()
-    _end_with_the_parent()
+    """Run until `Shutdown`, or until the pipe is closed or the parent ends. The exit status is 1 after `Fatal`."""
+    _ignore_interrupts()
+    _exit_with_parent()
     channel = Channel(connection)
     try:
         fatal = _build_then_serve(channel, config, builder)
@@ -45,7 +45,7 @@ def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -
             channel.send(fatal)
             sys.exit(1)
     except ChannelClosed:
-        pass  # nobody is left to serve
+        pass  # the client is gone
 
 
 def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> Fatal | None:
@@ -73,19 +73,19 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
 
 
 def serve(channel: Channel, loop: Loop) -> None:
-    """Take messages and steps in turn until `Shutdown`; waits for a message only when there is nothing to do."""
-    told: Stats | None = None
+    """Alternate between messages and steps until `Shutdown`. Blocks for a message only if there is nothing to do."""
+    sent: Stats | None = None
     while True:
         events: list[Event] = []
         for message in _inbox(channel, block=loop.idle):
             if isinstance(message, Shutdown):
                 return
-            events += _obey(loop, message)
+            events += _handle(loop, message)
         events += loop.step()
         if events:
             channel.send(Events.of(events))
-        if (stats := loop.stats()) != told:
-            channel.send(told := stats)
+        if (stats := loop.stats()) != sent:
+            channel.send(sent := stats)
 
 
 def _inbox(channel: Channel, block: bool) -> Iterator[EngineMessage]:
@@ -95,18 +95,18 @@ def _inbox(channel: Channel, block: bool) -> Iterator[EngineMessage]:
         yield channel.receive()
 
 
-def _obey(loop: Loop, message: EngineMessage) -> list[Event]:
+def _handle(loop: Loop, message: EngineMessage) -> list[Event]:
     match message:
         case Submit(requests):
             try:
                 return loop.submit(*requests)
             except InvalidRequest as error:
-                # An event would reach the request that has the id already; the client refuses such ids itself.
+                # An event would go to the request that already has the id. The client refuses such ids itself.
                 log.warning("%s", error)
                 return []
         case Cancel(request_id):
             return loop.cancel(request_id)
-    raise AssertionError(f"{type(message).__name__} is not for the engine")
+    raise AssertionError(f"the engine does not take {type(message).__name__}")
 
 
 def _import(builder: str) -> Build:
@@ -115,14 +115,14 @@ def _import(builder: str) -> Build:
     return build
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches the whole process group; the parent decides what it means. It started us with it held back."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C, which the parent handles for the process group. The parent started us with SIGINT blocked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _end_with_the_parent() -> None:
-    """Exit at once when the parent dies, even in the middle of a long build or step."""
+def _exit_with_parent() -> None:
+    """Exit at once when the parent ends, even during a long build or step."""
     parent = parent_process()
     if parent is None:
         return
