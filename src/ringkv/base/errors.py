@@ -12,7 +12,7 @@
     ├── BadWeights              a checkpoint that is truncated, corrupt or incomplete
     ├── UnsupportedModel        an architecture or setting that ringkv does not implement
     ├── DoesNotFit              the requested slots do not fit in memory
-    ├── RequestFailed           one running request failed; the others go on     (HTTP 500)
+    ├── RequestFailed           one running request failed; the others continue  (HTTP 500)
     └── EngineDied              the engine process ended                         (HTTP 503)
 
 Messages say what happened, the number, and the remedy. Only `server` uses status codes.
