@@ -19,8 +19,9 @@ from bench.results import keep, table
 from ringkv.engine import functions
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.engine.source import digest
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.graph import Backend, Eager, TensorFunction
+from ringkv.graphs.graph import Backend, Eager, StaticFunction
 from ringkv.machine.compiler import find_compiler
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -41,13 +42,14 @@ def main() -> None:
     compiler = find_compiler()
     assert compiler is not None, "this benchmark compares compiled graphs and needs a C++ compiler"
     with tempfile.TemporaryDirectory() as folder_of_graphs:
+
+        def ahead_of_time(name: str) -> AheadOfTime:
+            return AheadOfTime(Path(folder_of_graphs) / name, compiler.path, digest(), print)
+
         backends: dict[str, tuple[Backend, Callable[[Backend, LocalEngine], Step]]] = {
             "plain calls": (Eager(), _by_layer),
-            "one layer's graph, replayed": (
-                AheadOfTime(Path(folder_of_graphs) / "layer", compiler.path, print),
-                _by_layer,
-            ),
-            "one whole graph": (AheadOfTime(Path(folder_of_graphs) / "whole", compiler.path, print), _whole),
+            "one layer's graph, replayed": (ahead_of_time("layer"), _by_layer),
+            "one whole graph": (ahead_of_time("whole"), _whole),
         }
         steps, built = {}, {}
         for name, (backend, make) in backends.items():
@@ -73,10 +75,7 @@ def _inputs(engine: LocalEngine) -> list[Tensor]:
 
 def _by_layer(backend: Backend, engine: LocalEngine) -> Step:
     x, *same = _inputs(engine)
-    names = tuple(engine.batch.weights.layers[0])
-    layer = backend.make(
-        "layer", functions.decode_layer(engine.batch.decoder, names), [x, *same, *engine.batch.layers[0]]
-    )
+    layer = backend.make("layer", _one_layer(engine), [x, *same, *engine.batch.layers[0]])
     shared = engine.batch.weights.shared
     head = backend.make("head", functions.head(engine.batch.decoder, tuple(shared)), [x, *shared.values()])
 
@@ -91,25 +90,29 @@ def _by_layer(backend: Backend, engine: LocalEngine) -> Step:
 
 def _whole(backend: Backend, engine: LocalEngine) -> Step:
     shared = engine.batch.weights.shared
-    function = _all_layers(engine, tuple(engine.batch.weights.layers[0]), tuple(shared))
     tensors = [tensor for layer in engine.batch.layers for tensor in layer]
     arguments = [*_inputs(engine), *shared.values(), *tensors]
-    graph = backend.make("whole", function, arguments)
+    graph = backend.make("whole", _all_layers(engine), arguments)
     return lambda: graph(arguments)[0]
 
 
-def _all_layers(engine: LocalEngine, names: tuple[str, ...], shared: tuple[str, ...]) -> TensorFunction:
-    layer = functions.decode_layer(engine.batch.decoder, names)
-    head = functions.head(engine.batch.decoder, shared)
-    each = 2 + len(names)
+def _one_layer(engine: LocalEngine) -> StaticFunction:
+    decoder, layers = engine.batch.decoder, engine.batch.weights.layers
+    return functions.decode_layer(decoder, decoder.kinds[0], tuple(layers[0]), "plain")
 
-    def function(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        same, shared_tensors, tensors = rest[:5], rest[5 : 5 + len(shared)], rest[5 + len(shared) :]
+
+def _all_layers(engine: LocalEngine) -> StaticFunction:
+    names = tuple(engine.batch.weights.shared)
+    layer, head = _one_layer(engine).body, functions.head(engine.batch.decoder, names).body
+    each = len(engine.batch.layers[0])
+
+    def body(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        same, shared, tensors = rest[:5], rest[5 : 5 + len(names)], rest[5 + len(names) :]
         for start in range(0, len(tensors), each):
             (x,) = layer(x, *same, *tensors[start : start + each])
-        return head(x, *shared_tensors)
+        return head(x, *shared)
 
-    return function
+    return StaticFunction(body, "all layers")
 
 
 def _alternate(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
