@@ -65,7 +65,7 @@ def test_every_tensor_is_the_one_that_was_saved(
         assert torch.equal(out, tensor)
 
 
-def test_tensors_fill_slices_of_a_fused_matrix_in_its_own_type(single: Path, model: LlamaForCausalLM) -> None:
+def test_tensors_fill_slices_of_a_fused_matrix_in_its_own_dtype(single: Path, model: LlamaForCausalLM) -> None:
     checkpoint = open_checkpoint(single)
     fused = torch.zeros(48, 32, dtype=torch.bfloat16)
     checkpoint.read_into(Q, fused[:32])
@@ -118,7 +118,7 @@ def test_missing_extra_and_misshapen_tensors_are_counted_and_named(single: Path)
     assert "1 misshapen: lm_head.weight [64, 32] instead of [65, 32]" in text
 
 
-def test_ignorable_tensors_may_be_there_by_name_or_pattern(single: Path) -> None:
+def test_ignorable_tensors_are_given_by_name_or_pattern(single: Path) -> None:
     checkpoint = open_checkpoint(single)
     expected = {name: shape for name, shape in checkpoint.shapes().items() if "norm" not in name}
     checkpoint.check(expected, ignorable=["model.norm.weight", "*layernorm.weight"])
@@ -149,7 +149,7 @@ def test_a_missing_shard_is_named(copied: Path) -> None:
         open_checkpoint(copied)
 
 
-def test_a_tensor_that_its_shard_does_not_hold_is_named(copied: Path) -> None:
+def test_a_tensor_that_its_shard_does_not_contain_is_named(copied: Path) -> None:
     index = json.loads((copied / INDEX).read_text())
     first, *_ = index["weight_map"].values()
     index["weight_map"]["model.phantom"] = first

@@ -1,4 +1,4 @@
-"""Broken GGUF files: each is refused in a sentence, at once."""
+"""Broken GGUF files: each is refused immediately, with one sentence."""
 
 from pathlib import Path
 

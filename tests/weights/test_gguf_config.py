@@ -1,4 +1,4 @@
-"""Metadata of GGUF files to config.json, against the configuration that transformers would save."""
+"""config.json from GGUF metadata, against the configuration that transformers would save."""
 
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ def test_sizes_are_those_of_the_model(kind: str, tmp_path: Path) -> None:
     assert len(same) > 10
 
 
-def test_heads_given_layer_by_layer_are_read_when_they_agree(tmp_path: Path) -> None:
+def test_heads_given_layer_by_layer_are_read_if_they_are_equal(tmp_path: Path) -> None:
     assert config_of(tmp_path, {"llama.attention.head_count_kv": [2, 2]})["num_key_value_heads"] == 2
 
 
-def test_a_head_is_as_wide_as_hidden_over_heads_unless_it_says_so(tmp_path: Path) -> None:
+def test_head_dim_is_hidden_over_heads_by_default(tmp_path: Path) -> None:
     left_out = {"llama.attention.key_length": None, "llama.attention.value_length": None}
     assert config_of(tmp_path, left_out)["head_dim"] == 64 // 4
 
@@ -88,13 +88,13 @@ def test_yarn_is_carried_over_and_its_attention_scale_multiplies(tmp_path: Path)
 
 
 def with_divisors(path: Path, divisors: torch.Tensor) -> dict[str, Any]:
-    """The configuration of a tiny GGUF, head_dim 64, that holds these rotary divisors."""
+    """Return the configuration of a tiny GGUF, head_dim 64, that holds these rotary divisors."""
     model = tiny_model("Llama", head_dim=64, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
     return config_json(GGUF(write_tiny(path / "tiny.gguf", model, extra={"rope_freqs.weight": divisors.numpy()})))
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])
-def test_llama3_scaling_is_found_again_from_its_divisors(factor: float, tmp_path: Path) -> None:
+def test_llama3_scaling_is_recovered_from_its_divisors(factor: float, tmp_path: Path) -> None:
     scaling = {
         "rope_type": "llama3",
         "factor": factor,

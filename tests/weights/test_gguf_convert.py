@@ -56,7 +56,7 @@ def test_a_converted_model_is_the_model_it_was_made_from(kind: str, settings: di
 
 @pytest.mark.parametrize("quant", [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1])
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2"])
-def test_every_tensor_is_its_own_rows_quantised_and_back(kind: str, quant: Type, tmp_path: Path) -> None:
+def test_every_tensor_has_its_own_rows_quantised_and_dequantised(kind: str, quant: Type, tmp_path: Path) -> None:
     model = tiny_model(kind)
     found = converted(write_tiny(tmp_path / "tiny.gguf", model, quant), tmp_path / "hf")
     assert set(found) == set(model.state_dict())
@@ -67,15 +67,15 @@ def test_every_tensor_is_its_own_rows_quantised_and_back(kind: str, quant: Type,
 
 
 def random_rows(kind: Type, rows: int, width: int) -> npt.NDArray[np.uint8]:
-    """Random bytes that dequantise to finite values, [rows, bytes of a row]."""
+    """Return random bytes that dequantise to finite values, [rows, bytes of a row]."""
     block, size = GGML_QUANT_SIZES[kind]
-    wanted = rows * width // block
-    draw = np.random.default_rng(0).integers(0, 256, (2 * wanted, size), dtype=np.uint8)
+    count = rows * width // block
+    candidates = np.random.default_rng(0).integers(0, 256, (2 * count, size), dtype=np.uint8)
     with np.errstate(all="ignore"):
-        values = dequantize(draw, kind).reshape(2 * wanted, block)
-        finite = draw[(np.abs(values) < 1e30).all(1)]
-    assert len(finite) >= wanted
-    return finite[:wanted].reshape(rows, -1)
+        values = dequantize(candidates, kind).reshape(2 * count, block)
+        finite = candidates[(np.abs(values) < 1e30).all(1)]
+    assert len(finite) >= count
+    return finite[:count].reshape(rows, -1)
 
 
 def can_dequantise(kind: Type) -> bool:
@@ -97,10 +97,10 @@ def test_every_type_that_the_package_dequantises_is_read_block_by_block(kind: Ty
     writer.close()
     gguf = GGUF(tmp_path / "x.gguf")
     order = np.random.default_rng(1).permutation(40)
-    pieces = list(gguf.rows("blk.0.ffn_up.weight", order, elements=1100))  # two rows and a bit
-    assert len(pieces) == 20
+    blocks = list(gguf.rows("blk.0.ffn_up.weight", order, elements=1100))  # two rows and a bit
+    assert len(blocks) == 20
     assert gguf.shape("blk.0.ffn_up.weight") == (40, 512)
-    assert np.array_equal(np.concatenate(pieces), dequantize(raw, kind).reshape(40, 512)[order])
+    assert np.array_equal(np.concatenate(blocks), dequantize(raw, kind).reshape(40, 512)[order])
 
 
 def test_a_type_that_cannot_be_dequantised_is_refused_by_name(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_a_type_that_cannot_be_dequantised_is_refused_by_name(tmp_path: Path) ->
 @pytest.mark.parametrize("quant", [Type.F32, Type.Q4_1])
 def test_progress_counts_every_byte_of_the_weights(quant: Type, tmp_path: Path) -> None:
     gguf = GGUF(write_tiny(tmp_path / "tiny.gguf", tiny_model("Llama"), quant))
-    seen: list[tuple[int, int, str]] = []
-    write_weights(gguf, tmp_path, lambda *heard: seen.append(heard))
-    done = [count for count, _, _ in seen]
+    reports: list[tuple[int, int, str]] = []
+    write_weights(gguf, tmp_path, lambda *report: reports.append(report))
+    done = [count for count, _, _ in reports]
     parameters = sum(tensor.numel() for tensor in tiny_model("Llama").parameters())
     assert done == sorted(done)
-    assert seen[-1] == (2 * parameters, 2 * parameters, "converting weights")
+    assert reports[-1] == (2 * parameters, 2 * parameters, "converting weights")
     assert weight_bytes(gguf) == 2 * parameters
 
 

@@ -1,4 +1,4 @@
-"""Four-bit blocks taken as they are, against what the gguf package makes of them."""
+"""Four-bit blocks without dequantising them, against the gguf package's dequantised values."""
 
 from pathlib import Path
 
@@ -22,13 +22,13 @@ ROWS, COLUMNS = 6, 512
 
 
 def values(found: StoredGroups) -> np.ndarray:  # type: ignore[type-arg]
-    """scale * q + least, written out."""
+    """Return scale * q + minimum."""
     q = np.stack((found.q & 15, found.q >> 4), axis=-1).reshape(len(found.q), -1, 32).astype(np.float32)
-    return (q * found.scale[..., None] + found.least[..., None]).reshape(len(found.q), -1)  # type: ignore[no-any-return]
+    return (q * found.scale[..., None] + found.minimum[..., None]).reshape(len(found.q), -1)  # type: ignore[no-any-return]
 
 
 def stored(kind: str) -> np.ndarray:  # type: ignore[type-arg]
-    """Blocks of this type; of Q4_K, which the package cannot make, random ones with modest scales."""
+    """Return blocks of this type. The package cannot make Q4_K, so these are random with small scales."""
     rng = np.random.default_rng(0)
     if kind != "Q4_K":
         return quantize(rng.standard_normal((ROWS, COLUMNS)).astype(np.float32), Type[kind])
@@ -38,7 +38,7 @@ def stored(kind: str) -> np.ndarray:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_mean_what_the_blocks_mean(kind: str) -> None:
+def test_groups_have_the_values_of_the_blocks(kind: str) -> None:
     rows = stored(kind)
     want = dequantize(rows, Type[kind])
     np.testing.assert_allclose(values(groups(kind, rows)), want, atol=2e-3 * np.abs(want).max(), rtol=0)
@@ -46,7 +46,7 @@ def test_groups_mean_what_the_blocks_mean(kind: str) -> None:
 
 @pytest.fixture
 def converted(tmp_path: Path) -> Path:
-    """A tiny Llama in Q4_1, whose matrices are whole strips."""
+    """A tiny Llama in Q4_1, whose matrices are whole panels."""
     model = tiny_model("Llama", hidden_size=64, intermediate_size=96, head_dim=16, num_key_value_heads=2)
     gguf = GGUF(write_tiny(tmp_path / "tiny.gguf", model, Type.Q4_1))
     folder = tmp_path / "converted"
@@ -59,7 +59,7 @@ def converted(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_int4_engine_holds_the_files_own_numbers(converted: Path) -> None:
+def test_an_int4_engine_has_the_values_of_the_file(converted: Path) -> None:
     engine = build(tiny.config(converted, weights="int4", dtype="bfloat16"))
     checkpoint, layer = open_checkpoint(converted), engine.batch.weights.layers[1]
     at = "model.layers.1"
@@ -69,12 +69,12 @@ def test_an_int4_engine_holds_the_files_own_numbers(converted: Path) -> None:
         "gate_up": [f"{at}.mlp.{name}_proj.weight" for name in ("gate", "up")],
     }
     for name, parts in want.items():
-        whole = torch.cat([_written_out(checkpoint.groups(part)) for part in parts])
+        whole = torch.cat([_dequantised(checkpoint.groups(part)) for part in parts])
         found = unpack_gated(layer[name]) if name == "gate_up" else unpack(layer[name])
         assert torch.equal(found.bfloat16(), whole.bfloat16()), name
 
 
-def test_without_groups_they_are_made_of_the_numbers(converted: Path) -> None:
+def test_without_stored_groups_the_weights_are_quantised(converted: Path) -> None:
     exact = build(tiny.config(converted, weights="int4", dtype="bfloat16")).batch.weights.layers[0]["qkv"]
     (converted / "int4.groups").unlink()
     assert open_checkpoint(converted).groups("model.layers.0.mlp.down_proj.weight") is None
@@ -89,7 +89,7 @@ def test_tables_and_matrices_of_more_bits_have_no_groups(tmp_path: Path, convert
     assert not (tmp_path / "int4.groups").exists()
 
 
-def _written_out(found: tuple[Tensor, Tensor, Tensor] | None) -> Tensor:
+def _dequantised(found: tuple[Tensor, Tensor, Tensor] | None) -> Tensor:
     assert found is not None
-    q, scale, least = (one.float() for one in found)
-    return (q.unflatten(1, (-1, 32)) * scale[..., None] + least[..., None]).flatten(1)
+    q, scale, minimum = (one.float() for one in found)
+    return (q.unflatten(1, (-1, 32)) * scale[..., None] + minimum[..., None]).flatten(1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from ringkv.weights.safetensors_writer import Entry, SafetensorsWriter, to_bfloat16
+from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec, to_bfloat16
 
 finite = st.integers(0, 2**32 - 1).filter(lambda bits: bits & 0x7F800000 != 0x7F800000)
 
@@ -26,20 +26,20 @@ def test_ties_round_to_even() -> None:
     assert to_bfloat16(halfway).tolist() == [0x3F80, 0x3F82, 0x3F81, 0x3F80]
 
 
-def test_tensors_written_in_pieces_read_back_whole(tmp_path: Path) -> None:
+def test_tensors_written_in_blocks_read_back_whole(tmp_path: Path) -> None:
     large, small = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32), np.arange(3, dtype=np.float32)
     path = tmp_path / "x.safetensors"
-    with SafetensorsWriter(path, {"large": Entry((7, 5)), "small": Entry((3,))}) as writer:
-        for piece in (large[:4], large[4:], small):
-            writer.append(piece)
+    with SafetensorsWriter(path, {"large": TensorSpec((7, 5)), "small": TensorSpec((3,))}) as writer:
+        for block in (large[:4], large[4:], small):
+            writer.append(block)
     back = load_file(path)
     assert torch.equal(back["large"], torch.from_numpy(large).bfloat16())
     assert back["small"].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_a_file_left_unfinished_is_a_bug(tmp_path: Path) -> None:
+def test_an_unfinished_file_fails_an_assertion(tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match="20 bytes"),
-        SafetensorsWriter(tmp_path / "x.safetensors", {"x": Entry((5, 3))}) as writer,
+        SafetensorsWriter(tmp_path / "x.safetensors", {"x": TensorSpec((5, 3))}) as writer,
     ):
         writer.append(np.zeros(5, np.float32))

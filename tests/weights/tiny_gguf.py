@@ -30,7 +30,7 @@ TENSORS = {
 
 
 def tiny_model(kind: str, **settings: Any) -> Any:
-    """A random transformers model of "Llama", "Qwen2" or "Qwen3"; rows are whole blocks of 32."""
+    """Return a random transformers model of "Llama", "Qwen2" or "Qwen3"; rows are whole blocks of 32."""
     sizes = {
         "vocab_size": 96,
         "hidden_size": 64,
@@ -45,7 +45,7 @@ def tiny_model(kind: str, **settings: Any) -> Any:
     config = getattr(transformers, f"{kind}Config")(**{**sizes, **settings})
     torch.manual_seed(2)
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
-    with torch.no_grad():  # so that a forgotten norm or bias shows
+    with torch.no_grad():  # so that a missing norm or bias changes the result
         for name, tensor in model.named_parameters():
             if "norm" in name or "bias" in name:
                 tensor.uniform_(0.5, 1.5)
@@ -61,7 +61,7 @@ def write_tiny(
 ) -> Path:
     """Write `model` with its matrices quantised, and `extra` tensors.
 
-    `metadata` adds keys, or replaces them, or with None leaves them out.
+    `metadata` adds keys or replaces them; None leaves a key out.
     """
     config = model.config
     kind = config.model_type
@@ -92,7 +92,7 @@ def write_tiny(
 
 
 def tensors(model: Any) -> dict[str, npt.NDArray[np.float32]]:
-    """Every tensor under its GGUF name; Llama's query and key rows in GGUF's order."""
+    """Return every tensor under its GGUF name; Llama's query and key rows in GGUF's order."""
     found = {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
@@ -111,7 +111,7 @@ def tensors(model: Any) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def interleaved(values: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
-    """Row r of a head's first half, then row r of its second half, for every r."""
+    """Interleave the rows of each head's first and second half."""
     out = []
     for head in np.split(values, heads):
         first, second = np.split(head, 2)

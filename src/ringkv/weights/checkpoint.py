@@ -1,4 +1,4 @@
-"""Checkpoint: the tensors of a safetensors checkpoint, single or sharded, memory-mapped; copied where they belong.
+"""Checkpoint: a memory-mapped safetensors checkpoint, single or sharded.
 
 Only safetensors are read: pickles can run code, so ringkv never opens one.
 """
@@ -24,7 +24,7 @@ SHOWN = 5  # names in an error
 def open_checkpoint(directory: Path) -> "Checkpoint":
     """Map `model.safetensors`, or the shards that `model.safetensors.index.json` names.
 
-    Raises BadWeights when there is none, a shard is missing, or a file is truncated or corrupt.
+    Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
     """
     if (directory / INDEX).is_file():
         return Checkpoint(_open_shards(directory))
@@ -36,18 +36,18 @@ def open_checkpoint(directory: Path) -> "Checkpoint":
 
 
 class Checkpoint:
-    """Named tensors on disk. Nothing is read before `read_into`."""
+    """Named tensors on disk. No tensor is read before `read_into`."""
 
     def __init__(self, files: Mapping[str, Any], groups: Any = None) -> None:
-        self._files, self._groups = files, groups  # tensor name -> open safetensors file; another such file
+        self._files, self._groups = files, groups  # tensor name -> open safetensors file; the open file of int4 groups
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
 
     def check(self, expected: Mapping[str, tuple[int, ...]], ignorable: Collection[str] = ()) -> None:
-        """Raise BadWeights naming tensors that are missing, extra or misshapen.
+        """Raise BadWeights that names missing, unexpected and misshapen tensors.
 
-        `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may be there and are not read.
+        `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
         """
         found = self.shapes()
         missing = [name for name in expected if name not in found]
@@ -70,7 +70,7 @@ class Checkpoint:
             raise BadWeights(f"the checkpoint's tensors do not match config.json ({'; '.join(faults)}); fetch it again")
 
     def read_into(self, name: str, out: Tensor) -> None:
-        """Copy one tensor into `out` (same shape; any device, any float dtype, any strides), converting as it goes.
+        """Copy one tensor into `out` (same shape; any device, any float dtype, any strides), and convert its dtype.
 
         Raises UnsupportedModel for a tensor that is not plain floating point, such as a quantised one.
         """
@@ -79,23 +79,23 @@ class Checkpoint:
         if kind not in FLOATS:
             raise UnsupportedModel(f"tensor {name} is {kind}; ringkv reads {', '.join(FLOATS)} in safetensors")
         source = file.get_tensor(name)  # a view of the mapped file
-        assert source.shape == out.shape, f"{name}: {tuple(source.shape)} on disk, {tuple(out.shape)} asked for"
+        assert source.shape == out.shape, f"{name}: {tuple(source.shape)} on disk, {tuple(out.shape)} requested"
         with torch.no_grad():
             out.copy_(source)
 
     def groups(self, name: str) -> tuple[Tensor, Tensor, Tensor] | None:
-        """A matrix of four bits a weight, as the file that it came from held it; None where there is no such thing.
+        """Return a four-bit matrix as its GGUF file stored it; None if there is none.
 
-        q uint8 [out, in], 0 to 15; scale and least value float16 [out, in / 32], of each 32 numbers of a row.
+        q uint8 [out, in], 0 to 15; scale and minimum float16 [out, in / 32], one of each per 32 elements of a row.
         """
-        if self._groups is None or f"{name}.q" not in self._groups.keys():  # noqa: SIM118 - it is no dictionary
+        if self._groups is None or f"{name}.q" not in self._groups.keys():  # noqa: SIM118 - not a dictionary
             return None
-        pairs, scale, least = (self._groups.get_tensor(f"{name}.{part}") for part in ("q", "scale", "least"))
-        return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, least
+        pairs, scale, minimum = (self._groups.get_tensor(f"{name}.{part}") for part in ("q", "scale", "least"))
+        return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum
 
 
 def _open(path: Path) -> Any:
-    """A `safetensors.safe_open`; it checks that the header is sound and the file as long as it says."""
+    """Return a `safetensors.safe_open`, which checks the header and the file's length."""
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
@@ -111,10 +111,10 @@ def _open_shards(directory: Path) -> dict[str, Any]:
             f"{len(absent)} of {len(names)} shards are missing in {directory}: {_some(absent)}; fetch them"
         )
     files = {name: _open(directory / name) for name in names}
-    held = {name: set(file.keys()) for name, file in files.items()}
-    if lost := [tensor for tensor, shard in shard_of.items() if tensor not in held[shard]]:
+    contents = {name: set(file.keys()) for name, file in files.items()}
+    if lost := [tensor for tensor, shard in shard_of.items() if tensor not in contents[shard]]:
         raise BadWeights(
-            f"{INDEX} names {len(lost)} tensors that its shards do not hold: {_some(lost)}; fetch it again"
+            f"{INDEX} names {len(lost)} tensors that its shards do not contain: {_some(lost)}; fetch it again"
         )
     return {tensor: files[shard] for tensor, shard in shard_of.items()}
 
@@ -132,7 +132,7 @@ def _nothing_to_open(directory: Path) -> str:
     if pickles:
         return (
             f"{directory} has its weights as pickle only ({_some(pickles)}), which can run code and is never opened; "
-            "take the model's safetensors, or a GGUF"
+            "fetch the model's safetensors, or a GGUF"
         )
     return f"{directory} has neither {SINGLE} nor {INDEX}; fetch the model's safetensors"
 

@@ -1,5 +1,5 @@
-"""Files: what a directory's weights are called."""
+"""files: names of the weight files in a model directory."""
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-GROUPS = "int4.groups"  # safetensors, too, but not named so: other programs read all of those in a directory
+GROUPS = "int4.groups"  # in safetensors format; another suffix, because other programs load every *.safetensors

@@ -1,4 +1,4 @@
-"""GGUF: one GGUF file, opened and checked: its metadata by key, its tensors by name, dequantised in blocks of rows.
+"""GGUF: one checked GGUF file: metadata by key, and tensors by name, dequantised in blocks of rows.
 
 Importing this module does not import the `gguf` package; opening a file does.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.weights.gguf_groups import StoredGroups, groups
 
-BLOCK_ELEMENTS = 1 << 22  # dequantised at a time: 16 MiB as float32
+BLOCK_ELEMENTS = 1 << 22  # elements dequantised at a time: 16 MiB as float32
 
 
 class GGUF:
@@ -29,7 +29,7 @@ class GGUF:
         self._check_types()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A metadata value: int, float, bool, str, or a list of them."""
+        """Return a metadata value: int, float, bool, str, or a list of them."""
         field = self._reader.get_field(key)
         return default if field is None else field.contents()
 
@@ -43,10 +43,10 @@ class GGUF:
     def rows(
         self, name: str, order: npt.NDArray[np.intp] | None = None, elements: int = BLOCK_ELEMENTS
     ) -> Iterator[npt.NDArray[np.float32]]:
-        """Dequantised rows, at most about `elements` values at a time; `order` [shape[0]] permutes them.
+        """Yield dequantised rows, about `elements` elements at a time; `order` [shape[0]] permutes the rows.
 
-        Rows are quantised one by one, so they can be permuted before they are dequantised.
-        Raises BadWeights where a value is not finite.
+        Rows are quantised separately, so they can be permuted before they are dequantised.
+        Raises BadWeights if a value is not finite.
         """
         shape, data = self.shape(name), self._tensors[name].data
         if len(shape) == 1:  # a single row, so that its values are what `order` permutes
@@ -59,11 +59,11 @@ class GGUF:
             yield self._values(name, data[block] if order is None else data[order[block]])
 
     def kind(self, name: str) -> str:
-        """A tensor's type, as "Q4_K"."""
+        """Return a tensor's type, such as "Q4_K"."""
         return str(self._tensors[name].tensor_type.name)
 
     def groups(self, name: str, order: npt.NDArray[np.intp] | None = None) -> StoredGroups:
-        """A matrix of four bits a weight as it is stored; `order` as for `rows`."""
+        """Return a four-bit matrix without dequantising it; `order` as for `rows`."""
         data = self._tensors[name].data
         return groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
 
@@ -97,7 +97,7 @@ def _can_dequantise(kind: Any) -> bool:
 
 
 def _read(path: Path) -> Any:
-    """A `gguf.GGUFReader`."""
+    """Return a `gguf.GGUFReader`."""
     from gguf import GGUFReader
 
     _check_header(path)
@@ -113,13 +113,13 @@ def _read(path: Path) -> Any:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse what the reader would take long to choke on: no magic, or counts that cannot fit in the file."""
+    """Refuse files on which the reader would take long to fail: no magic, or counts that cannot fit in the file."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        head = file.read(24)
-    if head[:4] != b"GGUF":
+        header = file.read(24)
+    if header[:4] != b"GGUF":
         raise BadWeights(f"{path} is not a GGUF file: it does not begin with the letters GGUF; fetch it again")
-    tensors, fields = (int.from_bytes(head[at : at + 8], "little") for at in (8, 16))
-    smallest = 12  # bytes: the length of a name, and a type
-    if len(head) < 24 or (tensors + fields) * smallest > size:
-        raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt: its header promises more; fetch it again")
+    tensors, fields = (int.from_bytes(header[at : at + 8], "little") for at in (8, 16))
+    smallest = 12  # bytes of a name's length and a type
+    if len(header) < 24 or (tensors + fields) * smallest > size:
+        raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt: its header declares more; fetch it again")

@@ -1,7 +1,7 @@
-"""GGUF metadata to the config.json that its model would have in Hugging Face layout.
+"""gguf_config: converts GGUF metadata to the config.json of the model in Hugging Face layout.
 
-Rotary scaling is stored in three ways: as metadata (linear, YaRN), or, for Llama 3.1 and later, only as the tensor of
-divisors that its parameters give, from which the parameters are found again.
+Linear and YaRN scaling of the rotary embedding are stored as metadata. Llama 3.1 and later store only the tensor of
+divisors that follows from the parameters; the parameters are recovered from it.
 """
 
 import math
@@ -14,7 +14,7 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.weights.gguf import GGUF
 
 ARCHITECTURES = {  # general.architecture -> architecture, model_type
-    "llama": ("LlamaForCausalLM", "llama"),  # Mistral's GGUFs say llama, too
+    "llama": ("LlamaForCausalLM", "llama"),  # Mistral's GGUFs have this, too
     "qwen2": ("Qwen2ForCausalLM", "qwen2"),
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),
 }
@@ -22,7 +22,7 @@ ROPE_DIVISORS = "rope_freqs.weight"
 
 
 def config_json(gguf: GGUF) -> dict[str, Any]:
-    """What config.json should say. Raises UnsupportedModel or BadWeights."""
+    """Return the content of config.json. Raises UnsupportedModel or BadWeights."""
     kind = gguf.get("general.architecture")
     if kind not in ARCHITECTURES:
         raise UnsupportedModel(f"GGUF architecture {kind!r} is not implemented; ringkv runs {', '.join(ARCHITECTURES)}")
@@ -60,7 +60,7 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
 
 
 def head_counts(gguf: GGUF, kind: str) -> tuple[int, int]:
-    """Query heads and key-value heads of every layer."""
+    """Return the numbers of query heads and key-value heads in a layer."""
     heads = _number(gguf, f"{kind}.attention.head_count")
     return heads, _number(gguf, f"{kind}.attention.head_count_kv", heads)
 
@@ -92,11 +92,11 @@ def _check_heads(gguf: GGUF, kind: str, head_dim: int) -> None:
 
 
 def _refuse_window(gguf: GGUF, kind: str) -> None:
-    """A window shorter than the context changes answers, and a GGUF does not say which layers have it."""
+    """A window shorter than the context changes answers, and a GGUF does not specify which layers have it."""
     window = gguf.get(f"{kind}.attention.sliding_window")
     if window is not None and window < _number(gguf, f"{kind}.context_length"):
         raise UnsupportedModel(
-            f"{gguf.path} has sliding_window {window} and does not say for which layers; take this model as safetensors"
+            f"{gguf.path} has sliding_window {window} and does not name its layers; fetch this model as safetensors"
         )
 
 
@@ -105,7 +105,7 @@ def _theta(gguf: GGUF, kind: str) -> float:
 
 
 def _decimal(value: float) -> float:
-    """The short decimal that a float32 was written as: 9.999999747378752e-06 is 1e-05."""
+    """Return the short decimal that a float32 was written as: 9.999999747378752e-06 is 1e-05."""
     return float(str(np.float32(value)))
 
 
@@ -135,7 +135,7 @@ def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:
         "beta_slow": gguf.get(f"{prefix}.yarn_beta_slow"),
     }
     scale = gguf.get(f"{prefix}.attn_factor", 1.0) * gguf.get(f"{prefix}.yarn_attn_factor", 1.0)
-    if scale != 1:  # there it multiplies YaRN's own factor, in config.json it replaces it
+    if scale != 1:  # in GGUF it multiplies YaRN's own factor, in config.json it replaces it
         fields["attention_factor"] = scale * (0.1 * math.log(factor) + 1)
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -143,7 +143,7 @@ def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:
 def _llama3_scaling(
     gguf: GGUF, divisors: npt.NDArray[np.float32], theta: float, head_dim: int
 ) -> dict[str, Any] | None:
-    """The llama3 parameters that give these divisors, [head_dim / 2]; only the factor differs between Meta's models."""
+    """Return the llama3 parameters of divisors [head_dim / 2]. Only the factor differs between Meta's models."""
     factor = float(divisors.max())
     if factor == 1:
         return None
@@ -157,14 +157,14 @@ def _llama3_scaling(
     if divisors.shape != (head_dim // 2,) or not np.allclose(divisors, _llama3_divisors(theta, factor, head_dim), 1e-3):
         raise UnsupportedModel(
             f"{gguf.path} scales its rotary embedding by a tensor {ROPE_DIVISORS} that is not Llama 3.1's rule; "
-            "ringkv reads the Llama 3.1, 3.2 and 3.3 models' only: take this model as safetensors"
+            "ringkv supports only that of Llama 3.1, 3.2 and 3.3: fetch this model as safetensors"
         )
     return parameters
 
 
 def _llama3_divisors(theta: float, factor: float, head_dim: int) -> npt.NDArray[np.float64]:
-    """By how much each frequency is divided, [head_dim / 2]: not where fast, `factor` where slow, between by a ramp."""
+    """Return each frequency's divisor, [head_dim / 2]: 1 for fast ones, `factor` for slow ones, a ramp between."""
     wavelength = 2 * np.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
-    turns = 8192 / wavelength  # rotations within the original context; 1 is slow, 4 is fast
-    kept = np.clip((turns - 1) / (4 - 1), 0, 1)
-    return np.asarray(1 / ((1 - kept) / factor + kept))
+    rotations = 8192 / wavelength  # within the original context; 1 is slow, 4 is fast
+    smooth = np.clip((rotations - 1) / (4 - 1), 0, 1)
+    return np.asarray(1 / ((1 - smooth) / factor + smooth))

@@ -1,7 +1,7 @@
-"""A GGUF's configuration and weights into a directory in Hugging Face layout, in bfloat16, a block at a time.
+"""gguf_convert: converts a GGUF's configuration and weights to Hugging Face layout, in bfloat16, a block at a time.
 
-Matrices that the GGUF holds in four bits are kept as they are, too, in a file of their own: `--weights int4` takes them
-from there. The tokenizer and generation_config.json are not written here: they are text's.
+Four-bit matrices are also stored without dequantising them, in a file of their own that `--weights int4` loads. The
+tokenizer and generation_config.json are written by `text`.
 """
 
 import json
@@ -18,7 +18,7 @@ from ringkv.weights.files import GROUPS, SINGLE
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import ROPE_DIVISORS, config_json, head_counts
 from ringkv.weights.gguf_groups import GROUP, KINDS
-from ringkv.weights.safetensors_writer import ITEM_BYTES, Entry, SafetensorsWriter
+from ringkv.weights.safetensors_writer import ITEM_BYTES, SafetensorsWriter, TensorSpec
 
 TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 LAYER_NAMES = {
@@ -44,9 +44,9 @@ def write_config(gguf: GGUF, directory: Path) -> None:
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
     """Write model.safetensors. Raises UnsupportedModel for a tensor that no supported architecture has."""
     sources = {hugging_face_name(name, gguf.path): name for name in gguf.names if name != ROPE_DIVISORS}
-    entries = {name: Entry(gguf.shape(source)) for name, source in sources.items()}
+    specs = {name: TensorSpec(gguf.shape(source)) for name, source in sources.items()}
     done, total = 0, weight_bytes(gguf)
-    with SafetensorsWriter(directory / SINGLE, entries) as writer:
+    with SafetensorsWriter(directory / SINGLE, specs) as writer:
         for source in sources.values():
             for values in gguf.rows(source, _row_order(gguf, source)):
                 writer.append(values)
@@ -55,18 +55,18 @@ def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> N
 
 
 def write_groups(gguf: GGUF, directory: Path) -> None:
-    """Write the layers' four-bit matrices, if there are any: NAME.q, NAME.scale and NAME.least of each."""
-    entries: dict[str, Entry] = {}
+    """Write the layers' four-bit matrices, if there are any, as NAME.q, NAME.scale and NAME.least (the minimum)."""
+    specs: dict[str, TensorSpec] = {}
     for source in (found := _four_bits(gguf)):
         rows, columns = gguf.shape(source)
-        name, shared = hugging_face_name(source, gguf.path), Entry((rows, columns // GROUP), "F16")
-        entries |= {f"{name}.q": Entry((rows, columns // 2), "U8"), f"{name}.scale": shared, f"{name}.least": shared}
+        name, shared = hugging_face_name(source, gguf.path), TensorSpec((rows, columns // GROUP), "F16")
+        specs |= {f"{name}.q": TensorSpec((rows, columns // 2), "U8"), f"{name}.scale": shared, f"{name}.least": shared}
     if not found:
         return
-    with SafetensorsWriter(directory / GROUPS, entries) as writer:
+    with SafetensorsWriter(directory / GROUPS, specs) as writer:
         for source in found:
-            for numbers in gguf.groups(source, _row_order(gguf, source)):
-                writer.write(numbers)
+            for values in gguf.groups(source, _row_order(gguf, source)):
+                writer.write(values)
 
 
 def _four_bits(gguf: GGUF) -> list[str]:
@@ -79,17 +79,17 @@ def weight_bytes(gguf: GGUF) -> int:
 
 
 def group_bytes(gguf: GGUF) -> int:
-    """Bytes that `write_groups` writes: of 32 numbers 16 bytes, a scale and a least value."""
+    """Bytes that `write_groups` writes: per 32 elements 16 bytes, a scale and a minimum."""
     return sum(math.prod(gguf.shape(name)) // GROUP * 20 for name in _four_bits(gguf))
 
 
 def hugging_face_name(name: str, path: Path) -> str:
-    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`."""
+    """Translate a name: `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`."""
     if top := re.fullmatch(r"(\w+)\.(weight)", name):
         module = TOP_NAMES.get(top[1])
     elif layer := re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name):
-        known = LAYER_NAMES.get(layer[2])
-        module = known and f"model.layers.{layer[1]}.{known}"
+        part = LAYER_NAMES.get(layer[2])
+        module = part and f"model.layers.{layer[1]}.{part}"
     else:
         module = None
     if not module:
@@ -98,9 +98,10 @@ def hugging_face_name(name: str, path: Path) -> str:
 
 
 def _row_order(gguf: GGUF, name: str) -> npt.NDArray[np.intp] | None:
-    """The GGUF row for each row of a query or key projection; None where rows are in order already.
+    """Return the GGUF row for each row of a query or key projection; None if rows are in order already.
 
-    GGUF interleaves the two halves of the rotary pairs in each of Llama's heads; Hugging Face keeps half after half.
+    In each of Llama's heads GGUF interleaves the two halves of the rotary pairs; Hugging Face stores them one after the
+    other.
     """
     if gguf.get("general.architecture") != "llama":
         return None

@@ -1,7 +1,7 @@
-"""read_ahead: have a model's weights read into the system's memory while something else, such as torch, is imported.
+"""read_ahead: reads a model's weights into the page cache while other work, such as importing torch, goes on.
 
-A start from a cold disk gains most of the reading; one whose files are in memory already spends a copy's time on an
-otherwise idle core.
+A start from a cold disk saves most of the reading time. If the files are cached already, it costs one copy of them on
+an otherwise idle core.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ CHUNK = 4 << 20  # bytes
 
 
 def read_ahead(folder: Path) -> Thread:
-    """Start reading the directory's safetensors; whoever opens them meanwhile reads what is there."""
+    """Start reading the directory's safetensors in a thread; files opened meanwhile use the pages that are cached."""
     thread = Thread(target=_read, args=(sorted(folder.glob("*.safetensors")),), name="read-ahead", daemon=True)
     thread.start()
     return thread

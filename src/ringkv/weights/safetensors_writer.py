@@ -1,7 +1,7 @@
-"""SafetensorsWriter: tensors to one safetensors file, a block at a time, without torch.
+"""SafetensorsWriter: writes tensors to one safetensors file, a block at a time, without torch.
 
-The format is 8 bytes (little-endian length), a JSON header of that length, then the tensors' bytes back to back; sizes
-are known beforehand, so nothing is held in memory. Source: the safetensors format description.
+The format is 8 bytes (little-endian length), a JSON header of that length, then the tensors' bytes back to back. Sizes
+are known beforehand, so no tensor is held in memory. Source: the safetensors format description.
 """
 
 import json
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 ITEM_BYTES = 2  # bfloat16
-BYTES = {"BF16": ITEM_BYTES, "F16": 2, "U8": 1}  # of a number, by safetensors' name for its type
+BYTES = {"BF16": ITEM_BYTES, "F16": 2, "U8": 1}  # per element, by safetensors' dtype
 
 
-class Entry(NamedTuple):
-    """A tensor to be written."""
+class TensorSpec(NamedTuple):
+    """Shape and dtype of a tensor to be written."""
 
     shape: tuple[int, ...]
     dtype: str = "BF16"
@@ -30,20 +30,20 @@ class Entry(NamedTuple):
 
 
 class SafetensorsWriter:
-    """Writes tensors in the order of `entries`: call `append` or `write` until every one is full."""
+    """Writes tensors in the order of `specs`: call `append` or `write` until every one is full."""
 
-    def __init__(self, path: Path, entries: Mapping[str, Entry]) -> None:
-        self._bytes_left = sum(entry.bytes for entry in entries.values())
+    def __init__(self, path: Path, specs: Mapping[str, TensorSpec]) -> None:
+        self._bytes_left = sum(spec.bytes for spec in specs.values())
         self._file = path.open("xb")
-        header = _header(entries)
+        header = _header(specs)
         self._file.write(len(header).to_bytes(8, "little") + header)
 
     def append(self, values: npt.NDArray[np.float32]) -> None:
-        """Round the next values of the current tensor to bfloat16, in row order, and write them."""
+        """Round the next elements of the current tensor to bfloat16, in row order, and write them."""
         self.write(to_bfloat16(values))
 
     def write(self, values: npt.NDArray[Any]) -> None:
-        """The next values of the current tensor, of its own type."""
+        """Write the next elements of the current tensor, in its own dtype."""
         self._bytes_left -= values.nbytes
         self._file.write(np.ascontiguousarray(values).data)
 
@@ -56,18 +56,18 @@ class SafetensorsWriter:
 
 
 def to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Finite float32 to the bits of bfloat16: the upper half, rounded to nearest, ties to even."""
+    """Convert finite float32 to the bits of bfloat16: the upper half, rounded to nearest, ties to even."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return ((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype("<u2")
 
 
-def _header(entries: Mapping[str, Entry]) -> bytes:
-    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+def _header(specs: Mapping[str, TensorSpec]) -> bytes:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
-    for name, entry in entries.items():
-        stop = start + entry.bytes
-        described[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, stop]}
+    for name, spec in specs.items():
+        stop = start + spec.bytes
+        header[name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [start, stop]}
         start = stop
-    text = json.dumps(described, separators=(",", ":")).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % 8)  # tensors start on 8 bytes
