@@ -15,7 +15,7 @@ from bench.device.scale import Scale
 from ringkv.base.engine import prefill as prefill_prompt
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.bench.probe import reading
+from ringkv.bench.probe import read_cases
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import decode_attend
 from ringkv.plan import floor
@@ -33,7 +33,7 @@ def probe(scale: Scale, journal: DeviceJournal, _: str) -> None:
     """Measure bandwidth by several ways to stream through memory."""
     device = scale.torch_device
     journal.add("memory", free=scale.free_memory())
-    for way in reading(scale.probe_bytes)(device):
+    for way in read_cases(scale.probe_bytes)(device):
         journal.add("bandwidth", way=way.name, rate=way.amount / seconds_of(way.run, device, repeats=8))
 
 

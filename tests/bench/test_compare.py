@@ -6,7 +6,7 @@ import torch
 
 from ringkv.bench import compare as module
 from ringkv.bench.compare import Comparison, compare
-from ringkv.bench.pair import Workload, pair
+from ringkv.bench.pair import Workload, plan_pair
 from ringkv.bench.probe import Ceiling
 from ringkv.models.config import load_config
 from ringkv.plan.options import Options
@@ -27,7 +27,7 @@ def found(folder: Path) -> Comparison:
     options = Options(slots=2, kv_budget=64, dtype="float32", graphs="off", threads=1, chunk=32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "Machine", KnownMachine)
-        return compare(pair(folder, load_config(folder), options, WORK, 10**11), WORK, limit=True)
+        return compare(plan_pair(folder, load_config(folder), options, WORK, 10**11), WORK, limit=True)
 
 
 class KnownMachine:
@@ -74,7 +74,7 @@ def test_the_machine_is_probed_only_if_requested(folder: Path) -> None:
     work = Workload(prompt_tokens=8, output_tokens=2, rounds=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "Machine", None)
-        found = compare(pair(folder, load_config(folder), options, work, 10**11), work)
+        found = compare(plan_pair(folder, load_config(folder), options, work, 10**11), work)
     assert (found.ceiling, found.full.floors, found.compressed.floors) == (None, None, None)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ringkv.base.errors import DoesNotFit, InvalidRequest
-from ringkv.bench.pair import Workload, alone, pair
+from ringkv.bench.pair import Workload, plan_engine, plan_pair
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import footprint
@@ -14,7 +14,7 @@ WORK = Workload(prompt_tokens=2048, output_tokens=64)
 
 
 def made(memory: int = 100 * GB, workload: Workload = WORK, **choices: object):  # type: ignore[no-untyped-def]
-    return pair(Path("m"), SMOLLM2, Options(**{"slots": 4, "kv_budget": 512, **choices}), workload, memory)  # type: ignore[arg-type]
+    return plan_pair(Path("m"), SMOLLM2, Options(**{"slots": 4, "kv_budget": 512, **choices}), workload, memory)  # type: ignore[arg-type]
 
 
 def test_the_two_differ_only_in_the_cache() -> None:
@@ -39,11 +39,11 @@ def test_a_workload_over_the_context_is_refused() -> None:
         made(workload=Workload(prompt_tokens=8192, output_tokens=2))
 
 
-def test_full_is_not_compared_with_full() -> None:
+def test_full_is_not_compared_with_itself() -> None:
     with pytest.raises(InvalidRequest, match="choose another"):
         made(kv_policy="full")
 
 
-def test_one_engine_alone_takes_any_policy_and_makes_room_for_the_workload() -> None:
-    config = alone(Path("m"), SMOLLM2, Options(slots=4, kv_policy="full"), WORK, 100 * GB)
+def test_a_single_engine_takes_any_policy_and_has_room_for_the_workload() -> None:
+    config = plan_engine(Path("m"), SMOLLM2, Options(slots=4, kv_policy="full"), WORK, 100 * GB)
     assert (config.kv.policy, config.slots, config.capacity) == ("full", 4, 2048 + 64)

@@ -32,7 +32,7 @@ def test_each_operator_is_counted_in_the_phase_that_it_ran_in() -> None:
     assert found[COMPRESS].operators == ()
 
 
-def test_on_a_device_its_own_time_counts() -> None:
+def test_on_a_device_the_device_time_counts() -> None:
     decode = Event(DECODE, None, 40.0)
     found = phases([decode, Event("mm", decode, 1.0, self_device_time_total=7.0)], on_device=True)[2]
     assert (found.seconds, found.operators[0].name) == (pytest.approx(7e-6), "mm")

@@ -1,4 +1,4 @@
-"""compare: a full cache against a compressed one, in turn and in one run; medians, and how near the limit they come."""
+"""compare: measures a full and a compressed cache in turn in one run, and compares the medians with the floor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.progress import Progress, silent
-from ringkv.bench.pair import Pair, Workload
+from ringkv.bench.pair import EnginePair, Workload
 from ringkv.bench.probe import Ceiling, Machine
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -17,16 +17,16 @@ from ringkv.plan import floor
 from ringkv.plan.floor import Cost
 from ringkv.scheduler.round import Round, run_round
 
-WARM_UP = 3  # output tokens of the round that is not counted
+WARM_UP = 3  # output tokens of the first round, which is not counted
 
 
 @dataclass(frozen=True)
 class Floors:
-    """Seconds that the machine needs for what the engine did, and their share of what it took: 1 is the limit."""
+    """The floor in seconds, and the floor over the measured time: a share of 1 is the limit."""
 
     prefill_s: float
     prefill_share: float
-    first_token_share: float  # of prefill's floor: compression and a draw count as nothing
+    first_token_share: float  # the floor of prefill; compression and sampling are not counted
     step_s: float
     step_share: float
 
@@ -36,15 +36,15 @@ class Measured:
     """Medians over the rounds."""
 
     cache: str  # the policy
-    entries: int  # that a slot may hold
+    entries: int  # per slot
     prefill_tokens_per_s: float  # one prompt alone
-    first_token_s: float  # of one prompt alone: prefill, compression, insert, draw
+    first_token_s: float  # one prompt alone: prefill, compression, insertion, sampling
     step_s: float  # one token for every slot
     decode_tokens_per_s: float  # all slots together
     slot_bytes: int
-    held_bytes: int  # all slots and the staging of prompts
-    step_bytes: int  # that a step must at least read
-    floors: Floors | None  # None where the machine was not probed
+    held_bytes: int  # all slots and staging
+    step_bytes: int  # least bytes that a decode step reads
+    floors: Floors | None  # None if the machine was not probed
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,19 @@ class _Side:
     rounds: list[Round]
 
 
-def compare(configs: Pair, workload: Workload, tell: Progress = silent, limit: bool = False) -> Comparison:
-    """Build both engines, then alternate between them and, where the limit is asked for, the probes."""
-    sides = [_Side(config, build(config, tell), []) for config in (configs.full, configs.compressed)]
+def compare(configs: EnginePair, workload: Workload, progress: Progress = silent, limit: bool = False) -> Comparison:
+    """Build both engines, then alternate between them. With `limit`, also alternate with probes of the machine."""
+    sides = [_Side(config, build(config, progress), []) for config in (configs.full, configs.compressed)]
     machine = Machine(torch.device(configs.full.device)) if limit else None
     for side in sides:
-        tell(0, 0, f"warming up: {side.config.kv.policy}")
+        progress(0, 0, f"warming up: {side.config.kv.policy}")
         run_round(side.engine, min(workload.prompt_tokens, side.engine.limits.chunk + 1), WARM_UP)
     for turn in range(workload.rounds):
         if machine:
-            tell(turn, workload.rounds, "probing memory and matrix products")
+            progress(turn, workload.rounds, "probing memory and matrix products")
             machine.run()
         for side in sides:
-            tell(turn, workload.rounds, f"measuring: {side.config.kv.policy}")
+            progress(turn, workload.rounds, f"measuring: {side.config.kv.policy}")
             side.rounds.append(run_round(side.engine, workload.prompt_tokens, workload.output_tokens))
     ceiling = machine.ceiling if machine else None
     full, compressed = (_measured(side, workload, ceiling) for side in sides)

@@ -1,4 +1,4 @@
-"""Pair: the two engines of a comparison, planned so that both fit in memory together."""
+"""EnginePair: the configurations of the two engines of a comparison, which fit in memory together."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from ringkv.plan.units import show_bytes
 
 @dataclass(frozen=True)
 class Workload:
-    """prompt_tokens and output_tokens of each request; rounds: how often each engine is measured."""
+    """prompt_tokens, output_tokens: of each request. rounds: measurements of each engine."""
 
     prompt_tokens: int = 4096
     output_tokens: int = 64
@@ -22,36 +22,36 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Pair:
+class EnginePair:
     full: EngineConfig
     compressed: EngineConfig
 
 
-def pair(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> Pair:
-    """Both configurations, alike but for the cache.
+def plan_pair(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> EnginePair:
+    """Return both configurations, which differ in the cache only.
 
-    Raises InvalidRequest for a workload that cannot be, DoesNotFit when one engine or the two together do not fit.
+    Raises InvalidRequest for an invalid workload, DoesNotFit if one engine or both together do not fit.
     """
     if options.kv_policy == "full":
-        raise InvalidRequest("--kv-policy full is what the others are compared with; choose another", "kv_policy")
+        raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
     _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
-    made = Pair(resolve(folder, model, full, memory), resolve(folder, model, options, memory))
+    made = EnginePair(resolve(folder, model, full, memory), resolve(folder, model, options, memory))
     needs = [footprint(model, config).total(config.slots) for config in (made.full, made.compressed)]
     if sum(needs) + PROBE_BYTES > memory:
         raise DoesNotFit(
             f"the full engine ({show_bytes(needs[0])}) and the compressed one ({show_bytes(needs[1])}) are measured in "
-            f"turn and do not fit together in the {show_bytes(memory)} available; ask for fewer --slots or a shorter "
+            f"turn and do not fit together in the {show_bytes(memory)} available; use fewer --slots or a shorter "
             "--prompt-tokens"
         )
     return made
 
 
-def alone(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> EngineConfig:
-    """One engine for the workload, under whatever policy the options choose.
+def plan_engine(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> EngineConfig:
+    """Return the configuration of one engine for the workload.
 
-    Raises InvalidRequest for a workload that cannot be, DoesNotFit when the engine does not fit.
+    Raises InvalidRequest for an invalid workload, DoesNotFit if the engine does not fit.
     """
     _check(model, workload)
     prompt, output = options.prompt_tokens or workload.prompt_tokens, options.output_tokens or workload.output_tokens
@@ -70,5 +70,5 @@ def _check(model: ModelConfig, workload: Workload) -> None:
     if length > model.context:
         raise InvalidRequest(
             f"{workload.prompt_tokens:,} prompt and {workload.output_tokens:,} output tokens are over the model's "
-            f"context of {model.context:,}; ask for less"
+            f"context of {model.context:,}; lower them"
         )

@@ -1,7 +1,7 @@
-"""profile: where one prefill and some decode steps spend their time, by torch's own profiler.
+"""profile: time by operator of one prefill and some decode steps, measured with torch's profiler.
 
-The trace is for chrome://tracing or ui.perfetto.dev. What a phase spends in no operator is in the fused loops of our
-graphs and in Python; `--graphs off` takes the loops apart.
+Open the trace with chrome://tracing or ui.perfetto.dev. Time outside of operators is in the fused loops of compiled
+graphs and in Python; `--graphs off` splits the loops into operators.
 """
 
 import os
@@ -25,7 +25,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.scheduler.round import decode, make_request, run_round
 
 WARM_UP = 3  # output tokens before the profiler starts
-TOP = 12  # operators kept of each phase
+TOP = 12  # operators listed for each phase
 PREFILL, COMPRESS, DECODE = PHASES = ("ringkv: prefill", "ringkv: compress", "ringkv: decode")
 
 
@@ -35,7 +35,7 @@ class Operator:
 
     name: str
     calls: int
-    seconds: float  # without the operators that it calls; on the device where there is one
+    seconds: float  # without the operators that it calls; on a device, device time
     share: float  # of the phase
 
 
@@ -43,7 +43,7 @@ class Operator:
 class Phase:
     name: str
     seconds: float
-    operators: tuple[Operator, ...]  # those that take longest; the phase's own name stands for what is in none
+    operators: tuple[Operator, ...]  # the longest; time outside of operators is listed under the phase's name
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,24 @@ class Profile:
     phases: tuple[Phase, ...]
 
 
-def profile(config: EngineConfig, workload: Workload, trace: Path, tell: Progress = silent) -> Profile:
-    """Run one prompt and its answer in every slot; `trace` appears only when it is complete.
+def profile(config: EngineConfig, workload: Workload, trace: Path, progress: Progress = silent) -> Profile:
+    """Profile one prompt and its decode steps in all slots. `trace` is moved into place when it is complete.
 
-    Raises InvalidRequest when the trace cannot be written there.
+    Raises InvalidRequest if its folder is not writable.
     """
     if not os.access(trace.parent, os.W_OK):
-        raise InvalidRequest(f"{trace.parent} is no folder to write {trace.name} to; name another file", "profile")
-    engine = build(config, tell)
-    tell(0, 0, "warming up")
+        raise InvalidRequest(
+            f"{trace.parent} is not a writable folder for {trace.name}; choose another file", "profile"
+        )
+    engine = build(config, progress)
+    progress(0, 0, "warming up")
     run_round(engine, min(workload.prompt_tokens, engine.limits.chunk + 1), WARM_UP)
-    tell(0, 0, "profiling")
+    progress(0, 0, "profiling")
     on_device = config.device != "cpu"
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_device else [])]
     with torch.profiler.profile(activities=kinds) as profiler:
         _run(engine, workload)
-    tell(0, 0, "writing the trace")
+    progress(0, 0, "writing the trace")
     with TemporaryDirectory(dir=trace.parent) as folder:
         made = Path(folder) / trace.name
         profiler.export_chrome_trace(str(made))
@@ -86,7 +88,7 @@ def _run(engine: LocalEngine, workload: Workload) -> None:
 
 
 def phases(events: Iterable[Any], on_device: bool) -> tuple[Phase, ...]:
-    """The profiler's events by phase and operator, longest first."""
+    """Sum the profiler's events by phase and operator, longest first."""
     taken: Mapping[str, Counter[str]] = {name: Counter() for name in PHASES}
     calls: Mapping[str, Counter[str]] = {name: Counter() for name in PHASES}
     for event in events:

@@ -60,7 +60,7 @@ def evaluate(
     study: Study,
     options: Options,
     to: Path,
-    tell: Progress = silent,
+    progress: Progress = silent,
     seconds: float = inf,
     keeps_texts: bool = True,
 ) -> list[str]:
@@ -70,22 +70,22 @@ def evaluate(
     disk when it finishes; without `keeps_texts`, without its text. Raises InvalidRequest for an invalid study, or for a
     folder with the answers of another one.
     """
-    folder = locate(study.model, tell)
+    folder = locate(study.model, progress)
     config = load_config(folder)
     _check(study, config.context)
     journal = Journal(to, _about(study, options))
     prompts = PromptBuilder(folder, max(study.lengths), config.context)
     source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens)
-    pending, left_out = prepare(select_tasks(study.tasks), study, source, prompts, journal.done, tell)
+    pending, left_out = prepare(select_tasks(study.tasks), study, source, prompts, journal.done, progress)
     if not pending:
         _check_answered(journal, left_out)
         return left_out
-    engine = _engine(folder, config, options, pending, tell)
+    engine = _engine(folder, config, options, pending, progress)
     pace = Pace.measured(engine, config)
     if seconds == 0:
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
     journal.begin({"machine": processor.name(), "version": VERSION})
-    records = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, tell)
+    records = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     if not keeps_texts:
         records = (replace(one, text="") for one in records)
     if left := _write_records(journal, records, pending, seconds):
@@ -121,21 +121,21 @@ def _write_records(
     return 0
 
 
-def _with_progress(run: Runner, pending: Sequence[PendingPrompt], pace: Pace, tell: Progress) -> Iterator[Record]:
+def _with_progress(run: Runner, pending: Sequence[PendingPrompt], pace: Pace, progress: Progress) -> Iterator[Record]:
     """Yield the records, and report progress with the time left, from the estimate and the pace so far."""
     total, answers = pace.total(pending), _answers(pending)
     share = {item.key(cell): pace.seconds(item) / len(item.cells) for item in pending for cell in item.cells}
     started, expected, prior = time.monotonic(), 0.0, PRIOR * total
-    tell(0, answers, f"answering, about {show_duration(total)}")
+    progress(0, answers, f"answering, about {show_duration(total)}")
     for done, record in enumerate(run.records(pending), 1):
         expected += share[record.key]
         slower = (time.monotonic() - started + prior) / (expected + prior)
-        tell(done, answers, f"answering, about {show_duration((total - expected) * slower)} left")
+        progress(done, answers, f"answering, about {show_duration((total - expected) * slower)} left")
         yield record
 
 
 def _engine(
-    folder: Path, config: ModelConfig, options: Options, pending: Sequence[PendingPrompt], tell: Progress
+    folder: Path, config: ModelConfig, options: Options, pending: Sequence[PendingPrompt], progress: Progress
 ) -> Engine:
     """Build an engine with slots for the largest cell, staging for the longest prompt, and a prefix store if useful."""
     longest = max(len(item.prompt.tokens) for item in pending)
@@ -147,10 +147,10 @@ def _engine(
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
     engine = resolve(folder, config, options, available_bytes())
-    tell(0, 0, "loading torch")
+    progress(0, 0, "loading torch")
     from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
 
-    return build(engine, tell)
+    return build(engine, progress)
 
 
 def _prompt_to_plot(pending: Sequence[PendingPrompt]) -> PendingPrompt:

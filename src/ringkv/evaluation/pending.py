@@ -65,7 +65,7 @@ def prepare(
     source: Source,
     prompts: PromptBuilder,
     done: Mapping[Key, str],
-    tell: Progress,
+    progress: Progress,
 ) -> tuple[list[PendingPrompt], list[str]]:
     """Return the prompts without an answer, and a sentence for each task that was left out.
 
@@ -75,7 +75,7 @@ def prepare(
     """
     by_task, left_out = [], []
     for place, task in enumerate(tasks):
-        tell(place, len(tasks), f"making prompts: {task.name}")
+        progress(place, len(tasks), f"making prompts: {task.name}")
         try:
             by_task.append(list(_of_task(task, study, source, prompts, done)))
         except CannotMake as error:

@@ -59,7 +59,7 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("--kv-policy", "full"), 2, "--kv-policy full is what the others are compared with"),
+        (("--kv-policy", "full"), 2, "--kv-policy full is the baseline of the comparison"),
         (
             ("--prompt-tokens", "500", "--output-tokens", "50"),
             2,
@@ -70,7 +70,7 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
         (
             ("--prompt-tokens", "9", "--output-tokens", "9", "--profile", "/nowhere/x.json"),
             2,
-            "/nowhere is no folder to write x.json to",
+            "/nowhere is not a writable folder for x.json",
         ),
         (("--rounds", "0"), 2, "--rounds is 0; it must be at least 1"),
     ],

@@ -89,23 +89,23 @@ def bench(
 
 def _compare(engine: EngineOptions, workload: "Workload", limit: bool, progress: "Progress") -> "Comparison":
     from ringkv.bench.compare import compare
-    from ringkv.bench.pair import pair
+    from ringkv.bench.pair import plan_pair
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.residency.locate import locate
 
     folder = locate(engine.model, progress)
-    configs = pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
+    configs = plan_pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
     return replace(compare(configs, workload, progress, limit), model=engine.model)
 
 
 def _profile(engine: EngineOptions, workload: "Workload", trace: Path, progress: "Progress") -> "Profile":
-    from ringkv.bench.pair import alone
+    from ringkv.bench.pair import plan_engine
     from ringkv.bench.profile import profile
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.residency.locate import locate
 
     folder = locate(engine.model, progress)
-    config = alone(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
+    config = plan_engine(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
     return profile(config, workload, trace, progress)
