@@ -1,15 +1,15 @@
-# make demo    set up, then answer a question about a long document in a small cache
-# make test    set up, check, test
-# make amx     the CPU kernels' tests for AMX, its tiles in software, for a processor without them
-# make avx2    the same as for a processor with AVX2 and nothing newer
+# make demo    install, then retrieve facts hidden in a long document with a full and two compressed caches
+# make test    install, check, run the tests
+# make amx     the CPU kernels' tests for AMX, with tiles emulated in software
+# make avx2    the CPU kernels' tests for a processor with AVX2 only
 # make check   lint, format, types, import contracts
 # make bench   measure ringkv alone (an hour on a quiet machine), append the figures, update README and docs
 # make peers   measure ringkv beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
-# make clients OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark, schemathesis against our server (half an hour;
-#              installs them; needs data sets, see docs/accuracy.md)
-# make report  the tables and plots of README and docs, from what was measured
-# make device  on a machine with a GPU: its tests and its benchmark; installs nothing (PYTHON names the one with torch)
-# Each can be run again; set up is done once for a given pyproject.toml and constraints.txt.
+# make clients run OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark and schemathesis against the server
+#              (half an hour; installs them; needs data sets, see docs/accuracy.md)
+# make report  write the tables and plots of README and docs from the measurements
+# make device  on a machine with a GPU, run its tests and benchmark; installs nothing (set PYTHON to one with torch)
+# Each can be run again; installing is skipped until pyproject.toml or constraints.txt changes.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -37,7 +37,7 @@ check: dev
 	@$(BIN)/ruff format --quiet --check .
 	@echo "mypy: types"
 	@$(BIN)/mypy
-	@echo "import-linter: who may import whom"
+	@echo "import-linter: import contracts"
 	@$(BIN)/lint-imports --no-logo
 
 bench: dev

@@ -1,7 +1,7 @@
-"""Install ringkv into .venv, showing progress: `python3 scripts/install.py [EXTRA]`.
+"""Install ringkv into .venv and show progress: `python3 scripts/install.py [EXTRA]`.
 
-Runs on the standard library of Python 3.6 and later, so that one that is too old for ringkv can say so. Safe to
-interrupt and to run again: the stamp of what was installed is written last, and holds a digest of what it depends on.
+The script runs on Python 3.6 and later without packages, so that it can report a Python that is too old for ringkv. It
+can be interrupted and run again: a stamp with a digest of its inputs is written last.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ INPUTS = ("pyproject.toml", "constraints.txt")
 def main(extra):
     refuse_old_python()
     stamp = stamp_of(extra)
-    wanted = fingerprint()
-    if wanted in (read(stamp), read(stamp_of("dev"))):  # dev has everything
+    current = fingerprint()
+    if current in (read(stamp), read(stamp_of("dev"))):  # dev includes all extras
         return
     make_venv()
-    what = "ringkv with what its tests need" if extra else "ringkv"
-    print(f"installing {what} into .venv (1-3 minutes the first time; torch is the large part)", flush=True)
+    what = "ringkv and its test dependencies" if extra else "ringkv"
+    print(f"installing {what} into .venv (1-3 minutes the first time, mostly for torch)", flush=True)
     started = time.time()
     install(f".[{extra}]" if extra else ".")
-    write(stamp, wanted)
+    write(stamp, current)
     print(f"installed in {time.time() - started:.0f} s", flush=True)
 
 
@@ -41,14 +41,14 @@ def stamp_of(extra):
 def refuse_old_python():
     if sys.version_info < OLDEST:
         sys.exit(
-            "ringkv needs Python {}.{} or newer, and {} is {}; name a newer one: make {} PYTHON=python3.12".format(
+            "ringkv needs Python {}.{} or newer, but {} is {}; use a newer one: make {} PYTHON=python3.12".format(
                 OLDEST[0], OLDEST[1], sys.executable, sys.version.split()[0], "test" if "dev" in sys.argv else "demo"
             )
         )
 
 
 def fingerprint():
-    """Changes when an input, the place, or the interpreter does."""
+    """Return a digest of the inputs, this directory and the Python version."""
     digest = hashlib.sha256("\0".join([ROOT, sys.version]).encode())
     for name in INPUTS:
         with open(os.path.join(ROOT, name), "rb") as file:
@@ -57,7 +57,7 @@ def fingerprint():
 
 
 def make_venv():
-    """A virtual environment with pip; one left by another Python, or half made, is made anew."""
+    """Make a virtual environment with pip; replace one that is incomplete or of another Python version."""
     if os.path.exists(PYTHON) and subprocess.call([PYTHON, "-c", CHECK.format(tuple(sys.version_info[:2]))]) == 0:
         return
     shutil.rmtree(VENV, ignore_errors=True)
@@ -74,16 +74,16 @@ CHECK = "import pip, sys; sys.exit(sys.version_info[:2] != {})"
 
 
 def install(target):
-    """pip, with one short line for each package it fetches, and everything it says in .venv/install.log."""
+    """Run pip; print a line per package and write its output to .venv/install.log."""
     log = os.path.join(VENV, "install.log")
     command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt", "-e", target]
     pip = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    with open(log, "w") as kept:
+    with open(log, "w") as file:
         for line in pip.stdout:
-            kept.write(line)
+            file.write(line)
             show(line.split())
     if pip.wait() != 0:
-        sys.exit(f"{last_lines(log)}\npip failed; all it said is in .venv/install.log")
+        sys.exit(f"{last_lines(log)}\npip failed; its output is in .venv/install.log")
 
 
 def show(words):
@@ -116,4 +116,4 @@ if __name__ == "__main__":
     try:
         main(*(sys.argv[1:2] or [""]))
     except KeyboardInterrupt:
-        sys.exit("\ninterrupted; run it again to go on")
+        sys.exit("\ninterrupted; run it again to resume")

@@ -1,8 +1,8 @@
-"""Draw docs/memory.svg: cache bytes against concurrent requests, with a full cache for each and with ringkv.
+"""Draw docs/memory.svg: cache bytes against concurrent requests, with full caches and with ringkv.
 
     python scripts/picture.py [FILE]
 
-The figures come from `ringkv.plan`; the colours are readable on white and on black, so one file serves both.
+The sizes are computed by `ringkv.plan`. The colours are readable on white and on black.
 """
 
 import sys
@@ -16,7 +16,7 @@ from ringkv.plan.units import show_bytes
 TARGET = Path(__file__).parent.parent / "docs" / "memory.svg"
 REQUESTS = (1, 2, 4, 8)
 WIDTH, HEIGHT = 880, 330
-TOP, BOTTOM = 96, 276  # of both plots
+TOP, BOTTOM = 96, 276  # y coordinates of both plots
 BAR = 30
 STYLE = """
     text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a }
@@ -34,7 +34,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Plot:
-    """One model; `left` and `right` are the ends of its plot on the page."""
+    """The plot of one model; `left` and `right` are its x coordinates."""
 
     model: str
     title: str
@@ -45,7 +45,7 @@ class Plot:
 
     @property
     def staging(self) -> int:
-        """Bytes of one prompt's full cache, in bfloat16."""
+        """Bytes of one prompt's full cache in bfloat16."""
         return self.prompt * token_bytes(known(self.model), "bfloat16")
 
     @property
@@ -97,7 +97,7 @@ def _plot(plot: Plot) -> list[str]:
 
 
 def _pair(plot: Plot, requests: int, x: float) -> list[str]:
-    """A full cache for each request on the left, ringkv on the right, with their sizes above."""
+    """Two bars with their sizes above: a full cache for each request, and ringkv."""
     full, staging, slots = requests * plot.staging, plot.staging, requests * plot.slot
     tops = [BOTTOM - plot.height(size) for size in (full, staging, staging + slots)]
     return [

@@ -1,8 +1,8 @@
-"""Write the table of settings in docs/policies.md, between its marks.
+"""Write the table of settings in docs/policies.md, between its markers.
 
     python scripts/settings.py
 
-The settings are those of `ringkv.plan.kv_settings`; a test compares the page with them.
+The settings are declared in `ringkv.plan.kv_settings`; a test compares the page with them.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- settings:begin -->\n", "<!-- settings:end -->"
 
 
 def table() -> str:
-    """A Markdown table, a row for each setting."""
+    """Return a Markdown table with a row for each setting."""
     head = "| setting | flag | default | for `kv_select` | at start, per request | |\n|---|---|---|---|---|---|\n"
     return head + "".join(_row(name, setting) for name, setting in {**AT_START, **PER_REQUEST}.items())
 
@@ -28,7 +28,7 @@ def _row(name: str, setting: Setting) -> str:
 
 
 def with_table(page: str) -> str:
-    """The page with its table as the settings are now."""
+    """Return the page with its table replaced."""
     before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
     return page[:before] + table() + page[after:]
 

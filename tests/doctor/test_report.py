@@ -17,20 +17,20 @@ def value(what: str, made: tuple[choices.Choice, ...]) -> choices.Choice:
 
 
 def test_a_report_is_plain_enough_for_json(tmp_cache: Path) -> None:
-    told = json.loads(json.dumps(asdict(report.report())))
-    assert told["python"] == sys.version.split()[0]
-    assert {choice["what"] for choice in told["choices"]} == {"device", "graphs", "kernels", "dtype", "threads"}
-    assert told["devices"][0]["name"] == "cpu"
+    result = json.loads(json.dumps(asdict(report.report())))
+    assert result["python"] == sys.version.split()[0]
+    assert {choice["what"] for choice in result["choices"]} == {"device", "graphs", "kernels", "dtype", "threads"}
+    assert result["devices"][0]["name"] == "cpu"
 
 
-def test_torch_tells_the_version_that_is_installed() -> None:
+def test_torchs_version_is_the_installed_one() -> None:
     import torch
 
     packages = {package.name: package.version for package in report.report().packages}
     assert packages["torch"] == torch.__version__
 
 
-def test_the_cache_folder_is_weighed(tmp_cache: Path) -> None:
+def test_the_sizes_of_the_cache_folders_are_reported(tmp_cache: Path) -> None:
     (tmp_cache / "models" / "some").mkdir(parents=True)
     (tmp_cache / "models" / "some" / "weights").write_bytes(b"x" * 1000)
     (tmp_cache / "models" / "config").write_bytes(b"x" * 24)
@@ -41,18 +41,18 @@ def test_the_cache_folder_is_weighed(tmp_cache: Path) -> None:
     assert cache.disk_free > 0
 
 
-def test_a_cache_folder_that_is_not_there_yet_holds_nothing(tmp_cache: Path) -> None:
+def test_a_cache_folder_that_does_not_exist_is_empty(tmp_cache: Path) -> None:
     assert report.report().cache.folders == ()
     assert not tmp_cache.exists()
 
 
-def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_remedy_is_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "missing_for_graphs", lambda: EAGER)
-    told = report.report()
-    assert [(choice.what, choice.value, choice.remedy) for choice in told.problems] == [("graphs", "off", EAGER)]
+    result = report.report()
+    assert [(choice.what, choice.value, choice.remedy) for choice in result.problems] == [("graphs", "off", EAGER)]
 
 
-def test_without_a_compiler_torch_answers_for_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_torchs_operators_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {}
     for compiler in (None, Compiler("/usr/bin/g++", python_headers=True)):
         monkeypatch.setattr(choices, "find_compiler", lambda found=compiler: found)
@@ -63,15 +63,15 @@ def test_without_a_compiler_torch_answers_for_the_kernels(monkeypatch: pytest.Mo
 def test_without_torch_there_is_no_engine_and_one_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert torch_facts() is None
-    told = report.report()
-    assert [choice.what for choice in told.problems] == ["engine"]
-    assert told.cpu.torch_threads is None
+    result = report.report()
+    assert [choice.what for choice in result.problems] == ["engine"]
+    assert result.cpu.torch_threads is None
 
 
 def test_native_bfloat16_is_named_when_the_cpu_has_it() -> None:
     facts = TorchFacts(threads=2, devices=())
     assert "amx_bf16" in value("dtype", choices.choices(facts, ["avx2", "amx_bf16"], 2)).why
-    assert "widened as they are multiplied" in value("dtype", choices.choices(facts, ["avx2"], 2)).why
+    assert "widened during multiplication" in value("dtype", choices.choices(facts, ["avx2"], 2)).why
     assert "float32 may be faster" in value("dtype", choices.choices(facts, ["asimd"], 2)).why
 
 

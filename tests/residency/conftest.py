@@ -8,7 +8,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from tests.weights.tiny_gguf import tiny_model, write_tiny
 
-LETTERS = sorted(ByteLevel.alphabet())  # one token a byte
+LETTERS = sorted(ByteLevel.alphabet())  # one token per byte
 TOKENIZER = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "smollm",

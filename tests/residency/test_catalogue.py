@@ -1,4 +1,4 @@
-"""The catalogue's figures agree with each other."""
+"""Sizes and digests of the catalogue are consistent."""
 
 import pytest
 

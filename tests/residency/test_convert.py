@@ -1,4 +1,4 @@
-"""Converting a tiny GGUF once, whatever happens meanwhile."""
+"""A tiny GGUF is converted once, also after interruptions and in several threads."""
 
 import os
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_an_interrupted_conversion_leaves_nothing(stage: str, tiny_gguf: Path, t
     assert load_config(convert(tiny_gguf, target)).vocab_size == 258
 
 
-def test_what_a_killed_conversion_left_is_replaced(tiny_gguf: Path, target: Path) -> None:
+def test_files_of_a_killed_conversion_are_replaced(tiny_gguf: Path, target: Path) -> None:
     partial = target.with_name(target.name + ".partial")
     partial.mkdir(parents=True)
     (partial / "model.safetensors").write_bytes(b"half")

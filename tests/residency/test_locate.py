@@ -1,4 +1,4 @@
-"""Every kind of model argument, and every way to get it wrong."""
+"""All kinds of model arguments, valid and invalid."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from ringkv.residency.locate import locate
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A model directory, as small as `locate` looks at."""
+    """A model directory with only what `locate` reads."""
     folder = tmp_path / "hf"
     folder.mkdir()
     sizes = dict.fromkeys(
@@ -68,7 +68,7 @@ def test_a_catalogue_model_shows_what_is_on_disk(
 
 
 @pytest.mark.parametrize("wrong", ["smolm2", "SmolLM2", "smollm-2"])
-def test_a_misspelt_name_is_answered_with_the_nearest_and_what_is_accepted(wrong: str) -> None:
+def test_a_misspelt_name_is_refused_with_the_nearest_and_what_is_accepted(wrong: str) -> None:
     with pytest.raises(UnknownModel, match=r"did you mean smollm2\?") as refused:
         locate(wrong)
     for accepted in ("smollm2", "qwen2.5-coder-1.5b", "directory", ".gguf", "hub id"):
@@ -76,46 +76,46 @@ def test_a_misspelt_name_is_answered_with_the_nearest_and_what_is_accepted(wrong
 
 
 @pytest.mark.parametrize(
-    ("far", "says"), [("llama3", "no model 'llama3'; give a"), ("/no/x.gguf", "no file '/no/x.gguf'; give a")]
+    ("far", "message"), [("llama3", "no model 'llama3'; give a"), ("/no/x.gguf", "no file '/no/x.gguf'; give a")]
 )
-def test_a_name_that_is_like_none_gets_no_guess_and_a_missing_file_is_called_one(far: str, says: str) -> None:
+def test_a_name_that_is_like_none_gets_no_guess_and_a_missing_file_is_called_one(far: str, message: str) -> None:
     with pytest.raises(UnknownModel) as refused:
         locate(far)
-    assert str(refused.value).startswith(says)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize("absent", ["./nowhere", "/no/such/dir/model", "zzz", "", "a/b/c", "models/absent.gguf"])
-def test_a_path_to_nothing_is_no_model(absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_path_is_not_a_model(absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownModel):
         locate(absent)
 
 
-def test_a_directory_without_a_configuration_is_no_model(tmp_path: Path) -> None:
+def test_a_directory_without_a_configuration_is_not_a_model(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel, match=r"no config\.json; give a directory"):
         locate(str(tmp_path))
 
 
-def test_a_directory_that_holds_a_gguf_points_to_it(tiny_gguf: Path) -> None:
+def test_a_directory_with_a_gguf_is_refused_with_its_path(tiny_gguf: Path) -> None:
     with pytest.raises(UnknownModel, match=r"give the file .*tiny model\.gguf"):
         locate(str(tiny_gguf.parent))
 
 
-def test_another_kind_of_file_is_no_model(tmp_path: Path) -> None:
+def test_another_kind_of_file_is_not_a_model(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     with pytest.raises(UnknownModel, match=r"not a \.gguf"):
         locate(str(tmp_path / "model.bin"))
 
 
 class Hub:
-    """Answers `snapshot_download` with a copy of the wanted files of `source`."""
+    """Replaces `snapshot_download`; copies the requested files of `source`."""
 
     def __init__(self, source: Path, into: Path) -> None:
         self.source, self.into = source, into
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
 
     def __call__(self, model: str, allow_patterns: list[str], **_: Any) -> str:
-        self.asked.append(allow_patterns)
+        self.requests.append(allow_patterns)
         self.into.mkdir(exist_ok=True)
         for pattern in allow_patterns:
             for path in self.source.glob(pattern):
@@ -139,7 +139,7 @@ def test_a_hub_model_that_is_not_implemented_is_refused_before_its_weights_are_f
     (hub.source / "config.json").write_text('{"architectures": ["MambaForCausalLM"]}')
     with pytest.raises(UnsupportedModel, match="MambaForCausalLM"):
         locate("organisation/name")
-    assert not any("safetensors" in pattern for patterns in hub.asked for pattern in patterns)
+    assert not any("safetensors" in pattern for patterns in hub.requests for pattern in patterns)
 
 
 def test_a_hub_model_without_safetensors_is_refused(hub: Hub) -> None:
@@ -148,10 +148,10 @@ def test_a_hub_model_without_safetensors_is_refused(hub: Hub) -> None:
         locate("organisation/name")
 
 
-def test_a_hub_that_is_out_of_reach_is_named_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(PullFailed, match=r"organisation/name .*could not be fetched from the hub .*check the id"):
+    with pytest.raises(PullFailed, match=r"organisation/name .*could not be downloaded from the hub .*check the id"):
         locate("organisation/name")
 
 

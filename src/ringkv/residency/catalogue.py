@@ -1,4 +1,4 @@
-"""Catalogue: the models that ringkv fetches by name, as `catalogue.toml` lists them."""
+"""The models that ringkv downloads by name, listed in `catalogue.toml`."""
 
 import tomllib
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from typing import Any
 
 from ringkv.base.errors import UnknownModel
 
-LIKE = 0.7  # share of two names' characters that match, in order: llama3 and smollm2 have 0.46
+CUTOFF = 0.7  # difflib's similarity of two names; llama3 and smollm2 have 0.46
 
 
 @dataclass(frozen=True)
-class Part:
-    """A file inside a package's wheel: one stretch of a GGUF."""
+class WheelPart:
+    """A file inside a wheel: one part of a GGUF."""
 
     package: str
     version: str
@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True)
 class CatalogueModel:
-    """One model: a GGUF, and the parts that make it when joined in order."""
+    """One model: a GGUF, which is its parts joined in order."""
 
     name: str
     title: str
@@ -40,8 +40,8 @@ class CatalogueModel:
     file: str
     bytes: int  # of the GGUF
     sha256: str  # of the GGUF
-    converted_bytes: int  # of its directory in Hugging Face layout, about
-    parts: tuple[Part, ...]
+    converted_bytes: int  # of its directory in Hugging Face layout, approximate
+    parts: tuple[WheelPart, ...]
 
     @property
     def download_bytes(self) -> int:
@@ -50,27 +50,27 @@ class CatalogueModel:
 
 @cache
 def catalogue() -> Mapping[str, CatalogueModel]:
-    """Every model by name, in the order of the file."""
+    """Return all models by name, in the order of the file."""
     text = files("ringkv.residency").joinpath("catalogue.toml").read_text(encoding="utf-8")
     return {name: _model(name, table) for name, table in tomllib.loads(text).items()}
 
 
 def catalogued(name: str) -> CatalogueModel:
-    """The model of that name. Raises UnknownModel with the nearest names."""
+    """Return the model of that name. Raises UnknownModel with the nearest name."""
     if name in catalogue():
         return catalogue()[name]
     near = nearest(name)
     guess = f"did you mean {near}? " if near else ""
-    raise UnknownModel(f"{name!r} is not in the catalogue; {guess}It has {', '.join(catalogue())}")
+    raise UnknownModel(f"{name!r} is not in the catalogue; {guess}It lists {', '.join(catalogue())}")
 
 
 def nearest(name: str) -> str | None:
-    """The catalogue's name that was probably meant, if `name` is like one."""
-    return next(iter(get_close_matches(name.lower(), catalogue(), n=1, cutoff=LIKE)), None)
+    """Return the most similar name of the catalogue; None if none is similar."""
+    return next(iter(get_close_matches(name.lower(), catalogue(), n=1, cutoff=CUTOFF)), None)
 
 
 def _model(name: str, table: dict[str, Any]) -> CatalogueModel:
     fields = dict(table)
     version, rows = fields.pop("version"), fields.pop("parts")
-    parts = tuple(Part(package, version, *rest) for package, *rest in rows)
+    parts = tuple(WheelPart(package, version, *rest) for package, *rest in rows)
     return CatalogueModel(name=name, parts=parts, **fields)

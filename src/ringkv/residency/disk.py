@@ -1,20 +1,20 @@
-"""need_space: refuse before a long write that the disk cannot hold."""
+"""Check free disk space before a long write."""
 
 import shutil
 from pathlib import Path
 
 from ringkv.base.errors import PullFailed
 
-SPARE = 64 << 20  # bytes left for everything small
+SPARE = 64 << 20  # bytes for small files
 
 
 def need_space(folder: Path, size: int, what: str) -> None:
-    """Raise PullFailed unless the existing `folder`'s disk takes `size` more bytes."""
+    """Raise PullFailed unless the disk of `folder`, which exists, has room for `size` bytes."""
     free = shutil.disk_usage(folder).free
     if free < size + SPARE:
         raise PullFailed(
             f"{what} needs {_gigabytes(size + SPARE)} in {folder}, {_gigabytes(free)} are free; "
-            "make room, or set RINGKV_CACHE to a folder on another disk"
+            "free disk space, or set RINGKV_CACHE to a folder on another disk"
         )
 
 

@@ -1,4 +1,4 @@
-"""download: one file over HTTP, continued where it stopped. Honours the environment's proxies and certificates."""
+"""Download a file over HTTP and resume if interrupted. Honours the environment's proxies and certificates."""
 
 import os
 import ssl
@@ -12,37 +12,37 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 from ringkv.base.errors import PullFailed
 
 CHUNK = 1 << 18  # bytes read at a time
-ATTEMPTS = 5  # in a row without a byte gained
+ATTEMPTS = 5  # consecutive, without progress
 TIMEOUT_S = 60.0
-# A file of certificates to trust, first found; where none is set the system's are used.
+# Variables that name a file of trusted certificates; the first set is used, else the system's certificates.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 class Refused(Exception):
-    """The server wants credentials, or its certificate is not trusted: another client may know better."""
+    """The server requires credentials or its certificate is not trusted; pip may be configured for both."""
 
 
-def download(url: str, path: Path, size: int, seen: Callable[[int], None], pause_s: float = 1.0) -> None:
-    """Bring `path` to `size` bytes, keeping what it has; `seen` hears its size as it grows.
+def download(url: str, path: Path, size: int, on_size: Callable[[int], None], pause_s: float = 1.0) -> None:
+    """Download the missing bytes of `path`, up to `size`; `on_size` is called with its size as it grows.
 
-    Raises Refused, or PullFailed when the network fails `ATTEMPTS` times in a row; what was fetched stays.
+    Raises Refused, or PullFailed if the network fails `ATTEMPTS` times in a row; the bytes so far are kept.
     """
     failures = 0
-    while (had := _size(path)) != size:
-        if had > size:
+    while (before := _size(path)) != size:
+        if before > size:
             path.unlink()
         try:
-            _fetch(url, path, seen)
-            trouble = f"it ended after {_size(path)} of {size} bytes"
+            _fetch(url, path, on_size)
+            reason = f"it ended after {_size(path)} of {size} bytes"
         except (OSError, HTTPException) as error:
             if _is_refusal(error):
                 raise Refused(str(error)) from error
-            trouble = str(getattr(error, "reason", error)) or type(error).__name__
-        failures = 0 if had < _size(path) <= size else failures + 1
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        failures = 0 if before < _size(path) <= size else failures + 1
         if failures == ATTEMPTS:
             raise PullFailed(
-                f"downloading {path.name} failed {ATTEMPTS} times ({trouble}); {had} of {size} bytes are kept: "
-                "check the network and run it again to continue"
+                f"downloading {path.name} failed {ATTEMPTS} times ({reason}); {before} of {size} bytes are kept: "
+                "check the network and run it again to resume"
             )
         time.sleep(pause_s * failures)
 
@@ -51,15 +51,15 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _fetch(url: str, path: Path, seen: Callable[[int], None]) -> None:
-    """One request for what is missing, appended; a server that cannot start in the middle sends all of it again."""
+def _fetch(url: str, path: Path, on_size: Callable[[int], None]) -> None:
+    """Request the missing bytes and append them; a server without range support sends the whole file again."""
     request = Request(url, headers={"Range": f"bytes={_size(path)}-", "User-Agent": "ringkv"})
     with _opener().open(request, timeout=TIMEOUT_S) as response:
-        continues = getattr(response, "status", None) == 206
-        with path.open("ab" if continues else "wb") as file:
+        is_partial = getattr(response, "status", None) == 206
+        with path.open("ab" if is_partial else "wb") as file:
             while chunk := response.read(CHUNK):
                 file.write(chunk)
-                seen(file.tell())
+                on_size(file.tell())
 
 
 def _opener() -> OpenerDirector:

@@ -1,4 +1,4 @@
-"""from_hub: a model by its Hugging Face hub id, through `huggingface_hub`, which is optional."""
+"""Download a model by its Hugging Face hub id, with the optional package `huggingface_hub`."""
 
 import re
 from pathlib import Path
@@ -12,19 +12,21 @@ WEIGHTS = ("*.safetensors",)
 
 
 def is_hub_id(model: str) -> bool:
-    """`organisation/name`, which no path that begins with `.`, `/` or `~` is."""
+    """Return whether `model` is `organisation/name`; paths that begin with `.`, `/` or `~` are not."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) is not None
 
 
 def from_hub(model: str, progress: Progress = silent) -> Path:
-    """Return the model's directory in the hub's own cache, fetched if need be: configuration first, to refuse early.
+    """Return the model's directory in the hub's cache, downloaded if missing.
+
+    The configuration is downloaded first, so that an unsupported model is refused early.
 
     Raises PullFailed, UnknownModel, UnsupportedModel.
     """
-    progress(0, 0, f"asking the hub for {model}")
+    progress(0, 0, f"looking up {model} on the hub")
     directory = _snapshot(model, SMALL_FILES)
     load_config(directory)
-    progress(0, 0, f"fetching {model} from the hub")
+    progress(0, 0, f"downloading {model} from the hub")
     directory = _snapshot(model, SMALL_FILES + WEIGHTS)
     if not any(directory.glob("*.safetensors")):
         raise UnknownModel(f"{model} has no safetensors on the hub; ringkv reads safetensors and GGUF")
@@ -36,11 +38,13 @@ def _snapshot(model: str, patterns: tuple[str, ...]) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError:
-        raise PullFailed(f"{model} looks like a hub id; `pip install huggingface_hub` to fetch from the hub") from None
+        raise PullFailed(
+            f"{model} looks like a hub id; `pip install huggingface_hub` to download from the hub"
+        ) from None
     try:
         return Path(snapshot_download(model, allow_patterns=list(patterns)))
     except (HfHubHTTPError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise PullFailed(
-            f"{model} could not be fetched from the hub ({reason}); check the id and the network"
+            f"{model} could not be downloaded from the hub ({reason}); check the id and the network"
         ) from None

@@ -1,4 +1,4 @@
-"""list_models: the catalogue, and what of it is on this disk."""
+"""List the catalogue's models and their files on this disk."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ class ModelInfo:
     licence: str
     context: int  # tokens
     download_bytes: int
-    disk_bytes: int  # taken now: the GGUF and its converted copy
+    disk_bytes: int  # used now by the GGUF and its converted copy
     pulled: bool
-    directory: Path | None  # in Hugging Face layout, once converted
+    directory: Path | None  # in Hugging Face layout; None until it is converted
 
 
 def list_models() -> list[ModelInfo]:

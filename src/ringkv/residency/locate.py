@@ -1,4 +1,4 @@
-"""locate: a model argument to a directory in Hugging Face layout, made if need be."""
+"""Find the directory in Hugging Face layout of a model argument; download or convert it if necessary."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ringkv.residency.pull import pull
 
 
 def locate(model: str, progress: Progress = silent) -> Path:
-    """The directory of a catalogue name (pulled if absent), a directory, a `.gguf` file (converted once) or a hub id.
+    """Return the directory of a catalogue name (pulled once), a directory, a `.gguf` (converted once) or a hub id.
 
     Raises UnknownModel, PullFailed, BadWeights, UnsupportedModel.
     """
@@ -28,7 +28,7 @@ def locate(model: str, progress: Progress = silent) -> Path:
 
 
 def catalogue_directory(model: CatalogueModel) -> Path:
-    """Where `locate` puts a catalogue model."""
+    """Return the directory that `locate` returns for a catalogue model."""
     return converted_path(model.name, model.sha256)
 
 
@@ -53,7 +53,7 @@ def _checked(path: Path) -> Path:
 
 def _unknown(model: str) -> str:
     near = nearest(model)
-    guess = f"did you mean {near}? Else give" if near else "give"
+    guess = f"did you mean {near}? Otherwise give" if near else "give"
     what = "file" if model.endswith(".gguf") else "model"
     return (
         f"no {what} {model!r}; {guess} a catalogue name ({', '.join(catalogue())}), "

