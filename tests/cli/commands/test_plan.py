@@ -24,9 +24,9 @@ def test_json_has_the_same_in_bytes(cli: Cli) -> None:
 
 
 def test_slots_in_8_bits_are_named_and_counted(cli: Cli) -> None:
-    asked = ("plan", "--model", "llama-3.1-8b", "--kv-format", "int8")
-    assert "cache in bfloat16, slots in int8\n" in cli(*asked).out
-    found = json.loads(cli(*asked, "--json").out)
+    arguments = ("plan", "--model", "llama-3.1-8b", "--kv-format", "int8")
+    assert "cache in bfloat16, slots in int8\n" in cli(*arguments).out
+    found = json.loads(cli(*arguments, "--json").out)
     assert found["rows"][1]["slot_bytes"] == 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128)
 
 

@@ -44,7 +44,7 @@ def bench(
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="Instead of comparing, write a trace of one prefill and its decode steps; print the slowest.",
+            help="Write a trace of one prefill and its decode steps and print the slowest operators; no comparison.",
         ),
     ] = None,
     as_json: AsJson = False,

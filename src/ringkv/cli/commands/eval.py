@@ -79,7 +79,7 @@ def study(
     """Measure accuracy under compression: tasks x policies x budgets, with the graphs and batching of the server.
 
     Every prompt is prefilled once and compressed with every policy and budget; all are answered in one batch, greedily.
-    Answers are written at once: the same command resumes a run that was stopped, and tasks or budgets can be added.
+    Each answer is saved when it is complete: the same command resumes a stopped run, and tasks or budgets can be added.
     The results are a table and DIR/report.html.
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
