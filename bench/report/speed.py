@@ -29,7 +29,13 @@ def engines(rows: Sequence[ResultRow], scores: Mapping[str, Sequence[str]]) -> s
             place = ((OURS,), (FULL,)).index(members) if members in ((OURS,), (FULL,)) else None
             score = ["" if place is None else each[place] for each in scores.values()]
             lines.append((name, f"{pair.other.requests}", rate, ratio, f"{size / 1e6:,.0f} MB", *score))
-    head = ("engine", "requests in 1.5 GB", "tokens/s, all", "ringkv is faster by", "peak memory, 8 requests")
+    head = (
+        "engine",
+        "requests in 1.5 GB of KV cache",
+        "total tokens/s",
+        "ringkv is faster by",
+        "process memory, 8 requests",
+    )
     return table((*head, *scores), lines)
 
 
