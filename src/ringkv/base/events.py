@@ -1,6 +1,6 @@
 """Events that the engine emits for a request, in order: Scored*, Token*, then Finished or Failed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -26,6 +26,8 @@ class Usage:
     cached_tokens: int = 0  # prompt tokens that needed no prefill
     drafted_tokens: int = 0  # tokens guessed ahead
     accepted_tokens: int = 0  # drafted tokens that became part of the completion
+    queue_seconds: float = field(default=0.0, compare=False)  # from its submission until its prefill, or its slot
+    prefill_seconds: float = field(default=0.0, compare=False)  # of its prompt, with the decode steps in between
 
 
 @dataclass(frozen=True)

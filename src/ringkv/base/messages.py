@@ -1,14 +1,15 @@
 """Messages between the server's process and the engine's. They are plain data, so any codec can carry them.
 
-To the engine: Submit, Cancel, Shutdown. From it: Progress any number of times, then Ready, then Events and Stats.
-Fatal may come at any time and is always the last message.
+To the engine: Submit, Cancel, Shutdown. From it: Progress any number of times, then Ready, then Events, Stats and
+EngineMetrics. Fatal may come at any time and is always the last message.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Failed, Finished, Scored, Token
+from ringkv.base.histogram import Histogram
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 
@@ -73,12 +74,39 @@ class Events:
 
 @dataclass(frozen=True)
 class Stats:
-    """Requests by stage, and free slots. Sent whenever they change."""
+    """Requests by stage, free slots and free staging lanes. Sent whenever they change.
+
+    free_lanes: a lane is taken and freed together with another change, so it is not compared.
+    """
 
     waiting: int
     prefilling: int
     running: int
     free_slots: int
+    free_lanes: int = field(default=0, compare=False)
+
+
+STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+PROMPT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
+
+
+@dataclass(frozen=True)
+class EngineMetrics:
+    """What the engine has measured since its start, in seconds. Sent a few times a second at most, and when it is idle.
+
+    queue: of a request, from its submission until its prefill begins; of a later answer to a prefilled prompt, until
+    it gets its slot. prefill: of a prompt, from its first chunk to its last, with the decode steps between them.
+    compress: of one prompt under one choice. step: sampling and forward pass of all slots.
+    service: moving average of the time that a request holds its slot, prefill included; 0 before the first has ended.
+    not_finite: requests that failed because their logits were not finite.
+    """
+
+    queue: Histogram = Histogram.of(PROMPT_SECONDS)  # noqa: RUF009 - frozen
+    prefill: Histogram = Histogram.of(PROMPT_SECONDS)  # noqa: RUF009 - frozen
+    compress: Histogram = Histogram.of(STEP_SECONDS)  # noqa: RUF009 - frozen
+    step: Histogram = Histogram.of(STEP_SECONDS)  # noqa: RUF009 - frozen
+    service: float = 0.0
+    not_finite: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,4 +117,4 @@ class Fatal:
     message: str
 
 
-EngineMessage = Submit | Cancel | Shutdown | Progress | Ready | Events | Stats | Fatal
+EngineMessage = Submit | Cancel | Shutdown | Progress | Ready | Events | Stats | EngineMetrics | Fatal

@@ -19,6 +19,9 @@ class Request:
     even by another engine, gives the same tokens. It is ignored when requests are compared.
     `salt`: a prompt reuses cached tokens only from prompts with the same salt. Clients that must not share cached
     tokens have different salts.
+    `owner`: who sent it, the label of an API key or "". The scheduler divides the slots between owners.
+    `priority`: requests with a lower number start sooner.
+    `timeout`: seconds from its submission to an engine after which it ends, whatever it has by then; None never.
     """
 
     id: str
@@ -28,6 +31,9 @@ class Request:
     eos: tuple[int, ...] = ()
     forced: tuple[int, ...] = ()
     salt: str = ""
+    owner: str = ""
+    priority: int = 0
+    timeout: float | None = None
     own_seed: int = field(default_factory=partial(randbits, 63), compare=False)
 
     @property

@@ -20,10 +20,13 @@ from ringkv.scheduler.drafts import Lookup
 class PendingPrompt:
     """A prompt that waits for a lane, is prefilled in it, and stays there until all its jobs are in slots.
 
-    jobs: those that are not in slots yet, in order of submission.
+    jobs: those that are not in slots yet, in order of submission. arrival: prompts submitted before it.
     """
 
     jobs: deque["Job"] = field(default_factory=deque)
+    owner: str = ""
+    priority: int = 0
+    arrival: int = 0
     lane: int | None = None
     cached: int | None = None  # cached tokens; None before it gets its lane
     prefilled: int = 0  # tokens, cached ones included

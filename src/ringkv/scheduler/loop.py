@@ -10,16 +10,19 @@ A step returns its events before the next step feeds its tokens, so no token wai
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
 
 from ringkv.base.engine import Engine, PrefillChunk
 from ringkv.base.events import Event, Scored, Usage
 from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
-from ringkv.base.messages import Stats
+from ringkv.base.messages import EngineMetrics, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.guided import Guided
 from ringkv.scheduler.scheduler import Scheduler
+from ringkv.scheduler.stopwatch import Clock, Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +30,18 @@ log = logging.getLogger(__name__)
 class Loop:
     """An engine and the scheduler of its requests; call it from one thread."""
 
-    def __init__(self, engine: Engine, scheduler: Scheduler | None = None, guide: MakeGuide | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        scheduler: Scheduler | None = None,
+        guide: MakeGuide | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
         """`guide` makes the guides of requests with a grammar. It is called in a separate thread."""
         self._engine = engine
         self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
+        self._watch = Stopwatch(clock)
 
     @property
     def idle(self) -> bool:
@@ -40,6 +50,9 @@ class Loop:
 
     def stats(self) -> Stats:
         return self._scheduler.stats()
+
+    def metrics(self) -> EngineMetrics:
+        return replace(self._watch.metrics, not_finite=self._scheduler.not_finite)
 
     def prefilled(self, request_id: str) -> int:
         """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
@@ -56,6 +69,10 @@ class Loop:
         name the wrong request.
         """
         self._scheduler.submit(request, *others)
+        for one in (request, *others):
+            self._watch.submit(one.id)
+            if one.timeout is not None:
+                self._scheduler.set_deadline(one.id, self._watch.now() + one.timeout)
         return [event for one in (request, *others) for event in self._admit(one)]
 
     def cancel(self, request_id: str) -> list[Event]:
@@ -65,10 +82,12 @@ class Loop:
     def step(self) -> list[Event]:
         """Do one action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
 
-        If all requests wait for their guides, it waits briefly. An error in a prefill fails the requests that share the
-        prompt. An error in a decode step, which all requests share, is raised; the engine must not be used after it.
+        Requests whose timeout has passed end first. If all requests wait for their guides, it waits briefly.
+        An error in a prefill fails the requests that share the prompt. An error in a decode step, which all requests
+        share, is raised; the engine must not be used after it.
         """
-        return [*self._release_guided(), *self._run(self._scheduler.next())]
+        expired = self._settle(self._scheduler.expire(self._watch.now()))
+        return [*expired, *self._release_guided(), *self._run(self._scheduler.next())]
 
     def _run(self, action: Action) -> list[Event]:
         match action:
@@ -81,7 +100,9 @@ class Loop:
             case Decode(owners, forced):
                 return self._decode(owners, forced)
             case Forward(drafts):
+                since = self._watch.now()
                 self._engine.forward(drafts)
+                self._watch.fed(since)
             case Idle():
                 self._guided.wait()
         return []
@@ -100,7 +121,9 @@ class Loop:
         """Sample every slot. A request whose guide failed is sampled too; its token is discarded."""
         allowed = self._guided.allowed(owners, forced, self._scheduler.left_to_sample)
         events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
+        since = self._watch.now()
         runs = self._engine.sample(forced, allowed.tokens).read()
+        self._watch.sampled(since)
         events += self._settle(self._scheduler.sampled(owners, runs))
         self._guided.take(events, (owners[slot] for slot in forced))
         return events
@@ -115,6 +138,7 @@ class Loop:
         return []
 
     def _begin(self, request: Request, lane: int) -> list[Event]:
+        self._watch.begin(request.id, lane)
         try:
             cached = self._engine.begin(request, lane)
         except Exception as error:
@@ -130,12 +154,16 @@ class Loop:
         scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]
         if not work.is_last:
             return scored
+        self._watch.prefilled(work.lane)
         self._scheduler.prefill_finished(work)
         return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
+        self._watch.insert(request.id, lane)
         try:
+            since = self._watch.now()
             layouts = self._engine.compress(lane, request.kv or self._engine.default_kv)
+            self._watch.compressed(since)
             self._engine.insert(lane, slot, request)
         except Exception as error:
             return self._fail(request, error)
@@ -155,7 +183,9 @@ class Loop:
             if seen:
                 self._leave(slot, seen)
             self._engine.release(slot)
-        return self._guided.end(outcome.events)
+        events = [self._watch.timed(event) for event in outcome.events]
+        self._watch.end(events)
+        return self._guided.end(events)
 
     def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
         """Save a conversation. An error is only logged, because the request is finished."""

@@ -1,0 +1,55 @@
+"""WaitingPrompts: the prompts that wait for a slot and a lane, and whose turn it is.
+
+The next prompt has the lowest priority number. Among those it is of the owner with the fewest slots, then of the owner
+who was served the fewest tokens recently, then the one that arrived first. So of equal
+priority an owner with one request gets the next slot before one with 1,000, and an owner's own requests start in order
+of arrival. A lower priority number always comes first, however long the others wait.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+
+from ringkv.scheduler.job import PendingPrompt
+from ringkv.scheduler.shares import Shares
+
+
+class WaitingPrompts:
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[str, list[PendingPrompt]]] = {}  # by priority and owner, in order of arrival
+
+    def update(self, prompt: PendingPrompt) -> None:
+        """Put a prompt that waits in its line, or take it out while one of its requests is held. It keeps its place."""
+        self.discard(prompt)
+        if prompt.jobs and prompt.lane is None and not prompt.is_held:
+            owners = self._lines.setdefault(prompt.priority, {})
+            insort(owners.setdefault(prompt.owner, []), prompt, key=_arrival)
+
+    def discard(self, prompt: PendingPrompt) -> None:
+        """Take a prompt out of its line, if it is there."""
+        owners = self._lines.get(prompt.priority, {})
+        line = owners.get(prompt.owner, [])
+        index = bisect_left(line, prompt.arrival, key=_arrival)
+        if index == len(line) or line[index] is not prompt:
+            return
+        del line[index]
+        if not line:
+            del owners[prompt.owner]
+        if not owners:
+            del self._lines[prompt.priority]
+
+    def first(self, slots: Mapping[str, int], shares: Shares) -> PendingPrompt | None:
+        """Return the prompt whose turn it is. slots: by owner, those that it has or will take; missing ones have 0."""
+        if not self._lines:
+            return None
+        lines = self._lines[min(self._lines)].values()
+        return min(
+            (line[0] for line in lines),
+            key=lambda prompt: (slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+
+def _arrival(prompt: PendingPrompt) -> int:
+    return prompt.arrival
