@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -60,3 +62,10 @@ def test_defer_interrupts_restores_the_signal_handler() -> None:
     with defer_interrupts():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_sigterm_exits_with_a_shells_status_for_it() -> None:
+    code = "import os, signal; from ringkv.machine.interrupts import exit_on_sigterm; exit_on_sigterm(); "
+    code += "os.kill(os.getpid(), signal.SIGTERM); print('still here')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")

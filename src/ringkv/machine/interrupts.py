@@ -1,6 +1,7 @@
-"""Deferred Ctrl-C, for code that must not be interrupted halfway."""
+"""Signals: Ctrl-C that is deferred while code must not be interrupted halfway, and SIGTERM as an exit status."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,3 +49,11 @@ def uninterrupted() -> Iterator[None]:
         yield
     if flag:
         signal.raise_signal(signal.SIGINT)
+
+
+TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell reports a process that SIGTERM ended
+
+
+def exit_on_sigterm() -> None:
+    """Let SIGTERM raise SystemExit with status 143. The first process of a container would ignore the signal."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
