@@ -301,6 +301,13 @@ def test_without_a_compiler_graphs_are_off_and_compiled_is_refused(monkeypatch: 
             resolved(graphs="compiled", device=device)
 
 
+def test_far_more_threads_than_cores_are_refused_with_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
+    assert resolved(threads=24).threads == 24
+    with pytest.raises(InvalidRequest, match="threads is 5,000; this process may use 6 cores, so give at most 24"):
+        resolved(threads=5000)
+
+
 def test_threads_are_the_usable_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
     assert resolved().threads == 3

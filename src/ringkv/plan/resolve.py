@@ -25,6 +25,7 @@ DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
 SMALLEST_PROMPT = 2048  # a default prompt limit is not lowered below this to make it fit
 MOST_DRAFTS = 7
+MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
@@ -117,7 +118,7 @@ def _complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineC
         weights=_weights(options, dtype, device),
         device=device,
         graphs=_graphs(options, device),
-        threads=at_least(1, "threads", options.threads, default_threads()),
+        threads=_threads(options.threads),
         cache_dir=cache_dir(),
         store_bytes=_store(options),
         speculate=_speculate(options),
@@ -196,6 +197,18 @@ def _graphs(options: Options, device: str) -> Graphs:
     if missing and requested == "compiled":
         raise InvalidRequest(f"graphs cannot be compiled: {missing}; or choose graphs off", "graphs")
     return "off" if missing and device == "cpu" else "compiled"  # a GPU captures a step even if it is not compiled
+
+
+def _threads(requested: int | None) -> int:
+    """Return the number of threads. Raises InvalidRequest for many more than there are cores to run them."""
+    cores = default_threads()
+    most = max(MOST_THREADS, THREADS_PER_CORE * cores)
+    threads = at_least(1, "threads", requested, cores)
+    if threads > most:
+        raise InvalidRequest(
+            f"threads is {threads:,}; this process may use {cores} cores, so give at most {most}", "threads"
+        )
+    return threads
 
 
 def default_threads() -> int:

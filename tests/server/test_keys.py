@@ -1,0 +1,192 @@
+"""API keys: who may send requests."""
+
+import asyncio
+import hmac
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fastapi import FastAPI
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.server import keys
+from ringkv.server.app import make_app
+from ringkv.server.guard import Access
+from ringkv.server.keys import OPEN_PATHS, ApiKeys, Caller, read_keys
+from ringkv.text.tokenizer import Tokenizer
+from tests.server.conftest import NAMES, Served, serving
+from tests.server.echo import channel
+
+ALICE, BOB = "alice-0123456789", "bob-0123456789abc"
+KEYS = read_keys((), {"RINGKV_API_KEYS": f"alice:{ALICE} bob:sha256:{sha256(BOB.encode()).hexdigest()}"})
+LOCKED = Access(ApiKeys(KEYS))
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def locked(tokenizer: Tokenizer, lines: list[str]) -> Iterator[Served]:
+    with serving(channel(), tokenizer, None, log=lines.append, access=LOCKED) as served:
+        yield served
+
+
+def paths_of(app: Any) -> Iterator[tuple[str, str]]:
+    """Yield method and path of every route, with values for the parameters of paths."""
+    for route in app.routes:
+        if nested := getattr(route, "original_router", None):  # how newer versions of FastAPI include routers
+            yield from paths_of(nested)
+        for method in getattr(route, "methods", None) or ():
+            yield method, re.sub(r"\{[^}]*\}", NAMES[0], route.path)
+
+
+def ask(app: FastAPI, method: str, path: str, **headers: str) -> httpx.Response:
+    async def once() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.request(method, path, headers=headers)
+
+    return asyncio.run(once())
+
+
+def test_every_route_needs_a_key_except_health_and_ready(tokenizer: Tokenizer) -> None:
+    app = make_app(channel(), tokenizer, None, NAMES, access=LOCKED)
+    routes = {
+        *paths_of(app),
+        ("GET", "/nothing"),
+        ("PUT", "/v1/completions"),
+        ("POST", "/health/"),
+        ("GET", "//health"),
+    }
+    assert {"/v1/chat/completions", "/metrics", "/docs", "/openapi.json", "/tokenize"} <= {path for _, path in routes}
+    for method, path in routes:
+        answer = ask(app, method, path)
+        assert (answer.status_code == 401) == (path not in OPEN_PATHS), (method, path, answer.status_code)
+        assert ask(app, method, path, **bearer(ALICE)).status_code != 401
+
+
+def test_a_websocket_is_closed_without_a_key(tokenizer: Tokenizer) -> None:
+    app, sent = make_app(channel(), tokenizer, None, NAMES, access=LOCKED), list[Any]()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(app({"type": "websocket", "path": "/v1/models", "headers": []}, receive, send))
+    assert sent == ["websocket.close"]
+
+
+def test_openais_client_gets_its_own_error_for_a_wrong_key(locked: Served) -> None:
+    def client(key: str) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{locked.root}/v1", api_key=key, max_retries=0)
+
+    for key in (ALICE, BOB):
+        assert client(key).completions.create(model=NAMES[0], prompt="ab", max_tokens=3).choices[0].text == "aba"
+    with pytest.raises(openai.AuthenticationError) as caught:
+        client("alice-012345678x").models.list()
+    assert caught.value.code == "invalid_api_key"
+    assert caught.value.response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("sent", ["", "Bearer", f"Basic {ALICE}", ALICE, f"Bearer {ALICE} x", "Bearer \xff"])
+def test_what_is_not_a_bearer_token_is_401(locked: Served, sent: str) -> None:
+    assert locked.http.get("/v1/models", headers={b"authorization": sent.encode("latin-1")}).status_code == 401
+
+
+def test_a_key_is_compared_with_all_keys_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[tuple[bytes, bytes]]()
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr(keys, "compare_digest", compare)
+    for key in (ALICE, BOB):
+        scope = {"path": "/v1/models", "headers": [(b"authorization", f"Bearer {key}".encode())]}
+        ApiKeys(KEYS).identify(scope)
+    assert len(compared) == 4
+    assert {len(one) for pair in compared for one in pair} == {32}
+
+
+def test_the_log_names_the_key_by_its_label(locked: Served, lines: list[str]) -> None:
+    locked.http.get("/v1/models", headers=bearer(ALICE))
+    locked.http.get("/v1/models", headers=bearer("wrong-key-0123456"))
+    locked.wait_until_free()
+    assert [re.sub(r"\d+ ms", "N ms", line) for line in lines] == [
+        "GET /v1/models 200 N ms, key alice",
+        "GET /v1/models 401 N ms",
+    ]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_prompts_of_two_keys_share_cached_tokens_only_if_asked(tokenizer: Tokenizer, shared: bool) -> None:
+    with serving(channel(), tokenizer, None, access=Access(ApiKeys(KEYS, shared))) as served:
+        for key, salt in ((ALICE, "s"), (BOB, "s"), (ALICE, "s"), (ALICE, None)):
+            body = {"prompt": "ab", "max_tokens": 1, "cache_salt": salt}
+            assert served.http.post("/v1/completions", json=body, headers=bearer(key)).status_code == 200
+        alices, bobs, again, plain = (request.salt for request in served.engine.submitted)
+        owners = [request.owner for request in served.engine.submitted]
+    assert owners == ["alice", "bob", "alice", "alice"]
+    assert alices == again != plain
+    assert (alices == bobs) == shared
+    assert shared == (alices == "s")
+
+
+def test_a_salt_cannot_be_chosen_to_meet_another_keys() -> None:
+    victim = Caller("bob", shares_prefixes=False).salt("")
+    assert victim not in (Caller("mallory", False).salt(sent) for sent in ("", victim, "bob", "\0bob", "bob\0"))
+
+
+def test_files_and_environment_are_read_and_the_environment_is_emptied(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# ours\n\n  alice : {ALICE}\nbob:sha256:{sha256(BOB.encode()).hexdigest().upper()}\n")
+    environment = {
+        "RINGKV_API_KEY": "one-key-for-the-rest",
+        "RINGKV_API_KEYS": "a:0123456789abcdef,\nb:fedcba9876543210",
+        "X": "",
+    }
+    found = read_keys([file], environment)
+    assert [key.label for key in found] == ["alice", "bob", "a", "b", "default"]
+    assert found[1].digest == sha256(BOB.encode()).digest()
+    assert environment == {"X": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "contains no API key"),
+        ("# nothing\n", "contains no API key"),
+        (f"\n{ALICE}\n", "line 2 is not an API key"),
+        (f":{ALICE}", "line 1 is not an API key"),
+        (f"a b:{ALICE}", "line 1 is not an API key"),
+        ("alice:", "line 1 is not an API key"),
+        ("alice:tiny-secret", "at least 16"),
+        ("alice:secret with spaces in it", "at least 16"),
+        ("alice:sha256:beef", "4 characters"),
+        (f"alice:{ALICE}\nbob:{ALICE}", "alice and bob have the same"),
+    ],
+)
+def test_a_wrong_line_is_named_and_its_key_is_not_shown(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(InvalidRequest, match=problem) as caught:
+        read_keys([file], {})
+    assert ALICE not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_missing_file_is_an_error_and_not_an_open_server(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"cannot read API keys from .*nowhere"):
+        read_keys([tmp_path / "nowhere"], {})
