@@ -1,28 +1,25 @@
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
+from multiprocessing import Pipe
 
 import psutil
 import pytest
 import toy
 
+from bench.fuzz.messages import framed
 from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest
-from ringkv.base.events import Event, Failed, Finished, Token
-from ringkv.base.messages import Stats
-from ringkv.base.request import Request
-from ringkv.base.sampling import SamplingParams
+from ringkv.base.events import Failed, Finished, Token
+from ringkv.base.messages import Cancel, Stats
+from ringkv.worker.channel import Channel
 from ringkv.worker.client import EngineClient
-
-LONG = 10**6
-
-
-def request(name: str, *tokens: int, max_tokens: int = 5) -> Request:
-    return Request(name, tokens or (1, 2, 3), SamplingParams(max_tokens=max_tokens))
+from tests.worker.asking import LONG, all_of, children, request, soon
 
 
 @asynccontextmanager
@@ -32,22 +29,6 @@ async def engine(builder: str = "toy:build") -> AsyncIterator[EngineClient]:
         yield client
     finally:
         await client.close()
-
-
-async def all_of(client: EngineClient, one: Request) -> list[Event]:
-    return [event async for event in client.submit(one)]
-
-
-async def soon(condition) -> None:
-    """Wait until the condition holds. Fails after ten seconds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-def children() -> list[psutil.Process]:
-    """Return our engine processes, without the interpreter's resource tracker."""
-    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
 
 
 def test_many_concurrent_requests_each_get_their_own_answer():
@@ -253,3 +234,70 @@ def test_a_program_without_close_still_exits_and_leaves_no_process(tmp_path):
     out = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=30, check=True)
     assert not psutil.pid_exists(int(out.stdout))
     assert out.stderr == ""
+
+
+def test_a_request_too_large_for_a_message_is_refused_alone(monkeypatch):
+    monkeypatch.setattr("ringkv.worker.client.LARGEST_MESSAGE", 1000)
+
+    async def main():
+        async with engine() as client:
+            with pytest.raises(InvalidRequest, match="the engine takes 1,000") as caught:
+                await all_of(client, request("a", *[1] * 600), request("b", *[1] * 600))
+            assert caught.value.param == "prompt"
+            return await all_of(client, request("a"))
+
+    *tokens, _ = asyncio.run(main())
+    assert [event.token for event in tokens] == toy.answer((1, 2, 3), 5)
+
+
+class Process:
+    """An engine process that is only a pipe."""
+
+    pid, exitcode = 1, -signal.SIGKILL
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+def test_garbage_from_the_engine_ends_its_streams_with_an_error_and_nothing_else():
+    chance = random.Random(3)
+
+    async def main():
+        texts = []
+        for _ in range(100):
+            ours, theirs = Pipe()
+            client = EngineClient(Process(), Channel(ours), lambda *_: None)
+            stream = asyncio.create_task(all_of(client, request("r", max_tokens=LONG), request("s")))
+            await asyncio.sleep(0)
+            with suppress(OSError):
+                for _ in range(3):
+                    os.write(theirs.fileno(), framed(chance))
+            theirs.close()
+            with pytest.raises(EngineDied) as caught:
+                await asyncio.wait_for(stream, 5)
+            texts.append(str(caught.value))
+            client._ready.exception()  # nobody waits for it here
+            await client.close()
+        return texts
+
+    texts = asyncio.run(main())
+    assert len([text for text in texts if "sent an invalid message" in text]) > 50
+
+
+def test_a_message_that_only_the_server_sends_ends_the_engine():
+    async def main():
+        ours, theirs = Pipe()
+        client = EngineClient(Process(), Channel(ours), lambda *_: None)
+        Channel(theirs).send(Cancel("r"))
+        failure = await asyncio.wait_for(client.ended(), 5)
+        client._ready.exception()
+        await client.close()
+        return failure
+
+    assert "does not send Cancel" in asyncio.run(main()).message

@@ -1,4 +1,6 @@
 import math
+import random
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -6,15 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.fuzz.messages import MESSAGES as VALID
+from bench.fuzz.messages import mutated
 from ringkv.base.engine import Limits
 from ringkv.base.events import Failed, Finished, KVUsage, Scored, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import Cancel, EngineMetrics, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SELECTORS, ExpectedAttention, KeyDiff, SnapKV
 from ringkv.worker.codec import decode, encode
 
+_KINDS = {type(message).__name__ for message in VALID}
 SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), logprobs=2)
 REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
 LIMITS = Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 46080 * 1792, 10**12)
@@ -34,7 +39,9 @@ MESSAGES = [
     Events(finished=(Finished("r-1", "length", USAGE),), failed=(Failed("r-3", "BadToken", "no", "prompt"),)),
     Events(scored=(Scored("r-1", (LOGPROB, LOGPROB)),)),
     Events(),
+    Submit((replace(REQUEST, owner="key-1", priority=-7, timeout=2.5),)),
     Stats(1, 2, 3, 4),
+    EngineMetrics(queue=EngineMetrics().queue.plus(0.3), service=1.5, not_finite=2),
     Fatal("DoesNotFit", "needs 9 GB"),
 ]
 
@@ -83,3 +90,26 @@ def test_an_unknown_selector_or_wrong_parameter_types_are_refused(select):
 def test_bytes_that_are_not_a_message_are_refused(data):
     with pytest.raises(msgspec.DecodeError):
         decode(data)
+
+
+@pytest.mark.parametrize("depth", [10, 100_000])
+def test_deep_nesting_is_refused(depth):
+    with pytest.raises(msgspec.DecodeError):
+        decode(b"\x92\xa5Ready" + b"\x91" * depth + b"\xc0")
+    choice = {"policy": "snapstream", "select": "NEST"}
+    data = msgspec.msgpack.encode(("Ready", {"limits": LIMITS, "default_kv": choice}))
+    with pytest.raises(msgspec.DecodeError):
+        decode(data.replace(b"\xa4NEST", b"\x91" * depth + b"\xc0"))
+
+
+def test_a_value_that_its_class_refuses_is_refused():
+    data = encode(Submit((replace(REQUEST, kv=KVChoice(recent=0.5)),)))
+    with pytest.raises(msgspec.DecodeError, match="recent"):
+        decode(data.replace(b"\xcb?\xe0\x00\x00\x00\x00\x00\x00", b"\xcb\xbf\xe0\x00\x00\x00\x00\x00\x00"))
+
+
+def test_mutated_messages_are_decoded_or_refused():
+    chance = random.Random(2)
+    for _ in range(3000):
+        with suppress(msgspec.DecodeError):
+            assert type(decode(mutated(chance))).__name__ in _KINDS

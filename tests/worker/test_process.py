@@ -1,8 +1,7 @@
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe, get_context
 from threading import Thread
@@ -12,12 +11,24 @@ import pytest
 import toy
 
 from ringkv.base.events import Finished, Token
-from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import (
+    Cancel,
+    EngineMessage,
+    EngineMetrics,
+    Events,
+    Fatal,
+    Progress,
+    Ready,
+    Shutdown,
+    Stats,
+    Submit,
+)
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.loop import Loop
 from ringkv.worker.channel import Channel, ChannelClosed
-from ringkv.worker.process import main, serve
+from ringkv.worker.codec import encode
+from ringkv.worker.process import STOPPING, main, serve
 
 
 def request(name: str, max_tokens: int = 3) -> Request:
@@ -80,6 +91,16 @@ def test_stats_are_sent_when_they_change():
         stats = [message for message in until_idle(channel) if isinstance(message, Stats)]
         channel.send(Shutdown())
     assert stats == [Stats(0, 1, 0, 1), Stats(0, 0, 1, 1), Stats(0, 0, 0, 2)]
+
+
+def test_what_was_measured_is_sent_when_the_engine_is_idle():
+    with served() as channel:
+        channel.send(Submit((request("a"), request("b"))))
+        measured = [message for message in until_idle(channel) if isinstance(message, EngineMetrics)]
+        channel.send(Shutdown())
+    assert len(measured) <= 3  # the first at once, the last when idle, and none within 0.25 s of another
+    assert (measured[-1].queue.count, measured[-1].prefill.count, measured[-1].compress.count) == (2, 1, 2)
+    assert measured[-1].step.count == 4  # three tokens each, the second begins a step later
 
 
 def test_a_running_request_can_be_cancelled():
@@ -152,11 +173,12 @@ def test_the_process_ends_when_the_other_end_is_closed():
         assert process.wait(10) == 0
 
 
-def test_the_process_ignores_an_interrupt():
+@pytest.mark.parametrize("number", STOPPING)
+def test_the_process_ignores_signals_that_its_parent_handles(number):
     with spawned("toy:build") as (channel, process):
         while not isinstance(channel.receive(), Ready):
             pass
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         channel.send(Submit((request("a"),)))
         while not isinstance(message := channel.receive(), Events) or not message.finished:
             pass
@@ -189,3 +211,74 @@ def test_the_process_ends_with_its_parent_even_while_building(tmp_path):
         parent.kill()
         engine.wait(10)
     assert not engine.is_running()
+
+
+@pytest.mark.parametrize("sent", [b"\xc1", b"", encode(Stats(1, 2, 3, 4))], ids=["no msgpack", "empty", "stats"])
+def test_an_invalid_message_to_the_engine_ends_it_with_a_reason(sent):
+    with spawned("toy:build") as (channel, process):
+        while not isinstance(channel.receive(), Ready):
+            pass
+        channel.send_bytes(sent)
+        while not isinstance(message := channel.receive(), Fatal):
+            pass
+        assert process.wait(10) == 1
+    assert "InvalidMessage" in message.message
+
+
+class Scripted:
+    """A channel that cancels request "a" when it has reached a stage, and shuts the engine down a step later."""
+
+    def __init__(self, engine: toy.ToyEngine, loop: Loop, stage: Callable[[], bool], *first: Submit) -> None:
+        self._engine, self._loop, self._stage, self._inbox = engine, loop, stage, list(first)
+        self.sent: list[EngineMessage] = []
+        self.calls: list[int] = []  # of the engine: before the cancellation, and a step later
+        self._cancelled = False  # and the step has begun
+        self.freed: Stats | None = None
+
+    def is_waiting(self) -> bool:
+        """Is called before each step, until it returns False."""
+        if self._inbox:
+            return True
+        match len(self.calls), self._cancelled:
+            case 0, False if self._stage():
+                self.sent.clear()
+                self._note()
+                self._inbox.append(Cancel("a"))
+                return True
+            case 1, True:
+                self._note()
+                self._inbox.append(Shutdown())
+                return True
+        self._cancelled = bool(self.calls)
+        return False
+
+    def _note(self) -> None:
+        self.calls.append(len(self._engine.log))
+        self.freed = self._loop.stats()
+
+    def receive(self) -> EngineMessage:
+        return self._inbox.pop(0)
+
+    def send(self, message: EngineMessage) -> None:
+        self.sent.append(message)
+
+
+@pytest.mark.parametrize("stage", ["queued", "mid-prefill", "mid-decode"])
+def test_a_cancelled_request_frees_everything_within_one_step(stage):
+    engine = toy.ToyEngine(toy.limits(slots=2))
+    loop = Loop(engine)
+    running = [Submit((request(name, 10**6),)) for name in ("b", "c")[: 2 if stage == "queued" else 1]]
+    cancelled = Submit((Request("a", tuple(range(60)), SamplingParams(max_tokens=10**6)),))
+    reached = {
+        "queued": lambda: loop.stats() == Stats(1, 0, 2, 0),
+        "mid-prefill": lambda: loop.prefilled("a") >= 16,
+        "mid-decode": lambda: loop.stats() == Stats(0, 0, 2, 0),
+    }[stage]
+    channel = Scripted(engine, loop, reached, *running, cancelled)
+    serve(channel, loop)
+    before, after = channel.calls
+    assert after - before <= 1
+    assert channel.freed == Stats(0, 0, len(running), 2 - len(running))
+    ends = [end for message in channel.sent if isinstance(message, Events) for end in message.finished]
+    assert [(end.request_id, end.reason) for end in ends] == [("a", "abort")]
+    assert [slot.request.id for slot in engine.slots.values()] == ["b", "c"][: len(running)]

@@ -26,11 +26,22 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import Cancel, EngineMessage, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import (
+    Cancel,
+    EngineMessage,
+    EngineMetrics,
+    Events,
+    Fatal,
+    Progress,
+    Ready,
+    Shutdown,
+    Stats,
+    Submit,
+)
 from ringkv.base.request import Request
-from ringkv.worker.channel import Channel, ChannelClosed
+from ringkv.worker.channel import LARGEST_MESSAGE, Channel, ChannelClosed, InvalidMessage
 from ringkv.worker.codec import encode
-from ringkv.worker.process import BUILDER, main
+from ringkv.worker.process import BUILDER, STOPPING, main
 
 OnProgress = progress.Progress
 
@@ -52,7 +63,9 @@ class EngineClient:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._death: Failure | None = None
+        self._ended = asyncio.Event()
         self._stats = Stats(0, 0, 0, 0)
+        self._metrics = EngineMetrics()
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
         self._streams: dict[str, asyncio.Queue[Event | None]] = {}
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
@@ -73,7 +86,7 @@ class EngineClient:
         """
         ours, theirs = get_context("spawn").Pipe()
         process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
-        with _interrupts_blocked():
+        with _signals_blocked():
             process.start()
         theirs.close()
         client = cls(process, Channel(ours), on_progress or progress.silent)
@@ -84,7 +97,7 @@ class EngineClient:
             await client.close()
             raise
         client.limits, client.default_kv = ready.limits, ready.default_kv
-        client._stats = Stats(0, 0, 0, ready.limits.slots)
+        client._stats = Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes)
         return client
 
     @property
@@ -96,15 +109,25 @@ class EngineClient:
     def pid(self) -> int | None:
         return self._process.pid
 
+    async def ended(self) -> Failure:
+        """Wait until the engine ends, and return why. Its process may take a moment longer; `close` waits for it."""
+        await self._ended.wait()
+        assert self._death is not None
+        return self._death
+
     def stats(self) -> Stats:
         """Return the engine's latest stats."""
         return self._stats
 
+    def metrics(self) -> EngineMetrics:
+        """Return what the engine has measured, as of its latest message."""
+        return self._metrics
+
     async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
         """Yield the events of requests that share one prompt; each request's last is Finished or Failed.
 
-        Closing the generator early cancels the requests that still run. Raises `InvalidRequest` for an id in use, and
-        `EngineDied` if the engine has ended or ends meanwhile.
+        Closing the generator early cancels the requests that still run. Raises `InvalidRequest` for an id in use and
+        for requests that are too large for one message, and `EngineDied` if the engine has ended or ends meanwhile.
         """
         queue = self._open(requests)
         running = {request.id for request in requests}
@@ -149,7 +172,7 @@ class EngineClient:
         duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
         if duplicate is not None:
             raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
-        self._send(Submit(tuple(requests)))
+        self._outbox.put(_bounded(encode(Submit(tuple(requests)))))
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._streams.update(dict.fromkeys(ids, queue))
         return queue
@@ -163,6 +186,8 @@ class EngineClient:
                 self._deliver(message)
             case Stats():
                 self._stats = message
+            case EngineMetrics():
+                self._metrics = message
             case Progress(done, total, what):
                 self._on_progress(done, total, what)
             case Ready():
@@ -185,6 +210,7 @@ class EngineClient:
         if self._death is not None:
             return
         self._death = failure
+        self._ended.set()
         if not self._ready.done():
             self._ready.set_exception(revive(failure))
         for queue in self._streams.values():  # a queue of several requests gets more than one
@@ -199,12 +225,12 @@ class EngineClient:
         """Receive messages, in a thread of its own. Only this thread reaps the process."""
         try:
             while True:
-                self._in_loop(self._receive, self._channel.receive())
+                self._in_loop(self._receive, _from_engine(self._channel.receive()))
         except ChannelClosed:
             pass
         except Exception as error:
-            log.exception("the engine process sent an invalid message")
-            text = f"the engine process sent an invalid message ({in_short(error)}); it was ended, see the log"
+            text = f"the engine process sent an invalid message ({in_short(error)}) and was ended"
+            log.error("%s", text)
             self._in_loop(self._die, Failure("EngineDied", text))
             self._process.kill()
         self._process.join(GRACE)
@@ -228,13 +254,31 @@ class EngineClient:
 def _exit_message(exit_code: int | None) -> str:
     if exit_code == -signal.SIGKILL:
         return "the engine process was killed (SIGKILL); if memory ran out, give it fewer slots or a smaller budget"
-    return f"the engine process ended (exit status {exit_code}); restart it, and see its log"
+    return f"the engine process ended (exit status {exit_code}); see its log"
+
+
+def _bounded(encoded: bytes) -> bytes:
+    """Return a message that is not too large. Raises `InvalidRequest`."""
+    if len(encoded) > LARGEST_MESSAGE:
+        raise InvalidRequest(
+            f"the prompt and its settings take {len(encoded):,} bytes for all answers, the engine takes "
+            f"{LARGEST_MESSAGE:,}; shorten the prompt, or request fewer answers",
+            "prompt",
+        )
+    return encoded
+
+
+def _from_engine(message: EngineMessage) -> EngineMessage:
+    """Return a message that an engine may send. Raises `InvalidMessage`."""
+    if isinstance(message, Submit | Cancel | Shutdown):
+        raise InvalidMessage(f"an engine does not send {type(message).__name__}")
+    return message
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in this thread. A child process inherits this, so it is not interrupted before it ignores SIGINT."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _signals_blocked() -> Iterator[None]:
+    """Block `STOPPING` in this thread. A child process inherits this, so none ends it before it ignores them."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from ringkv.base.failure import in_short
 from ringkv.base.messages import EngineMessage
 from ringkv.base.selectors import SELECTORS, Selector
 
@@ -30,8 +31,13 @@ def encode(message: EngineMessage) -> bytes:
 
 def decode(data: bytes) -> EngineMessage:
     """Decode a message. Raises `msgspec.DecodeError` for bytes that are not one."""
-    name, fields = _envelope.decode(data)
-    if name not in _decoders:
-        raise msgspec.DecodeError(f"unknown message {name!r}")
-    message: EngineMessage = _decoders[name].decode(fields)
+    try:
+        name, fields = _envelope.decode(data)
+        if name not in _decoders:
+            raise msgspec.DecodeError(f"unknown message {name!r}")
+        message: EngineMessage = _decoders[name].decode(fields)
+    except msgspec.DecodeError:
+        raise
+    except Exception as error:  # nested too deeply, a name that is not UTF-8, or a value that its class refuses
+        raise msgspec.DecodeError(in_short(error)) from error
     return message

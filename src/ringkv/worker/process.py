@@ -14,6 +14,7 @@ from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
+from time import monotonic
 
 from ringkv.base import progress
 from ringkv.base.config import EngineConfig
@@ -21,22 +22,35 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import describe, in_short
-from ringkv.base.messages import Cancel, EngineMessage, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import (
+    Cancel,
+    EngineMessage,
+    EngineMetrics,
+    Events,
+    Fatal,
+    Progress,
+    Ready,
+    Shutdown,
+    Stats,
+    Submit,
+)
 from ringkv.scheduler.loop import Loop
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
-from ringkv.worker.channel import Channel, ChannelClosed
+from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
 
 Build = Callable[[EngineConfig, progress.Progress], Engine]
 
 BUILDER = "ringkv.engine.build:build"
+STOPPING = (signal.SIGINT, signal.SIGTERM)  # a terminal and a supervisor send them to all our processes at once
+METRICS_EVERY = 0.25  # seconds
 
 log = logging.getLogger(__name__)
 
 
 def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -> None:
     """Run until `Shutdown`, or until the pipe is closed or the parent ends. The exit status is 1 after `Fatal`."""
-    _ignore_interrupts()
+    _ignore_signals()
     _exit_with_parent()
     channel = Channel(connection)
     try:
@@ -68,13 +82,14 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
         raise
     except Exception as error:
         log.exception("the engine failed")
-        return Fatal("EngineDied", f"the engine failed ({in_short(error)}); restart it, and see its log")
+        return Fatal("EngineDied", f"the engine failed ({in_short(error)}); see its log")
     return None
 
 
 def serve(channel: Channel, loop: Loop) -> None:
     """Alternate between messages and steps until `Shutdown`. Blocks for a message only if there is nothing to do."""
     sent: Stats | None = None
+    measured, due = EngineMetrics(), 0.0
     while True:
         events: list[Event] = []
         for message in _inbox(channel, block=loop.idle):
@@ -84,6 +99,9 @@ def serve(channel: Channel, loop: Loop) -> None:
         events += loop.step()
         if events:
             channel.send(Events.of(events))
+        if (loop.idle or monotonic() >= due) and (metrics := loop.metrics()) != measured:
+            channel.send(measured := metrics)
+            due = monotonic() + METRICS_EVERY
         if (stats := loop.stats()) != sent:
             channel.send(sent := stats)
 
@@ -106,7 +124,7 @@ def _handle(loop: Loop, message: EngineMessage) -> list[Event]:
                 return []
         case Cancel(request_id):
             return loop.cancel(request_id)
-    raise AssertionError(f"the engine does not take {type(message).__name__}")
+    raise InvalidMessage(f"the engine does not take {type(message).__name__}")
 
 
 def _import(builder: str) -> Build:
@@ -115,10 +133,11 @@ def _import(builder: str) -> Build:
     return build
 
 
-def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which the parent handles for the process group. The parent started us with SIGINT blocked."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+def _ignore_signals() -> None:
+    """Ignore `STOPPING`, which the parent handles. It started us with them blocked."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def _exit_with_parent() -> None:

@@ -1,0 +1,33 @@
+"""Requests to a toy engine in another process, and what tests ask of it."""
+
+import asyncio
+
+import psutil
+
+from ringkv.base.events import Event
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.worker.client import EngineClient
+from ringkv.worker.supervisor import Supervisor
+
+LONG = 10**6
+
+
+def request(name: str, *tokens: int, max_tokens: int = 5) -> Request:
+    return Request(name, tokens or (1, 2, 3), SamplingParams(max_tokens=max_tokens))
+
+
+async def all_of(client: EngineClient | Supervisor, *requests: Request) -> list[Event]:
+    return [event async for event in client.submit(*requests)]
+
+
+async def soon(condition) -> None:
+    """Wait until the condition holds. Fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def children() -> list[psutil.Process]:
+    """Return our engine processes, without the interpreter's resource tracker."""
+    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
