@@ -94,6 +94,24 @@ METRICS: Mapping[str, Metric] = {
     "bits": Metric("bits", "once"),
     "perplexity": Metric("perplexity", "mean"),
     "over_16_bits": Metric("share", "once"),
+    # kill
+    "failed_requests": Metric("requests", "once"),
+    "cut_requests": Metric("requests", "once"),
+    "hung_requests": Metric("requests", "once"),
+    "error_s": Metric("s", "max"),
+    "ready_s": SECONDS,
+    "back_s": SECONDS,
+    "slowest_back_s": Metric("s", "max"),
+    "more_files": Metric("open files", "once"),
+    # overload
+    "sustained_rate": Metric("requests/s", "mean"),
+    "sent_requests": Metric("requests", "once"),
+    "refused": SHARE,
+    "chunk_s": SECONDS,
+    "http_bytes": Metric("B", "max"),
+    "engine_bytes": Metric("B", "max"),
+    # strangers
+    **{f"bodies_{how}": Metric("bodies", "once") for how in ("served", "refused", "cut")},
     # clients
     "passed": Metric("yes is 1", "once"),
     # device

@@ -1,5 +1,6 @@
 """Who may send requests, as options and environment."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,12 @@ def test_an_encrypted_key_is_refused_without_asking_for_its_password(tmp_path: P
     key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
     with pytest.raises(InvalidRequest, match="without password"):
         AccessOptions(tls_cert=key, tls_key=key).edge()
+
+
+def test_help_shows_these_options_in_a_panel_of_their_own(cli: Cli) -> None:
+    help_ = cli("serve", "--help").out
+    _, _, rest = help_.partition("─ Access ─")
+    panel = rest.partition("╰")[0]
+    assert re.findall(r"--[a-z-]+", panel)[:1] == ["--api-keys"]
+    assert {"--rate-limit", "--tls-cert", "--max-body", "--client-timeout"} <= set(re.findall(r"--[a-z-]+", panel))
+    assert "--kv-window" not in panel

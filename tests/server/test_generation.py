@@ -1,9 +1,13 @@
 """Stop strings end a choice's text."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from ringkv.base.errors import TooSlow
+from ringkv.server import generation
+from ringkv.server.generation import TokenOutput, merge
 from tests.server.conftest import Served
 
 
@@ -54,3 +58,33 @@ def test_a_stop_string_wins_over_the_length_it_coincides_with(served: Served) ->
 def test_one_choice_that_stops_leaves_the_others_alone(served: Served) -> None:
     got = served.post("completions", prompt=["abc", "xyz"], stop="b", max_tokens=5).json()
     assert [choice["text"] for choice in got["choices"]] == ["a", "xyzxy"]
+
+
+def test_a_stream_that_nobody_reads_ends_and_is_closed_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "MOST_UNSENT", 50)
+    produced, closed = 0, False
+
+    async def endless() -> generation.OutputStream:
+        nonlocal produced, closed
+        try:
+            while True:
+                produced += 1
+                yield 0, TokenOutput(7, "x", 0, False)
+                await asyncio.sleep(0)
+        finally:
+            closed = True
+
+    async def drained(outputs: generation.OutputStream) -> None:
+        async for _ in outputs:
+            pass
+
+    async def read_one_and_wait() -> int:
+        outputs = merge([endless()], 1)
+        await anext(outputs)
+        while not closed:
+            await asyncio.sleep(0)
+        with pytest.raises(TooSlow, match="50 tokens wait"):
+            await drained(outputs)
+        return produced
+
+    assert 50 <= asyncio.run(asyncio.wait_for(read_one_and_wait(), 10)) <= 53

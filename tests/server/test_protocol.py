@@ -174,3 +174,20 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answer(tokenizer: Tokenizer)
             tail = (tail + part)[-100:]
             time.sleep(0.02)
     assert served.engine.cancelled == []
+
+
+def test_a_client_that_reads_one_large_answer_slowly_gets_all_of_it(tokenizer: Tokenizer) -> None:
+    """The answer is written at once, and reading it takes several times as long as a client may read nothing."""
+    body = json.dumps({"prompt": ["abc"] * 4, "max_tokens": 590, "logprobs": 20}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with bounded(tokenizer, ConnectionLimits(seconds=0.3)) as served, socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        reader.connect(("127.0.0.1", served.port))
+        reader.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode() + body)
+        received = reader.recv(65536)
+        started = time.monotonic()
+        while part := reader.recv(32768):
+            received += part
+            time.sleep(0.03)
+    assert time.monotonic() - started > 0.6
+    assert len(json.loads(received.partition(b"\r\n\r\n")[2])["choices"]) == 4

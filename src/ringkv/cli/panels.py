@@ -1,4 +1,4 @@
-"""Order of --help: common options first, all others in one panel at the end."""
+"""Order of --help: common options first, then panels of one command, and all others in one panel at the end."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -6,6 +6,7 @@ from inspect import Parameter
 from typing import Annotated
 
 LESS_COMMON = "Less common"
+SHARED = frozenset(("Model", "Machine", "Sampling", "Cache"))  # panels whose less common options are moved to the end
 COMMON = frozenset(
     (
         "model",
@@ -20,7 +21,14 @@ def common_first(shared: Iterable[Parameter]) -> list[Parameter]:
     """Return the shared options in the order of --help."""
     shared = list(shared)
     common = [one for one in shared if one.name in COMMON]
-    return common + [_less_common(one) for one in shared if one.name not in COMMON]
+    others = [one for one in shared if one.name not in COMMON]
+    of_one_command = [one for one in others if _panel(one) not in SHARED]
+    return common + of_one_command + [_less_common(one) for one in others if _panel(one) in SHARED]
+
+
+def _panel(one: Parameter) -> str | None:
+    panel: str | None = one.annotation.__metadata__[0].rich_help_panel
+    return panel
 
 
 def _less_common(one: Parameter) -> Parameter:

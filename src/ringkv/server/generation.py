@@ -5,12 +5,15 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from ringkv.base.errors import TooSlow
 from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
 from ringkv.server.channel import EngineChannel
 from ringkv.server.metrics import Meter
 from ringkv.text.stream import TextStream
+
+MOST_UNSENT = 16_384  # outputs that wait for a client to read those before them
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,8 @@ class _End:
 async def merge(streams: Sequence[OutputStream], per_prompt: int) -> OutputStream:
     """Yield all streams' outputs as they arrive; stream n's indices are offset by n * `per_prompt`.
 
-    The first error ends all streams.
+    The first error ends all streams. TooSlow ends a stream that has `MOST_UNSENT` outputs waiting, at once, so that its
+    slot is free while its reader waits.
     """
     queue: asyncio.Queue[tuple[int, TokenOutput] | _End] = asyncio.Queue()
     pumps = [asyncio.create_task(_pump(n * per_prompt, stream, queue)) for n, stream in enumerate(streams)]
@@ -141,6 +145,8 @@ async def _pump(first: int, stream: OutputStream, queue: "asyncio.Queue[tuple[in
     try:
         async with aclosing(stream):
             async for index, output in stream:
+                if queue.qsize() >= MOST_UNSENT:
+                    raise TooSlow(f"{MOST_UNSENT:,} tokens wait to be read; read the answer as it comes")
                 queue.put_nowait((first + index, output))
     except Exception as raised:
         error = raised

@@ -20,6 +20,7 @@ from ringkv.server.errors import ErrorKind, body
 
 UNSENT = 64 << 10  # bytes that wait in this process for a client, above which its answer pauses
 SOCKET_BUFFER = 256 << 10  # bytes of the kernel's send buffer, which is fixed instead of growing
+LEAST_READ = 16 << 10  # bytes that a client must read in `seconds` while its answer is paused
 RETRY = "5"  # seconds
 REASONS: dict[int, tuple[str, str]] = {  # status -> code and message
     400: ("bad_http", "this is not a valid HTTP/1.1 request"),
@@ -32,7 +33,7 @@ REASONS: dict[int, tuple[str, str]] = {  # status -> code and message
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """seconds: that a client may take to send its headers, and to read what waits for it."""
+    """seconds: that a client may take to send its headers, and to read `LEAST_READ` bytes of what waits for it."""
 
     connections: int = 1000
     seconds: float = 30.0
@@ -72,7 +73,7 @@ class _BoundedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._reading is None:
-            self._reading = self.loop.call_later(self.limits.seconds, self.transport.abort)
+            self._await_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -123,6 +124,17 @@ class _BoundedProtocol(H11Protocol):
         if self._owing is not None:
             self._owing.cancel()
             self._owing = None
+
+    def _await_reading(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(self.limits.seconds, self._check_reading, unsent)
+
+    def _check_reading(self, unsent: int) -> None:
+        """Close the connection if too little of what was unsent has been read."""
+        if unsent - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._await_reading()
 
     def _stop_watching_reads(self) -> None:
         if self._reading is not None:

@@ -9,9 +9,19 @@ from ringkv.plan.units import show_bytes
 from ringkv.server.channel import EngineChannel
 
 
-def welcome(engine: EngineChannel, name: str, address: tuple[Any, ...], chats: bool) -> str:
-    """Return the server's address, its fixed cache memory and an example request. address: of the listening socket."""
-    url = f"http://{show_host(str(address[0]))}:{address[1]}/v1"
+def welcome(
+    engine: EngineChannel,
+    name: str,
+    address: tuple[Any, ...],
+    chats: bool,
+    scheme: str = "http",
+    with_key: bool = False,
+) -> str:
+    """Return the server's address, its fixed cache memory and an example request.
+
+    address: of the listening socket. with_key: the server asks for an API key.
+    """
+    url = f"{scheme}://{show_host(str(address[0]))}:{address[1]}/v1"
     kv, limits = engine.default_kv, engine.limits
     return "\n".join(
         (
@@ -20,7 +30,7 @@ def welcome(engine: EngineChannel, name: str, address: tuple[Any, ...], chats: b
             f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
             f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
             "stop: Ctrl-C",
-            f"try: {curl(url, name, chats)}",
+            f"try: {curl(url, name, chats, with_key)}",
         )
     )
 
@@ -37,8 +47,9 @@ def show_cache(limits: Limits) -> str:
     )
 
 
-def curl(url: str, name: str, chats: bool) -> str:
+def curl(url: str, name: str, chats: bool, with_key: bool) -> str:
     chat: tuple[str, dict[str, Any]] = ("chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
     endpoint, body = chat if chats else ("completions", {"prompt": "The sea is"})
     data = shlex.quote(json.dumps({"model": name} | body))
-    return f"curl {url}/{endpoint} -H 'Content-Type: application/json' -d {data}"
+    key = ' -H "Authorization: Bearer $RINGKV_API_KEY"' if with_key else ""
+    return f"curl {url}/{endpoint} -H 'Content-Type: application/json'{key} -d {data}"
