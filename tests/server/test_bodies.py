@@ -2,11 +2,13 @@
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from ringkv.server import bodies
@@ -140,3 +142,38 @@ def test_a_client_that_leaves_while_it_sends_gives_its_room_back(tokenizer: Toke
 def _post(served: Served, content: bytes) -> int:
     headers = {"content-type": "application/json"}
     return served.http.post("/v1/completions", content=content, headers=headers).status_code
+
+
+def _many_keys(count: int) -> bytes:
+    return b"{" + b",".join(b'"%d":1' % number for number in range(count)) + b"}"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", b'{"prompt": "a", "x": ' + _many_keys(1_000_000) + b"}"),
+        ("/v1/completions", b'{"prompt": "a", "logit_bias": ' + _many_keys(1_000_000) + b"}"),
+        ("/detokenize", b'{"tokens": [' + b"97," * 2_000_000 + b"97]}"),
+    ],
+    ids=["keys", "biases", "ids"],
+)
+def test_others_are_answered_while_a_large_body_is_refused(served: Served, path: str, body: bytes) -> None:
+    """Parsing these would hold the event loop for one to four seconds."""
+    latencies, ended = list[float](), threading.Event()
+
+    def probe() -> None:
+        with httpx.Client(base_url=served.root) as client:
+            while not ended.is_set():
+                started = time.monotonic()
+                assert client.get("/health").status_code == 200
+                latencies.append(time.monotonic() - started)
+
+    probing = threading.Thread(target=probe)
+    probing.start()
+    try:
+        answer = served.http.post(path, content=body, headers={"content-type": "application/json"})
+    finally:
+        ended.set()
+        probing.join()
+    assert answer.status_code == 400
+    assert max(latencies) < 0.5
