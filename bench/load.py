@@ -67,7 +67,7 @@ class Served:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
-        self.pid, self._port = process.pid, _port(process.stdout)
+        self.pid, self._port = process.pid, port_of(process.stdout)
 
     def run(self, texts: Texts, answer: int) -> float:
         """Return the seconds until all texts are answered, with every token streamed."""
@@ -112,7 +112,7 @@ def _process(command: Sequence[str], environment: Mapping[str, str]) -> Iterator
             process.terminate()
 
 
-def _port(output: IO[str]) -> int:
+def port_of(output: IO[str]) -> int:
     for line in output:
         if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
             return int(found[1])

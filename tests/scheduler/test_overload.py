@@ -4,6 +4,7 @@ Each scheduler step is followed by a check of its slots and lanes: each is free 
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,8 +14,10 @@ import toy
 from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.job import PendingPrompt
 from ringkv.scheduler.loop import Loop
 from ringkv.scheduler.scheduler import Scheduler
+from ringkv.scheduler.shares import Shares
 
 OWNERS = ("", "a", "b", "c")
 
@@ -34,6 +37,22 @@ class Load:
         self.engine = toy.ToyEngine(toy.limits(slots=slots, lanes=lanes, chunk=random.choice([2, 8])))
         self.scheduler = Scheduler(self.engine.limits, self.engine.default_kv)
         self.loop = Loop(self.engine, self.scheduler, clock=lambda: self.clock)
+        self._first = self.scheduler._waiting.first
+        self.scheduler._waiting.first = self.first
+
+    def first(self, slots: Mapping[str, int], shares: Shares) -> PendingPrompt | None:
+        """Check whose turn it is against all prompts that wait, so that none is passed over."""
+        jobs = self.scheduler._jobs.values()
+        with_lane = Counter(job.request.owner for job in jobs if job.prompt.lane is not None)
+        waiting = {job.prompt for job in jobs if job.prompt.lane is None}
+        expected = min(
+            waiting,
+            key=lambda one: (one.priority, with_lane[one.owner], shares.of(one.owner), one.arrival),
+            default=None,
+        )
+        found = self._first(slots, shares)
+        assert found is expected
+        return found
 
     def submit(self) -> None:
         """Submit one prompt of a random owner, with one to three answers."""

@@ -14,6 +14,7 @@ import openai
 import pytest
 import uvicorn
 
+from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -84,8 +85,9 @@ def serving(
     template: ChatTemplate | None,
     origins: Sequence[str] = (),
     log: Callable[[str], None] | None = None,
+    load: LoadOptions = DEFAULT_LOAD,
 ) -> Iterator[Served]:
-    app = make_app(engine, tokenizer, template, NAMES, origins, log)
+    app = make_app(engine, tokenizer, template, NAMES, origins, log, load)
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
     listener = server.config.bind_socket()
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),))

@@ -18,7 +18,7 @@ from ringkv.base.errors import EngineDied
 from ringkv.base.events import Event, Failed, Finished, TokenLogprob
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import Stats
+from ringkv.base.messages import EngineMetrics, Stats
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.scheduler.loop import Loop
@@ -90,6 +90,9 @@ class InProcess:
 
     def stats(self) -> Stats:
         return self._loop.stats()
+
+    def metrics(self) -> EngineMetrics:
+        return self._loop.metrics()
 
     async def _step(self) -> None:
         while not self._loop.idle:

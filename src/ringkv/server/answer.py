@@ -5,6 +5,7 @@ Chats and completions differ only in their `Formatter`.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from time import perf_counter
 from typing import Any, Protocol
 
 from fastapi import Request as HTTPRequest
@@ -12,9 +13,11 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from ringkv.base.request import Request
+from ringkv.server.admission import admitted, sent_by
 from ringkv.server.best import best
 from ringkv.server.disconnect import until_disconnected
 from ringkv.server.generation import OutputProcessor, OutputStream, TokenOutput, generate, merge
+from ringkv.server.keys import caller_of
 from ringkv.server.middleware import ARRIVED
 from ringkv.server.request_log import USAGE_COUNTER
 from ringkv.server.schemas import ChoicesBody, StreamOptions
@@ -67,11 +70,13 @@ def start(
         meter = serving.metrics.meter(http.scope[ARRIVED], is_first)
         return OutputProcessor(request, text_stream, meter)
 
-    serving.metrics.submitted(prompt_tokens := sum(len(group[0].tokens) for group in requests))
+    prompt_tokens = sum(len(group[0].tokens) for group in requests)
+    owner, passed = caller_of(http.scope).label, perf_counter() - http.scope[ARRIVED]
+    requests = [[sent_by(owner, one, passed) for one in group] for group in requests]
     streams = [generate(serving.engine, [processor(one, one is group[0]) for one in group]) for group in requests]
     per_prompt = len(requests[0])
     counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, per_prompt)
-    return merge(streams, per_prompt), counter
+    return admitted(serving.admission, requests, merge(streams, per_prompt)), counter
 
 
 async def collect(

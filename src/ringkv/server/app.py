@@ -7,10 +7,12 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from ringkv.base.version import VERSION
+from ringkv.server.admission import DEFAULT_LOAD, Admission, LoadOptions
 from ringkv.server.channel import EngineChannel
 from ringkv.server.chat import chat_router
 from ringkv.server.completions import completions_router
 from ringkv.server.documents import DESCRIPTION, document
+from ringkv.server.engine_metrics import EngineGauges, EngineTimes, QueueGauges
 from ringkv.server.errors import add_handlers
 from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
@@ -31,14 +33,23 @@ def make_app(
     names: Sequence[str],
     origins: Sequence[str] = (),
     log: Log | None = None,
+    load: LoadOptions = DEFAULT_LOAD,
 ) -> FastAPI:
     """Serve one model under `names`: the first is its own name, the others are aliases. The caller closes the engine.
 
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
+    load: the queue's bounds and the longest time of a request.
     """
     tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
-    serving = Serving(engine, tokenizer, template, tuple(names), Metrics(engine), int(time.time()), guides)
+    metrics = Metrics()
+    admission = Admission(load.queue(engine.limits), engine.limits.slots, lambda: engine.metrics().service, metrics)
+    for collector in (EngineGauges(engine), EngineTimes(engine), QueueGauges(admission)):
+        metrics.registry.register(collector)
+    created = int(time.time())
+    serving = Serving(
+        engine, tokenizer, template, tuple(names), metrics, created, guides, admission, load.request_timeout
+    )
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
     for router in (info_router, completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(serving))

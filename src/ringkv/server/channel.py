@@ -6,7 +6,7 @@ from typing import Protocol
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import Stats
+from ringkv.base.messages import EngineMetrics, Stats
 from ringkv.base.request import Request
 
 
@@ -31,3 +31,5 @@ class EngineChannel(Protocol):
         ...
 
     def stats(self) -> Stats: ...
+
+    def metrics(self) -> EngineMetrics: ...

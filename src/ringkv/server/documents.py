@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 STATUSES = {400: "The request is invalid or not supported", 404: "No such model or path", 413: "The body is too large"}
-STATUSES |= {500: "This request failed", 503: "The engine has ended"}
+STATUSES |= {500: "This request failed", 503: "The queue is full, the timeout has passed, or there is no engine"}
 UNSENT = "422"  # FastAPI's status for an invalid body; ours is 400
 DESCRIPTION = "An LLM server with a fixed amount of KV cache memory per request. Errors have OpenAI's format."
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
@@ -30,6 +31,8 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.Unsupported, ErrorKind(400, "invalid_request_error", "unsupported")),
     (errors.InvalidRequest, ErrorKind(400, "invalid_request_error")),
     (errors.UnknownModel, ErrorKind(404, "invalid_request_error", "model_not_found")),
+    (errors.QueueFull, ErrorKind(503, "server_error", "queue_full")),
+    (errors.DeadlineExceeded, ErrorKind(503, "server_error", "deadline_exceeded")),
     (errors.EngineDied, ErrorKind(503, "server_error", "engine_died")),
     (RingKVError, ErrorKind(500, "server_error")),
 )
@@ -60,7 +63,13 @@ def body_of(error: Exception) -> Body:
 
 
 def answer_of(error: Exception) -> Response:
-    return JSONResponse(body_of(error), kind_of(error).status)
+    return JSONResponse(body_of(error), kind_of(error).status, headers=_headers(error))
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    """Return `Retry-After` if the error says when to send the request again."""
+    seconds = getattr(error, "retry_after", None)
+    return {} if seconds is None else {"retry-after": str(ceil(seconds))}
 
 
 def body(message: str, kind: ErrorKind, param: str | None = None) -> Body:

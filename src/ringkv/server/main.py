@@ -11,6 +11,7 @@ import uvicorn
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.progress import Progress
+from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
 from ringkv.server.request_log import Log
 from ringkv.server.welcome import welcome
@@ -35,18 +36,20 @@ def run(
     builder: str = BUILDER,
     origins: Sequence[str] = (),
     log: Log | None = None,
+    load: LoadOptions = DEFAULT_LOAD,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Port 0 takes a free one.
 
     on_status: receives the text for the user when the server is ready, stops and has stopped.
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
+    load: the bounds of queue and time.
 
     Raises the engine's startup errors, RingKVError if the port is taken, and KeyboardInterrupt if a signal arrives
     before the server is ready.
     """
     with _bind(host, port) as listener:
         try:
-            asyncio.run(_serve(config, names, listener, on_progress, on_status, builder, origins, log))
+            asyncio.run(_serve(config, names, listener, on_progress, on_status, builder, origins, log, load))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         on_status("stopped")
@@ -61,6 +64,7 @@ async def _serve(
     builder: str,
     origins: Sequence[str],
     log: Log | None,
+    load: LoadOptions,
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
     startup = asyncio.current_task()
@@ -68,7 +72,7 @@ async def _serve(
     _on_signals(startup.cancel)
     engine = await EngineClient.start(config, on_progress, builder)
     try:
-        app = make_app(engine, tokenizer, template, names, origins, log)
+        app = make_app(engine, tokenizer, template, names, origins, log, load)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
         server = _Server(_settings(app), text, on_status, engine.cancel_all)
         _on_signals(server.stop)

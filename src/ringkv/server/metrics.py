@@ -1,23 +1,18 @@
-"""Prometheus metrics of `/metrics`; each app has its own registry."""
+"""Prometheus metrics of `/metrics`; each app has its own registry. `engine_metrics` has those of the engine."""
 
-from collections.abc import Iterator
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from ringkv.base.events import Usage
-from ringkv.server.channel import EngineChannel
 
 FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 INTER_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
 class Metrics:
-    def __init__(self, engine: EngineChannel) -> None:
+    def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        registry.register(_EngineGauges(engine))
         self._requests = Counter("ringkv_requests", "HTTP requests answered", ["endpoint", "status"], registry=registry)
         self._prompt = Counter("ringkv_prompt_tokens", "Prompt tokens sent to the engine", registry=registry)
         self._generated = Counter("ringkv_generated_tokens", "Tokens generated", registry=registry)
@@ -32,6 +27,18 @@ class Metrics:
             "Time between two tokens of one answer",
             buckets=INTER_TOKEN_SECONDS,
             registry=registry,
+        )
+        self._per_token = Histogram(
+            "ringkv_time_per_output_token_seconds",
+            "Time from an answer's first token to its last, divided by the tokens after the first",
+            buckets=INTER_TOKEN_SECONDS,
+            registry=registry,
+        )
+        self._rejected = Counter(
+            "ringkv_requests_rejected", "Calls refused because of load, by reason", ["reason"], registry=registry
+        )
+        self._cancelled = Counter(
+            "ringkv_requests_cancelled", "Requests whose client disconnected before their end", registry=registry
         )
         self._kept = Counter("ringkv_kv_kept_tokens", "Prompt tokens kept at the end of prefill", registry=registry)
         self._cached = Counter("ringkv_cached_tokens", "Prompt tokens that needed no prefill", registry=registry)
@@ -60,6 +67,16 @@ class Metrics:
         self._generated.inc()
         self._between.observe(seconds)
 
+    def answer_done(self, seconds_per_token: float) -> None:
+        self._per_token.observe(seconds_per_token)
+
+    def rejected(self, reason: str) -> None:
+        """Count a call that was refused because of load, not because of what it is."""
+        self._rejected.labels(reason).inc()
+
+    def cancelled(self, requests: int) -> None:
+        self._cancelled.inc(requests)
+
     def cached(self, cached_tokens: int) -> None:
         self._cached.inc(cached_tokens)
 
@@ -80,41 +97,23 @@ class Meter:
     def __init__(self, metrics: Metrics, started: float, is_first: bool) -> None:
         self._metrics = metrics
         self._started, self._is_first = started, is_first
+        self._first: float | None = None
         self._last: float | None = None
+        self._count = 0
 
     def token(self) -> None:
         now = perf_counter()
         if self._last is None:
+            self._first = now
             self._metrics.first_token(now - self._started)
         else:
             self._metrics.next_token(now - self._last)
         self._last = now
+        self._count += 1
 
     def finished(self, usage: Usage) -> None:
         self._metrics.finished(usage)
+        if self._first is not None and self._last is not None and self._count > 1:
+            self._metrics.answer_done((self._last - self._first) / (self._count - 1))
         if self._is_first:
             self._metrics.cached(usage.cached_tokens)
-
-
-class _EngineGauges(Collector):
-    """Gauges that are read only when they are scraped."""
-
-    def __init__(self, engine: EngineChannel) -> None:
-        self._engine = engine
-
-    def collect(self) -> Iterator[Metric]:
-        stats, limits = self._engine.stats(), self._engine.limits
-        for name, help_, value in (
-            ("ringkv_engine_up", "1 while the engine is running", int(self._engine.alive)),
-            ("ringkv_requests_waiting", "Requests waiting for a slot or their grammar", stats.waiting),
-            ("ringkv_requests_prefilling", "Requests in prefill", stats.prefilling),
-            ("ringkv_requests_running", "Requests in decode", stats.running),
-            ("ringkv_slots", "Maximum number of requests in decode", limits.slots),
-            ("ringkv_slots_free", "Free slots", stats.free_slots),
-            (
-                "ringkv_kv_held_bytes",
-                "All cache memory: slots, staging, prefix store; fixed at start",
-                limits.held_bytes,
-            ),
-        ):
-            yield GaugeMetricFamily(name, help_, value)

@@ -61,13 +61,28 @@ def build_requests(
         for number in range(body.answers)
     ]
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
+    priority, timeout = body.priority or 0, shortest(body.timeout, serving.timeout)
     return [
         [
-            Request(f"{answer_id}-{index}-{number}", prompt, sampling, kv, eos, salt=salt)
+            Request(
+                f"{answer_id}-{index}-{number}",
+                prompt,
+                sampling,
+                kv,
+                eos,
+                salt=salt,
+                priority=priority,
+                timeout=timeout,
+            )
             for number, sampling in enumerate(samplings)
         ]
         for index, prompt in enumerate(map(tuple, prompts))
     ]
+
+
+def shortest(*timeouts: float | None) -> float | None:
+    """Return the shortest of the timeouts that are set; None if none is."""
+    return min((timeout for timeout in timeouts if timeout is not None), default=None)
 
 
 def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> SamplingParams:

@@ -61,6 +61,10 @@ class ResponseFormat(BaseModel):
     document: dict[str, Any] | bool | None = Field(default=None, alias="schema")
 
 
+PRIORITIES = 100  # the lowest and the highest are this far from 0
+LONGEST_TIMEOUT = 86_400.0  # seconds
+Priority = Annotated[int, Field(ge=-PRIORITIES, le=PRIORITIES), BeforeValidator(as_integer)]
+Timeout = Annotated[float, Field(gt=0, le=LONGEST_TIMEOUT)]
 Count = Annotated[int, Field(ge=1, le=128), BeforeValidator(as_integer)]
 TopLogprobs = Annotated[int, Field(ge=0, le=SamplingParams.MAX_LOGPROBS), BeforeValidator(as_integer)]
 
@@ -90,6 +94,8 @@ class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # created at 
     min_tokens: Int64 | None = None
     ignore_eos: bool | None = None
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None
+    priority: Priority | None = None
+    timeout: Timeout | None = None
     structured_outputs: dict[str, Any] | None = None
 
     @property

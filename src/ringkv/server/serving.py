@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ringkv.base.errors import UnknownModel
+from ringkv.server.admission import Admission
 from ringkv.server.channel import EngineChannel
 from ringkv.server.metrics import Metrics
 from ringkv.text.chat_template import ChatTemplate
@@ -12,7 +13,10 @@ from ringkv.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Serving:
-    """names: the model's names; the first is its own, the others are aliases."""
+    """names: the model's names; the first is its own, the others are aliases.
+
+    timeout: seconds that a request may take, at most; None if there is no limit.
+    """
 
     engine: EngineChannel
     tokenizer: Tokenizer
@@ -21,6 +25,8 @@ class Serving:
     metrics: Metrics
     created: int  # seconds since 1970
     guides: Guides
+    admission: Admission
+    timeout: float | None = None
 
     def model(self, requested: str | None) -> str:
         """Return the name for the response: the requested one, or the model's own. Raises UnknownModel."""

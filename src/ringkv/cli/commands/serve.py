@@ -52,6 +52,40 @@ def serve(
             rich_help_panel=SERVER,
         ),
     ] = True,
+    max_queue: Annotated[
+        int | None,
+        typer.Option(
+            "--max-queue",
+            metavar="REQUESTS",
+            min=0,
+            help="Requests that may wait for a slot; more get a 503. By default 8 for each slot, at least 64.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None,
+    max_queue_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-queue-tokens",
+            metavar="TOKENS",
+            min=0,
+            help="Prompt tokens that may wait for their prefill; more get a 503. By default 16 of the longest prompts.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None,
+    request_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--request-timeout",
+            metavar="SECONDS",
+            min=0.001,
+            help="Longest time of a request. One that waits that long gets a 503; one that runs ends with the tokens "
+            "it has. No limit by default.",
+            rich_help_panel=SERVER,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve a model over an OpenAI-compatible HTTP API.
 
@@ -67,6 +101,7 @@ def serve(
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import resolve
         from ringkv.residency.locate import locate
+        from ringkv.server.admission import LoadOptions
         from ringkv.server.main import run
         from ringkv.weights.read_ahead import read_ahead
 
@@ -88,6 +123,7 @@ def serve(
             ready,
             origins=allow_origin or (),
             log=print_stderr if request_log else None,
+            load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
         )
 
 

@@ -1,0 +1,127 @@
+"""clients: requests at a given rate from many clients at once, whatever becomes of the requests before."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+
+from bench.overload.http import Reply, answer, send, send_and_leave
+from bench.overload.workload import COMPLETIONS, MALFORMED, Kind, Mix, Question
+
+MIX = Mix()
+LONGEST_STAY = 3.0  # seconds until a client that disconnects has left
+NO_CLIENT = 1e-9
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request and its reply. error: the exception of a connection that failed."""
+
+    kind: Kind
+    question: Question | None
+    reply: Reply
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """rate: requests per second of all clients together; their arrivals are a Poisson process."""
+
+    clients: int
+    rate: float
+    seconds: float
+    mix: Mix = MIX
+    seed: int = 0
+
+
+async def run(port: int, questions: Sequence[Question], plan: Plan) -> list[Sent]:
+    """Send the load. Returns all requests, once the last is answered."""
+    ends = perf_counter() + plan.seconds
+    each = await asyncio.gather(*(_client(port, questions, plan, number, ends) for number in range(plan.clients)))
+    return [sent for mine in each for sent in mine]
+
+
+async def _client(port: int, questions: Sequence[Question], plan: Plan, number: int, ends: float) -> list[Sent]:
+    random = Random(f"{plan.seed} {number}")
+    running: list[asyncio.Task[Sent]] = []
+    while True:
+        wait = random.expovariate(max(plan.rate / plan.clients, NO_CLIENT))
+        if perf_counter() + wait > ends:
+            break
+        await asyncio.sleep(wait)
+        running.append(asyncio.create_task(_one(port, random.choice(questions), plan.mix.kind(random), random)))
+    return list(await asyncio.gather(*running))
+
+
+async def _one(port: int, question: Question, kind: Kind, random: Random) -> Sent:
+    stream = random.random() < 0.7
+    try:
+        match kind:
+            case "ask":
+                return Sent(kind, question, await send(port, COMPLETIONS, question.body(stream)))
+            case "leave":
+                events, seconds = random.randint(1, question.tokens), random.uniform(0, LONGEST_STAY)
+                return Sent(
+                    kind, question, await send_and_leave(port, COMPLETIONS, question.body(stream), events, seconds)
+                )
+            case "malform":
+                return Sent(kind, None, await send(port, *random.choice(MALFORMED)))
+    except OSError as error:
+        return Sent(kind, question, Reply(), f"{type(error).__name__}: {error}")
+
+
+async def in_turn(port: int, questions: Sequence[Question], at_once: int, seconds: float) -> float:
+    """Return the requests answered per second if so many clients each send the next when their last is answered."""
+    started, done = perf_counter(), 0
+
+    async def client(number: int) -> None:
+        nonlocal done
+        random = Random(number)
+        while perf_counter() - started < seconds:
+            reply = await send(port, COMPLETIONS, random.choice(questions).body(stream=True))
+            assert reply.complete, reply
+            done += 1
+
+    await asyncio.gather(*map(client, range(at_once)))
+    return done / (perf_counter() - started)
+
+
+async def alone(port: int, questions: Sequence[Question], beside: int) -> tuple[dict[Question, str], list[float]]:
+    """Return the answer to each question, and the seconds between its tokens.
+
+    Meanwhile `beside` other requests run, so decode steps have the shape that they have under load.
+    """
+    filler = Question("The quick brown fox", 100_000)
+    others = [asyncio.create_task(_fill(port, filler)) for _ in range(beside)]
+    try:
+        await asyncio.sleep(1)
+        answers: dict[Question, str] = {}
+        gaps: list[float] = []
+        for question in questions:
+            reply = await send(port, COMPLETIONS, question.body(stream=True))
+            assert reply.complete, reply
+            answers[question] = reply.text
+            gaps += reply.gaps
+        return answers, gaps
+    finally:
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _fill(port: int, filler: Question) -> None:
+    while True:
+        await send(port, COMPLETIONS, filler.body(stream=True))
+
+
+def wrong(sent: Sequence[Sent], answers: Mapping[Question, str]) -> list[Sent]:
+    """Return the complete answers that differ from the one alone, and answers that were cut."""
+    return [
+        one
+        for one in sent
+        if one.kind == "ask"
+        and one.question is not None
+        and one.reply.status == 200
+        and not (one.reply.complete and answer(one.reply) == answers[one.question])
+    ]

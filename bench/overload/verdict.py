@@ -1,0 +1,95 @@
+"""verdict: whether a load was survived: each check's figure beside what is allowed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, quantiles
+
+from bench.overload.clients import Sent
+from bench.overload.watch import Resources
+
+DELIBERATE = ("queue_full", "deadline_exceeded")  # codes of 503s that are meant
+FLAT = 0.05  # growth of a process's memory during the load
+LATENESS = 1.2  # p99 between two tokens, over a full step and one chunk
+MAXIMA = ("HTTP process", "engine process")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """step_s, chunk_s: seconds of a decode step of all slots, and of a chunk. *_bytes: of the processes' memory."""
+
+    queue: int
+    http_bytes: int
+    engine_bytes: int
+    step_s: float
+    chunk_s: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened during the load. queued, http_bytes, engine_bytes: samples."""
+
+    sent: Sequence[Sent]
+    wrong: int
+    before: Resources
+    after: Resources
+    queued: Sequence[int]
+    http_bytes: Sequence[int]
+    engine_bytes: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    found: str
+    allowed: str
+    passed: bool
+
+
+def checks(run: Run, bounds: Bounds) -> Iterator[Check]:
+    failures = [one for one in run.sent if is_failure(one)]
+    yield Check("5xx except deliberate 503s, lost connections", f"{len(failures)}", "0", not failures)
+    accepted = [one for one in run.sent if one.kind == "malform" and not 400 <= one.reply.status < 500]
+    yield Check("malformed requests without a 4xx", f"{len(accepted)}", "0", not accepted)
+    answered = sum(one.kind == "ask" and one.reply.status == 200 for one in run.sent)
+    yield Check("answers that differ from the one alone", f"{run.wrong} of {answered:,}", "0", not run.wrong)
+    yield Check("leaked: slots, lanes, tasks, descriptors", leaked(run), "none", run.before == run.after)
+    queued = max(run.queued, default=0)
+    yield Check("requests in the queue, at most", f"{queued}", f"{bounds.queue}", queued <= bounds.queue)
+    for name, samples, allowed in (
+        (MAXIMA[0], run.http_bytes, bounds.http_bytes),
+        (MAXIMA[1], run.engine_bytes, bounds.engine_bytes),
+    ):
+        most = max(samples)
+        yield Check(f"memory of the {name}", f"{most / 1e6:,.0f} MB", f"{allowed / 1e6:,.0f} MB", most <= allowed)
+        yield Check(f"growth of the {name}", f"{growth(samples):+.1%}", f"{FLAT:.0%}", growth(samples) <= FLAT)
+    late, limit = p99(run.sent), LATENESS * (bounds.step_s + bounds.chunk_s)
+    yield Check("p99 between two tokens", f"{late * 1e3:.0f} ms", f"{limit * 1e3:.0f} ms", late <= limit)
+
+
+def is_failure(one: Sent) -> bool:
+    """Whether a request got something that no load excuses. A client that left may have got nothing."""
+    status, code = one.reply.status, one.reply.code
+    if status == 503:
+        return code not in DELIBERATE or "retry-after" not in one.reply.headers
+    return status >= 500 or (one.kind != "leave" and (status == 0 or one.error is not None))
+
+
+def leaked(run: Run) -> str:
+    changed = [
+        f"{name} {before} -> {after}"
+        for (name, before), after in zip(vars(run.before).items(), vars(run.after).values(), strict=True)
+        if before != after
+    ]
+    return ", ".join(changed) or "none"
+
+
+def growth(samples: Sequence[int]) -> float:
+    """Return the last fifth's mean over the second fifth's, less 1. The first fifth warms up."""
+    fifth = max(1, len(samples) // 5)
+    return fmean(samples[-fifth:]) / fmean(samples[fifth : 2 * fifth] or samples[:1]) - 1
+
+
+def p99(sent: Sequence[Sent]) -> float:
+    """Return the 99th percentile of the seconds between two tokens of one answer."""
+    gaps = [gap for one in sent for gap in one.reply.gaps]
+    return quantiles(gaps, n=100)[98] if len(gaps) > 1 else 0.0
