@@ -59,7 +59,8 @@ def test_a_compiled_graph_does_what_the_function_does_and_is_found_again_on_disk
 def test_a_graph_found_on_disk_is_loaded_without_the_compiler(
     backend: AheadOfTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aot, "natives", list)  # as in the other process; earlier tests may have loaded kernels here
+    # As in the other process; earlier tests may have loaded kernels here.
+    monkeypatch.setattr(aot, "native_operators", list)
     backend.make("f", COUNT, example())
     code = f"""
 import sys
@@ -123,5 +124,5 @@ def test_one_graph_serves_every_length_of_a_dynamic_dimension(backend: AheadOfTi
 
 def test_the_key_depends_on_the_available_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     before = aot._digest("c++", "source", COUNT, example())
-    monkeypatch.setattr(aot, "natives", lambda: ["ringkv::another"])
+    monkeypatch.setattr(aot, "native_operators", lambda: ["ringkv::another"])
     assert aot._digest("c++", "source", COUNT, example()) != before

@@ -1,7 +1,6 @@
-// AMX's tile registers in plain C++, put before our kernels by amx-g++: what is written for that unit is tested on
-// processors that lack it. As Intel's manual has it (Software Developer's Manual, volume 2, TDPBF16PS and its siblings),
-// and as strict: shapes that do not fit each other stop the program. The kernels' other half still needs bfloat16 dot
-// products of 512 bits; without those nothing changes here.
+// AMX's tile registers emulated in plain C++. amx-g++ includes this before our kernels, so that their AMX code is
+// tested on processors without AMX. It follows Intel's Software Developer's Manual, volume 2 (TDPBF16PS and related),
+// and aborts if shapes do not match. The kernels also need AVX-512 BF16; without it this header has no effect.
 
 #pragma once
 

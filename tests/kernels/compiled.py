@@ -1,4 +1,4 @@
-"""A CUDA device that is not there: Triton compiles for it, as it does at a real launch, and launches nothing."""
+"""A fake CUDA device: Triton compiles kernels for it, as at a real launch, and does not run them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.tiling import H100
 
-SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # that one program may take, by compute capability
+SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (attend_split, cache_split, merge_splits)
 THREADS = 1024
 
@@ -24,7 +24,7 @@ Grid = tuple[int, int, int]
 
 
 class Absent:
-    """What Triton wants from a driver. A kernel that takes too much shared memory raises OutOfResources."""
+    """The interface that Triton needs from a driver. A kernel with too much shared memory raises OutOfResources."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
@@ -35,7 +35,7 @@ class Absent:
         )
 
     def get_current_device(self) -> int:
-        return self.capability  # no real device has this index, and so no cache of kernels in common
+        return self.capability  # no real device has this index, so they share no kernel cache
 
     def get_current_stream(self, device: int) -> int:
         return 0
@@ -50,19 +50,19 @@ class Absent:
         return launch
 
     def made(self, kernel: Any) -> Sequence[Any]:
-        """All specialisations of a kernel that were compiled."""
+        """Return all compiled specialisations of a kernel."""
         return list(kernel.device_caches[self.capability][0].values())
 
 
 @contextmanager
 def absent_device(capability: int) -> Iterator[Absent]:
-    """Within, operators on fake CUDA tensors compile their kernels for this compute capability, each anew."""
+    """Inside the context, operators on fake CUDA tensors compile their kernels for this compute capability."""
     before, absent = driver._active, Absent(capability)
     driver.set_active(absent)
     try:
         with (
             FakeTensorMode(),
-            patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton looks at its alignment
+            patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
         ):
             yield absent
@@ -75,7 +75,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
 def inputs(
     dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
 ) -> list[torch.Tensor]:
-    """q, k, v, keys, values, slot, entry, live of `decode_attend`, within `absent_device`; twice as many slots."""
+    """Return q, k, v, keys, values, slot, entry, live of `decode_attend`, with 2 * rows slots, in `absent_device`."""
     planes = [(2 * rows, heads, capacity, width)] * 2
     shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
     return [*_tensors(shapes, dtype), *_tensors([(rows,)] * 3, torch.int32)]
@@ -84,7 +84,7 @@ def inputs(
 def cache_inputs(
     dtype: torch.dtype, fresh: int, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
 ) -> list[torch.Tensor]:
-    """q, keys, values, slot, holes, live of `cache_attend`."""
+    """Return q, keys, values, slot, holes, live of `cache_attend`."""
     planes = [(2 * rows, heads, capacity, width)] * 2
     shapes = [(rows, heads, fresh * groups, width), *planes]
     return [*_tensors(shapes, dtype), *_tensors([(rows,), (rows, fresh), (rows,)], torch.int32)]

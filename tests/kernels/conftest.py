@@ -1,4 +1,4 @@
-"""The C++ kernels, for the tests that compare them."""
+"""The fixture that loads the C++ kernels."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from ringkv.machine.paths import cache_dir
 
 @pytest.fixture(scope="session")
 def compiled() -> None:
-    """They are built and loaded from here on; the test is skipped where there is no compiler."""
+    """Build and load the kernels for the rest of the session; skip the test if there is no compiler."""
     compiler = find_compiler()
     if compiler is None:
         pytest.skip("no C++ compiler on this machine")

@@ -1,4 +1,4 @@
-"""Decode attention's Triton kernels on the CPU, in a process whose Triton interprets: it is one or the other."""
+"""Decode attention's Triton kernels on the CPU, in a process that runs Triton's interpreter."""
 
 import multiprocessing
 import os
@@ -11,12 +11,12 @@ import torch
 
 SCALE = 0.11
 Result = tuple[torch.Tensor, torch.Tensor]  # out and lse
-Cut = tuple[int, int] | None  # splits and entries a tile; as the table says if None
+Cut = tuple[int, int] | None  # splits and entries a tile; the usual tiling if None
 
 
 @contextmanager
 def interpreter() -> Iterator[ProcessPoolExecutor]:
-    """A pool of one; a process that has loaded Triton without the interpreter cannot change its mind."""
+    """Return a pool of one process: one that has loaded Triton without the interpreter cannot enable it later."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with patch.dict(os.environ, TRITON_INTERPRET="1"):
             pool.submit(decode_attend, _smallest(), (1, 16)).result()  # starts the process
@@ -24,12 +24,12 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
 
 
 def decode_attend(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
-    """For q, k, v, keys, values, slot, entry, live: the result, and keys and values afterwards."""
+    """Run on q, k, v, keys, values, slot, entry, live. Return the result, and keys and values afterwards."""
     return _run("decode_attend", inputs, cut), inputs[3:5]
 
 
 def cache_attend(inputs: list[torch.Tensor], cut: Cut) -> Result:
-    """For q, keys, values, slot, holes, live."""
+    """Run on q, keys, values, slot, holes, live."""
     return _run("cache_attend", inputs, cut)
 
 
@@ -39,7 +39,7 @@ def _run(name: str, inputs: list[torch.Tensor], cut: Cut) -> Result:
 
     try:
         found: Result = getattr(gpu, name)(*inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
-    except Exception as error:  # one of Triton's own would load Triton where it is received
+    except Exception as error:  # unpickling one of Triton's would load Triton in the parent
         raise RuntimeError(str(error)) from None
     return found
 

@@ -1,13 +1,13 @@
-"""What tests of products share: numbers as they are stored, and the norm written out in float64."""
+"""Helpers of the tests of products: random bfloat16 tensors, and the RMSNorm in float64."""
 
 import torch
 from torch import Tensor
 
 EPS = 1e-5
-SHAPES = [(32, 64), (960, 576), (96, 1536), (64, 4800)]  # out, in: within, at and beyond the sizes taken at once
+SHAPES = [(32, 64), (960, 576), (96, 1536), (64, 4800)]  # out, in: below, at and above the block sizes
 
 
-def numbers(*shape: int) -> Tensor:
+def random_bf16(*shape: int) -> Tensor:
     return torch.randn(shape).bfloat16()
 
 

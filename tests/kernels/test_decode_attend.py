@@ -1,4 +1,4 @@
-"""The C++ kernel and the torch reference against attention written out for one head of one slot."""
+"""The C++ kernel and the torch reference against float64 attention of one head of one slot."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
 def run(function, q, k, v, keys, values, entry, live):  # type: ignore[no-untyped-def]
-    """A kernel's output with each row in the slot of its own number and the usual scale."""
+    """Return a kernel's output, with row i in slot i and the usual scale."""
     slot = torch.arange(len(q), dtype=torch.int32)
     return function(q, k, v, keys, values, slot, entry, live, q.shape[-1] ** -0.5)[0]
 
@@ -26,7 +26,7 @@ def kernel(request: pytest.FixtureRequest) -> object:
 
 
 def by_hand(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """One query [D] over its live entries, in float64."""
+    """Return attention of one query [D] over its live entries, in float64."""
     weights = torch.softmax(keys.double() @ q.double() / math.sqrt(len(q)), 0)
     return weights @ values.double()
 
@@ -70,9 +70,9 @@ def test_a_free_slot_is_not_written_and_gives_zero(kernel) -> None:  # type: ign
 @pytest.mark.parametrize("groups", [2, 16])
 def test_any_width_of_heads(width: int, groups: int) -> None:
     given = some(torch.bfloat16, groups=groups, width=width)
-    numbers = torch.tensor([4, 0, 20], dtype=torch.int32), torch.tensor([289, 15, 528], dtype=torch.int32)
-    want = run(decode_attend.reference, *(x.clone() for x in given), *numbers)
-    torch.testing.assert_close(run(decode_attend.decode_attend, *given, *numbers), want, atol=1e-2, rtol=1e-2)
+    indices = torch.tensor([4, 0, 20], dtype=torch.int32), torch.tensor([289, 15, 528], dtype=torch.int32)
+    want = run(decode_attend.reference, *(x.clone() for x in given), *indices)
+    torch.testing.assert_close(run(decode_attend.decode_attend, *given, *indices), want, atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -105,11 +105,11 @@ def operators(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param == "native":
         request.getfixturevalue("compiled")
     else:
-        monkeypatch.setattr(decode_attend, "_is_odd", lambda q: True)
+        monkeypatch.setattr(decode_attend, "_needs_reference", lambda q: True)
 
 
 def drafts(fresh: int, dtype: torch.dtype = torch.float32):  # type: ignore[no-untyped-def]
-    """Four rows in slots 2, 0, 3 and 1, of which the first has room, the second has wrapped, and the last is free."""
+    """Four rows in slots 2, 0, 3 and 1. The first has free entries, the second has wrapped, and the last is free."""
     torch.manual_seed(fresh)
     q = torch.randn(4, fresh, 2, 3, 64).to(dtype)
     k, v = torch.randn(2, 4, fresh, 2, 64).to(dtype)
@@ -134,7 +134,7 @@ def test_several_fresh_tokens_see_what_as_many_steps_would(fresh: int) -> None:
 
 
 @pytest.mark.usefixtures("operators")
-def test_fresh_tokens_leave_the_cache_as_it_is_and_those_that_are_committed_are_there() -> None:
+def test_fresh_tokens_do_not_change_the_cache_until_they_are_committed() -> None:
     q, k, v, keys, values, slot, entry, live = drafts(4)
     before = keys.clone(), values.clone()
     decode_attend.fresh_attend(q, k, v, keys, values, slot, entry, live, 0.125)

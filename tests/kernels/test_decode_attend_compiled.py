@@ -32,14 +32,14 @@ SCALE = 0.1
 
 @pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Empty at first: the kernels are compiled as they stand, each specialisation once."""
+    """Use an empty cache: the kernels are compiled from source, each specialisation once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         yield
 
 
 def stack_bytes(kernel: Any, folder: Path) -> int:
-    """What a compiled kernel spills, says NVIDIA's own tool, which Triton brings."""
+    """Return the bytes that a compiled kernel spills, from NVIDIA's cuobjdump, which Triton includes."""
     cubin = folder / "kernel.cubin"
     cubin.write_bytes(kernel.asm["cubin"])
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -56,7 +56,7 @@ def stack_bytes(kernel: Any, folder: Path) -> int:
         *[(FP16, 64, 20), (FP16, 128, 8), (FP32, 32, 4), (FP32, 64, 20), (FP32, 256, 8)],
     ],
 )
-def test_decode_attention_compiles_and_takes_the_shared_memory_that_its_tiling_reckons_with(
+def test_decode_attention_compiles_and_uses_the_shared_memory_that_its_tiling_predicts(
     capability: int, dtype: torch.dtype, width: int, groups: int
 ) -> None:
     with absent_device(capability) as absent:
@@ -66,8 +66,8 @@ def test_decode_attention_compiles_and_takes_the_shared_memory_that_its_tiling_r
         assert lse.shape == tensors[0].shape[:3]
         assert [name for name, _ in absent.launches] == ["attend_split", "merge_splits"]
         (made,) = absent.made(attend_split)
-        reckoned = usual_tiling(tensors[0], tensors[3]).shared_bytes(tile(tensors[0]))
-        assert 0.7 * reckoned <= made.metadata.shared <= reckoned
+        predicted = usual_tiling(tensors[0], tensors[3]).shared_bytes(tile(tensors[0]))
+        assert 0.7 * predicted <= made.metadata.shared <= predicted
 
 
 @pytest.mark.parametrize("capability", [80, 90, 100])
@@ -88,7 +88,7 @@ def test_attention_of_several_fresh_tokens_compiles(
 
 
 @pytest.mark.parametrize("width", [80, 96, 100, 192])
-def test_both_kernels_compile_for_widths_that_no_tile_has(width: int) -> None:
+def test_both_kernels_compile_for_widths_that_are_not_powers_of_two(width: int) -> None:
     with absent_device(90) as absent:
         decode_attend(*inputs(BF16, 3, width), SCALE)
         assert len(absent.launches) == 2
@@ -115,11 +115,11 @@ def test_one_compilation_serves_every_number_of_splits_with_fresh_tokens() -> No
         assert len(absent.made(cache_split)) == 1
 
 
-def test_more_queries_than_one_program_takes_are_shared_out() -> None:
+def test_more_queries_than_one_program_processes_are_divided() -> None:
     with absent_device(90) as absent:
         cache_attend(*cache_inputs(BF16, 8, 20, 64, rows=3, heads=2), SCALE)
         (split, merged) = absent.launches
-        assert split[1][1:] == (2 * 5, 3)  # 160 queries, 32 a program
+        assert split[1][1:] == (2 * 5, 3)  # 160 queries, 32 per program
         assert merged[1] == (160, 2, 3)
 
 
@@ -150,4 +150,4 @@ def test_partial_results_are_addressed_with_64_bits() -> None:
         for kernel in (attend_split, cache_split, merge_splits):
             (made,) = absent.made(kernel)
             offsets = re.findall(r"tt\.addptr .*!tt\.ptr<f32>>?, (?:tensor<[\dx]*)?(i\d+)", made.asm["ttir"])
-            assert offsets.count("i64") >= 2  # of outputs, and of their log-sum-exps; what is added later is small
+            assert offsets.count("i64") >= 2  # outputs and log-sum-exps; offsets added later are small

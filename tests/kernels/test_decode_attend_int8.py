@@ -1,10 +1,10 @@
-"""8-bit decode attention against float64 attention over the decoded entries, worked out row by row."""
+"""8-bit decode attention against float64 attention over the decoded entries."""
 
 import numpy as np
 import pytest
 import torch
 
-from ringkv.kernels.decode_attend import STEP
+from ringkv.kernels.decode_attend import WIDTH_STEP
 from ringkv.kernels.decode_attend_int8 import decode, decode_attend_int8, encode, reference
 from ringkv.kernels.library import is_native
 
@@ -14,7 +14,7 @@ DTYPES = {torch.float32: 2e-3, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
 def made(slots: int, heads: int, entries: int, width: int, seed: int = 0) -> list[torch.Tensor]:
-    """Planes of a cache: keys with their scales, values with theirs (entries of many sizes), centers of the keys."""
+    """Return a cache: keys and scales, values and scales (entries of many magnitudes), centers of the keys."""
     torch.manual_seed(seed)
     planes = []
     for _ in range(2):
@@ -24,7 +24,7 @@ def made(slots: int, heads: int, entries: int, width: int, seed: int = 0) -> lis
 
 
 def hadamard(width: int) -> np.ndarray:
-    """[width, width] by Sylvester's construction: blocks of the largest power of two that divides the width."""
+    """Return [width, width] by Sylvester's construction: blocks of the largest power of two that divides the width."""
     block = np.ones((1, 1))
     while width % (2 * len(block)) == 0:
         block = np.kron([[1, 1], [1, -1]], block)
@@ -34,7 +34,7 @@ def hadamard(width: int) -> np.ndarray:
 def by_hand(
     q: torch.Tensor, rounded: torch.Tensor, planes: list[torch.Tensor], slot: int, live: int, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """out [H, G, D] and lse [H, G] of one row; `rounded` are the queries as they meet the keys."""
+    """Return out [H, G, D] and lse [H, G] of one row; `rounded` are the queries that are multiplied with the keys."""
     keys, values = (
         (planes[i][slot].double() * planes[i + 1][slot][..., None].double()).numpy()[:, :live] @ hadamard(q.shape[-1])
         for i in (0, 2)
@@ -80,7 +80,7 @@ def test_it_equals_attention_over_the_decoded_entries(
             assert (lse[row] == -torch.inf).all()
             assert all(torch.equal(plane[at], old[at]) for plane, old in zip(planes, before, strict=True))
             continue
-        rounded = decode(*encode(q[row])) if way == "native" and width % STEP == 0 else q[row]
+        rounded = decode(*encode(q[row])) if way == "native" and width % WIDTH_STEP == 0 else q[row]
         expected, log_sum = by_hand(q[row], rounded, planes, at, count, width**-0.5)
         torch.testing.assert_close(out[row].double().numpy(), expected, rtol=DTYPES[dtype], atol=DTYPES[dtype])
         torch.testing.assert_close(lse[row].double().numpy(), log_sum, rtol=1e-3, atol=2e-3)
@@ -116,7 +116,7 @@ def test_a_row_has_the_same_bits_beside_any_neighbours() -> None:
         assert torch.equal(alone[0], together[row])
 
 
-def test_one_large_channel_does_not_drown_the_others() -> None:
+def test_one_large_channel_does_not_coarsen_the_others() -> None:
     torch.manual_seed(0)
     vectors = torch.randn(50, 128)
     vectors[:, 7] += 100

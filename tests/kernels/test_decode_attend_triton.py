@@ -1,6 +1,6 @@
-"""The Triton kernels of decode attention, run by Triton's interpreter on the CPU, against the torch reference.
+"""The Triton kernels of decode attention in Triton's interpreter on the CPU, against the torch reference.
 
-The interpreter cannot multiply bfloat16; there the kernels multiply float32 copies of the same numbers.
+The interpreter cannot multiply bfloat16, so the kernels multiply float32 copies there.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 def some(
     live: list[int], dtype: torch.dtype = torch.float32, groups: int = 4, width: int = 64, capacity: int = 150
 ) -> Inputs:
-    """q, k, v, keys, values, slot, entry, live: a row for each live length, and one slot more, which nobody has.
+    """Return q, k, v, keys, values, slot, entry, live: a row for each live length, and one more slot, which is unused.
 
     The new token's entry is the last live one in every other row.
     """
@@ -45,18 +45,18 @@ def some(
     planes = [(rows + 1, heads, capacity, width)] * 2
     shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
     entry = [max(0, n - 1) if row % 2 else n // 3 for row, n in enumerate(live)]
-    slot = [*range(rows, 1, -1), 0][:rows]  # from the last to the first; slot 1 is nobody's
-    numbers = [torch.tensor(t, dtype=torch.int32) for t in (slot, entry, live)]
-    return [*(torch.randn(shape).to(dtype) for shape in shapes), *numbers]
+    slot = [*range(rows, 1, -1), 0][:rows]  # from the last to the first; slot 1 is unused
+    indices = [torch.tensor(t, dtype=torch.int32) for t in (slot, entry, live)]
+    return [*(torch.randn(shape).to(dtype) for shape in shapes), *indices]
 
 
 def attend(pool: ProcessPoolExecutor, inputs: Inputs, cut: Cut) -> tuple[Inputs, Inputs]:
-    """Out and lse; keys and values afterwards."""
+    """Return out and lse, and keys and values afterwards."""
     return pool.submit(attend_on, inputs, cut).result()
 
 
 def close(found: Inputs, wanted: Inputs) -> None:
-    """Out and lse."""
+    """Compare out and lse."""
     off = TOLERANCE[found[0].dtype]
     torch.testing.assert_close(found[0].float(), wanted[0].float(), atol=off, rtol=off)
     torch.testing.assert_close(found[1], wanted[1], atol=2e-6, rtol=2e-6)
@@ -78,37 +78,37 @@ def test_it_equals_the_reference_for_groupings_and_widths(pool: ProcessPoolExecu
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_it_equals_the_reference_in_every_type(pool: ProcessPoolExecutor, dtype: torch.dtype) -> None:
+def test_it_equals_the_reference_in_every_dtype(pool: ProcessPoolExecutor, dtype: torch.dtype) -> None:
     compare(pool, some([150, 64, 1], dtype, width=128), (2, 32))
 
 
 @pytest.mark.parametrize("splits", [1, 2, 7, 20])
 @pytest.mark.parametrize("block", [16, 64])
-def test_any_cut_gives_the_same(pool: ProcessPoolExecutor, splits: int, block: int) -> None:
+def test_any_tiling_gives_the_same_result(pool: ProcessPoolExecutor, splits: int, block: int) -> None:
     compare(pool, some([1, 17, 64, 150]), (splits, block))
 
 
-def test_the_table_cuts_any_shape(pool: ProcessPoolExecutor) -> None:
+def test_the_usual_tiling_fits_any_shape(pool: ProcessPoolExecutor) -> None:
     compare(pool, some([700, 3, 512, 0], capacity=700, width=256), None)
 
 
 def test_a_cache_that_is_part_of_a_larger_tensor_is_addressed_by_its_strides(pool: ProcessPoolExecutor) -> None:
-    q, k, v, keys, values, *numbers = some([100, 20])
-    packed = torch.cat((k, v), 1)  # v as it comes out of one matrix with k
+    q, k, v, keys, values, *indices = some([100, 20])
+    packed = torch.cat((k, v), 1)  # k and v are views of one product
     layers = [torch.stack((plane, plane + 1), 1)[:, 1] for plane in (keys, values)]
-    compare(pool, [q, packed[:, :2], packed[:, 2:], *layers, *numbers], (2, 32))
+    compare(pool, [q, packed[:, :2], packed[:, 2:], *layers, *indices], (2, 32))
 
 
-@pytest.mark.parametrize("rubbish", [float("nan"), float("inf")])
-def test_what_stood_in_entries_that_are_not_live_does_not_matter(pool: ProcessPoolExecutor, rubbish: float) -> None:
+@pytest.mark.parametrize("garbage", [float("nan"), float("inf")])
+def test_the_content_of_entries_that_are_not_live_is_ignored(pool: ProcessPoolExecutor, garbage: float) -> None:
     inputs = some([0, 1, 40, 129])
     want, _ = attend(pool, [t.clone() for t in inputs], (3, 32))
     *_, keys, values, slots, entry, live = inputs
     for plane in (keys, values):
-        plane[1] = rubbish
+        plane[1] = garbage
         for slot, at, n in zip(slots.tolist(), entry.tolist(), live.tolist(), strict=True):
-            plane[slot, :, n:] = rubbish
-            plane[slot, :, at] = rubbish  # about to be overwritten
+            plane[slot, :, n:] = garbage
+            plane[slot, :, at] = garbage  # about to be overwritten
     found, _ = attend(pool, inputs, (3, 32))
     assert torch.equal(found[0], want[0])
     assert torch.equal(found[1], want[1])
@@ -148,7 +148,7 @@ def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(pool: Proce
 def drafts(
     fresh: int, dtype: torch.dtype = torch.float32, groups: int = 4, width: int = 64, capacity: int = 150
 ) -> Inputs:
-    """q, keys, values, slot, holes, live of `cache_attend`: part of a slot, all, none, a ring of three."""
+    """Return q, keys, values, slot, holes, live of `cache_attend`: part of a slot, all, none, a ring of three."""
     inputs = some([60, capacity, 0, 3], dtype, groups, width, capacity)
     live = inputs[-1]
     q = torch.randn(len(live), 2, fresh * groups, width).to(dtype)
@@ -171,18 +171,18 @@ def test_queries_of_fresh_tokens_see_what_the_reference_sees(
     compare_cache(pool, drafts(fresh, dtype, groups, width), (3, 32))
 
 
-def test_more_queries_than_one_program_takes_are_shared_out(pool: ProcessPoolExecutor) -> None:
+def test_more_queries_than_one_program_processes_are_divided(pool: ProcessPoolExecutor) -> None:
     compare_cache(pool, drafts(8, groups=5), (3, 32))
     compare(pool, some([150, 0, 33], groups=70), (3, 32))
 
 
 @pytest.mark.parametrize("splits", [1, 7, 20])
 @pytest.mark.parametrize("block", [16, 64])
-def test_any_cut_gives_fresh_tokens_the_same(pool: ProcessPoolExecutor, splits: int, block: int) -> None:
+def test_any_tiling_gives_fresh_tokens_the_same_result(pool: ProcessPoolExecutor, splits: int, block: int) -> None:
     compare_cache(pool, drafts(4), (splits, block))
 
 
-def test_the_table_cuts_any_shape_of_fresh_tokens(pool: ProcessPoolExecutor) -> None:
+def test_the_usual_tiling_fits_any_shape_of_fresh_tokens(pool: ProcessPoolExecutor) -> None:
     compare_cache(pool, drafts(4, capacity=700), None)
 
 

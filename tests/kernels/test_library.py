@@ -1,4 +1,4 @@
-"""Which operators count as native: the key of compiled graphs holds them."""
+"""Which operators are native: the key of compiled graphs contains them."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ CODE = """
 import pkgutil
 from importlib import import_module
 import ringkv.kernels
-from ringkv.kernels.library import natives
+from ringkv.kernels.library import native_operators
 for module in pkgutil.iter_modules(ringkv.kernels.__path__):
     if not module.ispkg:
         import_module(f"ringkv.kernels.{module.name}")
-print(natives())
+print(native_operators())
 """
 
 
-def test_what_is_written_in_python_is_not_native() -> None:
+def test_operators_in_python_are_not_native() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

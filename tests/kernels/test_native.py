@@ -1,4 +1,4 @@
-"""The C++ operators for processors that this machine is not: all of it must compile where AVX-512 is missing, too."""
+"""Builds of the C++ operators for other processors: everything must compile without AVX-512, too."""
 
 import subprocess
 from pathlib import Path

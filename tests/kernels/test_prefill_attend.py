@@ -7,7 +7,7 @@ from ringkv.kernels import prefill_attend
 from ringkv.kernels.partial import Partial
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
-SCALE = 0.21  # no head_dim's own
+SCALE = 0.21  # not 1 / sqrt of a head_dim
 
 
 def in_blocks(*inputs, sliding: int = 0):  # type: ignore[no-untyped-def]
@@ -27,7 +27,7 @@ def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sliding: int = 0) -
 
 
 def close(found: list[Partial], want: Partial, length: int, **tolerance: float) -> None:
-    """Chunks found, of which the last tokens are padding."""
+    """Compare chunks with the whole prompt, without the padding at the end."""
     for parts, whole in zip(zip(*found, strict=True), want, strict=True):
         torch.testing.assert_close(torch.cat(parts)[:length].double(), whole, **tolerance)
     assert all(one.lse.dtype == torch.float32 for one in found)
@@ -53,7 +53,7 @@ def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  #
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
 @pytest.mark.parametrize("sliding", [1, 7, 16, 20, 64])
-def test_a_token_with_a_sliding_window_sees_so_many_tokens(kernel, chunk: int, sliding: int) -> None:  # type: ignore[no-untyped-def]
+def test_a_token_sees_only_its_sliding_window(kernel, chunk: int, sliding: int) -> None:  # type: ignore[no-untyped-def]
     torch.manual_seed(chunk)
     length = 43
     q, k, v = torch.randn(64, HEADS, GROUPS, WIDTH), torch.randn(64, HEADS, WIDTH), torch.randn(64, HEADS, WIDTH)

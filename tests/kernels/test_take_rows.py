@@ -24,9 +24,9 @@ def test_each_entry_is_the_staged_token_that_it_names(
     take: Callable[..., None], dtype: torch.dtype, kept: int, capacity: int, width: int
 ) -> None:
     torch.manual_seed(kept)
-    layers, lanes, heads, room, lane = 2, 3, 2, 1200, 1
-    staged = torch.randn(layers, lanes, heads, room, width).to(dtype)
-    source = torch.randint(room, (layers, heads, kept))
+    layers, lanes, heads, staged_tokens, lane = 2, 3, 2, 1200, 1
+    staged = torch.randn(layers, lanes, heads, staged_tokens, width).to(dtype)
+    source = torch.randint(staged_tokens, (layers, heads, kept))
     want = torch.zeros(layers, heads, capacity, width, dtype=dtype)
     for layer in range(layers):
         for head in range(heads):

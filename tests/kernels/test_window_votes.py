@@ -1,15 +1,15 @@
-"""The attention that keys get from the last queries: the C++ kernel and the reference against sums written out."""
+"""The votes of the last queries: the C++ kernel and the reference against explicit sums."""
 
 import pytest
 import torch
 
 from ringkv.kernels import window_votes
 
-SCALE = 0.21  # no head_dim's own
+SCALE = 0.21  # not 1 / sqrt of a head_dim
 CASES = [  # heads, groups, window, prompt, width, first key, last key
-    (2, 3, 32, 1500, 64, 4, 1200),  # some runs of keys
+    (2, 3, 32, 1500, 64, 4, 1200),  # several batches of keys
     (3, 3, 64, 300, 64, 0, 300),  # up to the prompt's end, where queries see different keys
-    (1, 1, 20, 50, 32, 40, 50),  # where some see none
+    (1, 1, 20, 50, 32, 40, 50),  # some queries see no key
     (2, 6, 16, 130, 128, 0, 130),
 ]
 

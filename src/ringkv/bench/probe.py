@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ringkv.kernels.linear import linear
-from ringkv.kernels.packing import DEEP, WIDE, can_pack, pack
+from ringkv.kernels.packing import BLOCK_K, PANEL_N, can_pack, pack
 from ringkv.plan.floor import Rates
 
 MiB = 1 << 20
@@ -132,7 +132,7 @@ def matrix_cases(device: torch.device) -> Iterator[ProbeCase]:
 
 def as_packed(weight: torch.Tensor) -> torch.Tensor:
     """View a matrix of ones in the packed shape; the order of equal elements does not matter."""
-    return weight.view(weight.shape[0] // WIDE, weight.shape[1] // DEEP, DEEP // 2, WIDE, 2)
+    return weight.view(weight.shape[0] // PANEL_N, weight.shape[1] // BLOCK_K, BLOCK_K // 2, PANEL_N, 2)
 
 
 def _attention(q: torch.Tensor) -> torch.Tensor:

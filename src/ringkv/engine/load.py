@@ -13,7 +13,7 @@ from torch import Tensor
 from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
 from ringkv.kernels.formats import FORMATS
-from ringkv.kernels.quantize import Groups, stacked
+from ringkv.kernels.quantize import Int4Groups, stacked
 from ringkv.models.base import ModelConfig
 from ringkv.models.weights import CheckpointTensor, Declared, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
@@ -99,10 +99,12 @@ def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[CheckpointTensor, Ten
     return zip(weight.parts, whole.split([part.shape[0] for part in weight.parts]), strict=True)
 
 
-def _groups(checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Groups]) -> Groups:
+def _groups(
+    checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Int4Groups]
+) -> Int4Groups:
     """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
     if known := checkpoint.groups(part.name):
-        return Groups(*known)
+        return Int4Groups(*known)
     checkpoint.read_into(part.name, rows)
     return group(rows)
 

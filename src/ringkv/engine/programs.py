@@ -20,7 +20,7 @@ from ringkv.engine.sampling.graphs import draft_samplers, is_compiled, samplers
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph
 from ringkv.kernels.library import is_native
-from ringkv.kernels.sampling.tiers import DRAFTED
+from ringkv.kernels.sampling.tiers import DRAFT_TIERS
 from ringkv.models.decoder import Decoder
 
 DECODE = (1, 4, 8, 16, 32, 64, 128)
@@ -185,5 +185,5 @@ def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: Mod
     """Return how many graphs `make` builds for a model with so many kinds of layers."""
     decoding, drafting = decode_sizes(slots, weights), draft_sizes(slots, weights, drafts)
     layers = kinds * (len(sizes(chunk, device)) + len(decoding) + len(drafting))
-    sampling = len(SamplerTier) + (len(DRAFTED) if drafting else 0) if is_compiled(device) else 0
+    sampling = len(SamplerTier) + (len(DRAFT_TIERS) if drafting else 0) if is_compiled(device) else 0
     return layers + sampling + len(_heads(decoding, drafting, 1 + drafts))

@@ -24,7 +24,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from ringkv.graphs.graph import Graph, StaticFunction, TensorFunction
-from ringkv.kernels.library import natives
+from ringkv.kernels.library import native_operators
 from ringkv.machine.processor import identity
 
 
@@ -120,7 +120,7 @@ def _digest(compiler: str, source: str, function: StaticFunction, example: Seque
     signatures = [_signature(tensor, dims) for tensor, dims in zip(example, dynamic, strict=True)]
     parts = [
         source,
-        *natives(),
+        *native_operators(),
         torch.__version__,
         torch.backends.cpu.get_cpu_capability(),
         identity(),

@@ -1,4 +1,4 @@
-"""Attention while decoding: one fresh token per row that is written at once, or several that are committed later.
+"""Decode attention: one fresh token per row that is written at once, or several that are committed later.
 
 B rows of a step, T fresh tokens per row, S slots, H key-value heads, G query heads per key-value head, C entries per
 slot, D head_dim.
@@ -13,7 +13,7 @@ from torch.library import register_fake
 from ringkv.kernels.library import LIBRARY, is_native
 from ringkv.kernels.partial import Partial, merge
 
-STEP = 32  # the C++ kernels take head widths of whole vectors
+WIDTH_STEP = 32  # the C++ kernels need a head_dim that is a multiple of this
 
 
 def decode_attend(
@@ -29,12 +29,12 @@ def decode_attend(
 ) -> Partial:
     """Write k, v [B, H, D] at `entry` of each row's slot and attend to the slot's entries 0 .. live-1.
 
-    q [B, H, G, D]; keys, values [S, H, C, D], changed in place; slot, entry, live int32 [B], live counting the new
+    q [B, H, G, D]; keys, values [S, H, C, D], changed in place; slot, entry, live int32 [B]; live includes the new
     token. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp. No two rows share a slot. A row
     with live 0 is free: nothing is written, its out is 0 and its lse -inf. Scores and sums are float32.
     """
     ops = torch.ops.ringkv
-    attend = ops.decode_attend_any if _is_odd(q) else ops.decode_attend
+    attend = ops.decode_attend_any if _needs_reference(q) else ops.decode_attend
     return Partial(*attend(q, k, v, keys, values, slot, entry, live, scale))
 
 
@@ -49,20 +49,20 @@ def fresh_attend(
     live: Tensor,
     scale: float,
 ) -> Partial:
-    """Attend with T fresh tokens that no entry holds yet; `commit` writes those that are kept.
+    """Attend with T fresh tokens that are not in the cache; `commit` writes those that are kept.
 
-    q [B, T, H, G, D]; k, v [B, T, H, D]; entry int32 [B, T], which entry each fresh token would take; live int32 [B],
-    the slot's live entries before them. Token t sees the live entries except those that tokens 0 .. t would overwrite,
-    and tokens 0 .. t themselves: what T steps of `decode_attend` would see. Returns out [B, T, H, G, D] and its lse.
+    q [B, T, H, G, D]; k, v [B, T, H, D]; entry int32 [B, T], the entry of each fresh token; live int32 [B], the
+    slot's live entries before them. Token t sees the live entries except those that tokens 0 .. t would overwrite, and
+    tokens 0 .. t themselves, as in T steps of `decode_attend`. Returns out [B, T, H, G, D] and its lse.
     """
     rows, fresh, heads, groups, width = q.shape
     queries = q.permute(0, 2, 1, 3, 4).reshape(rows, heads, fresh * groups, width)
     ops = torch.ops.ringkv
-    attend = ops.cache_attend_any if _is_odd(q) else ops.cache_attend
-    held = Partial(*attend(queries, keys, values, slot, entry, live, scale))
-    both = merge(held, _among_themselves(queries, k, v, live, scale))
-    out = both.out.view(rows, heads, fresh, groups, width).transpose(1, 2)
-    return Partial(out, both.lse.view(rows, heads, fresh, groups).transpose(1, 2))
+    attend = ops.cache_attend_any if _needs_reference(q) else ops.cache_attend
+    cached = Partial(*attend(queries, keys, values, slot, entry, live, scale))
+    merged = merge(cached, _attend_fresh(queries, k, v, live, scale))
+    out = merged.out.view(rows, heads, fresh, groups, width).transpose(1, 2)
+    return Partial(out, merged.lse.view(rows, heads, fresh, groups).transpose(1, 2))
 
 
 def commit(keys: Tensor, values: Tensor, k: Tensor, v: Tensor, slot: Tensor, entry: Tensor, count: Tensor) -> None:
@@ -75,8 +75,8 @@ def commit(keys: Tensor, values: Tensor, k: Tensor, v: Tensor, slot: Tensor, ent
             plane[at] = torch.where(kept, new[:, token], plane[at])
 
 
-def _among_themselves(q: Tensor, k: Tensor, v: Tensor, live: Tensor, scale: float) -> Partial:
-    """Causal attention of q [B, H, T * G, D] to the fresh tokens alone, k and v [B, T, H, D]."""
+def _attend_fresh(q: Tensor, k: Tensor, v: Tensor, live: Tensor, scale: float) -> Partial:
+    """Return causal attention of q [B, H, T * G, D] to the fresh tokens only, k and v [B, T, H, D]."""
     fresh, queries = k.shape[1], q.shape[2]
     scores = torch.matmul(q.float() * scale, k.permute(0, 2, 3, 1).float())
     token = torch.arange(fresh, device=q.device)
@@ -97,7 +97,7 @@ def reference(
     live: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """The same as `decode_attend` in plain torch, over all C entries with a mask: no host sync whatever the lengths."""
+    """Implement `decode_attend` in plain torch, over all C entries with a mask: no host sync for any lengths."""
     count = (live > 0).int()
     commit(keys, values, k[:, None], v[:, None], slot, entry[:, None], count)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
@@ -107,16 +107,16 @@ def reference(
 def cache_reference(
     q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, holes: Tensor, live: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention of q [B, H, T * G, D] to live entries; query i sees all except holes 0 .. i / G, int32 [B, T]."""
-    place = torch.arange(keys.shape[2], device=q.device)
-    hidden = (holes[:, :, None] == place).int().cumsum(1).bool()  # [B, T, C]
-    visible = (place < live[:, None])[:, None] & ~hidden
+    """Return attention of q [B, H, T * G, D] to live entries. Query i sees all but holes 0 .. i / G, int32 [B, T]."""
+    index = torch.arange(keys.shape[2], device=q.device)
+    hidden = (holes[:, :, None] == index).int().cumsum(1).bool()  # [B, T, C]
+    visible = (index < live[:, None])[:, None] & ~hidden
     visible = visible.repeat_interleave(q.shape[2] // holes.shape[1], 1)[:, None]
     return attend(q, keys[slot.long()], values[slot.long()], visible, scale)
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attention of q [B, H, Q, D] to the `visible` bool [B, 1, 1 or Q, C] of keys and values [B, H, C, D]."""
+    """Return attention of q [B, H, Q, D] to the `visible` bool [B, 1, 1 or Q, C] of keys and values [B, H, C, D]."""
     scores = torch.matmul(q.float() * scale, keys.float().transpose(-1, -2))
     scores = scores.masked_fill(~visible, float("-inf"))
     lse = scores.logsumexp(-1)
@@ -124,9 +124,9 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: floa
     return torch.matmul(weights, values.float()).to(q.dtype), lse
 
 
-def _is_odd(q: Tensor) -> bool:
-    """Whether the C++ kernels do not take such head widths."""
-    return q.device.type == "cpu" and q.shape[-1] % STEP != 0 and is_native("decode_attend")
+def _needs_reference(q: Tensor) -> bool:
+    """Whether the C++ kernels are loaded but do not support this head_dim."""
+    return q.device.type == "cpu" and q.shape[-1] % WIDTH_STEP != 0 and is_native("decode_attend")
 
 
 def _cuda(
@@ -157,10 +157,10 @@ def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-for name, function in {"decode_attend": reference, "cache_attend": cache_reference}.items():
-    for one in (name, f"{name}_any"):
-        LIBRARY.impl(one, function, "CompositeExplicitAutograd")
-        register_fake(f"ringkv::{one}", _shape, lib=LIBRARY)
+for operator, function in {"decode_attend": reference, "cache_attend": cache_reference}.items():
+    for name in (operator, f"{operator}_any"):
+        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
 if find_spec("triton"):
     LIBRARY.impl("decode_attend", _cuda, "CUDA")
     LIBRARY.impl("cache_attend", _cache_cuda, "CUDA")

@@ -1,7 +1,7 @@
-"""The `ringkv` operator library: schemas here, one implementation a device beside its reference.
+"""The `ringkv` operator library: schemas here; implementations per device are beside the references.
 
-Attention is an operator, not traced code, because it takes a *run-time length*: the graph around it stays static
-while it reads only live entries. The dispatcher is the registry: a CPU call takes the C++ kernel when one was built
+Attention is an operator, not traced code, because it has a *run-time length*: the graph around it stays static while it
+reads only live entries. The dispatcher is the registry: a CPU call runs the C++ kernel if one is loaded
 (`native.load`), else the torch reference.
 """
 
@@ -13,7 +13,7 @@ _DECODE = (
     " float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define("decode_attend" + _DECODE)
-LIBRARY.define("decode_attend_any" + _DECODE)  # the same for head widths that the C++ kernel does not take
+LIBRARY.define("decode_attend_any" + _DECODE)  # for a head_dim that the C++ kernel does not support
 _INT8 = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values, Tensor(d!) value_scales,"
     " Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale) -> (Tensor, Tensor)"
@@ -31,7 +31,7 @@ _PREFILL = (
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
 LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("scale)", "scale, int sliding)"))
-LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # the same in tiles, where the CPU multiplies bfloat16
+LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # on CPUs with bfloat16 dot products
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last, float scale) -> Tensor")
 LIBRARY.define(
@@ -50,8 +50,8 @@ LIBRARY.define("top_logprobs(Tensor logits, Tensor tokens, Tensor scored) -> (Te
 LIBRARY.define("truncate(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p) -> Tensor")
 
 
-def natives() -> list[str]:
-    """Our operators of which a C++ kernel is loaded: nothing else of ours is registered for the CPU alone."""
+def native_operators() -> list[str]:
+    """Return our operators that have a C++ kernel loaded: only those are registered for the dispatch key CPU."""
     names: list[str] = torch._C._dispatch_get_registrations_for_dispatch_key("CPU")
     return sorted(name for name in names if name.startswith("ringkv::"))
 

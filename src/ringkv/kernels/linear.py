@@ -1,7 +1,7 @@
-"""linear and gated: matrix products with what surrounds them in a decoder, as one operator each.
+"""linear and gated: matrix products fused with the operations around them in a decoder, one operator each.
 
-M rows. With few rows a product takes the time to read its weight; whatever else is done must not add passes over
-memory, barriers or calls. So the normalisation before, and the bias, gate or residual after, are part of it.
+M rows. With few rows a product is bound by reading its weight, so nothing else may add passes over memory, barriers or
+calls. So the RMSNorm before it, and the bias, gate or residual after it, are part of the operator.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from torch.library import register_fake
 from ringkv.kernels.formats import unpack, unpack_gated
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.norm import rms_norm
-from ringkv.kernels.packing import WIDE
+from ringkv.kernels.packing import PANEL_N
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -33,10 +33,10 @@ def linear(
     dtype: torch.dtype | None = None,
     offset: float = 0.0,
 ) -> Tensor:
-    """RMS-normalised (if `norm` [in] is given) x [M, in], times weight transposed, plus bias [out], plus residual.
+    """Return x [M, in], RMS-normalised if `norm` [in] is given, times the transposed weight, plus bias and residual.
 
-    The weight is [out, in], or packed (`formats.FORMATS`). Sums are float32; the result [M, out] is of `dtype`, x's own
-    if none is given. `offset` is added to `norm` (Gemma's is 1).
+    The weight is [out, in], or packed (`formats.FORMATS`). Sums are float32. The result [M, out] has `dtype`, x's
+    by default. `offset` is added to `norm` (Gemma's is 1).
     """
     dtype = dtype or x.dtype
     if weight.dim() == 2:
@@ -54,9 +54,9 @@ def gated(
     activation: str = "silu",
     offset: float = 0.0,
 ) -> Tensor:
-    """activation(gate) * up of normalised x [M, in]; `offset` is added to `norm`.
+    """Return activation(gate) * up of normalised x [M, in]; `offset` is added to `norm`.
 
-    The weight is gate and up stacked, [2 * wide, in], or `pack_gated`.
+    The weight is gate and up stacked, [2 * out, in], or packed by `pack_gated`.
     """
     if weight.dim() == 2:
         return gated_reference(x, weight, bias, norm, eps, activation, offset)
@@ -74,10 +74,10 @@ def reference(
     dtype: torch.dtype,
     offset: float = 0.0,
 ) -> Tensor:
-    """The same in plain torch."""
-    normed, plain = x if norm is None else rms_norm(x, norm, eps, offset), unpack(weight)
-    multiply = _wide_product if _rounds(plain, dtype) else _product
-    product = multiply(normed, plain, bias)
+    """Implement `linear` in plain torch."""
+    normed, unpacked = x if norm is None else rms_norm(x, norm, eps, offset), unpack(weight)
+    multiply = _float32_product if _rounds(unpacked, dtype) else _product
+    product = multiply(normed, unpacked, bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
@@ -90,23 +90,23 @@ def gated_reference(
     activation: str = "silu",
     offset: float = 0.0,
 ) -> Tensor:
-    """The same in plain torch."""
+    """Implement `gated` in plain torch."""
     gate, up = _product(rms_norm(x, norm, eps, offset), unpack_gated(weight), bias).chunk(2, dim=-1)
     return (ACTIVATIONS[activation](gate) * up).to(x.dtype)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """In the weight's type: x's own, or float32 where that holds more of a scaled weight."""
+    """Multiply in the weight's dtype: x's, or float32 for an unpacked quantised weight."""
     return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype))
 
 
 def _rounds(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a CUDA product in the weight's dtype would round sums that are wanted in float32."""
+    """Whether a CUDA product in the weight's dtype would round sums that are requested in float32."""
     return weight.is_cuda and weight.itemsize == 2 and dtype == torch.float32
 
 
-def _wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """float32 [M, out], not rounded in between; torch has this on CUDA alone."""
+def _float32_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return float32 [M, out] without intermediate rounding; torch supports this on CUDA only."""
     product = torch.mm(x.to(weight.dtype), weight.t(), out_dtype=torch.float32)
     return product if bias is None else product + bias
 
@@ -121,13 +121,13 @@ def _shape(
     dtype: torch.dtype,
     offset: float,
 ) -> Tensor:
-    return x.new_empty(len(x), weight.shape[0] * WIDE, dtype=dtype)
+    return x.new_empty(len(x), weight.shape[0] * PANEL_N, dtype=dtype)
 
 
 def _gated_shape(
     x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float, activation: str, offset: float
 ) -> Tensor:
-    return x.new_empty(len(x), weight.shape[0] * WIDE // 2)
+    return x.new_empty(len(x), weight.shape[0] * PANEL_N // 2)
 
 
 LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")

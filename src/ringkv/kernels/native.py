@@ -1,6 +1,6 @@
-"""Our C++ operators for the CPU: compiled once with the machine's own compiler, kept on disk, loaded by the dispatcher.
+"""Our C++ operators for the CPU: compiled once with the machine's compiler, cached on disk, loaded into the dispatcher.
 
-Without a compiler nothing is lost but speed: torch answers instead, by each operator's reference or something faster.
+Without a compiler only speed is lost: torch runs each operator's reference or another fallback.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ WITHOUT_AMX = ("-mno-amx-bf16", "-mno-amx-int8", "-mno-amx-tile")
 def load(compiler: str, cache: Path) -> Path:
     """Build the operators if they are not in `cache`, load them, and return the shared library's path.
 
-    Raises RuntimeError with the compiler's last lines when the build fails.
+    Raises RuntimeError with the compiler's last lines if the build fails.
     """
     command = [compiler, *_flags()]
     library = cache / f"ringkv-cpu-{_digest(command)}.so"
@@ -36,7 +36,7 @@ def load(compiler: str, cache: Path) -> Path:
 
 
 def _flags() -> list[str]:
-    """at::vec picks its instructions from these macros; ours must match what torch itself chose for this CPU."""
+    """at::vec selects its instructions by these macros, which must match torch's choice for this CPU."""
     capability = torch.backends.cpu.get_cpu_capability()
     vectors = f"-DCPU_CAPABILITY_{capability} -DCPU_CAPABILITY={capability}"
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
@@ -51,15 +51,15 @@ def _digest(command: list[str]) -> str:
 
 
 def _build(command: list[str], library: Path) -> None:
-    """Compile beside the final place and rename: an interrupted build leaves nothing half-written to load."""
-    from torch.utils import cpp_extension  # it imports setuptools, which only a build should wait for
+    """Compile in a temporary folder and rename: an interrupted build leaves no partial library."""
+    from torch.utils import cpp_extension  # imports setuptools, which is slow and needed only to build
 
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         include = [f"-I{path}" for path in cpp_extension.include_paths()]
         objects = {source: f"{folder}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            commands = ([*command, *include, "-c", str(source), "-o", to] for source, to in objects.items())
+            commands = ([*command, *include, "-c", str(source), "-o", target] for source, target in objects.items())
             list(pool.map(_run, commands, repeat(folder)))
         out = Path(folder) / library.name
         torch_lib = Path(torch.__file__).parent / "lib"

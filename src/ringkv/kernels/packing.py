@@ -1,8 +1,8 @@
-"""Packing: the order in which the CPU's matrix units take a weight.
+"""Packing: weights in the VNNI layout of AMX and AVX-512 BF16.
 
-A strip is 16 outputs; it lies as blocks of 32 inner numbers, each [16 pairs, 16 outputs, 2]: one block is one AMX tile
-of the right operand, and its rows are what the bfloat16 dot products of AVX-512 take. One copy serves prefill, decode
-and the embedding, so weights are held once. `quantize` stores the same blocks in fewer bits.
+A panel is 16 outputs (N), stored as blocks of 32 elements along K, each [16 pairs, 16 outputs, 2]. A block is one AMX
+tile of the right operand, and its rows are operands of the bfloat16 dot products of AVX-512. One copy serves prefill,
+decode and the embedding. `quantize` stores the same blocks in fewer bits.
 """
 
 import torch
@@ -10,55 +10,55 @@ from torch import Tensor
 
 from ringkv.kernels.library import is_native
 
-WIDE = 16  # outputs in a strip
-DEEP = 32  # inner numbers in a block
-_TWICE = {2: torch.int32, 1: torch.int16}  # a type for pairs of numbers of so many bytes
+PANEL_N = 16  # outputs of a panel
+BLOCK_K = 32  # K elements of a block
+_PAIR = {2: torch.int32, 1: torch.int16}  # dtype of a pair, by the bytes of an element
 
 
 def is_whole(weight: Tensor) -> bool:
-    """Bfloat16 matrices on the CPU whose sides are whole pairs of strips, and blocks."""
-    whole = weight.dim() == 2 and weight.shape[0] % (2 * WIDE) == 0 and weight.shape[1] % DEEP == 0
+    """Whether this is a bfloat16 matrix on the CPU of whole pairs of panels and whole blocks."""
+    whole = weight.dim() == 2 and weight.shape[0] % (2 * PANEL_N) == 0 and weight.shape[1] % BLOCK_K == 0
     return whole and weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whole matrices, where the C++ operators are loaded."""
+    """Whether this matrix is whole and the C++ operators are loaded."""
     return is_whole(weight) and is_native("linear")
 
 
 def fits_tiles(x: Tensor, operator: str) -> bool:
-    """Whether the C++ operator of this name is there and takes such numbers: bfloat16 rows of whole blocks."""
-    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.shape[-1] % DEEP == 0 and is_native(operator)
+    """Whether this C++ operator is loaded and supports x: bfloat16 rows of whole blocks."""
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.shape[-1] % BLOCK_K == 0 and is_native(operator)
 
 
 def pack(weight: Tensor) -> Tensor:
-    """[out, in] -> [out / 16, in / 32, 16, 16, 2]; numbers of 16 or 8 bits."""
-    return _in_blocks(_pairs(weight).unflatten(0, (-1, WIDE)), weight.dtype)
+    """Pack [out, in] as [out / 16, in / 32, 16, 16, 2]; elements of 16 or 8 bits."""
+    return _in_blocks(_pairs(weight).unflatten(0, (-1, PANEL_N)), weight.dtype)
 
 
 def pack_gated(weight: Tensor) -> Tensor:
-    """The same for gate and up stacked, [2 * wide, in]: a strip of gates is followed by the strip of their ups."""
-    return _in_blocks(_pairs(weight).unflatten(0, (2, -1, WIDE)).transpose(0, 1), weight.dtype).flatten(0, 1)
+    """Pack gate and up stacked, [2 * out, in]: a panel of gates is followed by the panel of their ups."""
+    return _in_blocks(_pairs(weight).unflatten(0, (2, -1, PANEL_N)).transpose(0, 1), weight.dtype).flatten(0, 1)
 
 
 def _pairs(weight: Tensor) -> Tensor:
-    """[out, in] -> [out, in / 32, 16]: a pair moves as one number, which halves the time to pack a model."""
-    pairs: Tensor = weight.view(_TWICE[weight.itemsize]).unflatten(1, (-1, DEEP // 2))
+    """View [out, in] as pairs [out, in / 32, 16]: moving pairs as one element halves the time to pack a model."""
+    pairs: Tensor = weight.view(_PAIR[weight.itemsize]).unflatten(1, (-1, BLOCK_K // 2))
     return pairs
 
 
-def _in_blocks(strips: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pairs [..., 16 outputs, in / 32, 16 pairs] -> [..., in / 32, 16 pairs, 16 outputs, 2], the only copy."""
-    blocks: Tensor = strips.movedim(-3, -1).contiguous().view(dtype).unflatten(-1, (WIDE, 2))
+def _in_blocks(panels: Tensor, dtype: torch.dtype) -> Tensor:
+    """Copy pairs [..., 16 outputs, in / 32, 16 pairs] to blocks [..., in / 32, 16 pairs, 16 outputs, 2]."""
+    blocks: Tensor = panels.movedim(-3, -1).contiguous().view(dtype).unflatten(-1, (PANEL_N, 2))
     return blocks
 
 
 def unpack(packed: Tensor) -> Tensor:
-    """The inverse of `pack`; blocks of any type of number."""
-    strips, blocks = packed.shape[:2]
-    return packed.permute(0, 3, 1, 2, 4).reshape(strips * WIDE, blocks * DEEP)
+    """Invert `pack`, for blocks of any dtype."""
+    panels, blocks = packed.shape[:2]
+    return packed.permute(0, 3, 1, 2, 4).reshape(panels * PANEL_N, blocks * BLOCK_K)
 
 
 def packed_rows(packed: Tensor, rows: Tensor) -> Tensor:
-    """Rows of what `pack` was given: int [N] -> [N, in]."""
-    return packed[rows // WIDE, :, :, rows % WIDE].flatten(1)
+    """Look up rows of a packed matrix: int [N] -> [N, in]."""
+    return packed[rows // PANEL_N, :, :, rows % PANEL_N].flatten(1)

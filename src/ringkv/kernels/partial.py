@@ -1,4 +1,4 @@
-"""Partial: softmax attention over some of a query's keys, to be merged with attention over the others."""
+"""Partial: attention over some of a query's keys, to be merged with attention over the others."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 class Partial(NamedTuple):
-    """out [..., D]: the softmax's mean of the values. lse float32 [...]: log of the sum of the exponentiated scores.
+    """out [..., D]: the softmax-weighted mean of the values. lse float32 [...]: log-sum-exp of the scores.
 
-    No keys at all: out 0, lse -inf.
+    Without keys, out is 0 and lse -inf.
     """
 
     out: Tensor
@@ -17,7 +17,7 @@ class Partial(NamedTuple):
 
 
 def merge(one: Partial, other: Partial) -> Partial:
-    """Attention over the union of two disjoint sets of keys; the dtype of `out` is the first's."""
+    """Return attention over the union of two disjoint sets of keys. `out` has the first's dtype."""
     share = torch.sigmoid(other.lse - one.lse).nan_to_num(0.0)[..., None]  # both empty: the difference is NaN
     out = (one.out.float() + share * (other.out.float() - one.out.float())).to(one.out.dtype)
     return Partial(out, torch.logaddexp(one.lse, other.lse))

@@ -11,10 +11,10 @@ from ringkv.kernels.packing import fits_tiles
 
 
 def window_votes(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
-    """float32 [H, last - first]: softmax(scale q keys^T) over keys first .. last-1, summed over all G * W queries.
+    """Return float32 [H, last - first]: softmax(scale q keys^T) over keys first .. last-1, summed over G * W queries.
 
-    q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated: query w sees keys 0 .. n-W+w, and
-    one that sees none of the asked keys gives nothing.
+    q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated. Query w sees keys 0 .. n-W+w. A
+    query that sees none of keys first .. last-1 adds nothing.
     """
     if fits_tiles(q, "window_votes"):
         out: Tensor = torch.ops.ringkv.window_votes(q, keys, first, last, scale)
@@ -23,11 +23,11 @@ def window_votes(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -
 
 
 def reference(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
-    """The same in plain torch, in float32; one head after the other, so that the weights of one are all there is."""
-    return torch.stack([_of_head(q[h], keys[h], first, last, scale) for h in range(len(keys))])
+    """Implement `window_votes` in plain torch, in float32, one head at a time to bound the memory for weights."""
+    return torch.stack([_head_votes(q[h], keys[h], first, last, scale) for h in range(len(keys))])
 
 
-def _of_head(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
+def _head_votes(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
     window, n = q.shape[1], len(keys)
     scores = torch.matmul(q.float(), keys[first:last].float().transpose(-1, -2))
     position = torch.arange(first, last, device=q.device)

@@ -11,7 +11,7 @@ from ringkv.base.sampling import SamplerTier, SamplingParams
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.kernels.library import is_native
 from ringkv.kernels.sampling import operators
-from ringkv.kernels.sampling.tiers import AHEAD, BAD, SAMPLERS, Inputs, scores
+from ringkv.kernels.sampling.tiers import BAD, DRAFT_FIELDS, SAMPLERS, Inputs, scores
 
 SETTINGS: tuple[dict[str, float], ...] = (
     {},
@@ -39,19 +39,19 @@ def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def state_of(settings: list[dict[str, float]], vocab: int) -> SamplingState:
-    """A slot for each, that has seen and sampled some tokens; every third may sample a fifth of the vocabulary only."""
-    pick = random.Random(vocab)
+    """Return a slot for each, with some tokens; in every third a grammar allows a fifth of the vocabulary."""
+    rng = random.Random(vocab)
     state = SamplingState.neutral(len(settings), vocab, torch.device("cpu"))
-    for slot, about in enumerate(settings):
-        bias = {pick.randrange(vocab): 2.0 for _ in range(4)} if "logprobs" in about else {}
-        grammar = "any" if slot % 3 == 0 and "min_tokens" not in about else ""
-        params = SamplingParams(**about, seed=slot * 7 - 3, logit_bias=bias, grammar=grammar)  # type: ignore[arg-type]
-        state.enter(slot, Request("r", tuple(pick.choices(range(vocab), k=9)), params, eos=(pick.randrange(vocab),)))
+    for slot, setting in enumerate(settings):
+        bias = {rng.randrange(vocab): 2.0 for _ in range(4)} if "logprobs" in setting else {}
+        grammar = "any" if slot % 3 == 0 and "min_tokens" not in setting else ""
+        params = SamplingParams(**setting, seed=slot * 7 - 3, logit_bias=bias, grammar=grammar)  # type: ignore[arg-type]
+        state.enter(slot, Request("r", tuple(rng.choices(range(vocab), k=9)), params, eos=(rng.randrange(vocab),)))
         if grammar:
             bits = sum(1 << token for token in range(0, vocab, 5))
             state.allow(slot, bits.to_bytes(4 * -(-vocab // 32), "little"))
     for _ in range(2):
-        state.count(torch.tensor([[pick.randrange(vocab)] for _ in settings]))
+        state.count(torch.tensor([[rng.randrange(vocab)] for _ in settings]))
     return state
 
 
@@ -64,7 +64,7 @@ def steps(state: SamplingState, vocab: int, scale: float, count: int) -> Iterato
 
 
 def by_tiers(inputs: Inputs) -> list[int]:
-    """Each row alone, by the tier that it needs."""
+    """Sample each row alone, with the tier that it needs."""
     rows = [Inputs(*(tensor[row : row + 1] for tensor in inputs)) for row in range(len(inputs.tier))]
     return [int(SAMPLERS[SamplerTier(int(row.tier))](row)[0]) for row in rows]
 
@@ -119,7 +119,7 @@ def test_drafts_need_no_planes() -> None:
     state.allowed.fill_(-1)
     state.tier.clamp_(max=int(SamplerTier.TEMPERATURE))
     inputs = next(steps(state, 200, 1.0, 1))
-    assert operators.sample(*inputs[: len(AHEAD)]).tolist() == by_tiers(inputs)
+    assert operators.sample(*inputs[: len(DRAFT_FIELDS)]).tolist() == by_tiers(inputs)
 
 
 @pytest.mark.parametrize("vocab", [7, 40, 50_001])

@@ -1,4 +1,4 @@
-"""The sampling graphs against distributions and rules written out for one slot."""
+"""The sampling tiers against explicit distributions and rules for one slot."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ VOCAB = 40
 
 
 def inputs(logits: torch.Tensor, **given: torch.Tensor) -> Inputs:
-    """Of logits [B, V], neutral but for the fields that are given."""
+    """Return inputs for logits [B, V], neutral except for the given fields."""
     slots, vocab = logits.shape
     zero = torch.zeros(slots, dtype=torch.int64)
     state = SamplingState.neutral(slots, vocab, torch.device("cpu"))
@@ -28,7 +28,7 @@ def inputs(logits: torch.Tensor, **given: torch.Tensor) -> Inputs:
 def sample_one(  # type: ignore[no-untyped-def]
     logits: torch.Tensor, params: SamplingParams, seed=0, position=0, prompt=(0,), output=(), eos=(), sampler=None
 ):
-    """One slot's (token, logprob, ids, logprobs), by the tier that its parameters need unless a sampler is given."""
+    """Return one slot's (token, logprob, ids, logprobs), by the given sampler or the tier that its parameters need."""
     state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
     state.enter(0, Request("r", tuple(prompt), replace(params, seed=seed), eos=tuple(eos)))
     for token in output:
@@ -71,10 +71,10 @@ def test_noise_has_the_mean_and_variance_of_a_gumbel() -> None:
 
 
 def test_no_noise_is_infinite_whatever_its_bits() -> None:
-    """An infinite one would win over any logit, a forbidden token's too."""
-    numbers = uniform(torch.tensor([-1, 0, 1, -(2**63), 2**63 - 1, -(2**41)]))
-    assert ((0 < numbers) & (numbers < 1)).all()
-    assert torch.log(-torch.log(numbers)).isfinite().all()
+    """Infinite noise would win over any logit, even of a forbidden token."""
+    values = uniform(torch.tensor([-1, 0, 1, -(2**63), 2**63 - 1, -(2**41)]))
+    assert ((0 < values) & (values < 1)).all()
+    assert torch.log(-torch.log(values)).isfinite().all()
 
 
 def test_the_same_seed_samples_the_same_in_any_slot_and_other_seeds_differ() -> None:
@@ -126,7 +126,7 @@ def test_a_request_needs_the_lowest_tier_that_serves_it(params: SamplingParams, 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-38, 9e-6])
 @pytest.mark.parametrize("about", [{}, {"logprobs": 1}, {"top_p": 0.5}], ids=str)
-def test_a_temperature_next_to_nothing_is_greedy(temperature: float, about: dict[str, float]) -> None:
+def test_a_tiny_temperature_is_greedy(temperature: float, about: dict[str, float]) -> None:
     torch.manual_seed(4)
     logits = torch.randn(VOCAB) * 20
     params = SamplingParams(temperature=temperature, **about)  # type: ignore[arg-type]
@@ -173,7 +173,9 @@ def test_penalties_change_logits_as_written() -> None:
     greedy = SamplingParams(temperature=0.0)
     assert sample_one(logits, greedy)[0] == 0
     assert sample_one(logits, replace(greedy, repetition_penalty=1.2), prompt=(0,))[0] == 1
-    assert sample_one(logits, replace(greedy, presence_penalty=0.2), prompt=(0,))[0] == 0  # a prompt token is no output
+    assert (
+        sample_one(logits, replace(greedy, presence_penalty=0.2), prompt=(0,))[0] == 0
+    )  # a prompt token is not an output token
     assert sample_one(logits, replace(greedy, presence_penalty=0.2), prompt=(3,), output=(0,))[0] == 1
     assert sample_one(logits, replace(greedy, frequency_penalty=0.06), prompt=(3,), output=(0,))[0] == 0
     assert sample_one(logits, replace(greedy, frequency_penalty=0.06), prompt=(3,), output=(0, 0))[0] == 1
@@ -190,7 +192,7 @@ def test_logit_bias_adds_to_one_token() -> None:
 
 
 def test_a_bias_on_many_tokens_is_written_as_quickly_as_on_two() -> None:
-    """In as many operations; the amounts are those of the mapping."""
+    """It needs the same number of operations; the biases are those of the mapping."""
     written = []
     for bias in ({3: 1.5, 4: -2.0}, {token: token / 2 - 7 for token in range(VOCAB)}):
         state = SamplingState.neutral(2, VOCAB, torch.device("cpu"))
@@ -201,7 +203,7 @@ def test_a_bias_on_many_tokens_is_written_as_quickly_as_on_two() -> None:
     assert written[0] == written[1]
 
 
-def test_min_tokens_masks_ends_until_enough_are_out() -> None:
+def test_min_tokens_masks_end_tokens_until_enough_are_sampled() -> None:
     logits = torch.tensor([5.0, 4.0, 3.0, 1.0])
     params = SamplingParams(temperature=0.0, min_tokens=2, stop_token_ids=(1,))
     assert [sample_one(logits, params, output=(3,) * n, eos=(0,))[0] for n in range(3)] == [2, 2, 0]
@@ -253,7 +255,7 @@ def test_a_grammar_leaves_the_top_token_of_those_it_allows(params: SamplingParam
     assert sampled[1] == int((logits + noise).argmax())  # the neighbour has no grammar
 
 
-def test_a_slot_forgets_the_grammar_of_whoever_had_it() -> None:
+def test_a_new_request_clears_the_grammar_of_its_slot() -> None:
     state = SamplingState.neutral(1, VOCAB, torch.device("cpu"))
     state.allow(0, masked(5))
     state.enter(0, Request("r", (0,), SamplingParams()))

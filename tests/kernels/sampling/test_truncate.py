@@ -13,7 +13,7 @@ from ringkv.kernels.sampling.truncate import truncate
 
 Truncate = Callable[..., Tensor]
 
-DOUBT = 1e-6  # of a probability: nearer to a bound than this, rounding decides
+DOUBT = 1e-6  # closer to a bound than this probability, rounding decides
 
 
 @pytest.fixture(params=["reference", "native"])
@@ -26,7 +26,7 @@ def cut(request: pytest.FixtureRequest) -> Truncate:
 
 
 def by_sorting(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple[Tensor, ...]:
-    """In float64, bool [B, V] each: which tokens are kept, and which are so near to a bound that rounding decides."""
+    """Return bool [B, V] each, in float64: kept tokens, and tokens so close to a bound that rounding decides."""
     ranked, order = logits.double().sort(descending=True, stable=True)
     ranked = ranked / torch.where(temperature > 0, temperature, 1.0).double()[:, None]
     rank = torch.arange(logits.shape[1])
@@ -43,7 +43,7 @@ def by_sorting(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
 
 
 def settings(vocab: int) -> tuple[Tensor, ...]:
-    """temperature [B]; top_k, top_p, min_p [B, 1]: everything with everything."""
+    """Return temperature [B]; top_k, top_p, min_p [B, 1]: all combinations."""
     ks = [0, 1, 3, max(1, vocab - 1), vocab, 10 * vocab]
     ps, mins = [1e-30, 0.1, 0.5, 0.9, 0.999, 1.0], [0.0, 0.01, 0.5, 1.0]
     table = torch.tensor(list(product([0.0, 0.3, 1.0, 5.0], ks, ps, mins)))
@@ -75,7 +75,7 @@ def shapes(vocab: int) -> dict[str, Tensor]:
 
 
 def kept(cut: Truncate, *arguments: Tensor) -> Tensor:
-    """bool [B, V]; what is kept has its logit unchanged."""
+    """Return bool [B, V]. Kept tokens must have their logits unchanged."""
     logits, result = arguments[0], cut(*arguments)
     assert torch.equal(result, torch.where(result > float("-inf"), logits, float("-inf")))
     return result > float("-inf")
@@ -98,13 +98,13 @@ def assert_beginning_of_the_order(logits: Tensor, ours: Tensor) -> None:
 
 @pytest.mark.parametrize("vocab", [1, 2, 40, 1000])
 @pytest.mark.parametrize("shape", shapes(4))
-def test_what_is_kept_is_what_sorting_keeps(cut: Truncate, vocab: int, shape: str) -> None:
+def test_it_keeps_the_tokens_that_sorting_keeps(cut: Truncate, vocab: int, shape: str) -> None:
     about = settings(vocab)
     assert_as_sorted(cut, shapes(vocab)[shape].repeat(len(about[0]), 1), *about)
 
 
 @pytest.mark.parametrize("vocab", [49152, 151936])
-def test_in_a_whole_vocabulary_too(cut: Truncate, vocab: int) -> None:
+def test_it_keeps_them_in_real_vocabulary_sizes(cut: Truncate, vocab: int) -> None:
     torch.manual_seed(1)
     logits = torch.randn(6, vocab) * torch.tensor([1.0, 2.0, 3.0, 3.0, 5.0, 20.0])[:, None]
     logits[3] = logits[3].bfloat16().float()
@@ -123,13 +123,13 @@ def test_of_equal_logits_those_with_lower_ids_are_kept(cut: Truncate) -> None:
     assert kept(cut, halves, torch.ones(1), one, one * 0.51, none).tolist() == [[True, False, False, False]]
 
 
-def test_a_top_p_that_float32_takes_for_zero_keeps_the_highest(cut: Truncate) -> None:
+def test_a_top_p_that_is_zero_in_float32_keeps_the_highest(cut: Truncate) -> None:
     logits, none = torch.tensor([[1.0, 3.0, 2.0]]), torch.zeros(1, 1)
     assert kept(cut, logits, torch.ones(1), none, torch.full((1, 1), 1e-50), none).tolist() == [[False, True, False]]
 
 
-def test_neighbours_make_no_difference(cut: Truncate) -> None:
-    """Bit for bit: each row is what it is among others, and alone."""
+def test_a_row_does_not_depend_on_its_neighbours_bit_for_bit(cut: Truncate) -> None:
+    """Each row has the same bits beside any other rows."""
     torch.manual_seed(3)
     logits, about = torch.randn(12, 1000) * 3, [one[100:544:37] for one in settings(1000)]
     together = cut(logits, *about)

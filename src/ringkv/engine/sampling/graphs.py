@@ -13,7 +13,7 @@ from ringkv.engine.sampling.state import SamplingState
 from ringkv.graphs.graph import Backend, Graph, StaticFunction
 from ringkv.kernels.library import is_native
 from ringkv.kernels.sampling import operators
-from ringkv.kernels.sampling.tiers import AHEAD, DRAFTED, SAMPLERS, Inputs
+from ringkv.kernels.sampling.tiers import DRAFT_FIELDS, DRAFT_TIERS, SAMPLERS, Inputs
 
 
 def samplers(backend: Backend, slots: int, vocab: int, device: torch.device) -> Mapping[SamplerTier, Graph]:
@@ -27,11 +27,12 @@ def samplers(backend: Backend, slots: int, vocab: int, device: torch.device) -> 
 def draft_samplers(backend: Backend, rows: int, vocab: int, device: torch.device) -> Mapping[SamplerTier, Graph]:
     """The same for all drafts of all slots, of the first tensors of `Inputs`; only the tiers that drafts may have."""
     if is_compiled(device):
-        example = list(_example(rows, vocab, device)[: len(AHEAD)])
+        example = list(_example(rows, vocab, device)[: len(DRAFT_FIELDS)])
         return {
-            tier: backend.make(f"sample-{tier.name.lower()}-drafts", graph_of_drafts(tier), example) for tier in DRAFTED
+            tier: backend.make(f"sample-{tier.name.lower()}-drafts", graph_of_drafts(tier), example)
+            for tier in DRAFT_TIERS
         }
-    return dict.fromkeys(DRAFTED, _sampled)
+    return dict.fromkeys(DRAFT_TIERS, _sampled)
 
 
 def is_compiled(device: torch.device) -> bool:
@@ -50,8 +51,8 @@ def graph(tier: SamplerTier) -> StaticFunction:
 
 
 def graph_of_drafts(tier: SamplerTier) -> StaticFunction:
-    """A tier of `DRAFTED` as a static function of the first tensors of `Inputs`: it reads no others."""
-    sampler, unread = SAMPLERS[tier], len(Inputs._fields) - len(AHEAD)
+    """A tier of `DRAFT_TIERS` as a static function of the first tensors of `Inputs`: it reads no others."""
+    sampler, unread = SAMPLERS[tier], len(Inputs._fields) - len(DRAFT_FIELDS)
 
     def body(*tensors: Tensor) -> tuple[Tensor, ...]:
         return sampler(Inputs(*tensors, *[tensors[0]] * unread))

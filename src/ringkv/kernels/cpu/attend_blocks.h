@@ -1,8 +1,8 @@
-// One attention call in blocks: whatever a cache stores, the work is divided and merged in the same way.
+// Divides an attention call into blocks and merges them, for every cache format.
 //
-// One parallel region per call. A task is one block of one key-value head of one slot. Whoever ends a head's last block
-// merges all of its blocks, in order: what a slot computes depends on nothing but its own length, so neighbours and the
-// number of threads cannot change its result, and a free slot costs nothing.
+// Each call has one parallel region. A task is one block of one key-value head of one row. The thread that finishes a
+// head's last block merges all of its blocks, in order. So a slot's result depends only on its own length, not on its
+// neighbours or on the number of threads, and a free slot costs nothing.
 
 #pragma once
 
@@ -22,51 +22,51 @@
 namespace ringkv {
 namespace {
 
-struct Task {
-  int32_t head, block;  // the head counts on through the slots
+struct BlockTask {
+  int32_t head, block;  // head: row * heads + head
 };
 
-// New keys or values, [rows, heads, width], each head's elements contiguous
+// New keys or values [rows, heads, width]; the elements of a head are contiguous.
 template <typename T>
-struct New {
-  explicit New(const at::Tensor& x) : at(x.const_data_ptr<T>()), row(x.stride(0)), head(x.stride(1)) {}
+struct NewVectors {
+  explicit NewVectors(const at::Tensor& x) : at(x.const_data_ptr<T>()), row(x.stride(0)), head(x.stride(1)) {}
   const T* at;
   int64_t row, head;
 };
 
-// Where each row of the batch stands, int32 [rows]: its slot, and how many of the slot's entries are live
-struct Where {
+// The slot of each row of the batch, and the slot's number of live entries; int32 [rows].
+struct RowSlots {
   const int32_t *slot, *live;
 };
 
-// What is left: outputs [rows, heads, queries, width], and each query's log-sum-exp [rows, heads, queries]
+// The result: outputs [rows, heads, queries, width], and each query's log-sum-exp [rows, heads, queries].
 template <typename T>
 struct Result {
   T* out;
   float* lse;
 };
 
-// Working memory of the thread that calls: grows to the largest step seen, then never again
+// Workspace of the calling thread. It grows to the largest step so far and never shrinks.
 struct Workspace {
-  std::vector<Task> tasks;
-  std::vector<int64_t> first;  // of each head's tasks
+  std::vector<BlockTask> tasks;
+  std::vector<int64_t> first;  // index of each head's first task
   std::vector<float> partial;
-  std::unique_ptr<std::atomic<int32_t>[]> left;  // blocks that a head waits for
+  std::unique_ptr<std::atomic<int32_t>[]> pending;  // unfinished blocks of each head
   int64_t heads = 0;
 
   void reserve(int64_t count) {
     tasks.clear();
     first.assign(count + 1, 0);
-    if (count > heads) left = std::make_unique<std::atomic<int32_t>[]>(heads = count);
+    if (count > heads) pending = std::make_unique<std::atomic<int32_t>[]>(heads = count);
   }
-  static Workspace& mine() {
-    static thread_local Workspace kept;
-    return kept;
+  static Workspace& of_thread() {
+    static thread_local Workspace workspace;
+    return workspace;
   }
 };
 
-// The blocks of one head, in order: each query's partial softmaxes become one. One that sees no entry gives 0 and -inf.
-// `finish` changes the sum of a query's values, [width].
+// Merges the partial softmaxes of one head's blocks, in order. A query that sees no entry gets out 0 and lse -inf.
+// `finish` transforms a query's weighted sum of values [width] in place.
 template <typename T, typename Finish>
 void merge_blocks(const float* outs, const float* tops, const float* sums, int64_t blocks, int64_t groups,
                   int64_t width, const Result<T>& to, const Finish& finish) {
@@ -89,34 +89,34 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
   }
 }
 
-// One head of one row, and which of its slot's entries a block holds
-struct Place {
-  int64_t head, row, part, first, entries;  // the head counts on through the rows
+// One block of one head of one row: `entries` of the slot's entries, from `first` on.
+struct BlockIndex {
+  int64_t head, row, part, first, entries;  // head: row * heads + head
 };
 
-// How many queries a call has: `heads` of each of the rows, `queries` of each head
-struct Extent {
+// The shape of the queries; `heads` are key-value heads.
+struct QueryShape {
   int64_t rows, heads, queries, width;
 };
 
-// Attention to the live entries of each row's slot. `block_of` gives what a unit reads of a place; `with_unit` calls its
-// argument with a unit: `begin` takes the first block of a run, `attend` a block and the one after it. `finish`: see
-// `merge_blocks`.
-template <typename T, typename BlockOf, typename WithUnit, typename Finish>
-void attend_blocks(const Extent& extent, const Where& where, const Result<T>& to, const BlockOf& block_of,
-                   const WithUnit& with_unit, const Finish& finish) {
-  const auto [rows, heads, queries, width] = extent;
+// Attends to the live entries of each row's slot. `block_of` returns the input of a block. `with_attention` calls its
+// argument with an implementation, whose `begin` receives the first block of a run, and `attend` a block and the next
+// one. `finish`: see `merge_blocks`.
+template <typename T, typename BlockOf, typename WithAttention, typename Finish>
+void attend_blocks(const QueryShape& shape, const RowSlots& slots, const Result<T>& to, const BlockOf& block_of,
+                   const WithAttention& with_attention, const Finish& finish) {
+  const auto [rows, heads, queries, width] = shape;
   const int64_t all = rows * heads, size = queries * width;
-  auto& space = Workspace::mine();
+  auto& space = Workspace::of_thread();
   space.reserve(all);
-  for (int64_t here = 0; here < all; ++here) {
-    const int64_t blocks = (where.live[here / heads] + kBlock - 1) / kBlock;
-    for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(here), int32_t(i)});
-    space.first[here + 1] = int64_t(space.tasks.size());
-    space.left[here].store(int32_t(blocks), std::memory_order_relaxed);
+  for (int64_t head = 0; head < all; ++head) {
+    const int64_t blocks = (slots.live[head / heads] + kBlock - 1) / kBlock;
+    for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(head), int32_t(i)});
+    space.first[head + 1] = int64_t(space.tasks.size());
+    space.pending[head].store(int32_t(blocks), std::memory_order_relaxed);
     if (blocks > 0) continue;
-    std::fill_n(to.out + here * size, size, T(0));
-    std::fill_n(to.lse + here * queries, queries, -std::numeric_limits<float>::infinity());
+    std::fill_n(to.out + head * size, size, T(0));
+    std::fill_n(to.lse + head * queries, queries, -std::numeric_limits<float>::infinity());
   }
 
   const int64_t count = int64_t(space.tasks.size());
@@ -126,34 +126,34 @@ void attend_blocks(const Extent& extent, const Where& where, const Result<T>& to
   float* sums = tops + count * queries;
   const auto& tasks = space.tasks;
   const auto& first = space.first;
-  auto* left = space.left.get();
+  auto* pending = space.pending.get();
 
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     const auto block = [&](int64_t i) {
       const auto [head, part] = tasks[i];
       const int64_t row = head / heads, from = part * kBlock;
-      return block_of(Place{head, row, part, from, std::min<int64_t>(kBlock, where.live[row] - from)});
+      return block_of(BlockIndex{head, row, part, from, std::min<int64_t>(kBlock, slots.live[row] - from)});
     };
-    const auto run = [&](auto&& unit) {
+    const auto run = [&](auto&& attention) {
       auto now = block(begin);
-      unit.begin(now);
+      attention.begin(now);
       for (int64_t i = begin; i < end; ++i) {
-        const auto next = i + 1 < end ? block(i + 1) : now.none();
-        unit.attend(now, next, {outs + i * size, tops + i * queries, sums + i * queries});
+        const auto next = i + 1 < end ? block(i + 1) : now.end_of_run();
+        attention.attend(now, next, {outs + i * size, tops + i * queries, sums + i * queries});
         now = next;
         const int32_t head = tasks[i].head;
-        if (left[head].fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
+        if (pending[head].fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
         const int64_t from = first[head];
         merge_blocks<T>(outs + from * size, tops + from * queries, sums + from * queries, first[head + 1] - from,
                         queries, width, {to.out + head * size, to.lse + head * queries}, finish);
       }
     };
-    with_unit(run);
+    with_attention(run);
   });
 }
 
 template <typename Run>
-void with_type(at::ScalarType type, const Run& run) {
+void with_dtype(at::ScalarType type, const Run& run) {
   if (type == at::kBFloat16) return run(at::BFloat16{});
   if (type == at::kHalf) return run(at::Half{});
   run(float{});
@@ -164,7 +164,7 @@ inline at::Tensor int32(const at::Tensor& x) {
   return x.contiguous();
 }
 
-inline std::tuple<at::Tensor, at::Tensor> results(const at::Tensor& q) {
+inline std::tuple<at::Tensor, at::Tensor> new_results(const at::Tensor& q) {
   return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 

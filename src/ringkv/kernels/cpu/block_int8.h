@@ -1,7 +1,7 @@
-// Block over int8 keys and values: the same partial attention as block.h, in whole numbers.
+// Block over int8 keys and values: the partial attention of block.h in integer arithmetic.
 //
-// Keys, values and queries are rotated, and so is what comes out, until all blocks are merged. Softmax weights become
-// 16-bit numbers relative to the largest of their block, which changes them by at most 1 / 65534 of that largest one.
+// Keys, values and queries are rotated; outputs stay rotated until all blocks are merged. Softmax weights are rounded
+// to int16 relative to the largest of their block, an error of at most 1 / 65534 of the largest.
 
 #pragma once
 
@@ -11,43 +11,45 @@
 
 namespace ringkv {
 
-constexpr int64_t kAsked = 64;  // elements that come from memory together
+constexpr int64_t kLineElements = 64;  // elements in a cache line
 
-// out[g][d] = sum over j of weights[g][j] * value[j][d], two entries at a time, for STEPS vectors of d
+// out[g][d] = sum over j of weights[g][j] * value[j][d], two entries at a time, for STEPS vectors of d. Prefetches
+// `later`, the next block's keys.
 template <int G, int STEPS>
 void sum_columns_int8(const int16_t* weights, const float* by, const int8_t* value, const int8_t* later,
-                      int64_t entries, int64_t width, bool ask, float* out) {
-  Whole::V low[G][STEPS], high[G][STEPS];
+                      int64_t entries, int64_t width, bool prefetch_later, float* out) {
+  IntVector::V low[G][STEPS], high[G][STEPS];
 #pragma GCC unroll 8
   for (int g = 0; g < G; ++g)
 #pragma GCC unroll 2
-    for (int s = 0; s < STEPS; ++s) low[g][s] = high[g][s] = Whole::zero();
+    for (int s = 0; s < STEPS; ++s) low[g][s] = high[g][s] = IntVector::zero();
   for (int64_t j = 0; j < entries; j += 2) {
     const int8_t *a = value + j * width, *b = j + 1 < entries ? a + width : a;  // the weight beyond the end is 0
-    if (ask) {
-      fetch<2>(later + j * width, 1, kAsked);
-      fetch<2>(later + (j + 1) * width, 1, kAsked);
+    if (prefetch_later) {
+      prefetch<2>(later + j * width, 1, kLineElements);
+      prefetch<2>(later + (j + 1) * width, 1, kLineElements);
     }
 #pragma GCC unroll 2
     for (int s = 0; s < STEPS; ++s) {
-      Whole::V first, second;
-      Whole::interleave(a + s * Whole::kWide, b + s * Whole::kWide, first, second);
+      IntVector::V first, second;
+      IntVector::interleave(a + s * IntVector::kElements, b + s * IntVector::kElements, first, second);
 #pragma GCC unroll 8
       for (int g = 0; g < G; ++g) {
-        const auto weight = Whole::pair(weights + g * kBlock + j);
-        low[g][s] = Whole::dot(low[g][s], first, weight);
-        high[g][s] = Whole::dot(high[g][s], second, weight);
+        const auto weight = IntVector::broadcast2(weights + g * kBlock + j);
+        low[g][s] = IntVector::dot(low[g][s], first, weight);
+        high[g][s] = IntVector::dot(high[g][s], second, weight);
       }
     }
   }
 #pragma GCC unroll 8
   for (int g = 0; g < G; ++g)
 #pragma GCC unroll 2
-    for (int s = 0; s < STEPS; ++s) Whole::store(low[g][s], high[g][s], by[g], out + g * width + s * Whole::kWide);
+    for (int s = 0; s < STEPS; ++s)
+      IntVector::store(low[g][s], high[g][s], by[g], out + g * width + s * IntVector::kElements);
 }
 
-// As `soften`, with an exponential that is exact to 20 of float's last units: the weights are rounded to 16 bits anyway.
-inline std::pair<float, float> soften_fast(float* scores, int64_t entries) {
+// Does what `exponentiate` does with an exponential of 20 ulp: the weights are rounded to 16 bits anyway.
+inline std::pair<float, float> exponentiate_fast(float* scores, int64_t entries) {
   const float top =
       at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, scores, entries);
   Vec sums(0.f);
@@ -62,8 +64,8 @@ inline std::pair<float, float> soften_fast(float* scores, int64_t entries) {
   return {top, sum};
 }
 
-// Each weight with its value's scale, as 16-bit numbers, the largest of them 32767, and zeros up to a whole vector;
-// returns the scale of these. Changes `weight`, kBlock long.
+// Multiplies each weight by its value's scale and quantises the products to int16: the largest becomes 32767. Pads with
+// zeros to a whole vector. Returns the scale. Overwrites `weight`, of kBlock elements.
 inline float to_weights(float* weight, const float* value_scale, int64_t entries, int16_t* to) {
   at::vec::map2<float>([](Vec a, Vec b) { return a * b; }, weight, weight, value_scale, entries);
   const float largest =
@@ -71,11 +73,11 @@ inline float to_weights(float* weight, const float* value_scale, int64_t entries
   const int64_t padded = (entries + kLanes - 1) / kLanes * kLanes;
   std::fill(weight + entries, weight + padded, 0.f);
   const float by = largest > 0.f ? 32767.f / largest : 0.f;
-  for (int64_t j = 0; j < padded; j += kLanes) Whole::narrow(weight + j, by, to + j);
+  for (int64_t j = 0; j < padded; j += kLanes) IntVector::quantize16(weight + j, by, to + j);
   return largest / 32767.f;
 }
 
-// G queries from the block's query `from` on
+// Attends with G queries.
 template <int G>
 void attend_group_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, const Partial& to) {
   alignas(64) float scores[G * kBlock];
@@ -84,19 +86,22 @@ void attend_group_int8(const BlockInt8& block, const Query& query, int64_t width
   score_int8<G>(block, query, width, scale, scores);
   for (int g = 0; g < G; ++g) {
     float* weight = scores + g * kBlock;
-    std::tie(to.top[g], to.sum[g]) = soften_fast(weight, block.entries);
+    std::tie(to.top[g], to.sum[g]) = exponentiate_fast(weight, block.entries);
     by[g] = to_weights(weight, block.value_scale, block.entries, weights + g * kBlock);
   }
   int64_t d = 0;
   float* out = to.out;
   const int8_t* later = block.key + block.entries * width;
-  constexpr int kSteps = Whole::steps(G);
-  for (; d + kSteps * Whole::kWide <= width; d += kSteps * Whole::kWide)
-    sum_columns_int8<G, kSteps>(weights, by, block.value + d, later + d, block.entries, width, d % kAsked == 0, out + d);
-  if (d < width) sum_columns_int8<G, 1>(weights, by, block.value + d, later + d, block.entries, width, d % kAsked == 0, out + d);
+  constexpr int kSteps = IntVector::accumulators(G);
+  for (; d + kSteps * IntVector::kElements <= width; d += kSteps * IntVector::kElements)
+    sum_columns_int8<G, kSteps>(weights, by, block.value + d, later + d, block.entries, width, d % kLineElements == 0,
+                                out + d);
+  if (d < width)
+    sum_columns_int8<G, 1>(weights, by, block.value + d, later + d, block.entries, width, d % kLineElements == 0,
+                           out + d);
 }
 
-// Calls run with the number of queries in a group, at most 6, as a constant.
+// Calls `run` with the number of queries in a group, at most 6, as a compile-time constant.
 template <typename Run>
 void for_group_int8(int64_t count, const Run& run) {
   if (count > 5) return run(std::integral_constant<int, 6>{});
@@ -104,7 +109,7 @@ void for_group_int8(int64_t count, const Run& run) {
   for_group(count, run);
 }
 
-// Blocks one after the other
+// Attends to one block after the other.
 class BlockRowsInt8 {
  public:
   BlockRowsInt8(const Queries& all, int64_t queries, int64_t width, float scale)
@@ -112,7 +117,8 @@ class BlockRowsInt8 {
 
   void begin(const BlockInt8&) {}
   void attend(const BlockInt8& block, const BlockInt8&, const Partial& to) const {
-    const int64_t groups = (queries_ + Whole::kGroup - 1) / Whole::kGroup, most = (queries_ + groups - 1) / groups;
+    const int64_t groups = (queries_ + IntVector::kMaxQueries - 1) / IntVector::kMaxQueries;
+    const int64_t most = (queries_ + groups - 1) / groups;
     const Query query = all_.of(block.head);
     for (int64_t from = 0; from < queries_; from += most) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};

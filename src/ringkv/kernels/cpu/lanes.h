@@ -1,6 +1,6 @@
-// Lanes: the few vector operations that attention needs, for any stored type, and faster where the processor helps.
+// Lanes: the vector operations that attention needs, for any stored type, with fast paths for AVX-512 and bfloat16.
 //
-// A step is the numbers of one row that are taken together. kLanes floats are in a vector.
+// A vector has kLanes floats. A step is kStep elements of a row, which are processed together.
 
 #pragma once
 
@@ -15,8 +15,8 @@ using Vec = at::vec::Vectorized<float>;
 constexpr int kLanes = Vec::size();
 constexpr int kStep = 2 * kLanes;
 
-// How rows of stored type T are multiplied, kStep numbers at a time. `split` gives two vectors that hold a step in an
-// order of its own, and `join` puts such a pair back in the row's order.
+// Loads and multiplies rows of stored type T, kStep elements at a time. `split` loads a step into two float vectors, in
+// an order that depends on T; `join` stores such a pair in the row's order.
 template <typename T>
 struct Row {
   static Vec dot(Vec sum, const T* a, const T* b) {
@@ -41,7 +41,7 @@ inline void Row<float>::split(const float* at, Vec& low, Vec& high) {
 }
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
-// A bfloat16 is the upper half of a float: the odd numbers of a step are there by masking, the even ones by a shift.
+// A bfloat16 is the upper half of a float: a mask extracts a step's odd elements, a shift its even ones.
 template <>
 struct Row<at::BFloat16> {
   static Vec dot(Vec sum, const at::BFloat16* a, const at::BFloat16* b) {
@@ -61,14 +61,16 @@ struct Row<at::BFloat16> {
 #endif
 
 #if defined(CPU_CAPABILITY_AVX512)
-// Sums across four vectors at a time: lane i of `four_sums` / quarter q holds a part of vector i's sum.
+// Reduces four vectors at a time: lane i of each 128-bit quarter of the result holds a part of vector i's sum.
 inline Vec four_sums(const Vec* v) {
-  const auto pair = [](__m512 a, __m512 b) { return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); };
+  const auto pair = [](__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  };
   const __m512d ab = _mm512_castps_pd(pair(v[0], v[1])), cd = _mm512_castps_pd(pair(v[2], v[3]));
   return Vec(_mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd))));
 }
 
-// The sixteen sums of sixteen vectors, from their four results of `four_sums`.
+// Returns the sums of sixteen vectors, from four results of `four_sums`.
 inline Vec sixteen_sums(const Vec* v) {
   const auto pair = [](__m512 a, __m512 b) {
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));

@@ -1,8 +1,10 @@
-// linear and gated on the CPU: x [M, in] times a packed weight, with what surrounds it in a decoder. See linear.py.
+// linear and gated on the CPU: a GEMM of x [M, in] with a packed weight, fused with the RMSNorm before and the bias,
+// gate or residual after. See linear.py.
 //
-// One parallel region a call. A thread owns a run of outputs, so that each weight is read by one thread and once for
-// kTallest rows; it walks them a pair of strips at a time, and finishes each pair (bias, gate, residual, rounding)
-// while its sums are near. A row's result depends on nothing but the row (in four bits: and on whether there are many).
+// Each call has one parallel region. Threads divide N, so each weight is read by one thread, once per kMC rows. A
+// thread processes one pair of panels at a time and runs the epilogue (bias, gate, residual, rounding) while the sums
+// are in cache. A row's result depends only on the row and, for int4, on whether the call has more than kNibbleRows
+// rows.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -22,29 +24,29 @@
 namespace ringkv {
 namespace {
 
-constexpr int64_t kPieceSums = kPiece * kPair;
-constexpr int64_t kTallest = 256;                // rows that one reading of the weights serves; twice, if few inner numbers
-constexpr int64_t kFar = 1536;                   // inner numbers of so many rows that stay in the second cache
-constexpr int64_t kNear = 256;                   // inner numbers of a piece that stay in the first
-constexpr int64_t kWhole = 640;                  // so few are taken at once
-constexpr int64_t kPairs = 4;                    // pairs of strips that are taken together
+constexpr int64_t kMicroTile = kMR * kNR;
+constexpr int64_t kMC = 256;        // MC: rows per pass over the weights; twice as many if K is small
+constexpr int64_t kKC = 1536;       // KC: K elements of MC rows that fit in L2
+constexpr int64_t kInnerKC = 256;   // K elements of MR rows that fit in L1
+constexpr int64_t kUnsplitK = 640;  // up to this K, kInnerKC does not split it
+constexpr int64_t kNCPairs = 4;     // NC, in pairs of panels
 
 struct Product {
   const BF16* x;
-  int64_t rows, inner, stride;
+  int64_t rows, k_size, stride;
   const uint8_t* weight;
-  int64_t strips;
+  int64_t panels;
   const BF16* bias;
   const BF16* norm;
   float eps, offset;
 
-  template <typename Kind>
-  Strips<Kind> weight_of() const {
-    return {weight, strips, inner / kDeep};
+  template <typename Storage>
+  PackedWeight<Storage> weight_of() const {
+    return {weight, panels, k_size / kTileK};
   }
 };
 
-// to[0..n) = x * scale * (offset + norm), rounded once
+// to[0..n) = x * scale * (offset + norm), rounded once.
 void normalise_wide(const BF16* x, const BF16* norm, Vec scale, Vec offset, int64_t n, BF16* to) {
   using Words = at::vec::Vectorized<BF16>;
   for (int64_t i = 0; i < n; i += kStep) {
@@ -54,7 +56,7 @@ void normalise_wide(const BF16* x, const BF16* norm, Vec scale, Vec offset, int6
   }
 }
 
-// to[0..n) = x / rms(x) * (offset + norm), rounded as norm.py does
+// to[0..n) = x / rms(x) * (offset + norm), rounded as norm.py does.
 void normalise(const BF16* x, const BF16* norm, float eps, float offset, int64_t n, BF16* to) {
   Vec squares(0.f), low, high;
   for (int64_t i = 0; i < n; i += kStep) squares = Row<BF16>::dot(squares, x + i, x + i);
@@ -68,152 +70,154 @@ void normalise(const BF16* x, const BF16* norm, float eps, float offset, int64_t
   }
 }
 
-// Rows as the product takes them: as they are, or as a copy, normalised and with each tile's numbers side by side.
-// Copies are worth it where rows lie so far apart that their addresses collide in caches and page tables.
-struct Rows {
-  Rows(const Product& p, int64_t tall) : p(p), copied(p.norm || p.inner > kFar || p.stride % 1024 == 0) {
-    if (!copied) return;
-    static thread_local std::vector<BF16> kept;
-    own = workspace(kept, (tall + kTall) * p.inner);
+// The left operand: x in place, or a packed copy, normalised and in tile order. Packing pays if the row stride is so
+// large that addresses collide in caches and TLBs.
+struct LeftRows {
+  LeftRows(const Product& p, int64_t mc) : p(p), is_packed(p.norm || p.k_size > kKC || p.stride % 1024 == 0) {
+    if (!is_packed) return;
+    static thread_local std::vector<BF16> memory;
+    packed = workspace(memory, (mc + kTileM) * p.k_size);
   }
-  void prepare(int64_t from, int64_t to, int64_t base) const {
-    static thread_local std::vector<BF16> line;
-    line.resize(std::max<int64_t>(line.size(), p.inner));
+  void pack(int64_t from, int64_t to, int64_t base) const {
+    static thread_local std::vector<BF16> normalised;
+    normalised.resize(std::max<int64_t>(normalised.size(), p.k_size));
     for (int64_t m = from; m < to; ++m) {
       const BF16* row = p.x + m * p.stride;
       if (p.norm) {
-        normalise(row, p.norm, p.eps, p.offset, p.inner, line.data());
-        row = line.data();
+        normalise(row, p.norm, p.eps, p.offset, p.k_size, normalised.data());
+        row = normalised.data();
       }
-      BF16* into = own + (m - base) / kTall * kTall * p.inner + (m - base) % kTall * kDeep;
-      for (int64_t k = 0; k < p.inner; k += kDeep) std::memcpy(into + k * kTall, row + k, kDeep * sizeof(BF16));
+      BF16* to_packed = packed + (m - base) / kTileM * kTileM * p.k_size + (m - base) % kTileM * kTileK;
+      for (int64_t k = 0; k < p.k_size; k += kTileK)
+        std::memcpy(to_packed + k * kTileM, row + k, kTileK * sizeof(BF16));
     }
   }
-  Left at(int64_t m, int64_t base, int64_t k) const {
-    const BF16* upper = copied ? own + (m - base) * p.inner + k * kBlockSize : p.x + m * p.stride + k * kDeep;
-    if (copied) return {upper, upper + kTall * p.inner, kDeep, kBlockSize};
-    return {upper, upper + kTall * p.stride, p.stride, kDeep};
+  LeftOperand at(int64_t m, int64_t base, int64_t k) const {
+    const BF16* upper = is_packed ? packed + (m - base) * p.k_size + k * kBlockSize : p.x + m * p.stride + k * kTileK;
+    if (is_packed) return {upper, upper + kTileM * p.k_size, kTileK, kBlockSize};
+    return {upper, upper + kTileM * p.stride, p.stride, kTileK};
   }
 
   const Product& p;
-  const bool copied;
-  BF16* own = nullptr;
+  const bool is_packed;
+  BF16* packed = nullptr;
 };
 
-struct Sums {
+struct TileSums {
   int64_t row, rows, pair;
   const float* at;
 };
 
-// One thread's part of a product. It takes a few pairs of strips at a time, which stay in the second cache for all rows;
-// 32 rows stay in the first for all of these pairs. Sums are finished while the tiles are at work on the next rows.
-template <typename Kind, typename Finish>
-class Part {
+// One thread's part of a product. It processes kNCPairs pairs of panels at a time, which stay in L2 for all rows; kMR
+// rows stay in L1 for all of these pairs. The epilogue of one piece of rows overlaps the tile products of the next.
+template <typename Storage, typename Epilogue>
+class ThreadProduct {
  public:
-  Part(const Product& p, const Rows& x, const Finish& finish, int64_t tall, int64_t begin, int64_t end)
-      : p_(p), x_(x), finish_(finish), begin_(begin), end_(end), deep_(p.inner > kFar && tall > kPiece),
-        tiles_(std::min(kPiece, tall)), panel_(p.weight_of<Kind>(), share(tall)) {
-    size_ = deep_ ? (tall + kPiece) / kPiece : 2;
-    static thread_local std::vector<float> kept;
-    scratch_ = workspace(kept, size_ * kPieceSums * (deep_ ? end - begin : kPairs));
+  ThreadProduct(const Product& p, const LeftRows& x, const Epilogue& epilogue, int64_t mc, int64_t begin, int64_t end)
+      : p_(p), x_(x), epilogue_(epilogue), begin_(begin), end_(end), splits_k_(p.k_size > kKC && mc > kMR),
+        tiles_(std::min(kMR, mc)), widened_(p.weight_of<Storage>(), extent(mc)) {
+    size_ = splits_k_ ? (mc + kMR) / kMR : 2;
+    static thread_local std::vector<float> memory;
+    scratch_ = workspace(memory, size_ * kMicroTile * (splits_k_ ? end - begin : kNCPairs));
   }
 
-  // All of this thread's outputs for rows [first, first + count)
+  // Computes all of this thread's outputs for rows [first, first + count).
   void run(int64_t first, int64_t count) {
-    if constexpr (kTakesNibbles<Kind>)
-      if (p_.rows <= kFew) return take_nibbles(first, count);
-    const int64_t far = deep_ ? kFar / kDeep : blocks_, pairs = share(count).pairs;
-    for (int64_t k = 0; k < blocks_; k += far)
+    if constexpr (kHasNibbleKernel<Storage>)
+      if (p_.rows <= kNibbleRows) return multiply_few(first, count);
+    const int64_t kc = splits_k_ ? kKC / kTileK : blocks_, pairs = extent(count).pairs;
+    for (int64_t k = 0; k < blocks_; k += kc)
       for (int64_t pair = begin_; pair < end_; pair += pairs)
-        multiply(first, count, pair, std::min(pair + pairs, end_), k, std::min(k + far, blocks_));
+        multiply(first, count, pair, std::min(pair + pairs, end_), k, std::min(k + kc, blocks_));
     flush();
   }
 
  private:
-  // What is widened together: for many rows all that they share, for few what they take next.
-  Share share(int64_t rows) const {
-    const Share all{kPairs, deep_ ? kFar / kDeep : blocks_};
-    return rows > kPiece ? all : Panel<Kind>::few(all);
+  // How much of the weight is widened at a time: NC x KC for many rows, less for up to kMR rows.
+  PanelExtent extent(int64_t rows) const {
+    const PanelExtent all{kNCPairs, splits_k_ ? kKC / kTileK : blocks_};
+    return rows > kMR ? all : WidenedPanels<Storage>::few_rows_extent(all);
   }
 
-  void take_nibbles(int64_t first, int64_t count) {
-    const auto weight = p_.weight_of<Kind>();
-    Turned x(count, blocks_);
-    x.take(x_.at(first, first, 0), blocks_);
+  void multiply_few(int64_t first, int64_t count) {
+    const auto weight = p_.weight_of<Storage>();
+    NibbleRows x(count, blocks_);
+    x.pack(x_.at(first, first, 0), blocks_);
     for (int64_t pair = begin_; pair < end_; ++pair) {
-      for (int64_t i = 2 * pair; i < std::min(2 * pair + 2, p_.strips); ++i)
-        multiply_nibbles(weight.block(i, 0), x, count, blocks_, scratch_ + i % 2 * kWide);
-      finish_({first, count, pair, scratch_});
+      for (int64_t i = 2 * pair; i < std::min(2 * pair + 2, p_.panels); ++i)
+        multiply_nibbles(weight.block(i, 0), x, count, blocks_, scratch_ + i % 2 * kTileN);
+      epilogue_({first, count, pair, scratch_});
     }
   }
 
-  // Pairs [pair, stop), over inner blocks [from, to)
+  // Multiplies pairs [pair, stop), over blocks [from, to) along K.
   void multiply(int64_t first, int64_t count, int64_t pair, int64_t stop, int64_t from, int64_t to) {
-    const bool few = count <= kPiece;
-    if (!few) panel_.take(pair, stop, from, to);
-    const int64_t near = few ? share(count).blocks : to - from <= kWhole / kDeep ? to - from : kNear / kDeep;
-    for (int64_t m = 0; m < count; m += kPiece) {
-      const int64_t rows = std::min(kPiece, count - m);
+    const bool is_small = count <= kMR;
+    if (!is_small) widened_.load(pair, stop, from, to);
+    const int64_t inner_kc =
+        is_small ? extent(count).blocks : to - from <= kUnsplitK / kTileK ? to - from : kInnerKC / kTileK;
+    for (int64_t m = 0; m < count; m += kMR) {
+      const int64_t rows = std::min(kMR, count - m);
       tiles_.shape(rows);
-      for (int64_t k = from; k < to; k += near) {
-        const int64_t deep = std::min(near, to - k);
-        if (few) panel_.take(pair, stop, k, k + deep);
+      for (int64_t k = from; k < to; k += inner_kc) {
+        const int64_t blocks = std::min(inner_kc, to - k);
+        if (is_small) widened_.load(pair, stop, k, k + blocks);
         for (int64_t i = pair; i < stop; ++i) {
-          const BF16 *left = panel_.at(2 * i, k), *right = panel_.at(std::min(2 * i + 1, p_.strips - 1), k);
-          tiles_.multiply(x_.at(first + m, first, k), left, right, deep, sums(i, m, turn_), k > 0);
+          const BF16 *left = widened_.at(2 * i, k), *right = widened_.at(std::min(2 * i + 1, p_.panels - 1), k);
+          tiles_.multiply(x_.at(first + m, first, k), left, right, blocks, sums(i, m, buffer_), k > 0);
           if (k == from) flush();
         }
       }
-      if (to == blocks_) waiting_ = {first, m, rows, pair, stop, turn_};
-      turn_ = 1 - turn_;
+      if (to == blocks_) pending_ = {first, m, rows, pair, stop, buffer_};
+      buffer_ = 1 - buffer_;
     }
   }
 
-  float* sums(int64_t pair, int64_t m, int64_t turn) const {
-    const int64_t place = deep_ ? (pair - begin_) * size_ + m / kPiece : (pair - begin_) % kPairs * 2 + turn;
-    return scratch_ + place * kPieceSums;
+  float* sums(int64_t pair, int64_t m, int64_t buffer) const {
+    const int64_t place = splits_k_ ? (pair - begin_) * size_ + m / kMR : (pair - begin_) % kNCPairs * 2 + buffer;
+    return scratch_ + place * kMicroTile;
   }
 
   void flush() {
-    for (int64_t i = waiting_.pair; i < waiting_.stop; ++i)
-      finish_({waiting_.first + waiting_.m, waiting_.rows, i, sums(i, waiting_.m, waiting_.turn)});
-    waiting_.stop = waiting_.pair;
+    for (int64_t i = pending_.pair; i < pending_.stop; ++i)
+      epilogue_({pending_.first + pending_.m, pending_.rows, i, sums(i, pending_.m, pending_.buffer)});
+    pending_.stop = pending_.pair;
   }
 
   const Product& p_;
-  const Rows& x_;
-  const Finish& finish_;
-  const int64_t begin_, end_, blocks_ = p_.inner / kDeep;
-  const bool deep_;  // the sums of all pairs are kept while the rows' inner numbers are taken a part at a time
+  const LeftRows& x_;
+  const Epilogue& epilogue_;
+  const int64_t begin_, end_, blocks_ = p_.k_size / kTileK;
+  const bool splits_k_;  // K is processed KC at a time, and the sums of all pairs are kept between
   Tiles tiles_;
-  Panel<Kind> panel_;
+  WidenedPanels<Storage> widened_;
   int64_t size_;
   float* scratch_;
   struct {
-    int64_t first, m, rows, pair, stop, turn;
-  } waiting_{};  // to be finished
-  int64_t turn_ = 0;  // of the two places that pieces alternate between
+    int64_t first, m, rows, pair, stop, buffer;
+  } pending_{};  // sums whose epilogue has not run
+  int64_t buffer_ = 0;  // which of two buffers the current rows use
 };
 
-template <typename Kind, typename Finish>
-void product(const Product& p, const Finish& finish) {
-  const int64_t pairs = (p.strips + 1) / 2, tall = std::min(p.rows, p.inner <= kWhole ? 2 * kTallest : kTallest);
-  const Rows x(p, tall);
+template <typename Storage, typename Epilogue>
+void product(const Product& p, const Epilogue& epilogue) {
+  const int64_t pairs = (p.panels + 1) / 2, mc = std::min(p.rows, p.k_size <= kUnsplitK ? 2 * kMC : kMC);
+  const LeftRows x(p, mc);
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
 #ifdef _OPENMP
-    const int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
+    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
 #else
-    const int64_t threads = 1, me = 0;
+    const int64_t threads = 1, thread = 0;
 #endif
-    Part<Kind, Finish> part(p, x, finish, tall, pairs * me / threads, pairs * (me + 1) / threads);
-    for (int64_t first = 0; first < p.rows; first += tall) {
-      const int64_t count = std::min(tall, p.rows - first);
-      if (x.copied) {
+    ThreadProduct<Storage, Epilogue> part(p, x, epilogue, mc, pairs * thread / threads, pairs * (thread + 1) / threads);
+    for (int64_t first = 0; first < p.rows; first += mc) {
+      const int64_t count = std::min(mc, p.rows - first);
+      if (x.is_packed) {
         if (first > 0) {
 #pragma omp barrier
         }
-        x.prepare(first + count * me / threads, first + count * (me + 1) / threads, first);
+        x.pack(first + count * thread / threads, first + count * (thread + 1) / threads, first);
 #pragma omp barrier
       }
       part.run(first, count);
@@ -221,46 +225,47 @@ void product(const Product& p, const Finish& finish) {
   }
 }
 
-struct Two {
+struct TwoVectors {
   Vec low, high;
 };
 
-Two read(const float* at) { return {Vec::loadu(at), Vec::loadu(at + kLanes)}; }
-Two read(const BF16* at, int64_t n) {
-  Two both;
+TwoVectors read(const float* at) { return {Vec::loadu(at), Vec::loadu(at + kLanes)}; }
+TwoVectors read(const BF16* at, int64_t n) {
+  TwoVectors pair;
   using Words = at::vec::Vectorized<BF16>;
-  std::tie(both.low, both.high) = at::vec::convert_to_float<BF16>(n < kStep ? Words::loadu(at, n) : Words::loadu(at));
-  return both;
+  std::tie(pair.low, pair.high) = at::vec::convert_to_float<BF16>(n < kStep ? Words::loadu(at, n) : Words::loadu(at));
+  return pair;
 }
-Two operator+(Two a, Two b) { return {a.low + b.low, a.high + b.high}; }
+TwoVectors operator+(TwoVectors a, TwoVectors b) { return {a.low + b.low, a.high + b.high}; }
 
-void write(BF16* at, Two numbers, int64_t n) {
-  const auto words = at::vec::convert_from_float<BF16>(numbers.low, numbers.high);
+void write(BF16* at, TwoVectors pair, int64_t n) {
+  const auto words = at::vec::convert_from_float<BF16>(pair.low, pair.high);
   n < kStep ? words.store(at, n) : words.store(at);
 }
-void write(float* at, Two numbers, int64_t n) {
-  numbers.low.store(at);
-  if (n > kLanes) numbers.high.store(at + kLanes);
+void write(float* at, TwoVectors pair, int64_t n) {
+  pair.low.store(at);
+  if (n > kLanes) pair.high.store(at + kLanes);
 }
 
-// y = sums (+ bias) (+ residual)
-template <typename Kind, typename T>
-struct FinishLinear {
+// y = sums (+ bias) (+ residual).
+template <typename Storage, typename T>
+struct LinearEpilogue {
   const Product& p;
   const BF16* residual;
   T* y;
-  int64_t out = p.strips * kWide;
-  Strips<Kind> weight = p.weight_of<Kind>();
+  int64_t out = p.panels * kTileN;
+  PackedWeight<Storage> weight = p.weight_of<Storage>();
 
-  void operator()(const Sums& sums) const {
+  void operator()(const TileSums& sums) const {
     const auto [first, rows, pair, at] = sums;
-    for (int64_t i = 0; i < kPair; i += kStep) {
-      const int64_t from = pair * kPair + i, n = std::min<int64_t>(kStep, out - from);
+    for (int64_t i = 0; i < kNR; i += kStep) {
+      const int64_t from = pair * kNR + i, n = std::min<int64_t>(kStep, out - from);
       if (n <= 0) return;
-      const Two bias = p.bias ? read(p.bias + from, n) : Two{Vec(0.f), Vec(0.f)};
+      const TwoVectors bias = p.bias ? read(p.bias + from, n) : TwoVectors{Vec(0.f), Vec(0.f)};
       for (int64_t m = 0; m < rows; ++m) {
-        const Two plain = read(at + m * kPair + i);
-        Two sum = Two{scaled(weight, from, plain.low), scaled(weight, from + kLanes, plain.high)} + bias;
+        const TwoVectors plain = read(at + m * kNR + i);
+        TwoVectors sum =
+            TwoVectors{scaled(weight, from, plain.low), scaled(weight, from + kLanes, plain.high)} + bias;
         const int64_t to = (first + m) * out + from;
         if (residual) sum = sum + read(residual + to, n);
         write(y + to, sum, n);
@@ -277,73 +282,75 @@ Activation activation_of(c10::string_view name) {
   return Activation::gelu_tanh;
 }
 
-// An activation of g is g * sigmoid(logit). GELU: (1 + tanh(u)) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (g + 0.044715 g^3)
+// Returns the logit of activation(g) = g * sigmoid(logit).
+// GELU: (1 + tanh(u)) / 2 = sigmoid(2 u) with u = sqrt(2 / pi) (g + 0.044715 g^3).
 Vec logit(Activation activation, Vec gate) {
   constexpr float kFactor = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   if (activation == Activation::silu) return gate;
   return gate * (Vec(kFactor) + Vec(kFactor * 0.044715f) * gate * gate);
 }
 
-// y = activation(gate) * up; a pair of strips holds 16 gates and their 16 ups
-template <typename Kind>
-struct FinishGated {
+// y = activation(gate) * up. A pair of panels is 16 gates and their 16 ups.
+template <typename Storage>
+struct GatedEpilogue {
   const Product& p;
   const Activation activation;
   BF16* y;
-  int64_t out = p.strips / 2 * kWide;
-  Strips<Kind> weight = p.weight_of<Kind>();
+  int64_t out = p.panels / 2 * kTileN;
+  PackedWeight<Storage> weight = p.weight_of<Storage>();
 
-  void operator()(const Sums& sums) const {
+  void operator()(const TileSums& sums) const {
     const auto [first, rows, pair, at] = sums;
-    for (int64_t i = 0; i < kWide; i += kLanes)
+    for (int64_t i = 0; i < kTileN; i += kLanes)
       for (int64_t m = 0; m < rows; ++m) {
-        Vec gate = scaled(weight, pair * kPair + i, Vec::loadu(at + m * kPair + i));
-        Vec up = scaled(weight, pair * kPair + kWide + i, Vec::loadu(at + m * kPair + kWide + i));
+        Vec gate = scaled(weight, pair * kNR + i, Vec::loadu(at + m * kNR + i));
+        Vec up = scaled(weight, pair * kNR + kTileN + i, Vec::loadu(at + m * kNR + kTileN + i));
         if (p.bias) {
-          gate = gate + read(p.bias + pair * kWide + i, kLanes).low;
-          up = up + read(p.bias + out + pair * kWide + i, kLanes).low;
+          gate = gate + read(p.bias + pair * kTileN + i, kLanes).low;
+          up = up + read(p.bias + out + pair * kTileN + i, kLanes).low;
         }
         const Vec shaped = up * gate / (Vec(1.f) + logit(activation, gate).neg().exp_u20());
-        write(y + (first + m) * out + pair * kWide + i, {shaped, shaped}, kLanes);
+        write(y + (first + m) * out + pair * kTileN + i, {shaped, shaped}, kLanes);
       }
   }
 };
 
-using Maybe = std::optional<at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
 
-const BF16* data_of(const Maybe& t) { return t ? t->const_data_ptr<BF16>() : nullptr; }
+const BF16* data_of(const OptionalTensor& t) { return t ? t->const_data_ptr<BF16>() : nullptr; }
 
-// Run `with` on the kind of weight that this type of number stands for.
-template <typename With>
-void as_stored(at::ScalarType stored, const With& with) {
-  if (stored == at::kBFloat16) return with(Sixteen());
-  if (stored == at::kChar) return with(Eight());
-  TORCH_CHECK(stored == at::kByte, "linear: the weight is of no kind that is known");
-  with(Four());
+// Calls `run` with the storage class of a weight of this dtype.
+template <typename Run>
+void with_storage(at::ScalarType stored, const Run& run) {
+  if (stored == at::kBFloat16) return run(StoredBF16());
+  if (stored == at::kChar) return run(StoredInt8());
+  TORCH_CHECK(stored == at::kByte, "linear: the weight must be bfloat16, int8 or uint8 (packed int4)");
+  run(StoredInt4());
 }
 
-Product product_of(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps,
-                   double offset) {
+Product product_of(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                   const OptionalTensor& norm, double eps, double offset) {
   TORCH_CHECK(x.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
-  const int64_t inner = x.size(1), strip = weight.stride(0) * weight.element_size();
-  as_stored(weight.scalar_type(), [&](auto kind) {
+  const int64_t k_size = x.size(1), panel = weight.stride(0) * weight.element_size();
+  with_storage(weight.scalar_type(), [&](auto storage) {
     TORCH_CHECK(weight.dim() > 2 && weight.is_contiguous() && x.dim() == 2 && x.stride(1) == 1 &&
-                    inner % kDeep == 0 && strip == kind.kHead + inner / kDeep * kind.kBlock,
+                    k_size % kTileK == 0 && panel == storage.kHeaderBytes + k_size / kTileK * storage.kBlockBytes,
                 "linear: shapes do not match, or the weight is not packed");
   });
-  return {x.const_data_ptr<BF16>(), x.size(0), inner, x.stride(0), static_cast<const uint8_t*>(weight.const_data_ptr()),
-          weight.size(0), data_of(bias), data_of(norm), float(eps), float(offset)};
+  return {x.const_data_ptr<BF16>(), x.size(0), k_size, x.stride(0),
+          static_cast<const uint8_t*>(weight.const_data_ptr()), weight.size(0), data_of(bias), data_of(norm),
+          float(eps), float(offset)};
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const Maybe& norm, double eps,
-                  const Maybe& residual, at::ScalarType dtype, double offset) {
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias, const OptionalTensor& norm,
+                  double eps, const OptionalTensor& residual, at::ScalarType dtype, double offset) {
   const Product p = product_of(x, weight, bias, norm, eps, offset);
   TORCH_CHECK(!residual || residual->is_contiguous(), "linear: the residual must be contiguous");
-  auto y = at::empty({p.rows, p.strips * kWide}, x.options().dtype(dtype));
-  as_stored(weight.scalar_type(), [&](auto kind) {
+  auto y = at::empty({p.rows, p.panels * kTileN}, x.options().dtype(dtype));
+  with_storage(weight.scalar_type(), [&](auto storage) {
     const auto run = [&](auto* to) {
-      using Finish = FinishLinear<decltype(kind), std::remove_pointer_t<decltype(to)>>;
-      product<decltype(kind)>(p, Finish{p, data_of(residual), to});
+      using Epilogue = LinearEpilogue<decltype(storage), std::remove_pointer_t<decltype(to)>>;
+      product<decltype(storage)>(p, Epilogue{p, data_of(residual), to});
     };
     if (dtype == at::kFloat)
       run(y.data_ptr<float>());
@@ -353,13 +360,13 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const Maybe& bi
   return y;
 }
 
-at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const Maybe& bias, const at::Tensor& norm, double eps,
-                 c10::string_view activation, double offset) {
+at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias, const at::Tensor& norm,
+                 double eps, c10::string_view activation, double offset) {
   const Product p = product_of(x, weight, bias, norm, eps, offset);
-  auto y = at::empty({p.rows, p.strips / 2 * kWide}, x.options());
+  auto y = at::empty({p.rows, p.panels / 2 * kTileN}, x.options());
   const Activation shape = activation_of(activation);
-  as_stored(weight.scalar_type(), [&](auto kind) {
-    product<decltype(kind)>(p, FinishGated<decltype(kind)>{p, shape, y.data_ptr<BF16>()});
+  with_storage(weight.scalar_type(), [&](auto storage) {
+    product<decltype(storage)>(p, GatedEpilogue<decltype(storage)>{p, shape, y.data_ptr<BF16>()});
   });
   return y;
 }

@@ -1,10 +1,12 @@
-// Nibbles: dot products of a few rows with blocks of four bits, which are never widened.
+// Nibbles: products of a few rows with int4 blocks, without widening them to bfloat16.
 //
-//     sum x (scale q + least) = scale sum x q + least sum x
+//     sum x (scale q + minimum) = scale sum x q + minimum sum x
 //
-// The sums of x are known before. They are float32's, a little nearer the stored weights than widened ones are.
+// The sums of x are computed once per row. The weights are not rounded to bfloat16, so results are slightly
+// closer to those of the stored weights.
 //
-// Each unit gives kFew, so many rows, a class Turned, the rows as it takes them, and multiply_nibbles<M>, for M of them.
+// Each instruction set defines kNibbleRows (the maximum number of rows), a class NibbleRows (the packed rows) and
+// multiply_nibbles<M> (the microkernel for M rows).
 
 #pragma once
 
@@ -19,32 +21,32 @@
 #else
 namespace ringkv {
 
-// Names that a template must find where it is not taken.
-constexpr int64_t kFew = 0, kInRegisters = 1;
+// Stubs, so that templates compile without a kernel.
+constexpr int64_t kNibbleRows = 0, kNibbleMR = 1;
 
-struct Turned {
-  Turned(int64_t, int64_t) {}
-  void take(const Left&, int64_t) {}
+struct NibbleRows {
+  NibbleRows(int64_t, int64_t) {}
+  void pack(const LeftOperand&, int64_t) {}
 };
 
 template <int M>
-void multiply_nibbles(const uint8_t*, const Turned&, int64_t, int64_t, float*) {}
+void multiply_nibbles(const uint8_t*, const NibbleRows&, int64_t, int64_t, float*) {}
 
 }  // namespace ringkv
 #endif
 
 namespace ringkv {
 
-template <typename Kind>
-constexpr bool kTakesNibbles = kFew > 0 && std::is_same_v<Kind, Four>;
+template <typename Storage>
+constexpr bool kHasNibbleKernel = kNibbleRows > 0 && std::is_same_v<Storage, StoredInt4>;
 
-// All of x's rows . a strip's outputs, over `blocks` blocks; c has kPair numbers a row
-inline void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t rows, int64_t blocks, float* c) {
-  for (int64_t m = 0; m < rows; m += kInRegisters) {
+// c = x . a panel, for all rows of x, over `blocks` blocks; a row of c has kNR elements.
+inline void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t rows, int64_t blocks, float* c) {
+  for (int64_t m = 0; m < rows; m += kNibbleMR) {
     const auto run = [&](auto count) {
-      multiply_nibbles<decltype(count)::value>(block, x, m, blocks, c + m * kPair);
+      multiply_nibbles<decltype(count)::value>(block, x, m, blocks, c + m * kNR);
     };
-    at_most<kInRegisters>(rows - m, run);
+    at_most<kNibbleMR>(rows - m, run);
   }
 }
 

@@ -1,7 +1,7 @@
-// Nibbles in products of bfloat16. 128 + q is a bfloat16 whose last four bits are q's, so a word's numbers become
-// operands by one and-or. For a block
+// Nibbles with bfloat16 dot products. 128 + q is a bfloat16 whose last four bits are q, so one and-or turns a word's
+// nibbles into operands. For a block
 //
-//     sum x (scale q + least) = scale (sum x (128 + q) - 128 sum x) + least sum x
+//     sum x (scale q + minimum) = scale (sum x (128 + q) - 128 sum x) + minimum sum x
 
 #pragma once
 
@@ -12,60 +12,61 @@
 
 namespace ringkv {
 
-constexpr int64_t kFew = 8;          // rows that are taken without widening
-constexpr int64_t kInRegisters = 4;  // of these, whose sums stay there
+constexpr int64_t kNibbleRows = 8;  // maximum number of rows
+constexpr int64_t kNibbleMR = 4;    // MR: rows whose sums stay in registers
 
-// Rows as a word's numbers meet them. A lane holds two numbers of one output, four rows of a tile apart; its neighbour
-// holds the other two of these pairs. So eight inner numbers stand as 0 4 1 5, 2 6 3 7, and sums are of every second.
-class Turned {
+// Rows in the order of a word's nibbles. A lane holds two elements of one output, four tile rows apart; its neighbour
+// holds the other elements of the same two pairs. So eight K elements are ordered 0 4 1 5 2 6 3 7, and each block has
+// the sums of its even and of its odd elements.
+class NibbleRows {
  public:
-  Turned(int64_t rows, int64_t blocks) : rows_(rows) {
-    static thread_local std::vector<BF16> kept;
+  NibbleRows(int64_t rows, int64_t blocks) : rows_(rows) {
+    static thread_local std::vector<BF16> buffer;
     static thread_local std::vector<float> totals;
-    numbers_ = workspace(kept, rows * blocks * kDeep);
+    elements_ = workspace(buffer, rows * blocks * kTileK);
     sums_ = workspace(totals, rows * blocks * 2);
   }
 
-  void take(const Left& x, int64_t blocks) {
-    const __m512i places = _mm512_loadu_si512(kPlaces);
+  void pack(const LeftOperand& x, int64_t blocks) {
+    const __m512i places = _mm512_loadu_si512(kOrder);
     for (int64_t k = 0; k < blocks; ++k)
       for (int64_t m = 0; m < rows_; ++m) {
         const __m512i row = _mm512_loadu_si512(x.upper + m * x.row + k * x.block);
         const __m512 even = (__m512)_mm512_slli_epi32(row, 16);
         const __m512 odd = (__m512)_mm512_and_si512(row, _mm512_set1_epi32(int32_t(0xffff0000)));
-        _mm512_storeu_si512(numbers_ + (k * rows_ + m) * kDeep, _mm512_permutexvar_epi16(places, row));
+        _mm512_storeu_si512(elements_ + (k * rows_ + m) * kTileK, _mm512_permutexvar_epi16(places, row));
         sums_[(k * rows_ + m) * 2] = _mm512_reduce_add_ps(even);
         sums_[(k * rows_ + m) * 2 + 1] = _mm512_reduce_add_ps(odd);
       }
   }
 
-  // Of block k, from row m on
-  const BF16* numbers(int64_t k, int64_t m) const { return numbers_ + (k * rows_ + m) * kDeep; }
+  // Both start at row m of block k.
+  const BF16* elements(int64_t k, int64_t m) const { return elements_ + (k * rows_ + m) * kTileK; }
   const float* sums(int64_t k, int64_t m) const { return sums_ + (k * rows_ + m) * 2; }
 
  private:
-  static constexpr int16_t kPlaces[kDeep] = {0,  4,  1,  5,  2,  6,  3,  7,  8,  12, 9,  13, 10, 14, 11, 15,
+  static constexpr int16_t kOrder[kTileK] = {0,  4,  1,  5,  2,  6,  3,  7,  8,  12, 9,  13, 10, 14, 11, 15,
                                              16, 20, 17, 21, 18, 22, 19, 23, 24, 28, 25, 29, 26, 30, 27, 31};
   const int64_t rows_;
-  BF16* numbers_;
+  BF16* elements_;
   float* sums_;
 };
 
-// c[m][0..15] = M rows, from `first` on, . a strip's outputs, over `blocks` blocks; c has kPair numbers a row
+// c[m][0..15] = rows first + m . a panel, for M rows over `blocks` blocks; a row of c has kNR elements.
 template <int M>
-void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t first, int64_t blocks, float* c) {
-  const __m512i twice[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
-                            _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
+void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t first, int64_t blocks, float* c) {
+  const __m512i duplicate[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
   const __m512i bits = _mm512_set1_epi32(0x000f000f), base = _mm512_set1_epi32(0x43004300);
-  const auto line_of = [](const uint8_t* at) {
+  const auto load_halves = [](const uint8_t* at) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
   };
-  const auto both = [](const float* at) {
+  const auto broadcast2 = [](const float* at) {
     double two;
     std::memcpy(&two, at, sizeof two);
     return (__m512)_mm512_set1_pd(two);
   };
-  const auto four = [](const BF16* at) {
+  const auto broadcast4 = [](const BF16* at) {
     int64_t words;
     std::memcpy(&words, at, sizeof words);
     return (__m512bh)_mm512_set1_epi64(words);
@@ -73,16 +74,18 @@ void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t first, int6
   __m512 totals[M][2];
 #pragma GCC unroll 4
   for (int m = 0; m < M; ++m) totals[m][0] = totals[m][1] = _mm512_setzero_ps();
-  for (int64_t k = 0; k < blocks; ++k, block += Four::kBlock) {
-    for (int64_t line = 0; line < Four::kBlock; line += 64) __builtin_prefetch(block + kAhead + line, 0, 3);
-    const __m512 scales = line_of(block), least = line_of(block + kWide * sizeof(c10::Half));
+  for (int64_t k = 0; k < blocks; ++k, block += StoredInt4::kBlockBytes) {
+    for (int64_t line = 0; line < StoredInt4::kBlockBytes; line += 64)
+      __builtin_prefetch(block + kPrefetchBytes + line, 0, 3);
+    const __m512 scales = load_halves(block), minimum = load_halves(block + kTileN * sizeof(c10::Half));
     const float* sums = x.sums(k, first);
-    const BF16* numbers = x.numbers(k, first);
-    __m512 near[M][2];
+    const BF16* elements = x.elements(k, first);
+    __m512 block_sums[M][2];
 #pragma GCC unroll 4
-    for (int m = 0; m < M; ++m) near[m][0] = near[m][1] = _mm512_mul_ps(both(sums + 2 * m), _mm512_set1_ps(-128.f));
-    for (int64_t line = 0; line < Four::kLines; ++line) {
-      const __m512i words = _mm512_loadu_si512(block + 2 * kWide * sizeof(c10::Half) + line * Four::kLine);
+    for (int m = 0; m < M; ++m)
+      block_sums[m][0] = block_sums[m][1] = _mm512_mul_ps(broadcast2(sums + 2 * m), _mm512_set1_ps(-128.f));
+    for (int64_t line = 0; line < StoredInt4::kLines; ++line) {
+      const __m512i words = _mm512_loadu_si512(block + 2 * kTileN * sizeof(c10::Half) + line * StoredInt4::kLineBytes);
       __m512bh q[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i)
@@ -91,22 +94,24 @@ void multiply_nibbles(const uint8_t* block, const Turned& x, int64_t first, int6
       for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i)
-          near[m][i % 2] = _mm512_dpbf16_ps(near[m][i % 2], q[i], four(numbers + m * kDeep + line * 8 + i / 2 * 4));
+          block_sums[m][i % 2] =
+              _mm512_dpbf16_ps(block_sums[m][i % 2], q[i], broadcast4(elements + m * kTileK + line * 8 + i / 2 * 4));
     }
 #pragma GCC unroll 4
     for (int m = 0; m < M; ++m)
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
-        const __m512 plus = _mm512_fmadd_ps(_mm512_permutexvar_ps(twice[half], least), both(sums + 2 * m), totals[m][half]);
-        totals[m][half] = _mm512_fmadd_ps(_mm512_permutexvar_ps(twice[half], scales), near[m][half], plus);
+        const __m512 plus =
+            _mm512_fmadd_ps(_mm512_permutexvar_ps(duplicate[half], minimum), broadcast2(sums + 2 * m), totals[m][half]);
+        totals[m][half] = _mm512_fmadd_ps(_mm512_permutexvar_ps(duplicate[half], scales), block_sums[m][half], plus);
       }
   }
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
 #pragma GCC unroll 4
   for (int m = 0; m < M; ++m)
-    _mm512_storeu_ps(c + m * kPair, _mm512_add_ps(_mm512_permutex2var_ps(totals[m][0], even, totals[m][1]),
-                                                  _mm512_permutex2var_ps(totals[m][0], odd, totals[m][1])));
+    _mm512_storeu_ps(c + m * kNR, _mm512_add_ps(_mm512_permutex2var_ps(totals[m][0], even, totals[m][1]),
+                                                _mm512_permutex2var_ps(totals[m][0], odd, totals[m][1])));
 }
 
 }  // namespace ringkv

@@ -1,4 +1,4 @@
-// Gumbel noise of (seed, position, token): the same numbers as sampling/noise.py.
+// Gumbel noise of (seed, position, token), the same as in sampling/noise.py.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace ringkv {
 
-constexpr float kMostNoise = 16.64f;  // no token's noise reaches it
+constexpr float kMostNoise = 16.64f;  // upper bound of the noise
 constexpr int kNoiseBits = 23;
 
 // SplitMix64's mixer (Steele, Lea and Flood, OOPSLA 2014)

@@ -1,8 +1,9 @@
-// prefill_attend on the CPU's tiles: stage a chunk, attend causally to all that is staged. See prefill_attend.py.
+// prefill_attend with tiles on the CPU: stages a chunk and attends causally to all staged tokens. See
+// prefill_attend.py.
 //
-// FlashAttention (arXiv 2205.14135) turned on its side: keys are a tile's rows as they lie, queries its columns, so that
-// a lane is a query and the softmax needs no sums across lanes. A task is some hundred query rows of one key-value head;
-// it reads the keys and values once for all of them, kKeys at a time.
+// FlashAttention (arXiv 2205.14135) that computes K Q^T instead of Q K^T: keys are the left operand, read in place, and
+// each SIMD lane runs one query's softmax, without reductions across lanes. A task is a few hundred query rows of one
+// key-value head. It reads the keys and values once for all of them, kKeyBlock at a time.
 
 #include "scores.h"
 #include "workspace.h"
@@ -25,19 +26,19 @@
 namespace ringkv {
 namespace {
 
-constexpr int64_t kKeys = 128;           // a block of keys
-constexpr int64_t kTaskNumbers = 49152;  // of queries in a task: its sums stay in the second cache
-constexpr float kSlack = 8.f;            // by how much scores may rise before the reference does; as powers of 2
-constexpr float kMost = 0x1p64f;         // a sum of weights that shows that scores rose too far
-constexpr int64_t kParts = kKeys / kPiece;  // of a block, in which the units take turns
+constexpr int64_t kKeyBlock = 128;          // keys of a block
+constexpr int64_t kTaskElements = 49152;    // query elements of a task: its sums fit in L2
+constexpr float kSlack = 8.f;               // rise of scores above the reference that is tolerated, in powers of 2
+constexpr float kMaxSum = 0x1p64f;          // a larger sum of weights means that scores rose too far
+constexpr int64_t kParts = kKeyBlock / kMR;  // parts of a block, pipelined between the tile and vector units
 
 struct Chunk {
   const BF16 *q, *k, *v;
   BF16 *keys, *values, *window, *out;
-  float* lse;                                 // of the scores of each row of q
+  float* lse;                                 // log-sum-exp of the scores of each row of q
   int64_t tokens, heads, groups, width;       // of q
   int64_t k_token, k_head, v_token, v_head;   // strides
-  int64_t head, capacity;                     // a head's staged numbers, and tokens there is room for
+  int64_t head, capacity;                     // stride of staged heads; staged tokens that fit
   int64_t window_size, start, length;
   float scale;
 };
@@ -58,75 +59,75 @@ void stage_head(const Chunk& c, int64_t h) {
     }
 }
 
-// Two vectors of floats as bfloat16, interleaved: the first in the low halves.
+// Rounds two vectors of floats to bfloat16 and interleaves them: the first in the low halves.
 __m512i interleaved(__m512 first, __m512 second) {
   const __m512i half = _mm512_set1_epi32(0x8000);
   const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(first), half), 16);
   return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_add_epi32(_mm512_castps_si512(second), half));
 }
 
-// One task: query rows [first, first + rows) of one key-value head. Its rows are taken in strips of 32, two lanes of 16
-// each.
-class Task {
+// One task: query rows [first, first + rows) of one key-value head, in blocks of kQueryBlock rows.
+class AttendTask {
  public:
-  Task(const Chunk& c, int64_t h, int64_t first, int64_t rows)
-      : c_(c), h_(h), first_(first), rows_(rows), strips_((rows + kStrip - 1) / kStrip) {
-    const int64_t numbers = strips_ * kStrip * c.width, lanes = strips_ * kStrip;
-    const int64_t sizes[] = {numbers / 2, kKeys * c.width / 2, numbers, (kKeys + 2 * kPiece) * kStrip, kKeys * kStrip,
-                             lanes,       lanes,               lanes,   kTall * c.width};
-    static thread_local std::vector<float> kept;
-    float* at = workspace(kept, std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
+  AttendTask(const Chunk& c, int64_t h, int64_t first, int64_t rows)
+      : c_(c), h_(h), first_(first), rows_(rows), query_blocks_((rows + kQueryBlock - 1) / kQueryBlock) {
+    const int64_t elements = query_blocks_ * kQueryBlock * c.width, lanes = query_blocks_ * kQueryBlock;
+    const int64_t sizes[] = {elements / 2, kKeyBlock * c.width / 2, elements,
+                             (kKeyBlock + 2 * kMR) * kQueryBlock, kKeyBlock * kQueryBlock,
+                             lanes, lanes, lanes, kTileM * c.width};
+    static thread_local std::vector<float> memory;
+    float* at = workspace(memory, std::accumulate(std::begin(sizes), std::end(sizes), int64_t(0)));
     float* parts[9];
     for (int i = 0; i < 9; ++i) parts[i] = std::exchange(at, at + sizes[i]);
     queries_ = reinterpret_cast<BF16*>(parts[0]);
     values_ = reinterpret_cast<BF16*>(parts[1]);
     sums_ = parts[2];
-    pieces_ = parts[3];
-    scores_ = pieces_ + 2 * kPiece * kStrip;
-    shares_ = reinterpret_cast<BF16*>(parts[4]);
-    tops_ = parts[5];
+    part_scores_ = parts[3];
+    scores_ = part_scores_ + 2 * kMR * kQueryBlock;
+    weights_ = reinterpret_cast<BF16*>(parts[4]);
+    references_ = parts[5];
     totals_ = parts[6];
     limits_ = reinterpret_cast<int32_t*>(parts[7]);
-    edge_ = reinterpret_cast<BF16*>(parts[8]);
+    padded_keys_ = reinterpret_cast<BF16*>(parts[8]);
   }
 
   void run() {
-    for (int64_t s = 0; s < strips_; ++s) enter(s);
-    const int64_t end = highest(strips_ - 1) + 1;
-    for (int64_t k = 0; k < end; k += kKeys) {
-      turn_values(k, std::min(k + kKeys, end));
+    for (int64_t s = 0; s < query_blocks_; ++s) load_queries(s);
+    const int64_t end = highest(query_blocks_ - 1) + 1;
+    for (int64_t k = 0; k < end; k += kKeyBlock) {
+      pack_values(k, std::min(k + kKeyBlock, end));
       int64_t s = 0;
-      for (; s < strips_ && (k == 0 || lowest(s) + 1 < k + kKeys); ++s)
-        if (highest(s) >= k) attend(s, k, std::min(highest(s) + 1 - k, kKeys));
+      for (; s < query_blocks_ && (k == 0 || lowest(s) + 1 < k + kKeyBlock); ++s)
+        if (highest(s) >= k) attend(s, k, std::min(highest(s) + 1 - k, kKeyBlock));
       attend_all(s, k);
     }
-    for (int64_t s = 0; s < strips_; ++s) leave(s);
+    for (int64_t s = 0; s < query_blocks_; ++s) store_output(s);
   }
 
  private:
   int64_t row(int64_t lane) const { return std::min(first_ + lane, first_ + rows_ - 1); }
-  int64_t lowest(int64_t s) const { return limits_[s * kStrip]; }
-  int64_t highest(int64_t s) const { return limits_[s * kStrip + kStrip - 1]; }
-  // Where a row of the task's head stands in q [tokens, heads, groups]
-  int64_t place_of(int64_t row) const { return (row / c_.groups * c_.heads + h_) * c_.groups + row % c_.groups; }
-  int64_t offset(int64_t row) const { return place_of(row) * c_.width; }
+  int64_t lowest(int64_t s) const { return limits_[s * kQueryBlock]; }
+  int64_t highest(int64_t s) const { return limits_[s * kQueryBlock + kQueryBlock - 1]; }
+  // Index of a row of the task's head in q [tokens, heads, groups].
+  int64_t index_of(int64_t row) const { return (row / c_.groups * c_.heads + h_) * c_.groups + row % c_.groups; }
+  int64_t offset(int64_t row) const { return index_of(row) * c_.width; }
 
-  // A strip's queries as right operands, [half][width / 32][16 pairs][16 queries][2]
-  void enter(int64_t s) {
-    for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; lane += kWide)
-      right_operand([&](int64_t i) { return c_.q + offset(row(lane + i)); }, c_.width, queries_ + lane * c_.width);
-    for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; ++lane)
+  // Packs a query block as right operands [half][width / 32][16 pairs][16 queries][2], and resets its softmax.
+  void load_queries(int64_t s) {
+    for (int64_t lane = s * kQueryBlock; lane < (s + 1) * kQueryBlock; lane += kTileN)
+      pack_vnni([&](int64_t i) { return c_.q + offset(row(lane + i)); }, c_.width, queries_ + lane * c_.width);
+    for (int64_t lane = s * kQueryBlock; lane < (s + 1) * kQueryBlock; ++lane)
       limits_[lane] = int32_t(c_.start + row(lane) / c_.groups);
-    std::fill_n(tops_ + s * kStrip, kStrip, kHidden);
-    std::fill_n(totals_ + s * kStrip, kStrip, 0.f);
-    std::fill_n(sums_ + s * kStrip * c_.width, kStrip * c_.width, 0.f);
+    std::fill_n(references_ + s * kQueryBlock, kQueryBlock, kMasked);
+    std::fill_n(totals_ + s * kQueryBlock, kQueryBlock, 0.f);
+    std::fill_n(sums_ + s * kQueryBlock * c_.width, kQueryBlock * c_.width, 0.f);
   }
 
-  // The values of keys [from, to) as left operands, [keys / 32][width / 16][16][32 keys]; 0 beyond `to`
-  void turn_values(int64_t from, int64_t to) {
+  // Packs the values of keys [from, to) as left operands [keys / 32][width / 16][16][32 keys]; 0 beyond `to`.
+  void pack_values(int64_t from, int64_t to) {
     const BF16* value = c_.values + h_ * c_.head;
-    for (int64_t k = from; k < to; k += kDeep)
-      for (int64_t d = 0; d < c_.width; d += kTall) {
+    for (int64_t k = from; k < to; k += kTileK)
+      for (int64_t d = 0; d < c_.width; d += kTileM) {
         __m512i lines[16];
         for (int64_t i = 0; i < 16; ++i) {
           const auto read = [&](int64_t j) {
@@ -137,190 +138,200 @@ class Task {
           lines[i] = _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
         }
         transpose(lines);
-        BF16* tile = values_ + (k - from) * c_.width + d * kDeep;
-        for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(tile + i * kDeep, lines[i]);
+        BF16* tile = values_ + (k - from) * c_.width + d * kTileK;
+        for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(tile + i * kTileK, lines[i]);
       }
   }
 
-  // Strips from `first` on see all keys of the block. It is taken in pieces of 32 keys: while the vector unit is at the
-  // softmax of one, the tile unit scores the next and sums the strip before.
+  // Attends with query blocks from `first` on, which see all keys of the block. It is pipelined in parts of kMR keys:
+  // while the vector unit computes the softmax of one part, the tile unit scores the next and accumulates the previous
+  // query block.
   void attend_all(int64_t first, int64_t from) {
-    if (first == strips_) return;
-    const int64_t units = c_.width / kTall / 2;
-    score(first, from, piece(first, 0), kPiece);
-    for (int64_t s = first; s <= strips_; ++s) {
-      if (s < strips_) remember(s);
+    if (first == query_blocks_) return;
+    const int64_t units = c_.width / kTileM / 2;
+    score(first, from, part_scores(first, 0), kMR);
+    for (int64_t s = first; s <= query_blocks_; ++s) {
+      if (s < query_blocks_) save_totals(s);
       for (int64_t part = 0; part < kParts; ++part) {
         const int64_t next = s + (part + 1) / kParts, of_next = (part + 1) % kParts;
-        if (next < strips_) score(next, from + of_next * kPiece, piece(next, of_next), kPiece);
-        if (s < strips_) soften(s, piece(s, part), part * kPiece, kPiece);
-        if (s > first) gather(s - 1, kKeys / kDeep, 2 * (part * units / kParts), 2 * ((part + 1) * units / kParts));
+        if (next < query_blocks_) score(next, from + of_next * kMR, part_scores(next, of_next), kMR);
+        if (s < query_blocks_) exponentiate(s, part_scores(s, part), part * kMR, kMR);
+        if (s > first)
+          accumulate(s - 1, kKeyBlock / kTileK, 2 * (part * units / kParts), 2 * ((part + 1) * units / kParts));
       }
-      if (s < strips_) settle(s, from);
+      if (s < query_blocks_) check_totals(s, from);
     }
   }
 
-  // One strip by itself: some queries do not see all `count` keys, or have no reference score yet
+  // Attends with one query block if some of its queries do not see all `count` keys, or have no reference score yet.
   void attend(int64_t s, int64_t from, int64_t count) {
-    const int64_t padded = (count + kDeep - 1) / kDeep * kDeep;
+    const int64_t padded = (count + kTileK - 1) / kTileK * kTileK;
     score(s, from, scores_, padded);
-    if (lowest(s) + 1 < from + padded) hide(s, from, padded);
-    weigh(s, padded);
-    gather(s, padded / kDeep, 0, c_.width / kTall);
+    if (lowest(s) + 1 < from + padded) mask(s, from, padded);
+    softmax(s, padded);
+    accumulate(s, padded / kTileK, 0, c_.width / kTileM);
   }
 
-  void weigh(int64_t s, int64_t count) {
-    raise(s, count);
-    shrink(s);
-    soften(s, scores_, 0, count);
+  void softmax(int64_t s, int64_t count) {
+    raise_references(s, count);
+    rescale_sums(s);
+    exponentiate(s, scores_, 0, count);
   }
 
-  void remember(int64_t s) {
-    for (int64_t half = 0; half < 2; ++half) before_[half] = _mm512_load_ps(totals_ + s * kStrip + half * kWide);
+  void save_totals(int64_t s) {
+    for (int64_t half = 0; half < 2; ++half)
+      saved_totals_[half] = _mm512_load_ps(totals_ + s * kQueryBlock + half * kTileN);
   }
 
-  // A block's scores are seldom far above all before them; where they are, its shares are computed once more, from a
-  // higher reference. So its maxima need not be known: up to such a sum, floats are as exact as they are near 1.
-  void settle(int64_t s, int64_t from) {
-    const float* totals = totals_ + s * kStrip;
-    const __m512 most = _mm512_max_ps(_mm512_load_ps(totals), _mm512_load_ps(totals + kWide));
-    if (!_mm512_cmp_ps_mask(most, _mm512_set1_ps(kMost), _CMP_GT_OQ)) return;
-    for (int64_t half = 0; half < 2; ++half) _mm512_store_ps(totals_ + s * kStrip + half * kWide, before_[half]);
-    score(s, from, scores_, kKeys);
-    weigh(s, kKeys);
+  // Recomputes a block's weights with a higher reference if its scores were far above all earlier ones, which is rare.
+  // So no maximum is computed for most blocks: up to kMaxSum, floats have the same relative precision.
+  void check_totals(int64_t s, int64_t from) {
+    const float* totals = totals_ + s * kQueryBlock;
+    const __m512 most = _mm512_max_ps(_mm512_load_ps(totals), _mm512_load_ps(totals + kTileN));
+    if (!_mm512_cmp_ps_mask(most, _mm512_set1_ps(kMaxSum), _CMP_GT_OQ)) return;
+    for (int64_t half = 0; half < 2; ++half)
+      _mm512_store_ps(totals_ + s * kQueryBlock + half * kTileN, saved_totals_[half]);
+    score(s, from, scores_, kKeyBlock);
+    softmax(s, kKeyBlock);
   }
 
-  // A block's scores [key tile][half][16 keys][16 queries], and before them those of two pieces in work. Two strips'
-  // shares [half][pairs][16][16][2].
-  float* piece(int64_t s, int64_t part) const { return pieces_ + (s * kParts + part) % 2 * kPiece * kStrip; }
-  BF16* shares(int64_t s) const { return shares_ + s % 2 * kKeys * kStrip; }
+  // scores_: a block's scores [key tile][half][16 keys][16 queries]. part_scores_: those of two parts of the pipeline.
+  // weights_: two query blocks' weights [half][pairs][16][16][2].
+  float* part_scores(int64_t s, int64_t part) const {
+    return part_scores_ + (s * kParts + part) % 2 * kMR * kQueryBlock;
+  }
+  BF16* weights(int64_t s) const { return weights_ + s % 2 * kKeyBlock * kQueryBlock; }
 
-  // `count` keys from `from` on times a strip's queries, two tiles at a time
+  // Scores `count` keys from `from` on for a query block, two tiles at a time.
   void score(int64_t s, int64_t from, float* to, int64_t count) {
     const auto keys = [&](int64_t key, int64_t side) {
-      return sixteen_keys(c_.keys + h_ * c_.head + key * c_.width, c_.capacity - key, c_.width,
-                          edge_ + side * kTall * c_.width);
+      return key_tile(c_.keys + h_ * c_.head + key * c_.width, c_.capacity - key, c_.width,
+                      padded_keys_ + side * kTileM * c_.width);
     };
-    for (int64_t key = from; key < from + count; key += kPiece, to += kPiece * kStrip)
-      score_keys(keys(key, 0), keys(key + kTall, 1), queries_ + s * kStrip * c_.width, c_.width, to);
+    for (int64_t key = from; key < from + count; key += kMR, to += kMR * kQueryBlock)
+      score_keys(keys(key, 0), keys(key + kTileM, 1), queries_ + s * kQueryBlock * c_.width, c_.width, to);
   }
 
-  void hide(int64_t s, int64_t from, int64_t count) {
+  void mask(int64_t s, int64_t from, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
-      const __m512i limits = _mm512_load_si512(limits_ + s * kStrip + half * kWide);
+      const __m512i limits = _mm512_load_si512(limits_ + s * kQueryBlock + half * kTileN);
       for (int64_t j = 0; j < count; ++j) {
         const __mmask16 seen = _mm512_cmpge_epi32_mask(limits, _mm512_set1_epi32(int(from + j)));
-        float* score = scores_ + place(j, half);
-        _mm512_store_ps(score, _mm512_mask_mov_ps(_mm512_set1_ps(kHidden), seen, _mm512_load_ps(score)));
+        float* score = scores_ + score_offset(j, half);
+        _mm512_store_ps(score, _mm512_mask_mov_ps(_mm512_set1_ps(kMasked), seen, _mm512_load_ps(score)));
       }
     }
   }
 
-  // Each query's reference score: the highest so far, or a little less, since sums need not shrink at every new one.
-  // Remembers by how much it rose with this block's `count` keys.
-  void raise(int64_t s, int64_t count) {
+  // Raises each query's reference score to the highest so far if that exceeds it by more than kSlack: so sums are not
+  // rescaled at every new maximum. Sets rose_ and ratio_, the factor for earlier sums.
+  void raise_references(int64_t s, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
-      __m512 highest = _mm512_set1_ps(kHidden), other = highest;
-      for (int64_t j = 0; j < count; j += kTall)
-        for (const float *at = scores_ + place(j, half), *end = at + kSquare; at < end; at += 2 * kWide) {
+      __m512 highest = _mm512_set1_ps(kMasked), other = highest;
+      for (int64_t j = 0; j < count; j += kTileM)
+        for (const float *at = scores_ + score_offset(j, half), *end = at + kTileSums; at < end; at += 2 * kTileN) {
           highest = _mm512_max_ps(highest, _mm512_load_ps(at));
-          other = _mm512_max_ps(other, _mm512_load_ps(at + kWide));
+          other = _mm512_max_ps(other, _mm512_load_ps(at + kTileN));
         }
       highest = _mm512_max_ps(highest, other);
-      float *top = tops_ + s * kStrip + half * kWide, *total = totals_ + s * kStrip + half * kWide;
-      const __m512 before = _mm512_load_ps(top), now = _mm512_mul_ps(highest, scale_);
+      float* reference = references_ + s * kQueryBlock + half * kTileN;
+      float* total = totals_ + s * kQueryBlock + half * kTileN;
+      const __m512 before = _mm512_load_ps(reference), now = _mm512_mul_ps(highest, scale_);
       rose_[half] = _mm512_cmp_ps_mask(now, _mm512_add_ps(before, _mm512_set1_ps(kSlack)), _CMP_GT_OQ);
       if (!rose_[half]) continue;
       ratio_[half] = _mm512_mask_mov_ps(_mm512_set1_ps(1.f), rose_[half], exp2_of(_mm512_sub_ps(before, now)));
-      _mm512_mask_store_ps(top, rose_[half], now);
+      _mm512_mask_store_ps(reference, rose_[half], now);
       _mm512_store_ps(total, _mm512_mul_ps(_mm512_load_ps(total), ratio_[half]));
     }
   }
 
-  // Earlier blocks' sums, where the reference rose
-  void shrink(int64_t s) {
+  // Rescales the sums of earlier blocks if the reference rose.
+  void rescale_sums(int64_t s) {
     for (int64_t half = 0; half < 2; ++half) {
-      float* sums = sums_ + (s * 2 + half) * kWide * c_.width;
+      float* sums = sums_ + (s * 2 + half) * kTileN * c_.width;
       for (int64_t d = 0; rose_[half] && d < c_.width; ++d)
-        _mm512_store_ps(sums + d * kWide, _mm512_mul_ps(_mm512_load_ps(sums + d * kWide), ratio_[half]));
+        _mm512_store_ps(sums + d * kTileN, _mm512_mul_ps(_mm512_load_ps(sums + d * kTileN), ratio_[half]));
     }
   }
 
-  // `count` keys' scores become shares of the softmax: right operands [pairs][16 pairs of keys][16 queries][2], from the
-  // block's key `from` on
-  void soften(int64_t s, const float* scores, int64_t from, int64_t count) {
+  // Turns the scores of `count` keys, from the block's key `from` on, into softmax weights: right operands [pairs][16
+  // pairs of keys][16 queries][2].
+  void exponentiate(int64_t s, const float* scores, int64_t from, int64_t count) {
     for (int64_t half = 0; half < 2; ++half) {
-      BF16* share = shares(s) + half * kKeys * kWide + from * kWide;
-      const __m512 scale = scale_, top = _mm512_load_ps(tops_ + s * kStrip + half * kWide);
-      float* kept = totals_ + s * kStrip + half * kWide;
-      __m512 total = _mm512_load_ps(kept), other = _mm512_setzero_ps();
-      for (int64_t j = 0; j < count; j += kTall) {
-        const float* at = scores + place(j, half);
-        BF16* to_share = share + j * kWide;
-        for (int64_t i = 0; i < kSquare; i += 2 * kWide) {
-          const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, top));
-          const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i + kWide), scale, top));
+      BF16* weight = weights(s) + half * kKeyBlock * kTileN + from * kTileN;
+      const __m512 scale = scale_, reference = _mm512_load_ps(references_ + s * kQueryBlock + half * kTileN);
+      float* totals = totals_ + s * kQueryBlock + half * kTileN;
+      __m512 total = _mm512_load_ps(totals), other = _mm512_setzero_ps();
+      for (int64_t j = 0; j < count; j += kTileM) {
+        const float* at = scores + score_offset(j, half);
+        BF16* to = weight + j * kTileN;
+        for (int64_t i = 0; i < kTileSums; i += 2 * kTileN) {
+          const __m512 a = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i), scale, reference));
+          const __m512 b = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(at + i + kTileN), scale, reference));
           total = _mm512_add_ps(total, a);
           other = _mm512_add_ps(other, b);
-          _mm512_store_si512(to_share + i, interleaved(a, b));
+          _mm512_store_si512(to + i, interleaved(a, b));
         }
       }
-      _mm512_store_ps(kept, _mm512_add_ps(total, other));
+      _mm512_store_ps(totals, _mm512_add_ps(total, other));
     }
   }
 
-  // sums [half][width][16 queries] += values * shares, for tiles [tile, stop) of the width, two by two
-  void gather(int64_t s, int64_t pairs, int64_t tile, int64_t stop) {
-    const BF16* share = shares(s);
+  // sums [half][width][16 queries] += values * weights, for tiles [tile, stop) of the width, two at a time.
+  void accumulate(int64_t s, int64_t pairs, int64_t tile, int64_t stop) {
+    const BF16* weight = weights(s);
     for (; tile < stop; tile += 2) {
       const BF16* value = values_ + tile * kBlockSize;
-      multiply_four({value, value + kBlockSize, kDeep, c_.width * kDeep}, share, share + kKeys * kWide, pairs,
-                    {sums_ + s * kStrip * c_.width + tile * kSquare, kWide, kWide * c_.width, kSquare}, true);
+      multiply_four({value, value + kBlockSize, kTileK, c_.width * kTileK}, weight, weight + kKeyBlock * kTileN, pairs,
+                    {sums_ + s * kQueryBlock * c_.width + tile * kTileSums, kTileN, kTileN * c_.width, kTileSums},
+                    true);
     }
   }
 
-  void leave(int64_t s) {
-    for (int64_t lane = s * kStrip; lane < (s + 1) * kStrip; lane += kWide) {
+  void store_output(int64_t s) {
+    for (int64_t lane = s * kQueryBlock; lane < (s + 1) * kQueryBlock; lane += kTileN) {
       const __m512 scale = _mm512_div_ps(_mm512_set1_ps(1.f), _mm512_load_ps(totals_ + lane));
-      for (int64_t d = 0; d < c_.width; d += kTall) {
-        const float* sums = sums_ + lane * c_.width + d * kWide;
+      for (int64_t d = 0; d < c_.width; d += kTileM) {
+        const float* sums = sums_ + lane * c_.width + d * kTileN;
         __m512i lines[16];
         for (int64_t i = 0; i < 16; ++i)
-          lines[i] = _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(sums + i * kWide), scale));
+          lines[i] = _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(sums + i * kTileN), scale));
         transpose(lines);
         for (int64_t i = 0; i < 16 && lane + i < rows_; ++i)
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(c_.out + offset(row(lane + i)) + d),
                               (__m256i)_mm512_cvtneps_pbh(_mm512_castsi512_ps(lines[i])));
       }
-      for (int64_t i = lane; i < lane + kWide && i < rows_; ++i)
-        c_.lse[place_of(row(i))] = (tops_[i] + std::log2(totals_[i])) * float(M_LN2);
+      for (int64_t i = lane; i < lane + kTileN && i < rows_; ++i)
+        c_.lse[index_of(row(i))] = (references_[i] + std::log2(totals_[i])) * float(M_LN2);
     }
   }
 
   const Chunk& c_;
-  const int64_t h_, first_, rows_, strips_;
-  BF16 *queries_, *values_, *shares_, *edge_;
-  float *sums_, *pieces_, *scores_, *tops_, *totals_;
+  const int64_t h_, first_, rows_, query_blocks_;
+  BF16 *queries_, *values_, *weights_, *padded_keys_;
+  float *sums_, *part_scores_, *scores_, *references_, *totals_;
   int32_t* limits_;
   const __m512 scale_ = _mm512_set1_ps(float(M_LOG2E) * c_.scale);
-  __m512 ratio_[2] = {}, before_[2] = {};
+  __m512 ratio_[2] = {}, saved_totals_[2] = {};
   __mmask16 rose_[2] = {};
 };
 
 void attend_all(const Chunk& c) {
-  const int64_t rows = c.tokens * c.groups, tall = std::max<int64_t>(kTaskNumbers / c.width / kStrip, 1) * kStrip;
-  const int64_t parts = (rows + tall - 1) / tall, size = ((rows + parts - 1) / parts + kStrip - 1) / kStrip * kStrip;
+  const int64_t rows = c.tokens * c.groups;
+  const int64_t task_rows = std::max<int64_t>(kTaskElements / c.width / kQueryBlock, 1) * kQueryBlock;
+  const int64_t parts = (rows + task_rows - 1) / task_rows;
+  const int64_t size = ((rows + parts - 1) / parts + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
   std::atomic<int64_t> next{0};
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t h = 0; h < c.heads; ++h) stage_head(c, h);
-    const Tiles tiles(2 * kTall);
-    const NoSubnormals flushed;
-    // Later rows see more keys: they go first, so that no thread is left alone with a long task.
+    const Tiles tiles(2 * kTileM);
+    const NoSubnormals no_subnormals;
+    // Later rows see more keys. They go first, so that no thread ends with a long task.
     for (int64_t task; (task = next++) < parts * c.heads;) {
       const int64_t part = parts - 1 - task / c.heads, first = part * size;
-      if (first < rows) Task(c, task % c.heads, first, std::min(size, rows - first)).run();
+      if (first < rows) AttendTask(c, task % c.heads, first, std::min(size, rows - first)).run();
     }
   }
 }
@@ -328,10 +339,12 @@ void attend_all(const Chunk& c) {
 std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                   at::Tensor keys, at::Tensor values, at::Tensor window,
                                                   const at::Tensor& span, double scale) {
-  const auto* numbers = span.const_data_ptr<int64_t>();
-  const int64_t start = numbers[0], length = numbers[1];
-  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(3) % kDeep == 0, "prefill_attend: unfit numbers");
-  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && window.is_contiguous(), "prefill_attend: unfit strides");
+  const auto* bounds = span.const_data_ptr<int64_t>();
+  const int64_t start = bounds[0], length = bounds[1];
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(3) % kTileK == 0,
+              "prefill_attend: q must be bfloat16, with head_dim a multiple of 32");
+  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && window.is_contiguous(),
+              "prefill_attend: rows of k and v, and the window, must be contiguous");
   TORCH_CHECK(keys.strides() == values.strides() && keys.stride(1) == keys.size(2) && keys.stride(2) == 1,
               "prefill_attend: staged tokens must follow each other");
   TORCH_CHECK(start + q.size(0) <= keys.size(1), "prefill_attend: the chunk ends beyond the staging");
@@ -339,8 +352,8 @@ std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at:
   auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
   attend_all({rows.const_data_ptr<BF16>(), k.const_data_ptr<BF16>(), v.const_data_ptr<BF16>(),
               keys.data_ptr<BF16>(), values.data_ptr<BF16>(), window.data_ptr<BF16>(), out.data_ptr<BF16>(),
-              lse.data_ptr<float>(), q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-              keys.stride(0), keys.size(1), window.size(2), start, length, float(scale)});
+              lse.data_ptr<float>(), q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1),
+              v.stride(0), v.stride(1), keys.stride(0), keys.size(1), window.size(2), start, length, float(scale)});
   return {out, lse};
 }
 

@@ -1,7 +1,7 @@
-// sample and top_logprobs on the CPU: each row does only what its own request needs. See sampling/operators.py.
+// sample and top_logprobs on the CPU. Each row computes only what its request needs. See sampling/operators.py.
 //
-// A temperature costs little more than the highest logit: no noise is computed for a token whose logit is so low that even
-// the most noise there is would not make it win.
+// Sampling with a temperature costs little more than the argmax: no noise is computed for a token whose logit is too
+// low to win even with the largest noise.
 
 #include "lanes.h"
 #include "noise.h"
@@ -23,14 +23,14 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kBad = -1;    // the token of a row whose logits are not finite
-constexpr int64_t kBlock = 64;  // tokens that are compared together
-constexpr int64_t kTop = 20;    // log-probabilities that are reported, at most
+constexpr int64_t kBad = -1;    // the token of a row with logits that are not finite
+constexpr int64_t kBlock = 64;  // tokens processed together
+constexpr int64_t kTop = 20;    // maximum number of reported log-probabilities
 
 enum Tier { kGrammar = 2, kAdjusted = 3, kTruncated = 4 };  // base/sampling.py
 enum Param { kTopK, kTopP, kMinP, kRepetition, kPresence, kFrequency, kMinTokens, kParams };
 
-// Returns a NaN if there is one: at::vec's maximum keeps it.
+// Returns the highest logit, or NaN if there is one: at::vec's maximum propagates NaN.
 float highest(const float* logits, int64_t vocab) {
   return at::vec::reduce_all<float>([](Vec a, Vec b) { return at::vec::maximum(a, b); }, logits, vocab);
 }
@@ -77,8 +77,8 @@ struct Adjustments {
 int64_t sample_warm(const float* logits, int64_t vocab, float top, float temperature, const Noise& noise) {
   const auto value = [&](int64_t i, float added) { return logits[i] / temperature + added; };
   const int64_t likely = first_of(logits, vocab, top);
-  const float bound = value(likely, noise(likely));  // the winner has no less
-  const double slack = 1e-3 + 1e-6 * std::abs(double(bound));  // of rounding
+  const float bound = value(likely, noise(likely));  // lower bound of the winner's value
+  const double slack = 1e-3 + 1e-6 * std::abs(double(bound));  // for rounding
   int64_t winner = likely;
   float best = kForbidden;
   uint32_t bits[kBlock];
@@ -142,7 +142,7 @@ template <typename T>
 const T* data(const at::Tensor& tensor, int64_t count, const char* name) {
   TORCH_CHECK(tensor.is_contiguous() && tensor.scalar_type() == c10::CppTypeToScalarType<T>::value &&
                   tensor.numel() == count,
-              "sample: unfit ", name);
+              "sample: wrong dtype, size or layout of ", name);
   return tensor.const_data_ptr<T>();
 }
 
@@ -169,7 +169,7 @@ at::Tensor sample(const at::Tensor& logits, const at::Tensor& forced, const at::
                   vocab};
   for (int64_t row = 0; row < rows; ++row)
     TORCH_CHECK(work.tier[row] < kGrammar || (allowed && params && bias && in_prompt && in_output && ends),
-                "sample: a row needs planes that are absent");
+                "sample: a row's tier needs tensors that are absent");
   at::Tensor tokens = at::empty({rows}, logits.options().dtype(at::kLong));
   int64_t* out = tokens.mutable_data_ptr<int64_t>();
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {

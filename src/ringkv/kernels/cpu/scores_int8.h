@@ -1,7 +1,7 @@
-// Scores of int8 keys: products of rotated vectors in whole numbers.
+// Attention scores of int8 keys: integer dot products of rotated vectors.
 //
-// A key is 8-bit elements and one float32 scale, and so becomes a query. Products are exact and add up in 32 bits: every
-// processor gets the same sums.
+// A key is int8 elements and one float32 scale. Queries are quantised too. Products are exact with 32-bit sums, so
+// every processor gets the same sums.
 
 #pragma once
 
@@ -12,25 +12,25 @@
 #include <vector>
 
 #include "block.h"
-#include "whole_vectors.h"
+#include "int_vectors.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 
 namespace ringkv {
 
-constexpr float kMost = 127.f;
+constexpr float kMaxInt8 = 127.f;
 
-// What a block reads: 8-bit keys and values [entries, width] with a scale each; `head` counts on through the rows
+// A block's input: int8 keys and values [entries, width] with a scale per entry. head: row * heads + head.
 struct BlockInt8 {
   int64_t head;
   const int8_t *key, *value;
   const float *key_scale, *value_scale;
   int64_t entries;
 
-  BlockInt8 none() const { return {head, key, value, key_scale, value_scale, 0}; }
+  BlockInt8 end_of_run() const { return {head, key, value, key_scale, value_scale, 0}; }
 };
 
-// One stage of `rotate`, with a constant that compilers vectorize
+// One stage of `rotate`. kHalf is a compile-time constant, so that compilers vectorise.
 template <int64_t kHalf>
 inline void butterflies(float* x, int64_t width) {
   for (int64_t i = 0; i < width; i += 2 * kHalf)
@@ -41,7 +41,7 @@ inline void butterflies(float* x, int64_t width) {
     }
 }
 
-// As `rotate` in decode_attend_int8.py: float32 [width] times a Hadamard matrix, in place; width <= 4096
+// Multiplies x [width] by a Hadamard matrix in place, as `rotate` in decode_attend_int8.py does; width <= 4096.
 template <int64_t kHalf = 1>
 inline void rotate(float* x, int64_t width) {
   const int64_t block = width & -width;
@@ -55,67 +55,67 @@ inline void rotate(float* x, int64_t width) {
   for (int64_t i = 0; i < width; ++i) x[i] *= by;
 }
 
-// The rotated x[i] / scale, rounded; returns the scale, which makes the largest element 127. `less` is subtracted first.
+// Subtracts `center`, rotates, and quantises to integers: the largest element becomes 127. Returns the scale.
 template <typename To, typename T>
-float to_whole(const T* x, int64_t count, To* to, const float* less = nullptr) {
+float quantize(const T* x, int64_t count, To* to, const float* center = nullptr) {
   thread_local std::vector<float> wide;
   wide.resize(count);
-  for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]) - (less ? less[i] : 0.f);
+  for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]) - (center ? center[i] : 0.f);
   rotate(wide.data(), count);
   const float largest = at::vec::map_reduce_all<float>(
       [](Vec v) { return v.abs(); }, [](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide.data(), count);
-  const float scale = largest / kMost, by = largest > 0.f ? kMost / largest : 0.f;
+  const float scale = largest / kMaxInt8, by = largest > 0.f ? kMaxInt8 / largest : 0.f;
   for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(std::rint(wide[i] * by));
   return scale;
 }
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)
 
-constexpr int64_t kPiece = 64;  // elements of a key that a vector holds
+constexpr int64_t kVectorElements = 64;  // int8 elements of a vector
 
-// Some queries of one head, as Queries keeps them
+// Quantised queries of one head.
 struct Query {
   const int8_t* elements;
-  int64_t width;        // from one query to the next
-  const int32_t* less;  // what making keys unsigned adds to a query's products
+  int64_t width;              // stride of queries
+  const int32_t* correction;  // what the keys' offset of 128 adds to a query's products
   const float* scale;
 
-  Query from(int64_t g) const { return {elements + width * g, width, less + g, scale + g}; }
+  Query from(int64_t g) const { return {elements + width * g, width, correction + g, scale + g}; }
 };
 
-// Queries of a call: [heads, queries, width], the width made whole pieces by zeros
+// The quantised queries of a call [heads, queries, width], zero-padded to whole vectors.
 class Queries {
  public:
   Queries(int64_t heads, int64_t queries, int64_t width)
-      : queries_(queries), width_(width), padded_((width + kPiece - 1) / kPiece * kPiece),
-        elements_(heads * queries * padded_), less_(heads * queries), scale_(heads * queries) {}
+      : queries_(queries), width_(width), padded_((width + kVectorElements - 1) / kVectorElements * kVectorElements),
+        elements_(heads * queries * padded_), corrections_(heads * queries), scale_(heads * queries) {}
 
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
     const int64_t at = head * queries_ + g;
     int8_t* to = elements_.data() + at * padded_;
-    scale_[at] = to_whole(x, width_, to);
-    less_[at] = 128 * std::accumulate(to, to + width_, 0);
+    scale_[at] = quantize(x, width_, to);
+    corrections_[at] = 128 * std::accumulate(to, to + width_, 0);
   }
   Query of(int64_t head) const {
     const int64_t at = head * queries_;
-    return {elements_.data() + at * padded_, padded_, less_.data() + at, scale_.data() + at};
+    return {elements_.data() + at * padded_, padded_, corrections_.data() + at, scale_.data() + at};
   }
 
  private:
   const int64_t queries_, width_, padded_;
   std::vector<int8_t> elements_;
-  std::vector<int32_t> less_;
+  std::vector<int32_t> corrections_;
   std::vector<float> scale_;
 };
 
-inline __m512i everywhere(const int8_t* four) {  // the same four numbers everywhere
+inline __m512i broadcast4(const int8_t* four) {
   int32_t all;
   std::memcpy(&all, four, sizeof(all));
   return _mm512_set1_epi32(all);
 }
 
-// Sixteen rows of 64 bytes become sixteen columns of four bytes
+// Transposes sixteen rows of 64 bytes, as columns of four bytes.
 inline void transpose(__m512i* x) {
   __m512i y[16];
 #pragma GCC unroll 8
@@ -144,23 +144,23 @@ inline void transpose(__m512i* x) {
   }
 }
 
-// scores[g * kBlock + j] = q[g] . key[j]: sixteen keys side by side, so that no sum runs across a vector
+// scores[g * kBlock + j] = q[g] . key[j] * scale, for sixteen keys at a time: one per lane, without horizontal sums.
 template <int G>
 void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores) {
   for (int64_t j = 0; j < block.entries; j += 16) {
-    fetch<2>(block.value + j * width, 16, width);
+    prefetch<2>(block.value + j * width, 16, width);
     const int64_t last = std::min<int64_t>(15, block.entries - 1 - j);
-    __m512i even[G], odd[G];  // two sums each, so that fewer wait for the one before
+    __m512i even[G], odd[G];  // two sums each, for more independent chains
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) even[g] = odd[g] = _mm512_setzero_si512();
-    for (int64_t d = 0; d < width; d += kPiece) {
-      const __mmask64 here = width - d < kPiece ? (__mmask64(1) << (width - d)) - 1 : ~__mmask64(0);
+    for (int64_t d = 0; d < width; d += kVectorElements) {
+      const __mmask64 mask = width - d < kVectorElements ? (__mmask64(1) << (width - d)) - 1 : ~__mmask64(0);
       const int8_t* key = block.key + j * width + d;
       __m512i keys[16];
 #pragma GCC unroll 16
       for (int64_t i = 0; i < 16; ++i) {
-        const __m512i row = _mm512_maskz_loadu_epi8(here, key + std::min(i, last) * width);
-        keys[i] = _mm512_xor_si512(row, _mm512_set1_epi8(-128));  // plus 128
+        const __m512i row = _mm512_maskz_loadu_epi8(mask, key + std::min(i, last) * width);
+        keys[i] = _mm512_xor_si512(row, _mm512_set1_epi8(-128));  // unsigned: plus 128
       }
       transpose(keys);
 #pragma GCC unroll 8
@@ -168,24 +168,24 @@ void score_int8(const BlockInt8& block, const Query& query, int64_t width, float
 #pragma GCC unroll 8
         for (int g = 0; g < G; ++g) {
           const int8_t* part = query.elements + query.width * g + d + 4 * i;
-          even[g] = _mm512_dpbusd_epi32(even[g], keys[i], everywhere(part));
-          odd[g] = _mm512_dpbusd_epi32(odd[g], keys[i + 1], everywhere(part + 4));
+          even[g] = _mm512_dpbusd_epi32(even[g], keys[i], broadcast4(part));
+          odd[g] = _mm512_dpbusd_epi32(odd[g], keys[i + 1], broadcast4(part + 4));
         }
     }
     const __m512 scales = _mm512_maskz_loadu_ps(__mmask16((2u << last) - 1), block.key_scale + j);
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) {
-      const __m512i both = _mm512_add_epi32(even[g], odd[g]);
-      const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(both, _mm512_set1_epi32(query.less[g])));
+      const __m512i sum = _mm512_add_epi32(even[g], odd[g]);
+      const __m512 products = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(query.correction[g])));
       const __m512 by = _mm512_mul_ps(scales, _mm512_set1_ps(scale * query.scale[g]));
-      _mm512_storeu_ps(scores + g * kBlock + j, _mm512_mul_ps(whole, by));
+      _mm512_storeu_ps(scores + g * kBlock + j, _mm512_mul_ps(products, by));
     }
   }
 }
 
 #else
 
-// Some queries of one head, as Queries keeps them
+// Quantised queries of one head.
 struct Query {
   const int16_t* elements;
   int64_t width;
@@ -194,7 +194,7 @@ struct Query {
   Query from(int64_t g) const { return {elements + width * g, width, scale + g}; }
 };
 
-// Queries of a call: [heads, queries, width]
+// The quantised queries of a call [heads, queries, width].
 class Queries {
  public:
   Queries(int64_t heads, int64_t queries, int64_t width)
@@ -203,7 +203,7 @@ class Queries {
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
     const int64_t at = head * queries_ + g;
-    scale_[at] = to_whole(x, width_, elements_.data() + at * width_);
+    scale_[at] = quantize(x, width_, elements_.data() + at * width_);
   }
   Query of(int64_t head) const {
     return {elements_.data() + head * queries_ * width_, width_, scale_.data() + head * queries_};
@@ -215,54 +215,54 @@ class Queries {
   std::vector<float> scale_;
 };
 
-// The products of two keys with each query, to be added up further. So few sums stay in registers.
+// Computes the partial sums of two keys with each query. Two keys at a time keep all sums in registers.
 template <int G>
-inline void two_rows(const int8_t* a, const int8_t* b, const int16_t* query, int64_t width, Whole::V* sums) {
-  Whole::V first[G], second[G];
+inline void dot_two_rows(const int8_t* a, const int8_t* b, const int16_t* query, int64_t width, IntVector::V* sums) {
+  IntVector::V first[G], second[G];
 #pragma GCC unroll 8
-  for (int g = 0; g < G; ++g) first[g] = second[g] = Whole::zero();
-  for (int64_t d = 0; d < width; d += Whole::kWide) {
-    const auto x = Whole::widen(a + d), y = Whole::widen(b + d);
+  for (int g = 0; g < G; ++g) first[g] = second[g] = IntVector::zero();
+  for (int64_t d = 0; d < width; d += IntVector::kElements) {
+    const auto x = IntVector::widen(a + d), y = IntVector::widen(b + d);
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) {
-      const auto one = Whole::load(query + g * width + d);
-      first[g] = Whole::dot(first[g], x, one);
-      second[g] = Whole::dot(second[g], y, one);
+      const auto elements = IntVector::load(query + g * width + d);
+      first[g] = IntVector::dot(first[g], x, elements);
+      second[g] = IntVector::dot(second[g], y, elements);
     }
   }
 #pragma GCC unroll 8
-  for (int g = 0; g < G; ++g) sums[g] = Whole::two(first[g], second[g]);
+  for (int g = 0; g < G; ++g) sums[g] = IntVector::add2(first[g], second[g]);
 }
 
-// scores[g * kBlock + j] = q[g] . key[j]; kRows keys at a time, the last one again where there are fewer
+// scores[g * kBlock + j] = q[g] . key[j] * scale, kRows keys at a time, padded with the last key.
 template <int G>
 void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores) {
-  constexpr int kRows = Whole::kRows;
+  constexpr int kRows = IntVector::kRows;
   for (int64_t j = 0; j < block.entries; j += kRows) {
-    fetch<2>(block.value + j * width, kRows, width);
-    Whole::V fours[G][Whole::kFours];
-    for (int four = 0; four < Whole::kFours; ++four) {
-      Whole::V sums[2][G];
+    prefetch<2>(block.value + j * width, kRows, width);
+    IntVector::V fours[G][IntVector::kFours];
+    for (int four = 0; four < IntVector::kFours; ++four) {
+      IntVector::V sums[2][G];
       for (int i = 0; i < 4; i += 2) {
         const int64_t first = j + 4 * four + i, last = block.entries - 1;
-        two_rows<G>(block.key + std::min(first, last) * width, block.key + std::min(first + 1, last) * width,
-                    query.elements, width, sums[i / 2]);
+        dot_two_rows<G>(block.key + std::min(first, last) * width, block.key + std::min(first + 1, last) * width,
+                        query.elements, width, sums[i / 2]);
       }
 #pragma GCC unroll 8
-      for (int g = 0; g < G; ++g) fours[g][four] = Whole::four(sums[0][g], sums[1][g]);
+      for (int g = 0; g < G; ++g) fours[g][four] = IntVector::add4(sums[0][g], sums[1][g]);
     }
     const int64_t rows = std::min<int64_t>(kRows, block.entries - j);
     for (int g = 0; g < G; ++g) {
-      const auto sums = Whole::sums(fours[g]);
+      const auto sums = IntVector::reduce(fours[g]);
       const float by = scale * query.scale[g];
       float* to = scores + g * kBlock + j;
       if (rows == kRows) {
-        Whole::scale(sums, by, block.key_scale + j, to);
+        IntVector::store_scaled(sums, by, block.key_scale + j, to);
         continue;
       }
-      int32_t whole[kRows];
-      Whole::unpack(sums, whole);
-      for (int64_t i = 0; i < rows; ++i) to[i] = float(whole[i]) * (block.key_scale[j + i] * by);
+      int32_t products[kRows];
+      IntVector::store_sums(sums, products);
+      for (int64_t i = 0; i < rows; ++i) to[i] = float(products[i]) * (block.key_scale[j + i] * by);
     }
   }
 }

@@ -1,9 +1,9 @@
-// Tiles: products of up to 32 rows with 32 outputs of a packed weight, on the best unit that the processor has.
+// Tiles: the GEMM microkernels, up to kMR x kNR = 32 x 32, on AMX, AVX-512 BF16, AVX2 or plain C++.
 //
-// A strip is 16 outputs of a weight. It lies as blocks of kDeep inner numbers, each [kDeep / 2][16][2]: the order in
-// which AMX and the bfloat16 dot products take their right operand, so that one copy serves every processor.
+// A panel is 16 outputs (N) of a packed weight, stored as blocks of kTileK elements along K, each [kTileK / 2][16][2].
+// This is the VNNI layout of the right operand of AMX and of bfloat16 dot products, so one copy serves every processor.
 //
-// Each unit gives a class Tiles, for a thread's products with a weight, and multiply_four, for attention.
+// Each instruction set defines a class Tiles, for a thread's products with a weight, and multiply_four, for attention.
 
 #pragma once
 
@@ -19,28 +19,27 @@ namespace ringkv {
 
 using BF16 = at::BFloat16;
 
-constexpr int64_t kWide = 16;               // outputs in a strip
-constexpr int64_t kDeep = 32;               // inner numbers in a block
-constexpr int64_t kBlockSize = kWide * kDeep;
-constexpr int64_t kTall = 16;               // rows in a tile
-constexpr int64_t kPiece = 2 * kTall;       // rows that the tiles take at once
-constexpr int64_t kPair = 2 * kWide;        // outputs that are computed together
-constexpr int64_t kSquare = kTall * kWide;  // sums of a tile of rows and a strip
+constexpr int64_t kTileN = 16;                    // outputs of a panel
+constexpr int64_t kTileK = 32;                    // K elements of a block
+constexpr int64_t kBlockSize = kTileN * kTileK;  // elements of a block
+constexpr int64_t kTileM = 16;                    // rows of a tile
+constexpr int64_t kMR = 2 * kTileM;               // rows of the microkernel
+constexpr int64_t kNR = 2 * kTileN;               // outputs of the microkernel: a pair of panels
+constexpr int64_t kTileSums = kTileM * kTileN;  // elements of an output tile
 
-// Two tiles of rows at an inner block: where they begin, and how far apart rows and blocks are.
-struct Left {
+// The left operand: two tiles of rows at one block along K, with the strides of rows and blocks.
+struct LeftOperand {
   const BF16 *upper, *lower;
   int64_t row, block;
 };
 
-// Sums of two tiles of rows with two strips: where the first tile's begin, and how far apart rows are, the other strip's
-// sums, and the other tile's.
-struct Squares {
+// The output: 2 x 2 tiles, from `at` on, with the strides of rows, of panels and of row tiles.
+struct OutputTiles {
   float* at;
-  int64_t row, beside, below;
+  int64_t row, next_panel, next_tile;
 };
 
-// Calls run with the number of rows, at most MOST, as a constant.
+// Calls `run` with the number of rows, at most MOST, as a compile-time constant.
 template <int MOST, typename Run, int M = 1>
 void at_most(int64_t rows, const Run& run) {
   if constexpr (M < MOST)

@@ -1,4 +1,4 @@
-// Tiles on AMX, the processor's matrix unit. The system must have granted it (processor.py).
+// Tiles on AMX. The operating system must have granted permission for its registers (processor.py).
 
 #pragma once
 
@@ -13,33 +13,33 @@ struct alignas(64) TileConfig {
   uint16_t bytes[16] = {};
   uint8_t rows[16] = {};
 
-  // Compilers believe that the intrinsic reads eight bytes, and may leave the others unwritten.
+  // Compilers assume that the intrinsic reads eight bytes, and may omit the stores of the others.
   void load() const {
     asm volatile("" : : "r"(this) : "memory");
     _tile_loadconfig(this);
   }
 };
 
-// Before tiles are loaded from what vectors wrote: compilers do not know that the intrinsic reads memory at all.
-inline void written() { asm volatile("" : : : "memory"); }
+// Call before tiles are loaded from memory that was just written: compilers assume that the intrinsic reads no memory.
+inline void compiler_barrier() { asm volatile("" : : : "memory"); }
 
-// Nothing is asked for ahead.
-struct Nothing {
+// Prefetches nothing.
+struct NoPrefetch {
   static void fetch(const BF16*, int64_t) {}
 };
 
-// Tiles of 32 rows, times two strips: squares (+)= x . (first, second), over `blocks` blocks
-template <typename Ahead = Nothing>
-inline void multiply_four(const Left& x, const BF16* first, const BF16* second, int64_t blocks, const Squares& c,
-                          bool add) {
-  const int64_t across = c.row * sizeof(float), row = x.row * sizeof(BF16);
-  float *right = c.at + c.beside, *below = c.at + c.below, *last = below + c.beside;
-  written();
+// Microkernel of 2 x 2 tiles: c (+)= x . (first, second), over `blocks` blocks.
+template <typename Prefetch = NoPrefetch>
+inline void multiply_four(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks,
+                          const OutputTiles& c, bool add) {
+  const int64_t row_bytes = c.row * sizeof(float), row = x.row * sizeof(BF16);
+  float *upper_right = c.at + c.next_panel, *lower_left = c.at + c.next_tile, *lower_right = lower_left + c.next_panel;
+  compiler_barrier();
   if (add) {
-    _tile_loadd(0, c.at, across);
-    _tile_loadd(1, right, across);
-    _tile_loadd(2, below, across);
-    _tile_loadd(3, last, across);
+    _tile_loadd(0, c.at, row_bytes);
+    _tile_loadd(1, upper_right, row_bytes);
+    _tile_loadd(2, lower_left, row_bytes);
+    _tile_loadd(3, lower_right, row_bytes);
   } else {
     _tile_zero(0);
     _tile_zero(1);
@@ -50,30 +50,31 @@ inline void multiply_four(const Left& x, const BF16* first, const BF16* second, 
     _tile_loadd(6, first + k * kBlockSize, 64);
     _tile_loadd(4, x.upper + k * x.block, row);
     _tile_dpbf16ps(0, 4, 6);
-    Ahead::fetch(first, k);
+    Prefetch::fetch(first, k);
     _tile_loadd(7, second + k * kBlockSize, 64);
     _tile_dpbf16ps(1, 4, 7);
-    Ahead::fetch(second, k);
+    Prefetch::fetch(second, k);
     _tile_loadd(5, x.lower + k * x.block, row);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c.at, across);
-  _tile_stored(1, right, across);
-  _tile_stored(2, below, across);
-  _tile_stored(3, last, across);
+  _tile_stored(0, c.at, row_bytes);
+  _tile_stored(1, upper_right, row_bytes);
+  _tile_stored(2, lower_left, row_bytes);
+  _tile_stored(3, lower_right, row_bytes);
 }
 
-// Asks for the block of a weight so many after the one at work.
+// Prefetches the weight block that is kBlocks after the current one.
 template <int64_t kBlocks>
-struct Soon {
-  static void fetch(const BF16* strip, int64_t k) {
-    const BF16* block = strip + (k + kBlocks) * kBlockSize;
-    for (int64_t i = 0; i < kBlockSize; i += kDeep) __builtin_prefetch(block + i);
+struct PrefetchBlocks {
+  static void fetch(const BF16* panel, int64_t k) {
+    const BF16* block = panel + (k + kBlocks) * kBlockSize;
+    for (int64_t i = 0; i < kBlockSize; i += kTileK) __builtin_prefetch(block + i);
   }
 };
 
-// The tile registers' shapes, for a thread's products of `rows` rows (at most 32): 0-3 sums, 4-5 rows, 6-7 weights.
+// A thread's tile configuration for products of `rows` rows (at most kMR). Registers 0-3 are sums, 4-5 rows, 6-7
+// weights.
 class Tiles {
  public:
   explicit Tiles(int64_t rows) { shape(rows); }
@@ -83,7 +84,7 @@ class Tiles {
   void shape(int64_t rows) {
     if (rows == rows_) return;
     rows_ = rows;
-    const int64_t upper = std::min(rows, kTall), lower = std::max<int64_t>(rows - kTall, 1);
+    const int64_t upper = std::min(rows, kTileM), lower = std::max<int64_t>(rows - kTileM, 1);
     for (int i = 0; i < 8; ++i) config_.bytes[i] = 64;
     for (int i : {0, 1, 4}) config_.rows[i] = uint8_t(upper);
     for (int i : {2, 3, 5}) config_.rows[i] = uint8_t(lower);
@@ -91,24 +92,24 @@ class Tiles {
     config_.load();
   }
 
-  // c[m][0..31] (+)= x[m] . two strips, over `blocks` blocks; c has kPair numbers a row. With few rows the memory is what
-  // takes the time, and the next block is asked for; with many the one after it, when it comes from the second cache.
-  void multiply(const Left& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
+  // c[m][0..31] (+)= x[m] . two panels, over `blocks` blocks; a row of c has kNR elements. Few rows are memory-bound
+  // and prefetch one block ahead; many rows read the weight from L2 and prefetch two blocks ahead.
+  void multiply(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
                 bool add) const {
-    if (rows_ > kTall)
-      multiply_four<Soon<2>>(x, first, second, blocks, {c, kPair, kWide, kTall * kPair}, add);
+    if (rows_ > kTileM)
+      multiply_four<PrefetchBlocks<2>>(x, first, second, blocks, {c, kNR, kTileN, kTileM * kNR}, add);
     else
-      two(x, first, second, blocks, c, add);
+      multiply_upper(x, first, second, blocks, c, add);
   }
 
  private:
-  static void two(const Left& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
-                  bool add) {
-    constexpr int64_t across = kPair * sizeof(float);
-    written();
+  static void multiply_upper(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
+                             bool add) {
+    constexpr int64_t row_bytes = kNR * sizeof(float);
+    compiler_barrier();
     if (add) {
-      _tile_loadd(0, c, across);
-      _tile_loadd(1, c + kWide, across);
+      _tile_loadd(0, c, row_bytes);
+      _tile_loadd(1, c + kTileN, row_bytes);
     } else {
       _tile_zero(0);
       _tile_zero(1);
@@ -117,13 +118,13 @@ class Tiles {
       _tile_loadd(4, x.upper + k * x.block, x.row * sizeof(BF16));
       _tile_loadd(6, first + k * kBlockSize, 64);
       _tile_dpbf16ps(0, 4, 6);
-      Soon<1>::fetch(first, k);
+      PrefetchBlocks<1>::fetch(first, k);
       _tile_loadd(7, second + k * kBlockSize, 64);
       _tile_dpbf16ps(1, 4, 7);
-      Soon<1>::fetch(second, k);
+      PrefetchBlocks<1>::fetch(second, k);
     }
-    _tile_stored(0, c, across);
-    _tile_stored(1, c + kWide, across);
+    _tile_stored(0, c, row_bytes);
+    _tile_stored(1, c + kTileN, row_bytes);
   }
 
   TileConfig config_;

@@ -1,7 +1,7 @@
-// The tokens that top_k, top_p and min_p keep of one row of logits. See sampling/truncate.py.
+// Truncates one row of logits by top_k, top_p and min_p. See sampling/truncate.py.
 //
-// Tokens are ranked by logit, equal ones by id; what is kept is the beginning of that order. Its end is found by
-// partition around pivots, as in Floyd and Rivest's selection (CACM 1975): a row is read two or three times, not sorted.
+// Tokens are ranked by logit, ties by id. top_k and top_p keep a prefix of that order. Its end is found by partitioning
+// around pivots, as in Floyd and Rivest's selection (CACM 1975): a row is read two or three times and never sorted.
 
 #pragma once
 
@@ -44,45 +44,45 @@ class Partition {
   // weight: the sum over all tokens
   Partition(std::vector<Ranked>& tokens, double weight) : tokens_(tokens), rest_(weight) {}
 
-  // Returns the end of the shortest prefix of the order whose weight reaches `wanted`; the whole order if rounding leaves
-  // it short of that.
-  Kept reach(double wanted) {
-    int64_t first = 0, stop = int64_t(tokens_.size()), lean = kLean;
+  // Returns the end of the shortest prefix whose weight reaches `target`, or of the whole order if rounding keeps its
+  // weight below that.
+  Kept reach(double target) {
+    int64_t first = 0, stop = int64_t(tokens_.size()), margin = kMargin;
     while (true) {
-      const float pivot = pivot_of(first, stop, wanted / rest_, lean);
+      const float pivot = pivot_of(first, stop, target / rest_, margin);
       const int64_t equal = split(first, stop, [pivot](float x) { return x > pivot; });
       const double above = weight_of(first, equal);
-      if (above >= wanted) {
+      if (above >= target) {
         stop = equal;
         rest_ = above;
-        lean = -kLean;
+        margin = -kMargin;
         continue;
       }
       const int64_t below = split(equal, stop, [pivot](float x) { return x == pivot; }), ties = below - equal;
       const double one = tokens_[equal].weight;
-      wanted -= above;
-      if (wanted <= one * double(ties) || below == stop)
-        return {pivot, one > 0 ? std::clamp(int64_t(std::ceil(wanted / one)), int64_t(1), ties) : ties};
-      wanted -= one * double(ties);
+      target -= above;
+      if (target <= one * double(ties) || below == stop)
+        return {pivot, one > 0 ? std::clamp(int64_t(std::ceil(target / one)), int64_t(1), ties) : ties};
+      target -= one * double(ties);
       rest_ -= above + one * double(ties);
       first = below;
-      lean = kLean;
+      margin = kMargin;
     }
   }
 
  private:
-  // The token at which a sample of them reaches this part of its weight. Among many tokens one a little beyond, so that
-  // the end soon lies between two pivots.
-  float pivot_of(int64_t first, int64_t stop, double part, int64_t lean) const {
-    std::array<Ranked, kSome> some;
-    const int64_t count = std::min(kSome, stop - first);
+  // Returns a pivot: the logit at which a sample of the tokens reaches this share of the sample's weight. With many
+  // tokens it is a few samples further, so that two pivots soon enclose the end.
+  float pivot_of(int64_t first, int64_t stop, double part, int64_t margin) const {
+    std::array<Ranked, kSampleSize> some;
+    const int64_t count = std::min(kSampleSize, stop - first);
     for (int64_t i = 0; i < count; ++i) some[i] = tokens_[first + i * (stop - first) / count];
     std::sort(some.data(), some.data() + count, [](Ranked a, Ranked b) { return a.logit > b.logit; });
     double all = 0, reached = 0;
     for (int64_t i = 0; i < count; ++i) all += some[i].weight;
     int64_t at = 0;
     while (at < count - 1 && (reached += some[at].weight) < part * all) ++at;
-    return some[count < kSome ? at : std::clamp(at + lean, int64_t(0), count - 1)].logit;
+    return some[count < kSampleSize ? at : std::clamp(at + margin, int64_t(0), count - 1)].logit;
   }
 
   // Moves tokens for which `is_first` holds to the front and returns where the others begin.
@@ -104,7 +104,7 @@ class Partition {
     return sum;
   }
 
-  static constexpr int64_t kSome = 64, kLean = 3;
+  static constexpr int64_t kSampleSize = 64, kMargin = 3;
 
   std::vector<Ranked>& tokens_;
   double rest_;  // weight of the tokens still to be decided
@@ -112,14 +112,14 @@ class Partition {
 
 class Truncate {
  public:
-  // Sets to -inf, in place, what is not kept of logits[vocab]. `top` is the highest of them.
-  void operator()(float* logits, int64_t vocab, float top, const Truncation& about) {
-    if (about.is_neutral(vocab)) return;
-    const float* weights = weigh(logits, vocab, top, about.divisor());
+  // Sets logits[vocab] that are not kept to -inf, in place. `top` is the highest logit.
+  void operator()(float* logits, int64_t vocab, float top, const Truncation& settings) {
+    if (settings.is_neutral(vocab)) return;
+    const float* weights = weigh(logits, vocab, top, settings.divisor());
     Kept kept{kForbidden, vocab};
-    if (about.ranks(vocab)) kept = rank(logits, weights, vocab, about);
+    if (settings.ranks(vocab)) kept = rank(logits, weights, vocab, settings);
     for (int64_t i = 0; i < vocab; ++i)
-      logits[i] = logits[i] < kept.last || weights[i] < about.min_p ? kForbidden : logits[i];
+      logits[i] = logits[i] < kept.last || weights[i] < settings.min_p ? kForbidden : logits[i];
     for (int64_t i = 0, ties = kept.ties; i < vocab; ++i)
       if (logits[i] == kept.last && ties-- <= 0) logits[i] = kForbidden;
   }
@@ -133,14 +133,14 @@ class Truncate {
     return weights;
   }
 
-  Kept rank(const float* logits, const float* weights, int64_t vocab, const Truncation& about) {
+  Kept rank(const float* logits, const float* weights, int64_t vocab, const Truncation& settings) {
     Kept kept{kForbidden, vocab};
-    if (about.limits_count(vocab)) {
+    if (settings.limits_count(vocab)) {
       tokens_.resize(vocab);
       for (int64_t i = 0; i < vocab; ++i) tokens_[i] = {logits[i], 1};
-      kept = Partition(tokens_, double(vocab)).reach(double(about.top_k));
+      kept = Partition(tokens_, double(vocab)).reach(double(settings.top_k));
     }
-    if (about.top_p == 1) return kept;
+    if (settings.top_p == 1) return kept;
     int64_t ties = kept.ties;
     double all = 0;
     tokens_.clear();
@@ -149,10 +149,10 @@ class Truncate {
         tokens_.push_back({logits[i], weights[i]});
         all += weights[i];
       }
-    return Partition(tokens_, all).reach(std::max(double(about.top_p) * all, kLeast));
+    return Partition(tokens_, all).reach(std::max(double(settings.top_p) * all, kMinMass));
   }
 
-  static constexpr double kLeast = 1e-300;  // below any token's weight
+  static constexpr double kMinMass = 1e-300;  // below any token's weight
   std::vector<float> weights_;
   std::vector<Ranked> tokens_;
 };

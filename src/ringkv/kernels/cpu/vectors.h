@@ -1,4 +1,4 @@
-// Vector pieces that attentions and votes share, for processors with 512-bit vectors.
+// AVX-512 helpers that the attention kernels and window_votes share.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace ringkv {
 
 #if defined(__AVX512DQ__)
-// A 16 x 16 matrix of 32-bit numbers, one row a vector, in place.
+// Transposes a 16 x 16 matrix of 32-bit elements in place, one vector per row.
 inline void transpose(__m512i* rows) {
   __m512i pairs[16], fours[16];
   for (int i = 0; i < 16; i += 2) {
@@ -32,8 +32,8 @@ inline void transpose(__m512i* rows) {
   }
 }
 
-// 2^x, with a relative error under 8e-5: far below the rounding to bfloat16 that follows. Call it where `NoSubnormals`
-// lives.
+// Returns 2^x with a relative error below 8e-5, far below the bfloat16 rounding that follows. The caller must hold a
+// `NoSubnormals`.
 inline __m512 exp2_of(__m512 x) {
   const __m512 part = _mm512_reduce_ps(x, 1);  // x - floor(x)
   __m512 y = _mm512_fmadd_ps(part, _mm512_set1_ps(0.07802446f), _mm512_set1_ps(0.22606716f));
@@ -42,8 +42,8 @@ inline __m512 exp2_of(__m512 x) {
   return _mm512_scalef_ps(y, x);  // y * 2^floor(x)
 }
 
-// Numbers too small for a normal float are taken for 0, by the thread that made this and while it lives: a processor
-// takes fifty times as long for them.
+// Sets flush-to-zero and denormals-are-zero for the current thread while the object exists: arithmetic with subnormals
+// is about fifty times slower.
 class NoSubnormals {
  public:
   NoSubnormals() { _mm_setcsr(before_ | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON); }

@@ -1,4 +1,4 @@
-// Workspace: memory that a thread keeps from call to call, that no call need wait for pages of its own.
+// Workspace: scratch memory that a thread reuses across calls, so that a call does not wait for page faults.
 
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace ringkv {
 
-// Room for `count` numbers in `kept`, which grows to the most that was ever asked for; at the beginning of a cache line
+// Returns room for `count` elements in `buffer`, aligned to a cache line. The buffer grows and never shrinks.
 template <typename T>
-T* workspace(std::vector<T>& kept, int64_t count) {
+T* workspace(std::vector<T>& buffer, int64_t count) {
   constexpr int64_t line = 64;
   count += line / int64_t(sizeof(T));
-  if (int64_t(kept.size()) < count) kept.resize(count);
-  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(kept.data()) + line - 1) & ~uintptr_t(line - 1));
+  if (int64_t(buffer.size()) < count) buffer.resize(count);
+  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(buffer.data()) + line - 1) & ~uintptr_t(line - 1));
 }
 
 }  // namespace ringkv

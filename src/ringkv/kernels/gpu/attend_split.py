@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Decode attention of one split, with the new token: the first kernel of `decode_attend`.
+"""Decode attention of one split, including the new token: the first kernel of `decode_attend`.
 
 B rows of a step, H key-value heads, G query heads each, C entries, D head_dim, S splits.
 """
@@ -7,7 +7,7 @@ B rows of a step, H key-value heads, G query heads each, C entries, D head_dim, 
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.tiles import attend_tiles, share, store_part
+from ringkv.kernels.gpu.tiles import attend_tiles, entries_per_split, store_part
 
 
 @triton.jit(do_not_specialize=["heads", "groups", "splits", "blocks"])
@@ -40,12 +40,12 @@ def attend_split(
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
     BLOCK: tl.constexpr,
-    WIDE: tl.constexpr,  # products of float32 copies: Triton's interpreter cannot multiply bfloat16
+    UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
 ):
     split, head, row = tl.program_id(0), tl.program_id(1) // blocks, tl.program_id(2)
     block = tl.program_id(1) % blocks
     live = tl.load(live_at + row)
-    width = share(live, splits, BLOCK)
+    width = entries_per_split(live, splits, BLOCK)
     first, stop = split * width, tl.minimum((split + 1) * width, live)
     if first >= stop:
         return
@@ -54,13 +54,13 @@ def attend_split(
     real = column < WIDTH
     real_q = (query < groups)[:, None] & real[None, :]
     q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_group + column[None, :], mask=real_q, other=0.0)
-    if WIDE:
+    if UPCAST:
         q = q.to(tl.float32)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
     keys, values = keys_at + plane, values_at + plane
 
-    # The first split brings the new token into the softmax and into the cache. All tiles leave its entry out, so that
-    # nobody reads what is being written; and nobody multiplies by what stood there before, which may be a NaN.
+    # The first split adds the new token to the softmax and writes it to the cache. All tiles skip its entry, so that no
+    # program reads it while it is written, or multiplies by its old content, which may be NaN.
     new_k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
     new_v = tl.load(v_at + row * v_row + head * v_head + column, mask=real, other=0.0)
     is_first = split == 0

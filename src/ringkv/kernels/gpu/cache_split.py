@@ -1,14 +1,14 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Attention of one split by the queries of T fresh tokens, which no entry holds: the first kernel of `cache_attend`.
+"""Attention of one split for T fresh tokens that are not in the cache: the first kernel of `cache_attend`.
 
-B rows of a step, H key-value heads, G query heads each, Q = T * G queries, C entries, D head_dim, S splits. Nothing is
-written to the cache. A query sees no entry that its token, or a fresh one before it, would overwrite.
+B rows of a step, H key-value heads, G query heads each, Q = T * G queries, C entries, D head_dim, S splits. The
+cache is not written. A query does not see entries that its token, or a fresh token before it, would overwrite.
 """
 
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.tiles import attend_tiles, share, store_part
+from ringkv.kernels.gpu.tiles import attend_tiles, entries_per_split, store_part
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "groups", "splits", "blocks"])
@@ -37,12 +37,12 @@ def cache_split(
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
     BLOCK: tl.constexpr,
     HOLES: tl.constexpr,  # T
-    WIDE: tl.constexpr,  # products of float32 copies: Triton's interpreter cannot multiply bfloat16
+    UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
 ):
     split, head, row = tl.program_id(0), tl.program_id(1) // blocks, tl.program_id(2)
     block = tl.program_id(1) % blocks
     live = tl.load(live_at + row)
-    width = share(live, splits, BLOCK)
+    width = entries_per_split(live, splits, BLOCK)
     first, stop = split * width, tl.minimum((split + 1) * width, live)
     if first >= stop:
         return
@@ -50,7 +50,7 @@ def cache_split(
     query, column = block * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     real_q = (query < queries)[:, None] & (column < WIDTH)[None, :]
     q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :], mask=real_q, other=0.0)
-    if WIDE:
+    if UPCAST:
         q = q.to(tl.float32)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
     keys, values = keys_at + plane, values_at + plane

@@ -1,7 +1,7 @@
-"""Decode attention on CUDA: two Triton kernels, launched alike whatever the lengths, as a CUDA graph needs.
+"""Decode attention on CUDA: two Triton kernels whose launch does not depend on the lengths, as a CUDA graph needs.
 
-B rows of a step, S slots, H key-value heads, G query heads each, C entries, D head_dim. What a row computes depends on
-its own slot's length and on fixed shapes: neighbours cannot change its result.
+B rows of a step, S slots, H key-value heads, G query heads each, C entries, D head_dim. A row's result
+depends only on its slot's length and on fixed shapes, not on its neighbours.
 """
 
 from math import log2
@@ -16,8 +16,8 @@ from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, tiling
 
 LOG2_E = log2(2.718281828459045)
-LEAST, MOST = 16, 32  # queries of one program; tensor cores take no fewer rows, nor columns
-STEP = 16  # splits
+MIN_ROWS, MAX_ROWS = 16, 32  # queries of one program; tensor cores need at least 16 rows and columns
+MERGE_STEP = 16  # splits that `merge_splits` reads at a time
 
 Attended = tuple[Tensor, Tensor]
 """out [B, H, Q, D] and its natural log-sum-exp, float32 [B, H, Q], for Q queries of each head."""
@@ -35,10 +35,9 @@ def decode_attend(
     scale: float,
     cut: Tiling | None = None,
 ) -> Attended:
-    """See `kernels.decode_attend`, whose reference is the contract. `cut`: other than `usual_tiling`.
+    """See `kernels.decode_attend`, whose reference is the contract. `cut` replaces `usual_tiling`.
 
-    keys and values [S, H, C, D] may be parts of a larger tensor, if the elements of an entry follow each other, and the
-    entries of a head.
+    keys and values [S, H, C, D] may be views of a larger tensor if each head's [C, D] is contiguous.
     """
     cut = cut or usual_tiling(q, keys)
     (rows, heads, groups, width), padded = q.shape, tile(q)
@@ -69,7 +68,7 @@ def decode_attend(
         WIDTH=width,
         COLUMNS=padded.columns,
         BLOCK=cut.block,
-        WIDE=not keys.is_cuda,
+        UPCAST=not keys.is_cuda,
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
@@ -114,7 +113,7 @@ def cache_attend(
         COLUMNS=padded.columns,
         BLOCK=cut.block,
         HOLES=fresh,
-        WIDE=not keys.is_cuda,
+        UPCAST=not keys.is_cuda,
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
@@ -122,20 +121,20 @@ def cache_attend(
 
 
 def usual_tiling(q: Tensor, keys: Tensor) -> Tiling:
-    """What is taken for q [B, H, Q, D] and keys [S, H, C, D] unless another is given."""
+    """Return the default tiling for q [B, H, Q, D] and keys [S, H, C, D]."""
     padded = tile(q)
     programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
     return tiling(programs, keys.shape[2], padded, chip(keys.device))
 
 
 def tile(q: Tensor) -> Tile:
-    """The queries [B, H, Q, D] that one program takes of a head, padded to powers of two."""
-    rows, columns = (max(LEAST, int(triton.next_power_of_2(n))) for n in q.shape[2:])
-    return Tile(min(rows, MOST), columns, q.element_size())
+    """Return the tile of queries [B, H, Q, D] that one program processes, padded to powers of two."""
+    rows, columns = (max(MIN_ROWS, int(triton.next_power_of_2(n))) for n in q.shape[2:])
+    return Tile(min(rows, MAX_ROWS), columns, q.element_size())
 
 
 def _parts(q: Tensor, cut: Tiling) -> Attended:
-    """What each split gives: float32 [B, H, splits, Q, D], and [B, H, splits, Q]."""
+    """Allocate the splits' partial results: float32 [B, H, splits, Q, D] and [B, H, splits, Q]."""
     rows, heads, queries, width = q.shape
     part = q.new_empty(rows, heads, cut.splits, queries, width, dtype=torch.float32)
     return part, q.new_empty(part.shape[:-1], dtype=torch.float32)
@@ -162,7 +161,7 @@ def _merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling
         WIDTH=width,
         COLUMNS=tile(q).columns,
         BLOCK=cut.block,
-        STEP=STEP,
+        STEP=MERGE_STEP,
         num_warps=2,
     )
     return out, lse

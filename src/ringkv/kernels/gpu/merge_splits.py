@@ -1,14 +1,14 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""The splits of one query become its output: the second kernel of `decode_attend` and of `cache_attend`.
+"""Merging of a query's splits into its output: the second kernel of `decode_attend` and of `cache_attend`.
 
-B rows of a step, H key-value heads, Q queries each, D head_dim, S splits. Splits beyond the live length were never
-written, and are not read.
+B rows of a step, H key-value heads, Q queries each, D head_dim, S splits. Splits beyond the live length are
+neither written nor read.
 """
 
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.tiles import share
+from ringkv.kernels.gpu.tiles import entries_per_split
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -30,7 +30,7 @@ def merge_splits(
 ):
     query, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     live = tl.load(live_at + row)
-    used = tl.cdiv(live, tl.maximum(share(live, splits, BLOCK), 1))
+    used = tl.cdiv(live, tl.maximum(entries_per_split(live, splits, BLOCK), 1))
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     place = row.to(tl.int64) * heads + head
@@ -46,7 +46,7 @@ def merge_splits(
         lse = tl.load(part_lse_at + at, mask=is_used, other=float("-inf"))
         part = tl.load(part_at + at[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
         highest = tl.maximum(top, tl.max(lse, 0))
-        against = tl.where(highest == float("-inf"), 0.0, highest)  # splits of which the query sees nothing
+        against = tl.where(highest == float("-inf"), 0.0, highest)  # if the query sees no entry of these splits
         shrink = tl.exp2(top - against)
         weight = tl.exp2(lse - against)
         total = total * shrink + tl.sum(weight, 0)

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""What the kernels of decode attention share: one split of a slot's entries, tile by tile, into an online softmax.
+"""Helpers of the decode attention kernels: an online softmax over one split of a slot's entries, tile by tile.
 
-D head_dim. A program's queries are rows of one tensor-core tile, so that each key and value is read once for all of
-them. Online softmax: Milakov and Gimelshein, arXiv 1805.02867. Splits along the keys: Flash-Decoding, Dao et al., 2023.
+D head_dim. A program's queries are rows of one tensor-core tile, so each key and value is read once for all of them.
+Online softmax: Milakov and Gimelshein, arXiv 1805.02867. Splits along the keys: Flash-Decoding, Dao et al., 2023.
 """
 
 import triton
@@ -10,8 +10,8 @@ import triton.language as tl
 
 
 @triton.jit
-def share(live, splits, BLOCK: tl.constexpr):
-    """Entries of each split, whole blocks; the last split that has any may have fewer."""
+def entries_per_split(live, splits, BLOCK: tl.constexpr):
+    """Return the entries per split, in whole blocks; the last split that is not empty may have fewer."""
     return tl.cdiv(tl.cdiv(live, splits), BLOCK) * BLOCK
 
 
@@ -23,7 +23,7 @@ def attend_tiles(
     first,  # entries of this split
     stop,
     skip,  # an entry that is not read, or -1
-    holes_at,  # int32 [HOLES]: entries that no query of a token at or after the hole's own sees
+    holes_at,  # int32 [HOLES]: token t does not see holes 0 .. t
     token,  # [ROWS], the token of each query
     top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]
     total,
@@ -34,7 +34,7 @@ def attend_tiles(
     BLOCK: tl.constexpr,
     HOLES: tl.constexpr,
 ):
-    """The softmax after entries first .. stop-1. Scores are powers of two: `scale` includes log2(e)."""
+    """Continue the softmax over entries first .. stop-1. Exponentials are powers of two: `scale` includes log2(e)."""
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     for start in range(first, stop, BLOCK):
@@ -49,7 +49,7 @@ def attend_tiles(
             is_hidden = (at == tl.load(holes_at + hole))[None, :] & (token >= hole)[:, None]
             scores = tl.where(is_hidden, float("-inf"), scores)
         highest = tl.maximum(top, tl.max(scores, 1))
-        against = tl.where(highest == float("-inf"), 0.0, highest)  # a tile of which a query sees nothing
+        against = tl.where(highest == float("-inf"), 0.0, highest)  # if a query sees no entry of the tile
         weights = tl.exp2(scores - against[:, None])
         shrink = tl.exp2(top - against)
         total = total * shrink + tl.sum(weights, 1)
@@ -72,7 +72,7 @@ def store_part(
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write what one split gives for queries of [0, queries)."""
+    """Write the partial results of one split for queries of [0, queries)."""
     column = tl.arange(0, COLUMNS)
     is_real = query < queries
     is_empty = total == 0.0

@@ -1,4 +1,4 @@
-"""Tiling: how decode attention is cut up for a chip. A formula of fixed shapes, so that nothing is timed at start."""
+"""Tiling: how decode attention is divided for a GPU. It is a formula of fixed shapes: nothing is autotuned at start."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -6,12 +6,12 @@ from math import ceil
 
 import torch
 
-TILE_BYTES = 16 << 10  # of keys, and as many of values: what a program loads at a time
+TILE_BYTES = 16 << 10  # of keys, and again of values, that a program loads at a time
 STAGES = 3
-WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 is multiplied without tensor cores, in more registers
-RESERVED_BYTES = 1 << 10  # shared memory that the system takes of each program
+WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 does not use tensor cores and needs more registers
+RESERVED_BYTES = 1 << 10  # shared memory that CUDA reserves per program
 MOST_SPLITS = 256
-START = 64  # entries that could be read in the time that a program takes to begin and end
+START = 64  # launch overhead of a program, in entries that it could read in that time
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program multiplies at a time, padded to what tensor cores take."""
+    """The queries that one program multiplies at a time, padded to the sizes of tensor cores."""
 
     rows: int  # queries
     columns: int  # head_dim
@@ -35,7 +35,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Splits of a slot's live entries, and how one program walks through its split."""
+    """Number of splits of a slot's live entries, and how one program processes its split."""
 
     splits: int
     block: int  # entries a tile
@@ -43,7 +43,7 @@ class Tiling:
     stages: int  # of the pipeline that loads tiles
 
     def shared_bytes(self, tile: Tile) -> int:
-        """Of a program: the tiles of keys and values that are on their way, the queries, their weights."""
+        """Return a program's shared memory: tiles of keys and values in flight, the queries and their weights."""
         loaded = (self.stages - 1) * 2 * self.block * tile.row_bytes
         return loaded + tile.rows * (tile.columns + self.block) * tile.itemsize + RESERVED_BYTES
 
@@ -53,23 +53,23 @@ H100 = Chip(132, 228 << 10)
 
 @cache
 def chip(device: torch.device) -> Chip:
-    """The facts of a CUDA device; an H100's for the CPU, where Triton's interpreter runs."""
+    """Return the properties of a CUDA device; for the CPU, where Triton's interpreter runs, those of an H100."""
     if device.type != "cuda":
         return H100
-    facts = torch.cuda.get_device_properties(device)
-    return Chip(facts.multi_processor_count, facts.shared_memory_per_multiprocessor)
+    properties = torch.cuda.get_device_properties(device)
+    return Chip(properties.multi_processor_count, properties.shared_memory_per_multiprocessor)
 
 
 @cache
 def tiling(programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
-    """For so many programs without splits (rows of a step times key-value heads), of `capacity` entries each."""
+    """Return the tiling for so many programs per split (rows times key-value heads) of `capacity` entries each."""
     one = Tiling(1, max(16, TILE_BYTES // tile.row_bytes), WARPS[tile.itemsize], STAGES)
     at_once = max(1, on.shared_bytes // one.shared_bytes(tile)) * on.processors
     return replace(one, splits=_splits(programs, capacity, one.block, at_once))
 
 
 def _splits(programs: int, capacity: int, block: int, at_once: int) -> int:
-    """The number whose programs, `at_once` of them at a time, are done first."""
+    """Return the number of splits with the lowest estimated time, if `at_once` programs run concurrently."""
 
     def cost(splits: int) -> int:
         width = ceil(ceil(capacity / splits) / block) * block

@@ -1,4 +1,4 @@
-"""Random numbers that depend only on (seed, position, token): the same request draws the same tokens in any batch.
+"""Random numbers that depend only on (seed, position, token): a request samples the same tokens in any batch.
 
 B slots, V vocabulary. The mixer is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), in wrapping int64.
 """
@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 def gumbel(seed: Tensor, position: Tensor, vocab: int) -> Tensor:
-    """float32 [B, V] standard Gumbel noise for int64 seed [B] and position [B].
+    """Return float32 [B, V], standard Gumbel noise for int64 seed [B] and position [B].
 
-    argmax(logits / temperature + gumbel) is a draw from softmax(logits / temperature): the Gumbel-max trick.
+    argmax(logits / temperature + gumbel) is a sample from softmax(logits / temperature): the Gumbel-max trick.
     """
     key = _mix(_mix(seed) + position)
     bits = _mix(key[:, None] + torch.arange(vocab, device=seed.device))
@@ -18,7 +18,7 @@ def gumbel(seed: Tensor, position: Tensor, vocab: int) -> Tensor:
 
 
 def uniform(bits: Tensor) -> Tensor:
-    """float32 strictly between 0 and 1, of the upper 23 of 64 bits: with one more a half would round up to 1."""
+    """Return float32 strictly between 0 and 1 from the upper 23 of 64 bits. With 24 bits, some would round up to 1."""
     return (_shift(bits, 41).float() + 0.5) * 2.0**-23
 
 
@@ -30,7 +30,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _shift(x: Tensor, by: int) -> Tensor:
-    """Logical right shift; torch's own keeps the sign."""
+    """Shift right logically; torch's shift is arithmetic."""
     return (x >> by) & ((1 << (64 - by)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""sample, top_logprobs, truncate: sampling as operators. Each row does only what its own request needs.
+"""sample, top_logprobs, truncate: the sampling operators. Each row computes only what its request needs.
 
 B slots, V vocabulary, TOP top tokens.
 """
@@ -23,7 +23,7 @@ def sample(*inputs: Tensor | None) -> Tensor:
 
 
 def top_logprobs(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log-probabilities [B] of these tokens under the model, and the TOP top ids and theirs [B, TOP].
+    """Return the log-probabilities [B] of these tokens under the model, and the top ids and theirs [B, TOP].
 
     scored bool [B]: rows that are False have undefined results.
     """
@@ -32,7 +32,7 @@ def top_logprobs(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Tensor
 
 
 def truncate(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Truncate logits as `sample` does, by itself: arguments and result as `sampling.truncate.truncate` has them."""
+    """Truncate logits as `sample` does. For arguments and result see `sampling.truncate.truncate`."""
     out: Tensor = torch.ops.ringkv.truncate(logits, temperature, top_k, top_p, min_p)
     return out
 
@@ -41,7 +41,7 @@ def reference(*inputs: Tensor | None) -> Tensor:
     """Sample in plain torch, with the highest tier that the given planes allow: the tokens are the same in all."""
     given = [tensor for tensor in inputs if tensor is not None]
     unread = [given[0]] * (len(Inputs._fields) - len(given))
-    sampler = tiers.temperature if len(given) == len(tiers.AHEAD) else tiers.truncated
+    sampler = tiers.temperature if len(given) == len(tiers.DRAFT_FIELDS) else tiers.truncated
     rows = Inputs(*given, *unread)
     return torch.where(rows.tier == FREE, BAD, sampler(rows)[0])
 

@@ -1,8 +1,8 @@
 """Sampling tiers in plain torch: a function for each `SamplerTier`, so that random numbers and sums over the vocabulary
 are computed only if a request needs them.
 
-B slots, V vocabulary. With neutral parameters all sample the same token from the same logits, so a request's tokens do
-not change if a neighbour needs a higher tier.
+B slots, V vocabulary. With neutral parameters all tiers sample the same token from the same logits, so a request's
+tokens do not change if a neighbour needs a higher tier.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from ringkv.kernels.sampling.truncate import truncate
 TOP = SamplingParams.MAX_LOGPROBS
 BAD = -1  # the token of a slot whose logits were not finite
 FREE = -1  # the tier of a slot without a request
-MANY = 2**24  # as many as float32 counts, and more than a vocabulary has
+MAX_TOP_K = 2**24  # integers up to this are exact in float32; larger than any vocabulary
 _NONE = float("-inf")
 
 
@@ -40,18 +40,18 @@ class Inputs(NamedTuple):
     scored: Tensor  # bool [B], whether log-probabilities are reported
 
 
-DRAFTED = (SamplerTier.GREEDY, SamplerTier.TEMPERATURE)
-"""The tiers that need no more than the logits of a token and where it stands, so that drafts may have them."""
+DRAFT_TIERS = (SamplerTier.GREEDY, SamplerTier.TEMPERATURE)
+"""The tiers that need only a token's logits and position, and so support drafts."""
 
-AHEAD = Inputs._fields[:6]
+DRAFT_FIELDS = Inputs._fields[:6]
 """The fields that these tiers read."""
 
 
 def params_of(params: SamplingParams) -> tuple[float, ...]:
-    """One slot's row of `Inputs.params`."""
+    """Return one slot's row of `Inputs.params`."""
     p = params
     return (
-        float(min(max(p.top_k, 0), MANY)),
+        float(min(max(p.top_k, 0), MAX_TOP_K)),
         p.top_p,
         p.min_p,
         p.repetition_penalty,
@@ -62,27 +62,30 @@ def params_of(params: SamplingParams) -> tuple[float, ...]:
 
 
 def greedy(inputs: Inputs) -> tuple[Tensor, ...]:
-    """The top tokens: (int64 tokens [B],)."""
+    """Return the top tokens: (int64 tokens [B],)."""
     return (_checked(inputs.logits.argmax(-1), inputs),)
 
 
 def temperature(inputs: Inputs) -> tuple[Tensor, ...]:
-    """The top token where the temperature is 0, else a sample at that temperature."""
+    """Return the top token if the temperature is 0, else a sample at that temperature: (tokens [B],)."""
     return (_checked(_sample(inputs.logits, inputs), inputs),)
 
 
 def grammar(inputs: Inputs) -> tuple[Tensor, ...]:
-    """The same among the tokens that a grammar allows."""
+    """Sample as `temperature` does among the tokens that a grammar allows: (tokens [B],)."""
     return (_checked(_sample(_allow(inputs), inputs), inputs),)
 
 
 def adjusted(inputs: Inputs) -> tuple[Tensor, ...]:
-    """The same after bias, penalties and min_tokens: (tokens [B], logprobs [B], top ids [B, TOP], their logprobs)."""
+    """Sample as `grammar` does after bias, penalties and min_tokens.
+
+    Returns (tokens [B], their logprobs [B], top ids [B, TOP], their logprobs [B, TOP]).
+    """
     return _scored(_adjust(_allow(inputs), inputs), inputs)
 
 
 def truncated(inputs: Inputs) -> tuple[Tensor, ...]:
-    """The same, then top_k, top_p and min_p."""
+    """Sample as `adjusted` does after top_k, top_p and min_p."""
     logits = _adjust(_allow(inputs), inputs)
     return _scored(truncate(logits, inputs.temperature, *inputs.params[:, :3, None].unbind(1)), inputs)
 
@@ -97,7 +100,7 @@ SAMPLERS: dict[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]] = {
 
 
 def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities of these tokens, and the top ids with theirs, under the model itself."""
+    """Return the log-probabilities of these tokens, the top ids and theirs, under the unmodified logits."""
     logprobs = logits.log_softmax(-1)
     top, ids = logprobs.topk(min(TOP, logits.shape[-1]))
     return logprobs.gather(1, tokens.clamp(min=0)[:, None])[:, 0], ids, top
@@ -110,7 +113,7 @@ def _allow(inputs: Inputs) -> Tensor:
 
 
 def _adjust(logits: Tensor, inputs: Inputs) -> Tensor:
-    """In vLLM's order: bias, forbidden ends, repetition, frequency and presence."""
+    """Apply bias, min_tokens, repetition, frequency and presence penalties, in vLLM's order."""
     repetition, presence, frequency, min_tokens = (inputs.params[:, i, None] for i in range(3, 7))
     in_output = inputs.in_output
     logits = logits + inputs.bias
@@ -121,19 +124,19 @@ def _adjust(logits: Tensor, inputs: Inputs) -> Tensor:
 
 
 def _sample(logits: Tensor, inputs: Inputs) -> Tensor:
-    """int64 [B]: the argmax where the temperature is 0, else a sample by the Gumbel-max trick."""
+    """Return int64 [B]: the argmax if the temperature is 0, else a sample by the Gumbel-max trick."""
     warm = inputs.temperature[:, None] > 0
     scaled = logits / torch.where(warm, inputs.temperature[:, None], 1.0)
     return torch.where(warm, scaled + gumbel(inputs.seed, inputs.position, logits.shape[1]), logits).argmax(-1)
 
 
 def _scored(logits: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
-    """Sample from `logits`; the scores are of the model's own."""
+    """Sample from `logits`; the log-probabilities are those of the unmodified logits."""
     tokens = _checked(_sample(logits, inputs), inputs)
     return tokens, *scores(inputs.logits, tokens)
 
 
 def _checked(tokens: Tensor, inputs: Inputs) -> Tensor:
-    """The forced token if there is one; BAD if the logits hold a NaN, or nothing finite."""
+    """Return the forced token if there is one, and BAD if the logits contain a NaN or +inf, or are all -inf."""
     tokens = torch.where(inputs.forced >= 0, inputs.forced, tokens)
     return torch.where(inputs.logits.amax(-1).isfinite(), tokens, BAD)
