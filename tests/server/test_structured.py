@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,7 +33,9 @@ def guided(tokenizer: Tokenizer) -> Iterator[Served]:
 
 
 def chat(served: Served, content: str, **body: Any) -> Any:
-    got = served.post("chat/completions", messages=[{"role": "user", "content": content}], **{"max_tokens": 99} | body)
+    """Chat with a model that repeats the content, and ends at the special token in it."""
+    messages, defaults = [{"role": "user", "content": content}], {"max_tokens": 99, "parse_special_tokens": True}
+    got = served.post("chat/completions", messages=messages, **defaults | body)
     assert got.status_code == 200, got.text
     return got.json()["choices"][0]
 
@@ -93,7 +96,8 @@ def test_a_required_tool_is_called(guided: Served, tool_choice: Any) -> None:
 
 
 def test_a_streamed_call_is_complete_and_has_its_index(guided: Served) -> None:
-    body = {"messages": [{"role": "user", "content": f"{CALL}\n{CALL}<|im_end|>"}], "tools": [TOOL], "max_tokens": 300}
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": f"{CALL}\n{CALL}<|im_end|>"}], "tools": [TOOL]}
+    body |= {"max_tokens": 300, "parse_special_tokens": True}
     deltas = [chunk["choices"][0]["delta"] for chunk in guided.chunks("chat/completions", **body)]
     calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
     assert [call["index"] for call in calls] == [0, 1]
@@ -115,7 +119,7 @@ def test_a_required_call_overrides_a_response_format(guided: Served) -> None:
 
 
 def test_one_call_is_returned_without_parallel_tool_calls(guided: Served) -> None:
-    body: Any = {"tools": [TOOL], "parallel_tool_calls": False, "max_tokens": 300}
+    body: Any = {"tools": [TOOL], "parallel_tool_calls": False, "max_tokens": 300, "parse_special_tokens": True}
     assert len(chat(guided, f"{CALL}\n{CALL}<|im_end|>", **body)["message"]["tool_calls"]) == 1
     chunks = guided.chunks(
         "chat/completions", messages=[{"role": "user", "content": f"{CALL}\n{CALL}<|im_end|>"}], **body
@@ -171,7 +175,7 @@ def test_reasoning_is_separated_from_content(guided: Served, tokenizer: Tokenize
         assert f'"reasoning_tokens":{len("a</think>")}' in streamed.text.replace(" ", "")
         choice = chat(served, "a</think>b<|im_end|>")
         assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("a", "b")
-        response = served.post("responses", input="a</think>b<|im_end|>").json()
+        response = served.post("responses", input="a</think>b<|im_end|>", parse_special_tokens=True).json()
         assert response["output"][0]["content"][0]["text"] == "b"
         reasoning_tokens = response["usage"]["output_tokens_details"]["reasoning_tokens"]
         assert reasoning_tokens == len("a</think>")
@@ -189,3 +193,44 @@ def test_a_keyword_that_is_not_enforced_is_refused_by_name(guided: Served, keywo
     got = guided.post("chat/completions", messages=[{"role": "user", "content": "a"}], response_format=format_)
     assert got.status_code == 400
     assert got.json()["error"]["param"] == "response_format"
+
+
+def chain(links: int) -> str:
+    names = [f"{at:x}".translate(LETTERS) for at in range(links + 1)]
+    rules = [f"{one}: {following}" for one, following in pairwise(names)]
+    return "\n".join([f"start: {names[0]}", *rules, f'{names[-1]}: "a"'])
+
+
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"guided_grammar": chain(9000)},
+        {"guided_regex": "(a{1000}){1000}"},
+        {"guided_choice": [f"choice {at}" for at in range(20_000)]},
+        {
+            "guided_grammar": "start: "
+            + " | ".join(f"r{at}" for at in range(2001))
+            + "".join(f'\nr{at}: "a" "b"' for at in range(2001))
+        },
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["x" * 200_000]}}}},
+    ],
+    ids=["chain", "repetitions", "choices", "rules", "enum"],
+)
+def test_a_grammar_that_is_too_large_is_refused_and_the_server_answers_on(guided: Served, field: Any) -> None:
+    got = guided.post("completions", prompt="a", max_tokens=3, **field)
+    if got.status_code == 200:  # a long chain of references is no large grammar
+        assert "guided_grammar" in field
+        assert got.json()["choices"][0]["text"] == "a"
+    else:
+        error = got.json()["error"]
+        assert (got.status_code, error["param"]) == (400, next(iter(field)))
+        assert "too large" in error["message"]
+    assert guided.http.get("/health").status_code == 200
+
+
+def test_a_choice_of_2500_texts_is_answered_with_one_of_them(guided: Served) -> None:
+    texts = [f"choice {at}" for at in range(2500)]
+    assert complete(guided, prompt="choice 2499", guided_choice=texts)["text"] == "choice 2499"

@@ -1,7 +1,10 @@
 """Guides on tokens that are bytes: their masks follow the grammar, character by character."""
 
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +12,10 @@ from llguidance import LLMatcher
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.text.closing_search import ClosingSearch
-from ringkv.text.grammar import choice, json_object, json_schema, lark_or_gbnf, regex
-from ringkv.text.guide import Guides
+from ringkv.text.grammar import LONGEST, choice, json_object, json_schema, lark_or_gbnf, regex
+from ringkv.text.guide import Guides, _readable
 from ringkv.text.tokenizer import Tokenizer
+from tests import byte_tokenizer
 
 END, VOCAB = 257, 300  # more than the tokenizer has
 
@@ -74,7 +78,7 @@ def test_after_a_forbidden_token_the_guide_fails(guides: Guides) -> None:
         (lark_or_gbnf("start: other"), "other"),
         (regex("a(?=b)"), "look-ahead"),
         (json_schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
-        (json_schema({"enum": [str(n) * 9 for n in range(200_000)]}), "too big"),
+        (json_schema({"enum": [str(n) * 9 for n in range(200_000)]}), "too large"),
         (
             json_schema({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20_000)}}),
             "too large",
@@ -158,3 +162,116 @@ def test_an_end_that_needs_a_search_is_found_in_time(guides: Guides) -> None:
     text = generate(guides, json_schema({"type": "string", "format": "email"}), 120, "x")
     assert json.loads(text).startswith("xxxx")
     assert "@" in text
+
+
+def name(number: int) -> str:
+    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(4))
+
+
+def chain(count: int, link: str, last: str, case: Any = str) -> str:
+    rules = [f"{case(name(at))}: {link.replace('NEXT', case(name(at + 1)))}" for at in range(count)]
+    return lark_or_gbnf("\n".join([f"start: {case(name(0))}", *rules, f"{case(name(count))}: {last}"]))
+
+
+def references(count: int, wrap: Any) -> str:
+    definitions = {name(at): wrap({"$ref": f"#/$defs/{name(at + 1)}"}) for at in range(count)}
+    return json_schema({"$ref": f"#/$defs/{name(0)}", "$defs": {**definitions, name(count): {"type": "boolean"}}})
+
+
+def nested(count: int, schema: Any) -> Any:
+    for _ in range(count):
+        schema = {"items": schema}
+    return schema
+
+
+CHAINS = """
+from pathlib import Path
+from sys import argv
+from ringkv.base.errors import InvalidRequest
+from ringkv.text.guide import Guides, _readable
+from ringkv.text.tokenizer import Tokenizer
+from tests import byte_tokenizer
+tokenizer = Tokenizer.from_directory(argv[1])
+for path in sorted(Path(argv[2]).iterdir()):
+    try:
+        Guides(lambda: tokenizer, 258).check(path.read_text())
+    except InvalidRequest as error:
+        assert "too large" in str(error)
+    print(path.name)
+"""
+
+
+def test_the_longest_chains_of_references_that_fit_do_not_overflow_the_stack(tmp_path: Path) -> None:
+    grammars = {
+        "rules": chain(LONGEST // 13, "NEXT", '"a"'),
+        "terminals": chain(LONGEST // 13, "NEXT", '"a"', str.upper),
+        "refs": references(LONGEST // 33, lambda one: one),
+        "all": references(LONGEST // 46, lambda one: {"allOf": [one]}),
+        "arrays": references(LONGEST // 200, lambda one: nested(10, one)),
+    }
+    (tmp_path / "model").mkdir()
+    (tmp_path / "grammars").mkdir()
+    for title, grammar in grammars.items():
+        assert LONGEST * 0.6 < len(grammar) <= LONGEST, (title, len(grammar))
+        (tmp_path / "grammars" / title).write_text(grammar)
+    folders = [str(byte_tokenizer.save(tmp_path / "model")), str(tmp_path / "grammars")]
+    child = subprocess.run([sys.executable, "-c", CHAINS, *folders], capture_output=True, text=True)
+    assert (child.stdout.split(), child.returncode) == (sorted(grammars), 0), child.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lark_or_gbnf("start: " + '"a" ' * LONGEST),
+        lambda: choice([name(at) for at in range(50_000)]),
+        lambda: regex("a" * LONGEST),
+        lambda: json_schema({"enum": [name(at) for at in range(50_000)]}),
+    ],
+)
+def test_a_grammar_that_is_too_long_is_refused_unread_with_its_length(guides: Guides, make: Any) -> None:
+    started = time.monotonic()
+    with pytest.raises(InvalidRequest, match=r"too large: it has [\d,]+ characters, and up to 131,072 are parsed"):
+        guides.check(make())
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        regex("(a{1000}){1000}"),
+        lark_or_gbnf(
+            "start: " + " | ".join(map(name, range(2001))) + "".join(f'\n{name(at)}: "a" "b"' for at in range(2001))
+        ),
+        lark_or_gbnf("start: s\ns: " + "s s | " * 1000 + '"a"'),
+    ],
+    ids=["repetitions", "rules", "ambiguous"],
+)
+def test_a_grammar_that_exceeds_a_limit_after_its_first_token_is_refused_too(guides: Guides, grammar: str) -> None:
+    with pytest.raises(InvalidRequest, match="too large or ambiguous"):
+        guides.check(grammar)
+
+
+def test_a_limit_that_is_exceeded_while_generating_is_an_error_of_the_request(guides: Guides) -> None:
+    words = " | ".join(f'"{name(at)}"' for at in range(2001))
+    guide = guides(lark_or_gbnf(f'start: "ab" rest\nrest: {words}'))
+    for byte in b"ab" + name(0)[:1].encode():
+        guide.take(byte)
+    with pytest.raises(InvalidRequest, match="2000"):
+        guide.allowed(1000)
+
+
+@pytest.mark.parametrize("texts", [[name(at) for at in range(5000)], [""], ["", "a"], ["a", "ab", "é😀\n\"'\\/"]])
+def test_a_choice_of_any_number_of_texts_allows_exactly_these(guides: Guides, texts: list[str]) -> None:
+    grammar = choice(texts)
+    for text in (texts[0], texts[-1]):
+        assert "." in after(guides, grammar, text)
+    assert after(guides, grammar, "") == "".join(
+        sorted({text.encode().decode("latin-1")[:1] or "." for text in texts}, key=lambda one: (one == ".", one))
+    )
+
+
+def test_an_error_shows_no_build_path_and_no_backtrace() -> None:
+    raw = "bad rule\nStack backtrace:\n   0: std::backtrace\n at /home/x/.cargo/a.rs:12:3"
+    assert _readable(raw) == "bad rule"
+    assert _readable("panic at src/lib.rs:5:1: bad <non-verbose/>") == "panic at : bad"
+    assert len(_readable("x" * 1000)) < 400

@@ -152,8 +152,9 @@ class LLM:
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return a conversation's token ids. Raises InvalidRequest if the model has no chat template."""
-        text = ChatTemplate.from_directory(self.config.model_dir).render(messages)
-        return self._tokens(text, "messages", add_special_tokens=False)
+        prompt = ChatTemplate.from_directory(self.config.model_dir).prompt(messages, self.tokenizer)
+        self.tokenizer.check_length(prompt.text, self.limits.longest_prompt, "messages")
+        return self.tokenizer.encode_prompt(prompt)
 
     def _protect_system_message(self, messages: Sequence[ChatMessage], kv: KVChoice | None) -> KVChoice:
         template = ChatTemplate.from_directory(self.config.model_dir)
@@ -161,11 +162,10 @@ class LLM:
         return protect_system_message(kv or self._engine.default_kv, system, self.limits.capacity)
 
     def _encode(self, prompt: TextOrTokens) -> list[int]:
-        return self._tokens(prompt, "prompt") if isinstance(prompt, str) else _token_ids(prompt)
-
-    def _tokens(self, text: str, field: str, add_special_tokens: bool = True) -> list[int]:
-        self.tokenizer.check_length(text, self.limits.longest_prompt, field)
-        return self.tokenizer.encode(text, add_special_tokens)
+        if not isinstance(prompt, str):
+            return _token_ids(prompt)
+        self.tokenizer.check_length(prompt, self.limits.longest_prompt)
+        return self.tokenizer.encode(prompt)
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> OpenAnswer:
         sampling = _sampling(sampling)

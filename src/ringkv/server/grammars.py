@@ -21,7 +21,7 @@ async def grammar_of(serving: Serving, body: GenerationBody, calls: AllowedCalls
     the engine never gets a bad one. Raises InvalidRequest.
     """
     try:
-        grammars = [*_of_calls(calls), *_of_format(body, calls), *_of_extensions(body)]
+        grammars = await asyncio.to_thread(_all_grammars, body, calls)
     except RecursionError as error:
         raise InvalidRequest(
             "a schema is nested too deeply; flatten it", "tools" if calls else body.format_field
@@ -31,10 +31,14 @@ async def grammar_of(serving: Serving, body: GenerationBody, calls: AllowedCalls
         raise InvalidRequest(f"{fields} each constrain the answer; send only one of them", grammars[1][0])
     for field, one in grammars:
         try:
-            await asyncio.to_thread(serving.guides.check, one)
+            await asyncio.wrap_future(serving.guides.check_soon(one))
         except InvalidRequest as error:
             raise InvalidRequest(f"{field}: {error}", field) from error
     return grammars[0][1] if grammars else ""
+
+
+def _all_grammars(body: GenerationBody, calls: AllowedCalls | None) -> list[tuple[str, str]]:
+    return [*_of_calls(calls), *_of_format(body, calls), *_of_extensions(body)]
 
 
 def _of_calls(calls: AllowedCalls | None) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 OF_COMPLETIONS: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # only /v1/completions has them
 KV_PREFIX = "kv_"  # an unknown field with this prefix is misspelt, or another server's
 UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
+OF_TEMPLATES = ("add_generation_prompt", "continue_final_message", "documents", "chat_template")
 
 
 def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]] = MappingProxyType({})) -> None:
@@ -65,3 +66,11 @@ def refuse_unsupported_messages(messages: Sequence[SentMessage]) -> None:
         for field in UNSUPPORTED_IN_MESSAGES:
             if message.get(field):
                 raise Unsupported(f"{field} in a message is not supported; send its text as content", "messages")
+
+
+def refuse_template_variables(variables: Mapping[str, Any]) -> None:
+    """Refuse in `chat_template_kwargs` what is refused as a field, because a template takes both alike."""
+    for field in OF_TEMPLATES:
+        value = variables.get(field)
+        if value is not None and value not in UNSUPPORTED[field]:
+            raise Unsupported(f"{field} in chat_template_kwargs is not supported; leave it out", "chat_template_kwargs")

@@ -6,6 +6,7 @@ from typing import Any
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.chat_messages import check_rendered, template_messages
+from ringkv.server.refusals import refuse_template_variables
 from ringkv.server.schemas import ChatBody, NamedTool, Tool
 from ringkv.server.serving import Serving
 from ringkv.text.answers.reader import Reader
@@ -38,7 +39,7 @@ class RenderedChat:
     calls: AllowedCalls | None
 
     @classmethod
-    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int | None = None) -> "RenderedChat":
+    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int) -> "RenderedChat":
         """Render and tokenise a chat.
 
         Raises PromptTooLong, before tokenising, for a text that has over `longest_prompt` tokens whatever they are.
@@ -50,12 +51,17 @@ class RenderedChat:
         converted = messages = template_messages(body.messages)
         if not template.mentions("tools"):
             messages, tool_schemas = with_tools_described(messages, tool_schemas), []
-        options: dict[str, Any] = {"tools": tool_schemas or None, "variables": body.chat_template_kwargs}
-        text = template.render(messages, **options)
+        refuse_template_variables(body.chat_template_kwargs or {})
+        options: dict[str, Any] = {
+            "tools": tool_schemas or None,
+            "variables": body.chat_template_kwargs,
+            "parse_special": body.parse_special_tokens is True,
+        }
+        rendered = template.prompt(messages, serving.tokenizer, **options)
+        text = rendered.text
         check_rendered(converted, text)
-        if longest_prompt is not None:
-            serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
-        prompt = serving.tokenizer.encode(text, add_special_tokens=False)
+        serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
+        prompt = serving.tokenizer.encode_prompt(rendered)
         system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
         calls = _allowed_calls(body, tools, format_of(template.source))
         think = thinking() if _thinks(serving, template) else None

@@ -51,6 +51,7 @@ class ResponsesBody(GenerationBody):
 
     input: str | Annotated[list[SentMessage], Field(min_length=1)]
     instructions: str | None = None
+    parse_special_tokens: bool | None = None
     max_output_tokens: Int64 | None = None
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = None
     text: TextOptions | None = None
@@ -118,7 +119,8 @@ def _refuse_other_names(body: ResponsesBody) -> None:
 def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
     """Render the conversation as a chat. InvalidRequest names `input` instead of `messages`."""
     try:
-        return RenderedChat.of(serving, ChatBody(messages=chat_messages(body)), serving.engine.limits.longest_prompt)
+        chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
+        return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)
     except InvalidRequest as error:
         error.param = body.prompt_field if error.param == ChatBody.prompt_field else error.param
         raise

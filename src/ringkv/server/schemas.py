@@ -190,6 +190,7 @@ class ChatBody(ChoicesBody):
 
     messages: Annotated[list[SentMessage], Field(min_length=1)]
     chat_template_kwargs: dict[str, Any] | None = None
+    parse_special_tokens: bool | None = None
     max_completion_tokens: Int64 | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None

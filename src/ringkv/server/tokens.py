@@ -7,13 +7,14 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, PromptTooLong
 from ringkv.server.documents import errors
 from ringkv.server.rendered_chat import RenderedChat
 from ringkv.server.requests import check_tokens
 from ringkv.server.schemas import ChatBody, SentMessage, Tool
 from ringkv.server.serving import Serving
 
+LONGEST_TEXT, TEXT_PER_TOKEN = 1 << 20, 16  # characters to tokenise at a time, if the longest prompt is not longer
 CLASS = "PreTrainedTokenizerFast"  # transformers' class for a tokenizer.json
 
 
@@ -61,14 +62,13 @@ def tokens_router(serving: Serving) -> APIRouter:
     @router.post("/tokenize", responses=errors(400, 413))
     async def tokenize(body: TokenizeBody) -> Tokenized:
         tokens = await asyncio.to_thread(encode, serving, body)
-        texts = [serving.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
+        texts = await asyncio.to_thread(token_texts, serving, tokens) if body.return_token_strs else None
         limit = serving.engine.limits.longest_prompt + 1
         return Tokenized(tokens=list(tokens), count=len(tokens), max_model_len=limit, token_strs=texts)
 
     @router.post("/detokenize", responses=errors(400, 413))
     async def detokenize(body: DetokenizeBody) -> Detokenized:
-        check_tokens(body.tokens, serving.engine.limits.vocab, "tokens")
-        return Detokenized(prompt=serving.tokenizer.decode(body.tokens, skip_special_tokens=False))
+        return Detokenized(prompt=await asyncio.to_thread(decode, serving, body))
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> TokenizerInfo:
@@ -86,13 +86,33 @@ def tokens_router(serving: Serving) -> APIRouter:
 
 def encode(serving: Serving, body: TokenizeBody) -> Sequence[int]:
     special = body.add_special_tokens is not False
+    longest = max(LONGEST_TEXT, TEXT_PER_TOKEN * serving.engine.limits.longest_prompt)
     match body.prompt, body.messages:
         case str(text), None:
+            _check_characters(len(text), longest, "prompt")
             return serving.tokenizer.encode(text, add_special_tokens=special)
         case None, [_, *_] as messages:
+            _check_characters(sum(len(str(message)) for message in messages), longest, "messages")
             chat = ChatBody(messages=messages, tools=body.tools, chat_template_kwargs=body.chat_template_kwargs)
-            return RenderedChat.of(serving, chat).prompt
+            return RenderedChat.of(serving, chat, longest).prompt
     raise InvalidRequest("send either a prompt or messages", "prompt")
+
+
+def _check_characters(characters: int, longest: int, field: str) -> None:
+    """Refuse a text that would take gigabytes. No other bound holds for texts that are only counted."""
+    if characters > longest:
+        raise PromptTooLong(
+            f"{field} has {characters:,} characters; {longest:,} are tokenised at a time, so send it in parts", field
+        )
+
+
+def token_texts(serving: Serving, tokens: Sequence[int]) -> list[str]:
+    return [serving.tokenizer.token_text(token) for token in tokens]
+
+
+def decode(serving: Serving, body: DetokenizeBody) -> str:
+    check_tokens(body.tokens, serving.engine.limits.vocab, "tokens")
+    return serving.tokenizer.decode(body.tokens, skip_special_tokens=False)
 
 
 def _text(serving: Serving, token: int | None) -> str | None:

@@ -1,14 +1,21 @@
-"""ChatTemplate: messages to the prompt format that a chat model was trained on."""
+"""ChatTemplate: messages to the prompt format that a chat model was trained on.
+
+The texts of special tokens inside messages stay text: they are not the tokens that the template writes (`Literals`).
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError
 
 from ringkv.base.errors import BadWeights, InvalidRequest, Unsupported
-from ringkv.text.files import read_json
+from ringkv.text.files import read_json, read_text
+from ringkv.text.literals import PRIVATE_USE, Literals
+from ringkv.text.prompt_text import PromptText
+from ringkv.text.render_budget import TemplateTooExpensive, render_budget
 from ringkv.text.special_tokens import special_tokens
 from ringkv.text.template_environment import template_environment
 from ringkv.text.tokenizer import Tokenizer
@@ -16,7 +23,7 @@ from ringkv.text.tokenizer import Tokenizer
 ChatMessage = Mapping[str, Any]  # {"role": ..., "content": ...} and any other keys that the template uses
 DEFAULT, TOOL_USE = "default", "tool_use"
 SYSTEM = "system"
-PRIVATE_USE = range(0xF0000, 0x10FFFE)  # private-use characters, which do not occur in normal text
+LONGEST_SOURCE = 500_000  # characters; published templates have up to 30,000
 
 
 class ChatTemplate:
@@ -30,6 +37,7 @@ class ChatTemplate:
         self.default = sources.get(DEFAULT) or next(iter(sources.values()))
         self._templates = {key: _compile(source, name) for key, source in sources.items()}
         self._special = dict(special)
+        self._of_tokenizer: WeakKeyDictionary[Tokenizer, Literals] = WeakKeyDictionary()
 
     @classmethod
     def from_directory(cls, directory: Path | str) -> "ChatTemplate":
@@ -66,22 +74,51 @@ class ChatTemplate:
         """
         if not messages:
             raise InvalidRequest("there are no messages; send at least one", "messages")
-        defaults = {**self._special, "documents": None, "add_generation_prompt": add_generation_prompt}
-        required = {"messages": [plain(message, n) for n, message in enumerate(messages)], "tools": tools}
+        defaults = {**self._special, "documents": None}
+        required = {
+            "messages": [plain(message, n) for n, message in enumerate(messages)],
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._for(tools).render(defaults | dict(variables or {}) | required)
+            return _render(self._for(tools), defaults | dict(variables or {}) | required)
+        except TemplateTooExpensive as error:
+            raise InvalidRequest(f"the chat template was stopped: {error}", "messages") from error
         except TemplateError as error:
             raise InvalidRequest(f"the chat template rejects these messages: {error}", "messages") from error
         except Exception as error:  # a template is a program and may raise anything, e.g. TypeError
             reason = f"{type(error).__name__}: {error}"
             raise InvalidRequest(f"the chat template fails on these messages ({reason})", "messages") from error
 
+    def prompt(
+        self,
+        messages: Sequence[ChatMessage],
+        tokenizer: Tokenizer,
+        *,
+        parse_special: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> PromptText:
+        """Return the prompt for `tokenizer.encode_prompt`; the other options are those of `render`.
+
+        parse_special: the texts of special tokens in messages, tools and variables become these tokens.
+        """
+        given: dict[str, Any] = {"tools": tools, "variables": variables}
+        given["messages"] = [plain(message, n) for n, message in enumerate(messages)]
+        literals = Literals(()) if parse_special else self._literals(tokenizer)
+        try:
+            marked, mark = literals.mark(given)
+        except RecursionError as error:
+            raise InvalidRequest("the messages are nested too deeply; flatten them", "messages") from error
+        return literals.read(self.render(**marked, **options), mark)
+
     def encode(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> list[int]:
-        """Return the prompt's ids; `options` are those of `render`.
+        """Return the prompt's ids; `options` are those of `prompt`.
 
         The template writes all special tokens, so the tokenizer adds none.
         """
-        return tokenizer.encode(self.render(messages, **options), add_special_tokens=False)
+        return tokenizer.encode_prompt(self.prompt(messages, tokenizer, **options))
 
     def system_tokens(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> int:
         """Return the number of prompt tokens up to the end of the system message; 0 without one."""
@@ -89,21 +126,31 @@ class ChatTemplate:
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
             return 0
-        rendered = self.render(messages, **options)
-        found = rendered.find(text, self._content_start(rendered, first, messages, options))
-        return 0 if found < 0 else len(tokenizer.encode(rendered[: found + len(text)], add_special_tokens=False))
+        prompt = self.prompt(messages, tokenizer, **options)
+        found = prompt.text.find(text, self._content_start(prompt.text, first, messages, tokenizer, options))
+        return 0 if found < 0 else len(tokenizer.encode_prompt(prompt.upto(found + len(text))))
 
     def _content_start(
-        self, rendered: str, first: ChatMessage, messages: Sequence[ChatMessage], options: Mapping[str, Any]
+        self,
+        rendered: str,
+        first: ChatMessage,
+        messages: Sequence[ChatMessage],
+        tokenizer: Tokenizer,
+        options: Mapping[str, Any],
     ) -> int:
         """Return the index in `rendered` at which the first message's content begins.
 
         The prompt is rendered again with other content; the two first differ there.
         """
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
-        other = self.render([{**first, "content": mark}, *messages[1:]], **options)
+        other = self.prompt([{**first, "content": mark}, *messages[1:]], tokenizer, **options).text
         pairs = enumerate(zip(rendered, other, strict=False))
         return next((place for place, (one, another) in pairs if one != another), len(rendered))
+
+    def _literals(self, tokenizer: Tokenizer) -> Literals:
+        if tokenizer not in self._of_tokenizer:
+            self._of_tokenizer[tokenizer] = Literals(tokenizer.control_texts(self.source))
+        return self._of_tokenizer[tokenizer]
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
         """Return the tool template if there are tools and it exists, else the default, else the first."""
@@ -111,26 +158,50 @@ class ChatTemplate:
         return self._templates.get(name) or next(iter(self._templates.values()))
 
 
+def _render(template: Template, variables: Mapping[str, Any]) -> str:
+    with render_budget() as budget:
+        pieces = []
+        for piece in template.generate(variables):
+            budget.charge(len(piece))
+            pieces.append(piece)
+        return "".join(pieces)
+
+
 def _in_files(directory: Path) -> dict[str, str]:
     more = {path.stem: path for path in sorted((directory / "additional_chat_templates").glob("*.jinja"))}
     paths = {DEFAULT: directory / "chat_template.jinja"} | more
-    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path.is_file()}
+    return {name: read_text(path, LONGEST_SOURCE) for name, path in paths.items() if path.is_file()}
 
 
 def _in_config(directory: Path) -> dict[str, str]:
     """Return the templates of tokenizer_config.json, which has one or a list of {"name", "template"}."""
-    template = read_json(directory / "tokenizer_config.json").get("chat_template")
-    if isinstance(template, list):
-        return {one["name"]: one["template"] for one in template}
-    return {DEFAULT: template} if template else {}
+    path = directory / "tokenizer_config.json"
+    template = read_json(path).get("chat_template")
+    if not template:
+        return {}
+    named = template if isinstance(template, list) else [{"name": DEFAULT, "template": template}]
+    if not all(map(_is_named_template, named)):
+        raise BadWeights(
+            f"{path} has a chat_template that is neither a text nor a list of names and templates; correct it"
+        )
+    return {one["name"]: one["template"] for one in named}
+
+
+def _is_named_template(one: Any) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "template"))
 
 
 @lru_cache(maxsize=16)
 def _compile(source: str, name: str) -> Template:
+    if len(source) > LONGEST_SOURCE:
+        raise BadWeights(f"{name} has {len(source):,} characters; ringkv reads up to {LONGEST_SOURCE:,}")
     try:
-        return template_environment().from_string(source)
+        with render_budget():
+            return template_environment().from_string(source)
     except TemplateSyntaxError as error:
         raise BadWeights(f"line {error.lineno} of {name} does not parse ({error.message}); correct it") from error
+    except Exception as error:  # jinja writes a Python program, which may be nested too deeply
+        raise BadWeights(f"{name} does not compile ({type(error).__name__}: {error}); correct it") from error
 
 
 def plain(message: Any, index: int) -> dict[str, Any]:

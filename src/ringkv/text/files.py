@@ -7,18 +7,37 @@ from typing import Any
 
 from ringkv.base.errors import BadWeights
 
+LARGEST_JSON = 64 << 20  # bytes; configs have some thousands, and lists of added tokens up to a million
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in `path`, empty if there is no such file. Raises BadWeights for anything else."""
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # broken JSON and broken UTF-8 alike
+        value = json.loads(read_text(path, LARGEST_JSON))
+    except ValueError as error:  # broken JSON
         raise BadWeights(f"{path} is not valid JSON ({error}); download it again") from error
+    except RecursionError as error:
+        raise BadWeights(f"{path} is nested too deeply; download it again") from error
     if not isinstance(value, dict):
         raise BadWeights(f"{path} holds a JSON {type(value).__name__} instead of an object; download it again")
     return value
+
+
+def read_text(path: Path, largest: int) -> str:
+    """Return the text in `path`. Raises BadWeights for more than `largest` bytes and for broken UTF-8."""
+    check_size(path, largest)
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadWeights(f"{path} is not valid UTF-8 ({error}); download it again") from error
+
+
+def check_size(path: Path, largest: int) -> None:
+    """Raise BadWeights if the file has more than `largest` bytes."""
+    if (size := path.stat().st_size) > largest:
+        raise BadWeights(f"{path} has {size:,} bytes; ringkv reads up to {largest:,}, so download it again")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -19,6 +19,9 @@ from ringkv.base.errors import InvalidRequest
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT = {"type": "object"}
 JSONSchema = Mapping[str, Any] | bool  # True allows any document
+# Bounds the time to parse a grammar, which may grow with the square of its length (5,000 optional properties take
+# 1.2 s), and the depth to which llguidance recurses: `text.guide` has a stack for a chain of references of this length.
+LONGEST = 128 << 10  # characters
 
 
 def json_schema(schema: JSONSchema, field: str = "grammar") -> str:
@@ -51,7 +54,9 @@ def choice(texts: Sequence[str], field: str = "grammar") -> str:
     """Return the grammar of exactly these texts."""
     if not texts:
         raise InvalidRequest(f"{field} has an empty list of choices; give at least one text", field)
-    return lark("start: " + " | ".join(map(json.dumps, texts)))
+    # One terminal rather than alternatives of a rule, of which llguidance takes 2,000.
+    words = " | ".join(json.dumps(text) for text in texts if text) or '""'
+    return lark(f"start: CHOICE{'?' if '' in texts else ''}\nCHOICE: {words}")
 
 
 def lark(source: str) -> str:
@@ -61,7 +66,18 @@ def lark(source: str) -> str:
 
 def lark_or_gbnf(source: str, field: str = "grammar") -> str:
     """Return the grammar of rules in Lark syntax, or in llama.cpp's GBNF with the start rule `root`."""
+    check_length(source, field)
     try:
         return lark(any_to_lark(source))
     except Exception as error:  # the converter raises its own class, and others for malformed text
         raise InvalidRequest(f"{field} does not parse: {error}", field) from error
+
+
+def check_length(grammar: str, field: str = "grammar") -> None:
+    """Raise InvalidRequest for a grammar that is too long to be parsed safely."""
+    if len(grammar) > LONGEST:
+        raise InvalidRequest(
+            f"{field} is too large: it has {len(grammar):,} characters, and up to {LONGEST:,} are parsed; "
+            "use a smaller grammar or schema",
+            field,
+        )

@@ -1,17 +1,31 @@
-"""Guides: from a grammar to masks of the tokens that it allows next."""
+"""Guides: from a grammar to masks of the tokens that it allows next.
 
+llguidance recurses once per reference while it parses a grammar, and an overflow of the stack would end the process.
+So grammars are parsed in one thread with a stack for the longest chain of references that fits into
+`grammar.LONGEST` characters: a link takes 2.4 to 8 kB of stack, which is at most 900 bytes per character. Masks need
+no deep stack.
+"""
+
+import re
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import cached_property, lru_cache
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.machine.deep_stack import DeepStack
 from ringkv.text.closing_search import ClosingSearch
+from ringkv.text.grammar import LONGEST, check_length
 from ringkv.text.tokenizer import Tokenizer
 
 WORD_BYTES = 4  # a mask is a whole number of words
 SEARCH_FROM = 256  # tokens left at the first search for a closing sequence
 ERROR_CHARACTERS = 300  # of llguidance's errors that are reported
+STACK = 4096 * LONGEST  # bytes of address space, over four times what was measured
+TRIED = 1  # tokens that `check` takes: a grammar may exceed a limit only after its first token
+OF_BUILD = re.compile(r"(?i)\s*stack backtrace:.*|\S*\.rs(:\d+)*|<non-verbose/>")  # parts of errors that say nothing
+TOO_COMPLEX = re.compile(r"(?i)too (many|big|large)|max is|limit|fuel exhausted")  # in errors
 CACHED_GRAMMARS = 16  # parsed grammars kept for requests with the same grammar
 # Tokens reserved because the closing sequence may grow: at most MAX_SPARE, and 1 / SPARE_SHARE of the answer's tokens.
 MAX_SPARE, SPARE_SHARE = 12, 16
@@ -29,25 +43,46 @@ class Guides:
     def __init__(self, load: Callable[[], Tokenizer], vocab: int) -> None:
         self._load, self._vocab = load, vocab
         self._parse_cached = lru_cache(CACHED_GRAMMARS)(self._parse)
+        self._deep = DeepStack(STACK, "grammars")
 
     def check(self, grammar: str) -> None:
-        """Raise InvalidRequest for an invalid grammar, or one whose first mask exceeds the limits."""
-        try:
-            self(grammar).allowed(left=2 * SEARCH_FROM)
-        except RequestFailed as error:
-            raise InvalidRequest(str(error), "grammar") from error
+        """Raise InvalidRequest for an invalid grammar, or one whose first masks exceed the limits."""
+        check_length(grammar)
+        self.check_soon(grammar).result()
+
+    def check_soon(self, grammar: str) -> "Future[None]":
+        """Check a grammar after those before it. The future's error is that of `check`."""
+        return self._deep.submit(self._check, grammar)
 
     def __call__(self, grammar: str) -> "TokenGuide":
         """Return the grammar's guide.
 
         Raises InvalidRequest if the grammar does not parse, is too large, or has a keyword that is not enforced.
         """
+        check_length(grammar)
+        return self._deep.submit(self._guide, grammar).result()
+
+    def _check(self, grammar: str) -> None:
+        check_length(grammar)
+        guide = self._guide(grammar)
+        try:
+            for _ in range(TRIED):
+                if not guide.take_any():
+                    return
+            guide.allowed(left=2 * SEARCH_FROM)
+        except RequestFailed as error:
+            raise InvalidRequest(str(error), "grammar") from error
+
+    def _guide(self, grammar: str) -> "TokenGuide":
         return TokenGuide(self._parse_cached(grammar).deep_copy(), self._search, self._ends)
 
     def _parse(self, grammar: str) -> LLMatcher:
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        try:
+            matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        except BaseException as error:  # a panic of the library is not an Exception
+            raise InvalidRequest(f"the grammar cannot be used: {_readable(str(error))}", "grammar") from error
         if matcher.is_error():
-            raise InvalidRequest(f"the grammar cannot be used: {_error(matcher)}", "grammar")
+            raise InvalidRequest(f"the grammar cannot be used: {_readable(matcher.get_error())}", "grammar")
         return matcher
 
     @cached_property
@@ -95,9 +130,19 @@ class TokenGuide:
     def _mask(self) -> bytes:
         mask = self._matcher.compute_bitmask()  # may have one word more than the vocabulary needs
         if self._matcher.is_error():
-            raise RequestFailed(f"no token mask can be computed from the grammar: {_error(self._matcher)}")
+            reason = _readable(self._matcher.get_error())
+            if TOO_COMPLEX.search(reason):
+                raise InvalidRequest(f"the grammar is too large or ambiguous, so simplify it: {reason}", "grammar")
+            raise RequestFailed(f"no token mask can be computed from the grammar: {reason}")
         width = len(self._ends)
         return mask[:width].ljust(width, b"\0")
+
+    def take_any(self) -> bool:
+        """Take the allowed token with the lowest id that does not end the text. Returns False if there is none."""
+        tokens = int.from_bytes(self._mask(), "little") & ~int.from_bytes(self._ends, "little")
+        if tokens:
+            self.take((tokens & -tokens).bit_length() - 1)
+        return tokens != 0
 
     def take(self, token: int) -> None:
         self._matcher.consume_token(token)
@@ -118,7 +163,8 @@ class TokenGuide:
         return (1 << token).to_bytes(len(self._ends), "little")
 
 
-def _error(matcher: LLMatcher) -> str:
-    """Return the error in one line. A long one is cut to its end, which has the reason."""
-    error = " ".join(matcher.get_error().split())
-    return error if len(error) <= ERROR_CHARACTERS else f"... {error[-ERROR_CHARACTERS:]}"
+def _readable(error: str) -> str:
+    """Return an error of llguidance in one line, without paths of its build. A long one loses its middle."""
+    error = " ".join(OF_BUILD.sub("", " ".join(error.split())).split())
+    half = ERROR_CHARACTERS // 2
+    return error if len(error) <= ERROR_CHARACTERS else f"{error[:half]} ... {error[-half:]}"

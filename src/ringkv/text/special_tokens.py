@@ -43,4 +43,4 @@ def _text(value: Any) -> str | None:
 def _ids(value: Any) -> list[int]:
     """Return one id or a list of ids as a list; some configs have null or -1 for none."""
     values = value if isinstance(value, list) else [value]
-    return [id for id in values if isinstance(id, int) and id >= 0]
+    return [id for id in values if type(id) is int and id >= 0]

@@ -1,6 +1,9 @@
 """Tokenizer: text to token ids and back, from a directory in Hugging Face layout."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -9,15 +12,22 @@ from typing import Any
 import tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, UnsupportedModel
+from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, RingKVError, UnsupportedModel
 from ringkv.text.detokenizer import Detokenizer
-from ringkv.text.files import read_json
+from ringkv.text.files import check_size, read_json
+from ringkv.text.literals import PRIVATE_USE
 from ringkv.text.pieces import TokenPieces
+from ringkv.text.prompt_text import PromptText
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
 from ringkv.text.token_lower_bound import TokenLowerBound
 
 # Other tokenizer files; transformers can convert each to tokenizer.json.
 OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json", "qwen.tiktoken")
+LARGEST_FILE = 256 << 20  # bytes of tokenizer.json; a vocabulary of 262,144 entries has 33 MB
+LARGEST_ID = 1 << 24  # of a token; masks have a bit for each id up to the largest
+ERROR_CHARACTERS = 300  # of another library's error
+LONG_TEXT = 1 << 18  # characters; longer texts are tokenised one at a time, because they take 100 bytes per character
+PAIRED_TAG = re.compile(r"</?(\w+)>")
 
 
 class Tokenizer:
@@ -44,6 +54,7 @@ class Tokenizer:
         self.special = special
         self.pieces = TokenPieces.of(inner, name)
         self.special_ids = self.pieces.special_ids
+        self._long_texts = threading.Lock()
 
     @cached_property
     def vocab_size(self) -> int:
@@ -75,18 +86,53 @@ class Tokenizer:
         """
         directory = Path(directory)
         inner = load_inner(directory)
-        special = special_tokens(directory)
-        _apply_config(inner, read_json(directory / "tokenizer_config.json"), special)
-        ids = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
-        return cls(inner, str(directory / "tokenizer.json"), *ids, special)
+        path = directory / "tokenizer.json"
+        with _refused(path):
+            special = special_tokens(directory)
+            _apply_config(inner, read_json(directory / "tokenizer_config.json"), special)
+            ids = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
+            _check_ids([*inner.get_vocab(with_added_tokens=True).values(), *ids[1]], directory)
+            return cls(inner, str(path), *ids, special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`; `add_special_tokens` adds the model's beginning (and end) tokens."""
         return self.encode_batch([text], add_special_tokens)[0]
 
+    def encode_prompt(self, prompt: PromptText) -> list[int]:
+        """Return the ids of a prompt. No special token covers one of its breaks, and none is added around it."""
+        if not prompt.breaks:
+            return self.encode(prompt.text, add_special_tokens=False)
+        if not self._has_byte_tokens:
+            return [id for ids in self.encode_batch(prompt.pieces(), add_special_tokens=False) for id in ids]
+        # SentencePiece puts a space before each text. So the pieces stay one text, with a character at the breaks that
+        # has no entry in the vocabulary and becomes bytes, which are removed again.
+        divider = next(char for char in map(chr, PRIVATE_USE) if char not in prompt.text)
+        ids = self.encode(divider.join(prompt.pieces()), add_special_tokens=False)
+        return _without(ids, [self._inner.token_to_id(f"<0x{byte:02X}>") for byte in divider.encode()])
+
+    @cached_property
+    def _has_byte_tokens(self) -> bool:
+        """Whether a character without an entry becomes byte tokens."""
+        return self._inner.token_to_id("<0xF3>") is not None
+
+    def control_texts(self, template: str) -> list[str]:
+        """Return the texts of added tokens that structure a prompt: special ones, and those that the template writes.
+
+        Excepted are paired tags such as <think> and </think>, with which a model marks parts of its own text.
+        """
+        added = self._inner.get_added_tokens_decoder().values()
+        texts = {token.content for token in added if token.special or token.content in template}
+        tags = {text: found[1] for text in texts if (found := PAIRED_TAG.fullmatch(text))}
+        paired = {text for text, name in tags.items() if {f"<{name}>", f"</{name}>"} <= texts}
+        roles = (*self.eos_ids, *(() if self.bos_id is None else (self.bos_id,)))
+        paired -= {*self.special.values(), *map(self._inner.id_to_token, roles)}
+        return sorted(text for text in texts - paired if text.strip())
+
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        is_long = sum(map(len, texts)) > LONG_TEXT
         try:
-            encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+            with self._long_texts if is_long else nullcontext():
+                encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequest(f"the text is not valid Unicode ({error}); remove lone surrogates") from error
         return [list(encoding.ids) for encoding in encodings]
@@ -122,10 +168,42 @@ def load_inner(directory: Path) -> tokenizers.Tokenizer:
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise _missing(directory)
-    try:
+    check_size(path, LARGEST_FILE)
+    with _refused(path):
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises bare Exception
-        raise BadWeights(f"{path} does not read as a tokenizer ({error}); download it again") from error
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Turn errors other than ours into BadWeights: a file from the internet may have any type in any place."""
+    try:
+        yield
+    except RingKVError:
+        raise
+    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is not an Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())
+        shown = reason if len(reason) <= ERROR_CHARACTERS else f"{reason[:ERROR_CHARACTERS]}..."
+        raise BadWeights(f"{path} does not read as a tokenizer ({shown}); download it again") from error
+
+
+def _check_ids(ids: Iterable[int], directory: Path) -> None:
+    if (largest := max(ids, default=0)) > LARGEST_ID:
+        raise BadWeights(
+            f"the tokenizer in {directory} has the token id {largest:,}; ringkv reads ids up to {LARGEST_ID:,}, "
+            "so download it again"
+        )
+
+
+def _without(ids: Sequence[int], run: Sequence[int | None]) -> list[int]:
+    """Return `ids` without each occurrence of `run`."""
+    kept: list[int] = []
+    for id in ids:
+        kept.append(id)
+        if kept[-len(run) :] == run:
+            del kept[-len(run) :]
+    return kept
 
 
 def _missing(directory: Path) -> BadWeights | UnsupportedModel:

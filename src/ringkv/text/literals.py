@@ -1,0 +1,111 @@
+"""Literals: the texts of special tokens, found in what users write so that they stay text.
+
+A template copies a message into the prompt, and a tokenizer turns `<|im_end|>` into a control token wherever it stands.
+So a private-use character, the mark, is put into each such text before rendering. After rendering the marks tell which
+`<|im_end|>` the template wrote and which a user wrote; the latter is divided there, and no token covers both parts.
+A text of one character cannot be divided.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ringkv.text.prompt_text import PromptText
+
+PRIVATE_USE = range(0xF0000, 0x10FFFE)  # private-use characters, which do not occur in normal text
+KEPT = "role"  # templates compare it with words, which a mark would change; it is not content
+
+
+class Literals:
+    """tokens: the texts to keep apart from the tokens of the same name."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        tokens = [token for token in tokens if len(token) > 1]
+        self._longest = max(map(len, tokens), default=0)
+        # A template may compare a word, but nothing that ends like this: the beginning of a literal such as "<|".
+        self._begins = frozenset(
+            token[:end] for token in tokens for end in range(1, len(token)) if not token[0].isalnum()
+        )
+        self._first = _pattern(tokens)
+
+    def mark(self, values: Any) -> tuple[Any, str]:
+        """Return JSON values with a mark in each literal, and the mark, which no value contained; "" if none is there.
+
+        A text that ends with the beginning of a literal is marked too: another may follow that completes it.
+        """
+        if not self._first or not any(map(self._is_affected, _texts(values))):
+            return values, ""
+        mark = next(char for char in map(chr, PRIVATE_USE) if not any(char in text for text in _texts(values)))
+        return self._marked(values, mark), mark
+
+    def read(self, rendered: str, mark: str) -> PromptText:
+        """Return a rendered text without its marks; those inside a literal become breaks."""
+        first, *rest = rendered.replace(json.dumps(mark)[1:-1], mark).split(mark) if mark else [rendered]
+        parts, breaks, length = [first], list[int](), len(first)
+        for part in rest:
+            breaks.append(length)
+            parts.append(part)
+            length += len(part)
+        text = "".join(parts)
+        return PromptText(text, tuple(at for at in dict.fromkeys(breaks) if self._divides(text, at)))
+
+    def _is_affected(self, text: str) -> bool:
+        return bool(self._first and self._first.search(text)) or self._ends_in_one(text)
+
+    def _ends_in_one(self, text: str) -> bool:
+        ends = range(1, min(self._longest, len(text) + 1))
+        return any(text[-size:] in self._begins for size in ends)
+
+    def _marked(self, value: Any, mark: str) -> Any:
+        if isinstance(value, str):
+            assert self._first is not None
+            return self._first.sub(rf"\g<0>{mark}", value) + (mark if self._ends_in_one(value) else "")
+        if isinstance(value, Mapping):
+            return {
+                self._marked(key, mark): one if key == KEPT else self._marked(one, mark) for key, one in value.items()
+            }
+        if isinstance(value, Sequence):
+            return [self._marked(one, mark) for one in value]
+        return value
+
+    def _divides(self, text: str, at: int) -> bool:
+        """Return whether offset `at` is inside a literal."""
+        assert self._first is not None
+        nearest_first = range(at - 1, max(-1, at - self._longest), -1)
+        found = ((begin, self._first.match(text, begin)) for begin in nearest_first)
+        return any(begin + 1 + len(match[match.lastindex or 0]) > at for begin, match in found if match)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield each text in a JSON value, keys included, except roles."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _texts(key)
+            if key != KEPT:
+                yield from _texts(one)
+    elif isinstance(value, Sequence):
+        for one in value:
+            yield from _texts(one)
+
+
+def _pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
+    """Return a pattern for the first character of a token; its last group is the rest, as long as possible."""
+    tree: dict[str, Any] = {}
+    for token in tokens:
+        node = tree
+        for char in token:
+            node = node.setdefault(char, {})
+        node[""] = {}
+    rests = [f"{re.escape(char)}(?=({_branches(node)}))" for char, node in tree.items()]
+    return re.compile("|".join(rests)) if rests else None
+
+
+def _branches(node: Mapping[str, Any]) -> str:
+    """Return a pattern for the texts of a tree, the longest first; time is linear in the text."""
+    choices = [re.escape(char) + _branches(below) for char, below in node.items() if char]
+    if "" in node and choices:
+        return f"(?:{'|'.join(choices)})?"
+    return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})" if choices else ""

@@ -1,0 +1,90 @@
+"""Tokenizer files with anything in them end in an error of one sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringkv.base.errors import BadWeights
+from ringkv.text import files, tokenizer
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+
+
+def load(folder: Path) -> None:
+    Tokenizer.from_directory(folder)
+    ChatTemplate.from_directory(folder)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(BadWeights) as raised:
+        load(folder)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Replace"}]}},
+            "does not read",
+        ),
+        (
+            {
+                "decoder": {
+                    "type": "Sequence",
+                    "decoders": [
+                        {"type": "ByteFallback"},
+                        {"type": "Replace", "pattern": {"Regex": "x"}, "content": ""},
+                    ],
+                }
+            },
+            "does not read",
+        ),
+        ({"model": []}, "does not read"),
+        ({"model": {"type": "BPE", "vocab": {"a": 2**31}, "merges": []}}, "token id 2,147,483,648"),
+        ({"added_tokens": 5}, "does not read"),
+    ],
+)
+def test_wrong_parts_of_a_tokenizer_are_refused(model_dir: Callable[..., Path], changes: Any, reason: str) -> None:
+    folder = model_dir()
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | changes))
+    assert reason in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+def test_a_file_that_is_nested_deeply_is_refused(model_dir: Callable[..., Path], name: str) -> None:
+    folder = model_dir()
+    (folder / name).write_text('{"a": ' * 100_000 + "1" + "}" * 100_000)
+    assert name in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "template", [5, [5], [{"name": "default"}], {"default": "x"}, [{"name": "default", "template": None}]]
+)
+def test_a_chat_template_of_another_type_is_refused(model_dir: Callable[..., Path], template: Any) -> None:
+    assert "chat_template" in refusal(model_dir(tokenizer_config={"chat_template": template}))
+
+
+def test_an_end_token_that_no_vocabulary_has_is_refused(model_dir: Callable[..., Path]) -> None:
+    assert "token id" in refusal(model_dir(config={"eos_token_id": 10**30}))
+
+
+def test_wrong_types_of_roles_count_as_absent(model_dir: Callable[..., Path]) -> None:
+    folder = model_dir(
+        config={"eos_token_id": [True, "x", 5.0, -1, 7]},
+        tokenizer_config={"bos_token": 5, "eos_token": ["x"], "add_bos_token": "yes", "add_eos_token": {}},
+    )
+    assert Tokenizer.from_directory(folder).eos_ids == (7,)
+
+
+def test_files_that_are_too_large_are_refused_unread(model_dir: Callable[..., Path], monkeypatch: Any) -> None:
+    folder = model_dir(config={"x": "y" * 1000})
+    monkeypatch.setattr(files, "LARGEST_JSON", 999)
+    assert "config.json has 1,009 bytes" in refusal(folder)
+    monkeypatch.setattr(tokenizer, "LARGEST_FILE", 99)
+    assert "tokenizer.json has" in refusal(folder)
