@@ -1,0 +1,141 @@
+"""Grammars: long chains, deep nesting, large counts, and mutations of ordinary ones."""
+
+from functools import cache, partial
+from random import Random
+from typing import Any
+
+from bench.fuzz.bytewise import END, VOCAB, bytewise
+from bench.fuzz.mutate import mutated_json, mutated_text
+from bench.fuzz.target import Target
+from ringkv.text import grammar
+from ringkv.text.guide import Guides
+
+STEPS = 30  # tokens to generate under a grammar that is accepted
+SIZES = (1, 2, 10, 100, 1000, 3000, 10_000, 50_000)
+COUNTS = (0, 1, 7, 1000, 10**6, 2**31, 10**12)
+ORDINARY = (
+    'start: greeting " " NAME\ngreeting: "hello" | "good" " " ("day" | "night")\nNAME: /[A-Z][a-z]+/\n%ignore /x/',
+    'root ::= "a" | "b" root\n',
+    'start: "(" start ")" | [ "x" ] | y{1,3}\ny: "q"+ "z"* "w"?',
+    'start: a | "<" j ">"\na: "x"\nj: %json {"type": "object", "properties": {"a": {"type": "integer"}}}',
+)
+SCHEMA: Any = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[A-Z][a-z]{0,20}$", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150, "multipleOf": 2},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", 3, None]}, "minItems": 1, "maxItems": 5},
+        "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}, {"$ref": "#/$defs/d"}]},
+    },
+    "required": ["name"],
+    "additionalProperties": {"type": "number"},
+    "$defs": {"d": {"oneOf": [{"const": "x"}, {"allOf": [{"type": "boolean"}]}], "format": "date-time"}},
+}
+
+
+def _name(number: int) -> str:
+    digits = [chr(ord("a") + number // 26**place % 26) for place in range(4)]
+    return "".join(digits)
+
+
+def _rules(random: Random) -> str:
+    count, upper = random.choice(SIZES), random.random() < 0.5
+    body = random.choice(("NEXT", '"x" NEXT "y"', "NEXT NEXT", 'NEXT | "z"', "(NEXT)*", "NEXT?"))
+    names = [_name(number).upper() if upper else _name(number) for number in range(count + 1)]
+    chain = [f"{names[at]}: {body.replace('NEXT', names[at + 1])}" for at in range(count)]
+    return grammar.lark_or_gbnf("\n".join([f"start: {names[0]}", *chain, f'{names[count]}: "a"']))
+
+
+def _references(random: Random) -> str:
+    count = random.choice(SIZES)
+    wrap = random.choice(
+        (
+            lambda one: one,
+            lambda one: {"allOf": [one, {"type": "object"}]},
+            lambda one: {"anyOf": [one, {"type": "null"}]},
+            lambda one: {"type": "array", "items": one},
+            lambda one: {"type": "object", "properties": {"p": one, "q": one}},
+        )
+    )
+    defs = {_name(at): wrap({"$ref": f"#/$defs/{_name(at + 1)}"}) for at in range(count)}
+    return grammar.json_schema({"$ref": f"#/$defs/{_name(0)}", "$defs": defs | {_name(count): {"type": "integer"}}})
+
+
+def _nesting(random: Random) -> str:
+    count, (left, right) = (
+        random.choice(SIZES),
+        random.choice((("(", ")"), ("[", "]"), ("~(", ")"), ("%lark { start: ", "}"))),
+    )
+    inside = random.choice(("start: {}", "start: T\nT: {}")).format(left * count + '"a"' + right * count)
+    return random.choice((grammar.lark_or_gbnf(inside), grammar.regex("(" * count + "a" + ")" * count)))
+
+
+def _counts(random: Random) -> str:
+    count, other = random.choice(COUNTS), random.choice(COUNTS)
+    return random.choice(
+        (
+            partial(grammar.regex, f"(a{{{count}}}){{{other}}}"),
+            partial(grammar.regex, f"(a|b)*a(a|b){{{count % 5000}}}"),
+            partial(grammar.lark_or_gbnf, f'start: ("a" | "b" "c"){{{count},{other}}}'),
+            partial(grammar.json_schema, {"type": "string", "minLength": count, "maxLength": other}),
+            partial(grammar.json_schema, {"type": "array", "minItems": count, "items": {"type": "string"}}),
+            partial(grammar.json_schema, {"type": "integer", "multipleOf": count, "minimum": -other, "maximum": other}),
+        )
+    )()
+
+
+def _wide(random: Random) -> str:
+    words = [_name(number) for number in range(random.choice(SIZES))]
+    return random.choice(
+        (
+            partial(grammar.choice, words or ["a"]),
+            partial(grammar.regex, "|".join(words)),
+            partial(grammar.json_schema, {"enum": words or ["a"]}),
+            partial(
+                grammar.json_schema, {"type": "object", "properties": {word: {"type": "string"} for word in words}}
+            ),
+            partial(
+                grammar.lark_or_gbnf, "start: " + " | ".join(words) + "".join(f'\n{word}: "{word}"' for word in words)
+            ),
+            partial(grammar.lark_or_gbnf, "start: " + '"a"? ' * len(words)),
+        )
+    )()
+
+
+def _mutated(random: Random) -> str:
+    return random.choice(
+        (
+            partial(grammar.lark_or_gbnf, mutated_text(random, random.choice(ORDINARY))),
+            partial(grammar.json_schema, mutated_json(random, SCHEMA)),
+            partial(grammar.regex, mutated_text(random, r"^(\d{3}-|[a-z&&[^x]]+?)*(?i:\p{L}|é)\b[^\]]{2,5}$")),
+            partial(str, mutated_text(random, grammar.json_schema(SCHEMA))),  # as Python's SamplingParams takes it
+        )
+    )()
+
+
+def _make(random: Random) -> Any:
+    return random.choice((_rules, _references, _nesting, _counts, _wide, _mutated, _mutated)), random.randrange(2**32)
+
+
+@cache
+def _tokenizer() -> Any:
+    return bytewise()
+
+
+def _run(case: Any) -> None:
+    """Build the grammar, check it as the server does, and generate a few tokens as the engine does."""
+    build, seed = case
+    random, guides = Random(seed), Guides(_tokenizer, VOCAB)
+    source = build(random)
+    guides.check(source)
+    guide = guides(source)
+    for left in range(STEPS, 0, -1):
+        mask = int.from_bytes(guide.allowed(left), "little")
+        allowed = [token for token in range(VOCAB) if mask >> token & 1]
+        token = random.choice(allowed)
+        if token == END:
+            return
+        guide.take(token)
+
+
+GRAMMARS = Target("grammars in Lark, GBNF, regex and JSON Schema", _make, _run, _tokenizer)

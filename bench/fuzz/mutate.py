@@ -1,0 +1,58 @@
+"""Mutations of texts and of JSON values."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+WRONG: Sequence[Any] = (
+    None,
+    True,
+    -1,
+    0,
+    2**31,
+    2**63,
+    10**30,
+    1e308,
+    "",
+    "\ud800",
+    "\0",
+    [],
+    {},
+    [[]],
+    {"": ""},
+    "x" * 10_000,
+)
+STRANGE = ("\0", "\ud800", "\U000f0000", "{{", "}}", "{%", '"', "\\", "<|im_end|>", "()", "{1,99999}", "é", " " * 50)
+
+
+def mutated_text(random: Random, text: str) -> str:
+    """Return the text after one to four cuts, repetitions and insertions."""
+    for _ in range(random.randint(1, 4)):
+        start, end = sorted((random.randint(0, len(text)), random.randint(0, len(text))))
+        part = random.choice(
+            ("", text[start:end] * random.choice((2, 10, 300)), random.choice(STRANGE), text[start:end][::-1])
+        )
+        text = (text[:start] + part + text[end:])[:500_000]
+    return text
+
+
+def mutated_json(random: Random, value: Any) -> Any:
+    """Return a copy of a JSON value in which one place has another value, or is nested deeply."""
+    if random.random() < 0.2 or not isinstance(value, dict | list) or not value:
+        return random.choice((*WRONG, nested(random, value)))
+    if isinstance(value, list):
+        place = random.randrange(len(value))
+        changed = [*value[:place], mutated_json(random, value[place]), *value[place + 1 :]]
+        return random.choice((changed, changed, value * 3, value[:place]))
+    key = random.choice(list(value))
+    return {**value, key: mutated_json(random, value[key])} if random.random() < 0.8 else _without(value, key)
+
+
+def nested(random: Random, value: Any) -> Any:
+    for _ in range(random.choice((1, 100, 300))):
+        value = [value] if random.random() < 0.5 else {"a": value}
+    return value
+
+
+def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: one for name, one in value.items() if name != key}

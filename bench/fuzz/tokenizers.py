@@ -1,0 +1,120 @@
+"""Tokenizer files: wrong types, missing keys, deep nesting, truncation and flipped bytes in each of them."""
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.fuzz.bytewise import CONTROL, inner
+from bench.fuzz.mutate import mutated_json, nested
+from bench.fuzz.target import Target
+from ringkv.base.errors import InvalidRequest
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.tokenizer import Tokenizer
+
+TEXT = f"Hello, wörld 日本 {CONTROL[1]}\n\t  12345 \U000f0000"
+TEMPLATE = "{% for m in messages %}" + CONTROL[0] + "{{ m.role }}:{{ m.content }}" + CONTROL[1] + "{% endfor %}"
+MESSAGES = [{"role": "system", "content": "Hi"}, {"role": "user", "content": TEXT}]
+
+
+@cache
+def _files() -> dict[str, Any]:
+    """Return the files of an ordinary directory."""
+    return {
+        "tokenizer.json": json.loads(inner().to_str()),
+        "tokenizer_config.json": {
+            "eos_token": CONTROL[1],
+            "bos_token": {"content": CONTROL[0]},
+            "add_bos_token": True,
+            "add_eos_token": False,
+            "chat_template": TEMPLATE,
+        },
+        "special_tokens_map.json": {"pad_token": CONTROL[1], "unk_token": None},
+        "config.json": {"eos_token_id": [257], "bos_token_id": 256},
+        "generation_config.json": {"eos_token_id": 257},
+    }
+
+
+def _make(random: Random) -> dict[str, bytes]:
+    """Return the bytes of each file; one or two are damaged."""
+    files = {name: json.dumps(value).encode() for name, value in _files().items()}
+    for name in random.sample(sorted(files), random.randint(1, 2)):
+        files[name] = random.choice((_mutated, _mutated, _mutated, _cut, _flipped, _deep))(random, name, files[name])
+    return files
+
+
+def _mutated(random: Random, name: str, _: bytes) -> bytes:
+    value = _files()[name]
+    if name == "tokenizer.json" and random.random() < 0.7:  # its vocabulary would hide the other parts
+        key = random.choice(("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens", "model"))
+        value = {
+            **value,
+            key: random.choice((mutated_json(random, value[key]), *map(dict, PARTS), nested(random, value[key]))),
+        }
+    else:
+        value = mutated_json(random, value)
+    return json.dumps(value).encode()
+
+
+PARTS: Any = (
+    {"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": "z" * 1000},
+    {"type": "Sequence", "normalizers": [], "pretokenizers": [], "decoders": [], "processors": []},
+    {"type": "Split", "pattern": {"String": ""}, "behavior": "Removed", "invert": True},
+    {"type": "Precompiled", "precompiled_charsmap": "AAAA////"},
+    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+    {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}],
+        "pair": [],
+        "special_tokens": {},
+    },
+    {"type": "ByteFallback"},
+    {"type": "Strip", "content": "", "start": 2**63, "stop": 0},
+    {"type": "Unigram", "unk_id": 5, "vocab": [["a", -1.0]], "byte_fallback": True},
+    {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "",
+        "max_input_chars_per_word": 0,
+        "vocab": {},
+    },
+    {"type": "BPE", "vocab": {"a": 4294967295, "b": 0}, "merges": [["a", "b"]], "dropout": 2.0},
+)
+
+
+def _cut(random: Random, name: str, data: bytes) -> bytes:
+    return data[: random.randint(0, len(data))]
+
+
+def _flipped(random: Random, name: str, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.randint(1, 5)):
+        changed[random.randrange(len(changed))] = random.randrange(256)
+    return bytes(changed)
+
+
+def _deep(random: Random, name: str, data: bytes) -> bytes:
+    depth = random.choice((100, 1000, 100_000))
+    opening = random.choice((b"", b'{"a": '))
+    return b'{"normalizer": ' + opening + b"[" * depth + b"]" * depth + b"}" * (2 if opening else 1)
+
+
+def _run(files: dict[str, bytes]) -> None:
+    """Load the directory as a server does, and use the tokenizer."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        tokenizer = Tokenizer.from_directory(folder)
+        tokenizer.decode(tokenizer.encode(TEXT))
+        tokenizer.check_length(TEXT * 10, 3_000)
+        try:
+            template = ChatTemplate.from_directory(folder)
+        except InvalidRequest:
+            return
+        template.encode(MESSAGES, tokenizer)
+
+
+TOKENIZERS = Target("tokenizer files of a model directory", _make, _run, _files)
