@@ -149,6 +149,13 @@ def test_a_tokenizer_that_drops_or_merges_characters_has_no_bound(make: Make, te
     tokenizer.check_length(text, 1)
 
 
+def test_without_a_bound_only_a_text_beyond_all_reason_is_refused() -> None:
+    tokenizer = Tokenizer(dropping_spaces(), "made", None, ())
+    with pytest.raises(PromptTooLong, match=r"1,048,577 characters.* up to 1,048,576; shorten it"):
+        tokenizer.check_length("a" * (2**20 + 1), 1)
+    tokenizer.check_length("a" * (2**20 + 1), 2**15)
+
+
 def test_a_text_that_cannot_fit_is_refused_with_the_numbers_and_one_that_may_is_not() -> None:
     tokenizer = Tokenizer(byte_level(), "made", None, ())
     tokenizer.check_length(" " * 16, 1)

@@ -26,6 +26,7 @@ OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json",
 LARGEST_FILE = 256 << 20  # bytes of tokenizer.json; a vocabulary of 262,144 entries has 33 MB
 LARGEST_ID = 1 << 24  # of a token; masks have a bit for each id up to the largest
 ERROR_CHARACTERS = 300  # of another library's error
+LONGEST_UNBOUNDED, UNBOUNDED_PER_TOKEN = 1 << 20, 64  # characters of a text whose tokens have no lower bound
 LONG_TEXT = 1 << 18  # characters; longer texts are tokenised one at a time, because they take 100 bytes per character
 PAIRED_TAG = re.compile(r"</?(\w+)>")
 
@@ -70,11 +71,21 @@ class Tokenizer:
         return self._lower_bound(text) if self._lower_bound else 0
 
     def check_length(self, text: str, limit: int, field: str = "prompt") -> None:
-        """Raise PromptTooLong, naming `field`, if `text` must have more than `limit` tokens. Does not tokenise it."""
+        """Raise PromptTooLong, naming `field`, if `text` must have more than `limit` tokens. Does not tokenise it.
+
+        For a tokenizer without a bound, raise it for a text that is longer than any reasonable one.
+        """
         if len(text) > limit and (bound := self.token_lower_bound(text)) > limit:
             raise PromptTooLong(
                 f"{field} has {len(text):,} characters, which are at least {bound:,} tokens; "
                 f"{limit:,} tokens fit, so shorten it",
+                field,
+            )
+
+        longest = max(LONGEST_UNBOUNDED, UNBOUNDED_PER_TOKEN * limit)
+        if len(text) > longest and self._lower_bound is None:
+            raise PromptTooLong(
+                f"{field} has {len(text):,} characters, and this model's tokenizer takes up to {longest:,}; shorten it",
                 field,
             )
 
