@@ -16,6 +16,7 @@ import uvicorn
 
 from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
+from ringkv.server.drain import Drain
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
@@ -86,8 +87,9 @@ def serving(
     origins: Sequence[str] = (),
     log: Callable[[str], None] | None = None,
     load: LoadOptions = DEFAULT_LOAD,
+    drain: Drain | None = None,
 ) -> Iterator[Served]:
-    app = make_app(engine, tokenizer, template, NAMES, origins, log, load)
+    app = make_app(engine, tokenizer, template, NAMES, origins, log, load, drain)
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
     listener = server.config.bind_socket()
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),))

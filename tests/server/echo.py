@@ -9,12 +9,13 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from itertools import cycle, islice
+from pathlib import Path
 
 from toy import ToyEngine, limits
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Sampled
-from ringkv.base.errors import EngineDied
+from ringkv.base.errors import BadWeights, EngineDied
 from ringkv.base.events import Event, Failed, Finished, TokenLogprob
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import KVChoice
@@ -111,6 +112,15 @@ def build(config: EngineConfig, on_progress: Progress) -> EchoEngine:
 
 def build_sluggish(config: EngineConfig, on_progress: Progress) -> EchoEngine:
     return EchoEngine(LIMITS, config.kv, seconds=0.05)
+
+
+def build_once(config: EngineConfig, on_progress: Progress) -> EchoEngine:
+    """Build an engine, but only for the first process in the working directory."""
+    try:
+        Path("built").touch(exist_ok=False)
+    except FileExistsError:
+        raise BadWeights("it was built before; use the first one") from None
+    return EchoEngine(LIMITS, config.kv)
 
 
 def build_slowly(config: EngineConfig, on_progress: Progress) -> EchoEngine:

@@ -45,3 +45,16 @@ def test_a_page_may_send_requests_if_its_site_is_allowed(tokenizer: Tokenizer, s
 def test_the_schema_is_served(served: Served) -> None:
     paths = served.http.get("/openapi.json").json()["paths"]
     assert {"/v1/completions", "/v1/chat/completions", "/health"} <= set(paths)
+
+
+def test_without_an_engine_the_server_is_alive_but_not_ready(slow: Served) -> None:
+    assert slow.http.get("/ready").json() == {"status": "ok"}
+    slow.engine.alive = False
+    assert slow.http.get("/health").json() == {"status": "ok"}
+    got = slow.http.get("/ready")
+    assert (got.status_code, got.headers["retry-after"]) == (503, "1")
+    assert got.json()["error"]["code"] == "engine_restarting"
+    assert slow.http.head("/ready").status_code == 503
+    slow.engine.alive = True
+    assert slow.http.head("/ready").status_code == 200
+    assert slow.metric('ringkv_requests_total{endpoint="/ready",status="503"}') == 2

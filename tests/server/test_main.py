@@ -7,9 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 
 import httpx
 import psutil
@@ -25,13 +28,15 @@ import sys
 from pathlib import Path
 from toy import config
 from ringkv.server.main import run
+from ringkv.worker.supervisor import RestartPolicy
 
 def show(line): print(line, flush=True)
 
 if __name__ == "__main__":
     try:
         run(config(model_dir=Path(sys.argv[1])), ["echo"], port=0, on_status=show, builder=sys.argv[2],
-            on_progress=lambda done, total, text: show(f"{text} {done}/{total}"))
+            on_progress=lambda done, total, text: show(f"{text} {done}/{total}"),
+            drain_seconds=float(sys.argv[3]), restart=RestartPolicy(first=float(sys.argv[4]), failures=2))
     except KeyboardInterrupt:
         sys.exit(130)
     show("torch is loaded" if "torch" in sys.modules else "ended")
@@ -39,13 +44,20 @@ if __name__ == "__main__":
 
 
 @contextmanager
-def program(tmp_path: Path, model_dir: Path, builder: str) -> Iterator[subprocess.Popen[str]]:
+def program(
+    tmp_path: Path, model_dir: Path, builder: str, drain_seconds: float = 30, restart_after: float = 0.1
+) -> Iterator[subprocess.Popen[str]]:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     path = os.pathsep.join(str(ROOT / folder) for folder in ("", "src", "tests"))
-    command = [sys.executable, str(script), str(model_dir), f"tests.server.echo:{builder}"]
+    settings = [str(model_dir), f"tests.server.echo:{builder}", str(drain_seconds), str(restart_after)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+        [sys.executable, str(script), *settings],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        cwd=tmp_path,
     )
     try:
         yield process
@@ -102,7 +114,7 @@ def test_a_signal_while_the_engine_starts_ends_both(tmp_path: Path, model_dir: P
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         _, err = process.communicate(timeout=20)
-    assert (err, process.returncode) == ("", 130)
+    assert (err, process.returncode) == ("", 128 + number)
     assert not psutil.wait_procs(children, timeout=5)[1]
 
 
@@ -120,27 +132,116 @@ def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=4)
     assert process.returncode == 0
-    assert "answers running: 1, 5 s to finish" in out
+    assert "answers running: 1, 30 s to finish" in out
 
 
-def test_an_engine_that_dies_ends_its_streams_with_an_error(tmp_path: Path, model_dir: Path) -> None:
-    with program(tmp_path, model_dir, "build_sluggish") as process:
-        found = re.search(r"http://\S+", lines_until(process, "try: "))
-        assert found is not None
+def address(process: subprocess.Popen[str]) -> str:
+    """Return where a program serves, once it does."""
+    found = re.search(r"http://\S+:\d+", lines_until(process, "try: "))
+    assert found is not None
+    return found[0]
+
+
+def engines(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the engine processes of a program, without the interpreter's resource tracker."""
+    return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_an_engine_that_dies_ends_its_streams_with_an_error_and_is_started_again(
+    tmp_path: Path, model_dir: Path
+) -> None:
+    with program(tmp_path, model_dir, "build_sluggish", restart_after=0.5) as process:
+        http = httpx.Client(base_url=address(process), timeout=30)
         body = {"prompt": "abc", "max_tokens": 500, "stream": True}
-        with httpx.stream("POST", f"{found[0]}/completions", json=body, timeout=30) as answer:
+        with http.stream("POST", "/v1/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+            (engine,) = engines(process)
+            engine.kill()
             *_, error, done = (line for line in lines if line)
         assert json.loads(error.removeprefix("data: "))["error"]["code"] == "engine_died"
         assert done == "data: [DONE]"
-        assert httpx.get(found[0].removesuffix("/v1") + "/health").status_code == 503
-        assert httpx.post(f"{found[0]}/completions", json=body).status_code == 503
+        assert [http.get(path).status_code for path in ("/health", "/ready")] == [200, 503]
+        refused = http.post("/v1/completions", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_restarting")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "ringkv_engine_up 0.0" in http.get("/metrics").text
+        assert within(10, lambda: http.get("/ready").status_code == 200)
+        got = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 5}).json()
+        assert got["choices"][0]["text"] == "abcab"
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        _, log = process.communicate(timeout=20)
     assert process.returncode == 0
+    assert re.search(r"killed.*\n.*started again in 0.5 s\n.*ready again", log)
+
+
+def test_an_engine_that_cannot_be_started_again_ends_the_server(tmp_path: Path, model_dir: Path) -> None:
+    with program(tmp_path, model_dir, "build_once") as process:
+        address(process)
+        engines(process)[0].kill()
+        _, log = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert log.count("did not start (attempt") == 2
+    assert "BadWeights: it was built before" in log
+
+
+def test_a_signal_while_there_is_no_engine_is_not_reported_as_success(tmp_path: Path, model_dir: Path) -> None:
+    with program(tmp_path, model_dir, "build", restart_after=60) as process:
+        url = address(process)
+        engines(process)[0].kill()
+        assert within(10, lambda: httpx.get(f"{url}/ready").status_code == 503)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=5)
+    assert process.returncode == 1
+    assert "EngineDied: the engine process was killed" in log
+
+
+def streamed(url: str, count: int, into: "Queue[str]") -> str:
+    """Complete `count` tokens, noting in `into` when the first has come, and return the finish reason."""
+    body = {"prompt": "abc", "max_tokens": count, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=30) as answer:
+        events = [line for line in _noting(answer.iter_lines(), into) if line.startswith("data: {")]
+    return str(json.loads(events[-1].removeprefix("data: "))["choices"][0]["finish_reason"])
+
+
+def _noting(lines: Iterator[str], into: "Queue[str]") -> Iterator[str]:
+    for line in lines:
+        into.put(line)
+        yield line
+
+
+def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir: Path) -> None:
+    with program(tmp_path, model_dir, "build_sluggish") as process, ThreadPoolExecutor(8) as pool:
+        url, came = address(process), Queue[str]()
+        answers = [pool.submit(streamed, url, 20, came) for _ in range(8)]  # four run, four wait
+        came.get(timeout=10)
+        assert within(10, lambda: "ringkv_requests_waiting 4.0" in httpx.get(f"{url}/metrics").text)
+        for one in (psutil.Process(process.pid), *engines(process)):  # as systemd does
+            one.send_signal(signal.SIGTERM)
+        assert within(5, lambda: httpx.get(f"{url}/ready").status_code == 503)
+        late = httpx.post(f"{url}/v1/completions", json={"prompt": "late"})
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
+        assert 1 <= int(late.headers["retry-after"]) <= 30
+        assert [answer.result(timeout=20) for answer in answers] == ["length"] * 8
+        assert process.wait(timeout=5) == 0
+
+
+def test_at_the_deadline_running_answers_end_with_abort(tmp_path: Path, model_dir: Path) -> None:
+    with program(tmp_path, model_dir, "build_sluggish", drain_seconds=0.3) as process, ThreadPoolExecutor(6) as pool:
+        url, came = address(process), Queue[str]()
+        answers = [pool.submit(streamed, url, 500, came) for _ in range(4)]
+        for _ in range(4):
+            came.get(timeout=10)
+        process.send_signal(signal.SIGTERM)
+        assert [answer.result(timeout=10) for answer in answers] == ["abort"] * 4
+        assert process.wait(timeout=5) == 0
 
 
 def test_a_taken_port_is_reported_before_the_engine_starts(model_dir: Path) -> None:

@@ -1,6 +1,7 @@
 """Exit statuses, and one line on stderr for each error.
 
 0  success        1  failure        2  invalid arguments or request        130  interrupted
+143  terminated by SIGTERM before it was ready
 """
 
 import logging

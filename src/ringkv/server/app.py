@@ -12,6 +12,7 @@ from ringkv.server.channel import EngineChannel
 from ringkv.server.chat import chat_router
 from ringkv.server.completions import completions_router
 from ringkv.server.documents import DESCRIPTION, document
+from ringkv.server.drain import CountWork, Drain
 from ringkv.server.engine_metrics import EngineGauges, EngineTimes, QueueGauges
 from ringkv.server.errors import add_handlers
 from ringkv.server.info import info_router
@@ -34,12 +35,15 @@ def make_app(
     origins: Sequence[str] = (),
     log: Log | None = None,
     load: LoadOptions = DEFAULT_LOAD,
+    drain: Drain | None = None,
 ) -> FastAPI:
     """Serve one model under `names`: the first is its own name, the others are aliases. The caller closes the engine.
 
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
     load: the queue's bounds and the longest time of a request.
+    drain: counts running work, and refuses more once it has begun.
     """
+    drain = drain or Drain()
     tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
     guides = Guides(lambda: tokenizer, engine.limits.vocab)
     metrics = Metrics()
@@ -48,13 +52,14 @@ def make_app(
         metrics.registry.register(collector)
     created = int(time.time())
     serving = Serving(
-        engine, tokenizer, template, tuple(names), metrics, created, guides, admission, load.request_timeout
+        engine, tokenizer, template, tuple(names), metrics, created, guides, admission, drain, load.request_timeout
     )
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
     for router in (info_router, completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(serving))
     add_handlers(app)
     document(app)
+    app.add_middleware(CountWork, drain=drain)
     app.add_middleware(Observe, metrics=serving.metrics, log=log)
     if origins:  # added last, so that error responses have the CORS headers too
         app.add_middleware(

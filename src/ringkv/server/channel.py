@@ -11,7 +11,7 @@ from ringkv.base.request import Request
 
 
 class EngineChannel(Protocol):
-    """`worker.client.EngineClient` implements it; tests have one inside the process."""
+    """`EngineClient` and `Supervisor` of `worker` implement it; tests have one inside the process."""
 
     limits: Limits
     default_kv: KVChoice
@@ -22,7 +22,8 @@ class EngineChannel(Protocol):
     def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
         """Yield the events of requests that share one prompt. Each request's last event is Finished or Failed.
 
-        Closing the generator cancels the requests.
+        Closing the generator cancels the requests. Raises `EngineDied` if the engine ends meanwhile, and
+        `EngineRestarting` if there is none now.
         """
         ...
 

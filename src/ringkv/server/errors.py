@@ -33,6 +33,8 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.UnknownModel, ErrorKind(404, "invalid_request_error", "model_not_found")),
     (errors.QueueFull, ErrorKind(503, "server_error", "queue_full")),
     (errors.DeadlineExceeded, ErrorKind(503, "server_error", "deadline_exceeded")),
+    (errors.EngineRestarting, ErrorKind(503, "server_error", "engine_restarting")),
+    (errors.Draining, ErrorKind(503, "server_error", "draining")),
     (errors.EngineDied, ErrorKind(503, "server_error", "engine_died")),
     (RingKVError, ErrorKind(500, "server_error")),
 )

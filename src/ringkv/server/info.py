@@ -1,9 +1,9 @@
-"""GET /health, /version, /metrics and /v1/models."""
+"""GET /health, /ready, /version, /metrics and /v1/models."""
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ringkv.base.errors import EngineDied
+from ringkv.base.errors import EngineRestarting
 from ringkv.base.version import VERSION
 from ringkv.server.documents import Card, Cards, Health, Version, errors
 from ringkv.server.serving import Serving
@@ -15,10 +15,18 @@ def info_router(serving: Serving) -> APIRouter:
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)
-    @router.get("/health", responses=errors(503))
+    @router.get("/health")
     async def health() -> Health:
+        """Liveness: this process serves, even while its engine is being started again."""
+        return Health(status="ok")
+
+    @router.head("/ready", include_in_schema=False)
+    @router.get("/ready", responses=errors(503))
+    async def ready() -> Health:
+        """Readiness: a request that is sent now is taken."""
+        serving.drain.check()
         if not serving.engine.alive:
-            raise EngineDied("the engine process has ended; restart the server")
+            raise EngineRestarting("the engine has ended and is being started again", 1)
         return Health(status="ok")
 
     @router.get("/version")

@@ -1,29 +1,43 @@
-"""run: serves HTTP in this process with the engine in another one, until a signal ends both."""
+"""run: serves HTTP in this process with the engine in another one, until a signal ends both.
+
+An engine that ends is started again. A first signal drains: no new work is taken, and what was accepted has
+`drain_seconds` to finish. A second one aborts it.
+"""
 
 import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.progress import Progress
+from ringkv.machine.interrupts import TERMINATED
 from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
+from ringkv.server.drain import Drain
 from ringkv.server.request_log import Log
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
-from ringkv.worker.client import EngineClient
+from ringkv.worker.client import GRACE, EngineClient
 from ringkv.worker.process import BUILDER
+from ringkv.worker.supervisor import RestartPolicy, Supervisor
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 5  # seconds that running answers get to finish after a signal
-FLUSH = 5  # seconds more to send the rest of aborted answers
+DRAIN_SECONDS = 30.0
+FLUSH = 5  # seconds to send the rest of aborted answers
+FLUSH_AT_ONCE = 1  # the same after a second signal
+AGAIN = 0.1  # seconds between two aborts, for work that reaches the engine only after the deadline
 BACKLOG = 2048
+_INTERRUPTIONS = {signal.SIGINT: KeyboardInterrupt(), signal.SIGTERM: SystemExit(TERMINATED)}
+
+Action = Callable[[], None]
 
 
 def run(
@@ -36,22 +50,40 @@ def run(
     builder: str = BUILDER,
     origins: Sequence[str] = (),
     log: Log | None = None,
+    drain_seconds: float = DRAIN_SECONDS,
     load: LoadOptions = DEFAULT_LOAD,
+    restart: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
 ) -> None:
     """Serve until SIGINT or SIGTERM. Port 0 takes a free one.
 
     on_status: receives the text for the user when the server is ready, stops and has stopped.
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
-    load: the bounds of queue and time.
+    drain_seconds: how long accepted requests may run on after a signal. load: the bounds of queue and time.
+    restart: when an engine that has ended is started again.
 
-    Raises the engine's startup errors, RingKVError if the port is taken, and KeyboardInterrupt if a signal arrives
-    before the server is ready.
+    Raises the engine's startup errors, and the last of them if the engine cannot be started again. Raises RingKVError
+    if the port is taken. If a signal arrives before the server is ready, raises KeyboardInterrupt for SIGINT and
+    SystemExit with status 143 for SIGTERM. Raises EngineDied if a signal arrives while there is no engine.
     """
     with _bind(host, port) as listener:
         try:
-            asyncio.run(_serve(config, names, listener, on_progress, on_status, builder, origins, log, load))
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+            asyncio.run(
+                _serve(
+                    config,
+                    names,
+                    listener,
+                    on_progress,
+                    on_status,
+                    builder,
+                    origins,
+                    log,
+                    drain_seconds,
+                    load,
+                    restart,
+                )
+            )
+        except asyncio.CancelledError as error:
+            raise _INTERRUPTIONS[error.args[0]] from None
         on_status("stopped")
 
 
@@ -64,21 +96,37 @@ async def _serve(
     builder: str,
     origins: Sequence[str],
     log: Log | None,
+    drain_seconds: float,
     load: LoadOptions,
+    restart: RestartPolicy,
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
-    engine = await EngineClient.start(config, on_progress, builder)
+    start = partial(EngineClient.start, config, builder=builder)
+    engine, drain, grace = Supervisor(await start(on_progress=on_progress), start, restart), Drain(), GRACE
     try:
-        app = make_app(engine, tokenizer, template, names, origins, log, load)
+        app = make_app(engine, tokenizer, template, names, origins, log, load, drain)
         text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
-        server = _Server(_settings(app), text, on_status, engine.cancel_all)
+        server = _Server(_settings(app), text, on_status, drain, drain_seconds, engine.cancel_all)
         _on_signals(server.stop)
-        await server.serve([listener])
+        await _until_either(server.serve([listener]), engine.given_up(), server.end)
+        if engine.failure:
+            raise engine.failure
+        grace = server.grace
     finally:
-        await engine.close()
+        await engine.close(grace)
+
+
+async def _until_either(serving: Coroutine[Any, Any, None], lost: Coroutine[Any, Any, object], end: Action) -> None:
+    """Run `serving` to its end; call `end` for that if `lost` returns first."""
+    server, loss = asyncio.create_task(serving), asyncio.create_task(lost)
+    await asyncio.wait((server, loss), return_when=asyncio.FIRST_COMPLETED)
+    if loss.done():
+        end()
+    loss.cancel()
+    await server
 
 
 def _template(config: EngineConfig) -> ChatTemplate | None:
@@ -108,37 +156,62 @@ def _settings(app: Callable[..., object]) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         backlog=BACKLOG,
-        timeout_graceful_shutdown=GRACE + FLUSH,
+        timeout_graceful_shutdown=FLUSH,
         server_header=False,
     )
 
 
-def _on_signals(act: Callable[[], object]) -> None:
+def _on_signals(act: Callable[[signal.Signals], object]) -> None:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, act)
+        loop.add_signal_handler(number, act, number)
 
 
 class _Server(uvicorn.Server):
     """Leaves signals to our handlers, which are installed before the engine starts, and does not re-raise them."""
 
     def __init__(
-        self, config: uvicorn.Config, ready: str, on_status: Callable[[str], None], abort: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        ready: str,
+        on_status: Callable[[str], None],
+        drain: Drain,
+        drain_seconds: float,
+        abort: Action,
     ) -> None:
         super().__init__(config)
         self._ready, self._on_status, self._abort = ready, on_status, abort
+        self._drain, self._drain_seconds = drain, drain_seconds
+        self._draining: asyncio.Task[None] | None = None
+        self.grace = GRACE  # seconds that the engine has to end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_status(self._ready)
 
-    def stop(self) -> None:
-        """Give running answers `GRACE` seconds, then abort them. The second call aborts them at once."""
-        running = len(self.server_state.tasks)
-        if running and not self.should_exit:
-            self._on_status(f"stopping; answers running: {running}, {GRACE} s to finish; Ctrl-C again aborts them")
-        asyncio.get_running_loop().call_later(0 if self.should_exit else GRACE, self._abort)
+    def stop(self, _: signal.Signals) -> None:
+        """Drain, then end. The second call aborts running answers and ends at once."""
+        if self._drain.has_begun:
+            self.config.timeout_graceful_shutdown, self.grace = FLUSH_AT_ONCE, 0.0
+            self.end()
+            return
+        self._drain.begin(self._drain_seconds)
+        if running := self._drain.running:
+            seconds = f"{self._drain_seconds:g} s to finish"
+            self._on_status(f"stopping; answers running: {running}, {seconds}; Ctrl-C again aborts them")
+        self._draining = asyncio.create_task(self._finish())
+
+    def end(self) -> None:
+        """Abort running answers and end."""
+        self._drain.begin(0)
+        self._draining = asyncio.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        await self._drain.finished()
         self.should_exit = True
+        while self._drain.running:
+            self._abort()
+            await asyncio.sleep(AGAIN)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

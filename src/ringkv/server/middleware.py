@@ -15,6 +15,7 @@ ARRIVED = "ringkv.arrived"  # scope key: `perf_counter` when the request arrived
 HEADER = b"x-request-id"
 ENDPOINTS = {
     "/health",
+    "/ready",
     "/version",
     "/metrics",
     "/v1/models",

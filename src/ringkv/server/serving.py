@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ringkv.base.errors import UnknownModel
 from ringkv.server.admission import Admission
 from ringkv.server.channel import EngineChannel
+from ringkv.server.drain import Drain
 from ringkv.server.metrics import Metrics
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide import Guides
@@ -26,6 +27,7 @@ class Serving:
     created: int  # seconds since 1970
     guides: Guides
     admission: Admission
+    drain: Drain
     timeout: float | None = None
 
     def model(self, requested: str | None) -> str:

@@ -8,6 +8,7 @@ import typer
 from ringkv.cli.options import SWITCH, ConversationOptions
 from ringkv.cli.output import print_stderr
 from ringkv.llm.show_progress import show_progress
+from ringkv.machine.interrupts import exit_on_sigterm
 
 SLOTS = 8
 SERVER = "Server"
@@ -86,15 +87,25 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            "--drain-seconds",
+            min=0,
+            help="After SIGTERM or Ctrl-C: seconds in which running requests may finish. A second signal ends them.",
+            rich_help_panel=SERVER,
+        ),
+    ] = 30,
 ) -> None:
     """Serve a model over an OpenAI-compatible HTTP API.
 
     Up to --slots requests run at once; more wait in a queue. Endpoints: /v1/chat/completions, /v1/completions,
-    /v1/models, /health and /metrics. Ctrl-C stops the server.
+    /v1/models, /health, /ready and /metrics. Ctrl-C stops the server.
 
         ringkv serve --model smollm2 --slots 8
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
     """
+    exit_on_sigterm()
     with show_progress() as progress:
         progress(0, 0, "loading the server")
         from ringkv.models.config import load_config
@@ -123,6 +134,7 @@ def serve(
             ready,
             origins=allow_origin or (),
             log=print_stderr if request_log else None,
+            drain_seconds=drain_seconds,
             load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
         )
 
