@@ -12,6 +12,8 @@ from ringkv.graphs import aot
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.graph import Eager, StaticFunction
 from ringkv.machine.compiler import find_compiler, missing_for_graphs
+from ringkv.machine.tethered import script
+from tests import slow_compiler
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
@@ -126,3 +128,11 @@ def test_the_key_depends_on_the_available_kernels(monkeypatch: pytest.MonkeyPatc
     before = aot._digest("c++", "source", COUNT, example())
     monkeypatch.setattr(aot, "native_operators", lambda: ["ringkv::another"])
     assert aot._digest("c++", "source", COUNT, example()) != before
+
+
+def test_the_compiler_of_graphs_ends_with_this_process(tmp_path: Path) -> None:
+    compiler = slow_compiler.save(tmp_path)
+    backend = AheadOfTime(tmp_path / "graphs", str(compiler), "source", lambda name: None)
+    started = Path(backend._variables("work")["CXX"])
+    assert started == script(str(compiler), tmp_path / "compilers")  # tests/machine/test_tethered.py kills its parent
+    assert subprocess.run([started, "--version"], capture_output=True, text=True, check=True).stdout == "slow 1.0\n"

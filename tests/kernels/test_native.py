@@ -1,9 +1,11 @@
 """Builds of the C++ operators for other processors: everything must compile without AVX-512, too."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import slow_compiler
 from torch.utils import cpp_extension
 
 from ringkv.kernels import native
@@ -32,3 +34,13 @@ def test_it_compiles_for_a_processor_with_avx2_alone(source: Path) -> None:
         [compiler.path, *flags, *OLDER, *include, str(source)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_build_that_is_killed_leaves_no_compiler(tmp_path: Path) -> None:
+    compiler = slow_compiler.save(tmp_path)
+    code = f"from pathlib import Path; from ringkv.kernels import native; native.load({str(compiler)!r}, Path('cache'))"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as build:
+        started = slow_compiler.within(30, lambda: len(slow_compiler.running(compiler)) >= 2)
+        build.kill()
+    assert started
+    assert slow_compiler.within(2, lambda: not slow_compiler.running(compiler))

@@ -26,6 +26,7 @@ from torch import Tensor
 from ringkv.graphs.graph import Graph, StaticFunction, TensorFunction
 from ringkv.kernels.library import native_operators
 from ringkv.machine.processor import identity
+from ringkv.machine.tethered import script
 
 
 class AheadOfTime:
@@ -66,7 +67,8 @@ class AheadOfTime:
         """Return the compiler and the folders that it writes to: `work`, and Inductor's own cache beside our folder."""
         tempfile.gettempdir()  # Python caches its own at the first call; it must not be `work`
         inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(self.folder.parent / "inductor"))
-        return {"CXX": self.compiler, "TMPDIR": work, "TORCHINDUCTOR_CACHE_DIR": inductor}
+        compiler = script(self.compiler, self.folder.parent / "compilers")  # torch reads $CXX once, so it must last
+        return {"CXX": str(compiler), "TMPDIR": work, "TORCHINDUCTOR_CACHE_DIR": inductor}
 
 
 class _Call(torch.nn.Module):

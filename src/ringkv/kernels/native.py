@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from ringkv.machine.processor import identity, refuses_amx
+from ringkv.machine.tethered import tethered
 
 SOURCES = Path(__file__).parent / "cpu"
 BUILD = "-O3 -std=c++20 -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
@@ -69,6 +70,7 @@ def _build(command: list[str], library: Path) -> None:
 
 
 def _run(command: list[str], folder: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": folder})
+    environment = os.environ | {"TMPDIR": folder}
+    done = subprocess.run(tethered(command), capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))
