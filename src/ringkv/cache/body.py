@@ -103,6 +103,11 @@ class Body:
         for ours, new in zip(self.planes, planes, strict=True):
             ours[:, row, :, first : first + new.shape[2]] = new
 
+    def clear(self, row: int, first: int) -> None:
+        """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it."""
+        for plane in self.planes:
+            plane[:, row, :, first:] = 0
+
 
 class CacheRow(NamedTuple):
     """One row of every group's body: a whole slot or lane."""
@@ -130,7 +135,10 @@ class CacheRow(NamedTuple):
         return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
 
     def restore(self, live: Sequence[int], packet: bytes) -> None:
-        """Fill the first `live` entries of each group from a packet. Raises ValueError for a packet of another size."""
+        """Fill the first `live` entries of each group from a packet; the others become 0.
+
+        Raises ValueError for a packet of another size.
+        """
         targets = [part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n)]
         sizes = [target.numel() * target.element_size() for target in targets]
         if sum(sizes) != len(packet):
@@ -138,3 +146,5 @@ class CacheRow(NamedTuple):
         raw = torch.frombuffer(bytearray(packet), dtype=torch.uint8) if packet else torch.empty(0, dtype=torch.uint8)
         for target, part in zip(targets, raw.split(sizes), strict=True):
             target.copy_(part.view(target.dtype).view(target.shape))
+        for body, n in zip(self.bodies, live, strict=True):
+            body.clear(self.at, n)
