@@ -1,0 +1,235 @@
+"""kill: kill -9 of the engine process under load, again and again. What becomes of its requests, and of the server?
+
+    python -m bench.kill                            SmolLM2, 8 slots, 16 clients, 20 times: seven minutes
+    python -m bench.kill --times 3
+
+Each client streams one answer after another. A kill is right if every request that was running or waiting ends with an
+error within seconds, no stream is cut or hangs, and a new request is answered within 15 seconds. The server waits a
+second before it starts an engine again, and longer if the last one was short-lived: so each engine may run for a while.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from statistics import median
+from threading import Event
+from typing import Literal, NamedTuple
+
+import psutil
+
+from bench.results import keep, table
+
+Outcome = Literal["finished", "error", "refused", "cut", "hung"]
+"""How a request ended. refused: a 503 before it was accepted. cut: its connection ended without a word."""
+
+HUNG = 30.0  # seconds without a byte
+BACK = 15.0  # seconds in which the service must be back
+STEADY = 11.0  # seconds that an engine runs before it is killed; after 10 the server forgets earlier restarts
+PAUSE = 0.2  # seconds between a refusal and the client's next request
+TOKENS = 100  # of an answer
+PROMPT = "Write a long story about a lighthouse and the people who have lived in it. "
+ENGINE_DIED = b'"code":"engine_died"'
+
+
+class Ended(NamedTuple):
+    """One request; times are `time.monotonic`."""
+
+    began: float
+    ended: float
+    outcome: Outcome
+
+
+class Kill(NamedTuple):
+    """One kill: when, the seconds until the server was ready again, and until a new answer's first token."""
+
+    at: float
+    ready_s: float
+    back_s: float
+
+
+class KilledServer:
+    """`ringkv serve`, its clients, and how their requests ended."""
+
+    def __init__(self, process: psutil.Process, port: int) -> None:
+        self.process, self.port = process, port
+        self.ended: list[Ended] = []
+        self._stop = Event()
+
+    def kill_engine(self) -> Kill:
+        """Kill the engine and wait until a new request is answered."""
+        (engine,) = (one for one in self.process.children() if "spawn_main" in " ".join(one.cmdline()))
+        at = time.monotonic()
+        engine.send_signal(signal.SIGKILL)
+        wait(lambda: not self.is_ready())
+        wait(self.is_ready)
+        ready = time.monotonic()
+        wait(lambda: complete(self.port, PROMPT, 1) == "finished")
+        return Kill(at, ready - at, time.monotonic() - at)
+
+    def is_ready(self) -> bool:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=HUNG)
+        connection.request("GET", "/ready")
+        with connection.getresponse() as response:
+            return response.status == 200
+
+    @contextmanager
+    def load(self, clients: int) -> Iterator[None]:
+        """Keep clients busy while the block runs."""
+        with ThreadPoolExecutor(clients) as pool:
+            for client in range(clients):
+                pool.submit(self._send, client)
+            try:
+                yield
+            finally:
+                self._stop.set()
+
+    def _send(self, client: int) -> None:
+        while not self._stop.is_set():
+            began = time.monotonic()
+            outcome = complete(self.port, PROMPT * (1 + client % 4), TOKENS)
+            self.ended.append(Ended(began, time.monotonic(), outcome))
+            if outcome == "refused":
+                time.sleep(PAUSE)
+
+
+def main() -> None:
+    args = _arguments()
+    with serving(args.model, args.slots) as server:
+        files = server.process.num_fds()
+        kills = []
+        with server.load(args.clients):
+            for _ in range(args.times):
+                time.sleep(STEADY)
+                kills.append(server.kill_engine())
+                print(f"killed {len(kills)} of {args.times}: back after {kills[-1].back_s:.1f} s", flush=True)
+        time.sleep(PAUSE)  # the server closes its ends of the clients' connections
+        files = server.process.num_fds() - files
+    affected = [running_at(kill, server.ended) for kill in kills]
+    keep("kill", vars(args), [figure(kills, affected, server.ended, files)], shown(kills, affected))
+    if failures := list(wrong(kills, affected, server.ended)):
+        sys.exit("\n".join(failures))
+
+
+def running_at(kill: Kill, ended: Sequence[Ended]) -> list[Ended]:
+    """Return the requests that a kill may have met, without those that were refused."""
+    return [one for one in ended if one.began < kill.at < one.ended and one.outcome != "refused"]
+
+
+def figure(
+    kills: Sequence[Kill], affected: Sequence[Sequence[Ended]], ended: Sequence[Ended], files: int
+) -> dict[str, float]:
+    counts = Counter(one.outcome for one in ended)
+    last = [max(one.ended for one in some) - kill.at for kill, some in zip(kills, affected, strict=True) if some]
+    return {
+        "failed_requests": counts["error"],
+        "cut_requests": counts["cut"],
+        "hung_requests": counts["hung"],
+        "error_s": max(last, default=0.0),
+        "ready_s": median(kill.ready_s for kill in kills),
+        "back_s": median(kill.back_s for kill in kills),
+        "slowest_back_s": max(kill.back_s for kill in kills),
+        "more_files": files,
+    }
+
+
+def shown(kills: Sequence[Kill], affected: Sequence[Sequence[Ended]]) -> str:
+    head = ("kill", "running or waiting", "ended with an error", "cut", "hung", "last error", "ready", "answers again")
+    return table(head, [_row(n, kill, some) for n, (kill, some) in enumerate(zip(kills, affected, strict=True), 1)])
+
+
+def _row(number: int, kill: Kill, affected: Sequence[Ended]) -> tuple[str, ...]:
+    counts = Counter(one.outcome for one in affected)
+    last = max((one.ended for one in affected), default=kill.at) - kill.at
+    seconds = (f"{value:.2f} s" for value in (last, kill.ready_s, kill.back_s))
+    return (f"{number}", f"{len(affected)}", *(f"{counts[name]}" for name in ("error", "cut", "hung")), *seconds)
+
+
+def wrong(kills: Sequence[Kill], affected: Sequence[Sequence[Ended]], ended: Sequence[Ended]) -> Iterator[str]:
+    """Yield a sentence for each thing that must not happen."""
+    counts = Counter(one.outcome for one in ended)
+    for outcome in ("cut", "hung"):
+        if counts[outcome]:
+            yield f"{counts[outcome]} requests: {outcome}"
+    for number, (kill, some) in enumerate(zip(kills, affected, strict=True), 1):
+        if kill.back_s > BACK:
+            yield f"kill {number}: the service was back after {kill.back_s:.1f} s, not within {BACK:g} s"
+        if not any(one.outcome == "error" for one in some):
+            yield f"kill {number} met no request; it shows nothing"
+
+
+def complete(port: int, prompt: str, tokens: int) -> Outcome:
+    """Stream one answer."""
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    connection = HTTPConnection("127.0.0.1", port, timeout=HUNG)
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        with connection.getresponse() as response:
+            if response.status == 503:
+                return "error" if ENGINE_DIED in response.read() else "refused"
+            return ending([line for line in response if line.startswith(b"data: ")])
+    except TimeoutError:
+        return "hung"
+    except (OSError, HTTPException):
+        return "cut"
+    finally:
+        connection.close()
+
+
+def ending(events: Sequence[bytes]) -> Outcome:
+    """Return how a stream ended, by its last two events."""
+    if len(events) < 2 or events[-1].strip() != b"data: [DONE]":
+        return "cut"
+    last = json.loads(events[-2].removeprefix(b"data: "))
+    if "error" in last:
+        return "error"
+    return "finished" if last["choices"][0]["finish_reason"] == "length" else "cut"
+
+
+def wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the server was not back after {seconds:g} s")
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(model: str, slots: int) -> Iterator[KilledServer]:
+    command = [str(Path(sys.executable).with_name("ringkv")), "serve", "--model", model, "--slots", str(slots)]
+    command += ["--max-prompt", "1024", "--prefix-store", "0", "--port", "0", "--no-request-log"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        try:
+            assert process.stdout is not None
+            address = (re.search(r"http://127\.0\.0\.1:(\d+)", line) for line in process.stdout)
+            port = next((int(found[1]) for found in address if found), None)
+            if port is None:
+                raise RuntimeError("the server ended before it was ready; see its output")
+            yield KilledServer(psutil.Process(process.pid), port)
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)  # it still writes that it has stopped
+    assert process.returncode == 0, f"the server's exit status is {process.returncode}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--clients", type=int, default=16)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
