@@ -17,12 +17,15 @@ import uvicorn
 from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
 from ringkv.server.drain import Drain
+from ringkv.server.guard import OPEN_ACCESS, Access
+from ringkv.server.protocol import ConnectionLimits, bounded_protocol
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
 from tests.server.echo import InProcess, channel
 
 NAMES = ("echo", "org/echo-base")
+CONNECTIONS = ConnectionLimits()
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
 
 
@@ -88,9 +91,12 @@ def serving(
     log: Callable[[str], None] | None = None,
     load: LoadOptions = DEFAULT_LOAD,
     drain: Drain | None = None,
+    access: Access = OPEN_ACCESS,
+    connections: ConnectionLimits = CONNECTIONS,
 ) -> Iterator[Served]:
-    app = make_app(engine, tokenizer, template, NAMES, origins, log, load, drain)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
+    app = make_app(engine, tokenizer, template, NAMES, origins, log, load, drain, access)
+    http = bounded_protocol(connections)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning", http=http, ws="none"))
     listener = server.config.bind_socket()
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),))
     thread.start()

@@ -5,6 +5,7 @@ Chats and completions differ only in their `Formatter`.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -71,8 +72,10 @@ def start(
         return OutputProcessor(request, text_stream, meter)
 
     prompt_tokens = sum(len(group[0].tokens) for group in requests)
-    owner, passed = caller_of(http.scope).label, perf_counter() - http.scope[ARRIVED]
-    requests = [[sent_by(owner, one, passed) for one in group] for group in requests]
+    caller, passed = caller_of(http.scope), perf_counter() - http.scope[ARRIVED]
+    requests = [
+        [replace(sent_by(caller.label, one, passed), salt=caller.salt(one.salt)) for one in group] for group in requests
+    ]
     streams = [generate(serving.engine, [processor(one, one is group[0]) for one in group]) for group in requests]
     per_prompt = len(requests[0])
     counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, per_prompt)

@@ -15,6 +15,7 @@ from ringkv.server.documents import DESCRIPTION, document
 from ringkv.server.drain import CountWork, Drain
 from ringkv.server.engine_metrics import EngineGauges, EngineTimes, QueueGauges
 from ringkv.server.errors import add_handlers
+from ringkv.server.guard import OPEN_ACCESS, Access, Guard
 from ringkv.server.info import info_router
 from ringkv.server.metrics import Metrics
 from ringkv.server.middleware import Observe
@@ -36,12 +37,14 @@ def make_app(
     log: Log | None = None,
     load: LoadOptions = DEFAULT_LOAD,
     drain: Drain | None = None,
+    access: Access = OPEN_ACCESS,
 ) -> FastAPI:
     """Serve one model under `names`: the first is its own name, the others are aliases. The caller closes the engine.
 
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
     load: the queue's bounds and the longest time of a request.
     drain: counts running work, and refuses more once it has begun.
+    access: who may send requests, and how many and how large.
     """
     drain = drain or Drain()
     tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
@@ -59,6 +62,7 @@ def make_app(
         app.include_router(router(serving))
     add_handlers(app)
     document(app)
+    app.add_middleware(Guard, access=access)
     app.add_middleware(CountWork, drain=drain)
     app.add_middleware(Observe, metrics=serving.metrics, log=log)
     if origins:  # added last, so that error responses have the CORS headers too

@@ -31,6 +31,14 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.Unsupported, ErrorKind(400, "invalid_request_error", "unsupported")),
     (errors.InvalidRequest, ErrorKind(400, "invalid_request_error")),
     (errors.UnknownModel, ErrorKind(404, "invalid_request_error", "model_not_found")),
+    (errors.Unauthorized, ErrorKind(401, "invalid_request_error", "invalid_api_key")),
+    (errors.WrongHost, ErrorKind(421, "invalid_request_error", "wrong_host")),
+    (errors.TooSlow, ErrorKind(408, "invalid_request_error", "too_slow")),
+    (errors.BodyTooLarge, ErrorKind(413, "invalid_request_error", "body_too_large")),
+    (errors.URLTooLong, ErrorKind(414, "invalid_request_error", "url_too_long")),
+    (errors.HeadersTooLarge, ErrorKind(431, "invalid_request_error", "headers_too_large")),
+    (errors.RateLimited, ErrorKind(429, "rate_limit_error", "rate_limit_exceeded")),
+    (errors.BodiesFull, ErrorKind(503, "server_error", "bodies_full")),
     (errors.QueueFull, ErrorKind(503, "server_error", "queue_full")),
     (errors.DeadlineExceeded, ErrorKind(503, "server_error", "deadline_exceeded")),
     (errors.EngineRestarting, ErrorKind(503, "server_error", "engine_restarting")),
@@ -38,11 +46,10 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.EngineDied, ErrorKind(503, "server_error", "engine_died")),
     (RingKVError, ErrorKind(500, "server_error")),
 )
-LARGEST_BODY = 64 << 20  # bytes; a prompt of a million tokens has a tenth of that
+LARGEST_BODY = 64 << 20  # bytes, unless the longest prompt is known; a prompt of a million tokens has a tenth of that
 MESSAGES = {  # instead of the library's shorter ones
     404: "there is no such path; the API is under /v1, and /docs lists it",
     405: "this path does not take that method; /docs lists the methods",
-    413: f"the body has more than {LARGEST_BODY:,} bytes; send less per request",
 }
 UNEXPECTED = ErrorKind(500, "server_error", "internal_error")
 
@@ -69,7 +76,9 @@ def answer_of(error: Exception) -> Response:
 
 
 def _headers(error: Exception) -> dict[str, str]:
-    """Return `Retry-After` if the error says when to send the request again."""
+    """Return `Retry-After` if the error says when to send the request again, and what a 401 must have."""
+    if isinstance(error, errors.Unauthorized):
+        return {"www-authenticate": "Bearer"}
     seconds = getattr(error, "retry_after", None)
     return {} if seconds is None else {"retry-after": str(ceil(seconds))}
 

@@ -21,6 +21,8 @@ from ringkv.machine.interrupts import TERMINATED
 from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
 from ringkv.server.drain import Drain
+from ringkv.server.edge import DEFAULT_EDGE, EdgeOptions
+from ringkv.server.protocol import bounded_protocol
 from ringkv.server.request_log import Log
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
@@ -53,6 +55,7 @@ def run(
     drain_seconds: float = DRAIN_SECONDS,
     load: LoadOptions = DEFAULT_LOAD,
     restart: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
+    edge: EdgeOptions = DEFAULT_EDGE,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Port 0 takes a free one.
 
@@ -60,6 +63,7 @@ def run(
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
     drain_seconds: how long accepted requests may run on after a signal. load: the bounds of queue and time.
     restart: when an engine that has ended is started again.
+    edge: who may send requests, how many and how large.
 
     Raises the engine's startup errors, and the last of them if the engine cannot be started again. Raises RingKVError
     if the port is taken. If a signal arrives before the server is ready, raises KeyboardInterrupt for SIGINT and
@@ -80,6 +84,7 @@ def run(
                     drain_seconds,
                     load,
                     restart,
+                    edge,
                 )
             )
         except asyncio.CancelledError as error:
@@ -99,6 +104,7 @@ async def _serve(
     drain_seconds: float,
     load: LoadOptions,
     restart: RestartPolicy,
+    edge: EdgeOptions,
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
     startup = asyncio.current_task()
@@ -107,9 +113,17 @@ async def _serve(
     start = partial(EngineClient.start, config, builder=builder)
     engine, drain, grace = Supervisor(await start(on_progress=on_progress), start, restart), Drain(), GRACE
     try:
-        app = make_app(engine, tokenizer, template, names, origins, log, load, drain)
-        text = welcome(engine, names[0], listener.getsockname(), chats=template is not None)
-        server = _Server(_settings(app), text, on_status, drain, drain_seconds, engine.cancel_all)
+        access = edge.access(str(listener.getsockname()[0]), engine.limits.longest_prompt)
+        app = make_app(engine, tokenizer, template, names, origins, log, load, drain, access)
+        text = welcome(
+            engine,
+            names[0],
+            listener.getsockname(),
+            chats=template is not None,
+            scheme="https" if edge.tls else "http",
+            with_key=bool(edge.keys),
+        )
+        server = _Server(_settings(app, edge), text, on_status, drain, drain_seconds, engine.cancel_all)
         _on_signals(server.stop)
         await _until_either(server.serve([listener]), engine.given_up(), server.end)
         if engine.failure:
@@ -149,7 +163,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _settings(app: Callable[..., object]) -> uvicorn.Config:
+def _settings(app: Callable[..., object], edge: EdgeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_level="warning",
@@ -158,6 +172,9 @@ def _settings(app: Callable[..., object]) -> uvicorn.Config:
         backlog=BACKLOG,
         timeout_graceful_shutdown=FLUSH,
         server_header=False,
+        http=bounded_protocol(edge.connections()),
+        ws="none",
+        **(edge.tls.settings if edge.tls else {}),
     )
 
 

@@ -3,11 +3,9 @@
 from time import perf_counter
 from uuid import uuid4
 
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringkv.server.errors import LARGEST_BODY, answer_of
+from ringkv.server.errors import answer_of
 from ringkv.server.metrics import Metrics
 from ringkv.server.request_log import Log, described
 
@@ -51,7 +49,7 @@ class Observe:
             await send(message)
 
         try:
-            await self._app(scope, bounded(receive, scope), tagged)
+            await self._app(scope, receive, tagged)
         except Exception as error:
             if status != NOT_ANSWERED:
                 raise  # the response has begun, so it can only be cut short
@@ -61,21 +59,3 @@ class Observe:
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)
             if self._log:
                 self._log(described(scope, status, perf_counter() - scope[ARRIVED]))
-
-
-def bounded(receive: Receive, scope: Scope) -> Receive:
-    """Wrap `receive` to raise HTTPException 413 if the body has, or declares, more than `LARGEST_BODY` bytes."""
-    declared = Headers(scope=scope).get("content-length", "")
-    is_too_large, received = declared.isdecimal() and int(declared) > LARGEST_BODY, 0
-
-    async def counted() -> Message:
-        nonlocal received
-        if is_too_large:
-            raise HTTPException(413)
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > LARGEST_BODY:
-            raise HTTPException(413)
-        return message
-
-    return counted

@@ -87,7 +87,7 @@ class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # created at 
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
+    logit_bias: Annotated[dict[Annotated[int, Field(strict=False)], float], Field(max_length=1024)] | None = None
     seed: Int64 | None = None
     stop: str | list[str] | None = None
     stop_token_ids: Annotated[list[Int64], Field(max_length=1024)] | None = None

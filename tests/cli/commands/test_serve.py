@@ -1,11 +1,14 @@
 import json
 import re
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -62,3 +65,36 @@ def test_an_address_that_cannot_be_used_is_refused(cli: Cli, model_dir: Path) ->
     result = cli("serve", "--model", model_dir, *SMALL, "--host", "203.0.113.1")
     assert result.status == 1
     assert result.last_line.startswith("ringkv: cannot listen on 203.0.113.1 port 8000")
+
+
+def test_tls_and_keys_protect_a_served_model(model_dir: Path, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate")
+    cert, key, keys = (tmp_path / name for name in ("cert.pem", "key.pem", "keys"))
+    keys.write_text("alice:alice-0123456789\n")
+    make = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(["openssl", *make.split(), "-keyout", str(key), "-out", str(cert)], capture_output=True, check=True)
+    trusted = ssl.create_default_context(cafile=cert)
+    flags = ("--tls-cert", cert, "--tls-key", key, "--api-keys", keys)
+    with serving("--model", str(model_dir), *map(str, flags)) as program:
+        assert program.stdout is not None
+        url = program.stdout.readline().split()[-1]
+        assert url.startswith("https://127.0.0.1:")
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{url}/models", context=trusted)
+        assert refused.value.code == 401
+        refused.value.close()
+        with urlopen(url.removesuffix("/v1") + "/health", context=trusted) as response:
+            assert response.status == 200
+        asked = Request(f"{url}/models", headers={"Authorization": "Bearer alice-0123456789"})
+        with urlopen(asked, context=trusted) as response:
+            assert json.load(response)["object"] == "list"
+        with pytest.raises(HTTPError) as refused:
+            urlopen(Request(f"{url}/models", headers={"Host": "evil.example"}), context=trusted)
+        assert refused.value.code == 421
+        refused.value.close()
+        program.send_signal(signal.SIGINT)
+        _, err = program.communicate(timeout=30)
+    assert "GET /v1/models 200" in err
+    assert "key alice" in err
+    assert "alice-0123456789" not in err

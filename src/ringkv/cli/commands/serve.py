@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ringkv.cli.access import AccessOptions
 from ringkv.cli.options import SWITCH, ConversationOptions
 from ringkv.cli.output import print_stderr
 from ringkv.llm.show_progress import show_progress
@@ -17,6 +18,7 @@ SERVER = "Server"
 def serve(
     *,
     engine: ConversationOptions,
+    access: AccessOptions,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all interfaces.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
@@ -106,6 +108,8 @@ def serve(
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
     """
     exit_on_sigterm()
+    edge = access.edge()
+    edge.warn_if_open(host)
     with show_progress() as progress:
         progress(0, 0, "loading the server")
         from ringkv.models.config import load_config
@@ -135,6 +139,7 @@ def serve(
             origins=allow_origin or (),
             log=print_stderr if request_log else None,
             drain_seconds=drain_seconds,
+            edge=edge,
             load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
         )
 
