@@ -106,7 +106,7 @@ METRICS: Mapping[str, Metric] = {
     # overload
     "sustained_rate": Metric("requests/s", "mean"),
     "sent_requests": Metric("requests", "once"),
-    "refused": SHARE,
+    "refused_share": SHARE,
     "chunk_s": SECONDS,
     "http_bytes": Metric("B", "max"),
     "engine_bytes": Metric("B", "max"),

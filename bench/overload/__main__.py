@@ -72,7 +72,7 @@ async def _measure(
     figures = {
         "sent_requests": len(sent),
         "sustained_rate": rate,
-        "refused": sum(one.reply.status == 503 for one in sent) / len(sent),
+        "refused_share": sum(one.reply.status == 503 for one in sent) / len(sent),
         "step_s": median(gaps),
         "chunk_s": chunk_s,
         "itl_p99_s": p99(sent),

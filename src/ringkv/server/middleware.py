@@ -5,7 +5,8 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringkv.server.errors import answer_of
+from ringkv.base.errors import Busy
+from ringkv.server.errors import answer_of, kind_of
 from ringkv.server.metrics import Metrics
 from ringkv.server.request_log import Log, described
 
@@ -53,6 +54,8 @@ class Observe:
         except Exception as error:
             if status != NOT_ANSWERED:
                 raise  # the response has begun, so it can only be cut short
+            if isinstance(error, Busy):
+                self._metrics.rejected(kind_of(error).code or type(error).__name__)
             await answer_of(error)(scope, receive, tagged)
         finally:
             # All other paths share one label; otherwise a scanner could fill our memory.
