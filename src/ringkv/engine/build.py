@@ -1,6 +1,7 @@
 """build: an EngineConfig becomes an engine, with all its memory allocated and its graphs ready."""
 
 import logging
+from functools import partial
 
 import torch
 
@@ -21,7 +22,7 @@ from ringkv.graphs.capture import CudaGraphs, no_capture
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
-from ringkv.machine.compiler import find_compiler, missing_for_graphs
+from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
 
@@ -115,16 +116,23 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
 
     if torch.device(config.device).type == "cuda":
         return Inductor(config.cache_dir / "inductor", on_build)
-    return AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build)
+    return AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build, partial(_tell_waiting, tell))
+
+
+def _tell_waiting(tell: Progress, name: str) -> None:
+    tell(0, 0, f"waiting for another ringkv to compile {name}")
 
 
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:
-    """Load the C++ operators if there is a compiler. Without them the torch references run."""
+    """Load the C++ operators if they can be built. Without them the torch references run."""
     compiler = find_compiler()
     if compiler is None or torch.device(config.device).type != "cpu":
         return
+    if missing := missing_for_kernels():
+        log.warning("running without C++ kernels: %s", missing)
+        return
     tell(0, 1, "loading CPU kernels (compiled once; kept on disk)")
     try:
-        native.load(compiler.path, config.cache_dir / "kernels")
+        native.load(compiler.path, config.cache_dir / "kernels", partial(_tell_waiting, tell, "CPU kernels"))
     except RuntimeError as error:
         log.warning("running without C++ kernels: %s", error)

@@ -1,6 +1,6 @@
 """aot: graphs for the CPU, compiled ahead of time by torch.export and AOTInductor. Each is a shared library on disk.
 
-    graphs/<name>-<key>/  graph.so, and graph.json if it calls our operators
+    graphs/<name>-<key>/  graph.so, seal.json, and graph.json if it calls our operators
 
 A warm start loads a library in a millisecond and traces nothing. The key covers all that a graph depends on: our
 source, our operators that have a kernel, the argument shapes and strides, torch, the compiler, the processor and
@@ -16,15 +16,18 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
+from ringkv.base.errors import BadCache
+from ringkv.base.failure import in_short
 from ringkv.graphs.graph import Graph, StaticFunction, TensorFunction
+from ringkv.kernels.built import built
 from ringkv.kernels.library import native_operators
+from ringkv.machine.folders import make_private
 from ringkv.machine.processor import identity
 from ringkv.machine.tethered import script
 
@@ -32,39 +35,47 @@ from ringkv.machine.tethered import script
 class AheadOfTime:
     """Builds graphs that are not in `folder` yet; calls `on_build(name)` before each compilation.
 
-    source: a digest of all source code that a function depends on.
+    source: a digest of all source code that a function depends on. on_wait(name): called if another process is
+    compiling the graph, which is then awaited.
     """
 
-    def __init__(self, folder: Path, compiler: str, source: str, on_build: Callable[[str], None]) -> None:
-        self.folder, self.compiler, self.source, self.on_build = folder, compiler, source, on_build
+    def __init__(
+        self,
+        folder: Path,
+        compiler: str,
+        source: str,
+        on_build: Callable[[str], None],
+        on_wait: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self.folder, self.compiler, self.source = folder, compiler, source
+        self.on_build, self.on_wait = on_build, on_wait
         self.builds = 0
 
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # torch.export merges two arguments that are one tensor, and would mix them up without an error.
         assert len({id(tensor) for tensor in example}) == len(example), f"{name}: two example arguments are one tensor"
         path = self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
-        if not path.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.folder / f"{path.name}.lock"):
-                if not path.is_dir():  # another process may have built it meanwhile
-                    self._build(name, function, example, path)
+        built(path, partial(self._build, name, function, example), partial(self.on_wait, name))
         return _load(path)
 
-    def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], path: Path) -> None:
+    def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], into: Path) -> None:
         self.on_build(name)
         self.builds += 1
-        with tempfile.TemporaryDirectory(dir=self.folder) as work, _quiet(), _environment(**self._variables(work)):
+        scratch = str(into.parent)
+        with _quiet(), _environment(**self._variables(scratch)):
             dynamic = [
                 dict.fromkeys(dimensions, torch.export.Dim.DYNAMIC) for dimensions in _dynamic(function, example)
             ]
             shapes = {"arguments": tuple(dynamic)}
             exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
-            package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{work}/{name}.pt2")
-            _unpack(Path(package), Path(work) / "unpacked")
-            os.rename(Path(work) / "unpacked", path)
+            package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{scratch}/{name}.pt2")
+            _unpack(Path(package), into)
 
     def _variables(self, work: str) -> dict[str, str]:
         """Return the compiler and the folders that it writes to: `work`, and Inductor's own cache beside our folder."""
+        for name in ("inductor", "compilers"):
+            if fault := make_private(self.folder.parent / name):
+                raise BadCache(fault)
         tempfile.gettempdir()  # Python caches its own at the first call; it must not be `work`
         inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(self.folder.parent / "inductor"))
         compiler = script(self.compiler, self.folder.parent / "compilers")  # torch reads $CXX once, so it must last
@@ -84,7 +95,6 @@ class _Call(torch.nn.Module):
 
 def _unpack(package: Path, into: Path) -> None:
     """Extract the files of a package that are needed to run it; the others are source code."""
-    into.mkdir()
     with zipfile.ZipFile(package) as members:
         for name in members.namelist():
             if name.endswith((".wrapper.so", ".wrapper.json")):
@@ -97,7 +107,11 @@ def _load(path: Path) -> Graph:
     That function imports the whole compiler, which takes longer than the rest of a start, and unpacks into the
     temporary folder, where a killed process leaves the files.
     """
-    run: Graph = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path / "graph.so"), 1).run
+    library = path / "graph.so"
+    try:
+        run: Graph = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
+    except RuntimeError as error:
+        raise BadCache(f"{library} cannot be loaded ({in_short(error)}); delete {path}, or use --graphs off") from None
     return run
 
 

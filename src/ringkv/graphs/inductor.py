@@ -4,13 +4,16 @@ CUDA graphs are made by `capture`, so Inductor makes none. Compiled code is kept
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ringkv.base.errors import BadCache
 from ringkv.graphs.graph import Graph, StaticFunction
+from ringkv.machine.folders import make_private, unwritable
 
 OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {
     "triton.cudagraphs": False,
@@ -26,7 +29,10 @@ class Inductor:
     def __init__(self, folder: Path, on_build: Callable[[str], None]) -> None:
         self.on_build = on_build
         self.builds = 0
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
+        if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+            if fault := make_private(folder):
+                raise BadCache(fault)
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # Arguments that are written must not share memory with others: torch would work on a copy of the cache.
@@ -34,6 +40,17 @@ class Inductor:
         self.on_build(name)
         self.builds += 1
         compiled = torch.compile(function.body, fullgraph=True, dynamic=False, options=OPTIONS)
-        with torch._dynamo.config.patch(_LIMITS):
+        with torch._dynamo.config.patch(_LIMITS), _full_disks_named():
             compiled(*example)
         return lambda arguments: compiled(*arguments)
+
+
+@contextmanager
+def _full_disks_named() -> Iterator[None]:
+    """Raise BadCache for an error of a compilation if Inductor's folder cannot be written."""
+    try:
+        yield
+    except Exception as error:
+        if fault := unwritable(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])):
+            raise BadCache(fault) from error
+        raise

@@ -6,34 +6,67 @@ Without a compiler only speed is lost: torch runs each operator's reference or a
 import hashlib
 import os
 import subprocess
-import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 
 import torch
 
+from ringkv.base.errors import BadCache
+from ringkv.kernels.built import built
+from ringkv.machine.folders import unwritable
 from ringkv.machine.processor import identity, refuses_amx
 from ringkv.machine.tethered import tethered
 
+LIBRARY = "ringkv-cpu.so"
 SOURCES = Path(__file__).parent / "cpu"
 BUILD = "-O3 -std=c++20 -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
 WITHOUT_AMX = ("-mno-amx-bf16", "-mno-amx-int8", "-mno-amx-tile")
 
 
+class Killed(RuntimeError):
+    """A signal ended the compiler: it was interrupted, or memory ran out. The next start may succeed."""
+
+
 @once
-def load(compiler: str, cache: Path) -> Path:
+def load(compiler: str, cache: Path, on_wait: Callable[[], None] = lambda: None) -> Path:
     """Build the operators if they are not in `cache`, load them, and return the shared library's path.
 
-    Raises RuntimeError with the compiler's last lines if the build fails.
+    A build that failed is not tried again: its error is kept in `cache`. on_wait: called if another process is at it.
+    Raises RuntimeError with the compiler's last lines, and BadCache if `cache` cannot be written or is not ours alone.
     """
     command = [compiler, *_flags()]
-    library = cache / f"ringkv-cpu-{_digest(command)}.so"
-    if not library.exists():
-        _build(command, library)
-    torch.ops.load_library(str(library))
+    folder = _folder(command, cache)
+    if _failure(folder).exists():
+        raise RuntimeError(_remembered(folder))
+    library = built(folder, partial(_build, command, _failure(folder)), on_wait) / LIBRARY
+    try:
+        torch.ops.load_library(str(library))
+    except OSError as error:
+        raise BadCache(f"{library} cannot be loaded ({error}); set RINGKV_CACHE to a folder on another disk") from None
     return library
+
+
+def failure(compiler: str, cache: Path) -> str | None:
+    """Return why the operators could not be built, and how to try again; None if no build has failed."""
+    folder = _folder([compiler, *_flags()], cache)
+    return _remembered(folder) if _failure(folder).exists() else None
+
+
+def _folder(command: list[str], cache: Path) -> Path:
+    return cache / f"ringkv-cpu-{_digest(command)}"
+
+
+def _failure(folder: Path) -> Path:
+    """Return the file that remembers a failed build."""
+    return folder.with_name(f"{folder.name}.failed")
+
+
+def _remembered(folder: Path) -> str:
+    return f"{_failure(folder).read_text(encoding='utf-8')}\n(delete {_failure(folder)} to try again)"
 
 
 def _flags() -> list[str]:
@@ -51,26 +84,35 @@ def _digest(command: list[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _build(command: list[str], library: Path) -> None:
-    """Compile in a temporary folder and rename: an interrupted build leaves no partial library."""
+def _build(command: list[str], failure: Path, into: Path) -> None:
+    """Compile and link the library in the folder `into`; a compiler's error is also written to `failure`."""
+    try:
+        _compile(command, into)
+    except Killed:
+        raise
+    except RuntimeError as error:
+        if unwritable(into) is None:
+            failure.write_text(str(error), encoding="utf-8")
+        raise
+
+
+def _compile(command: list[str], into: Path) -> None:
     from torch.utils import cpp_extension  # imports setuptools, which is slow and needed only to build
 
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        include = [f"-I{path}" for path in cpp_extension.include_paths()]
-        objects = {source: f"{folder}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            commands = ([*command, *include, "-c", str(source), "-o", target] for source, target in objects.items())
-            list(pool.map(_run, commands, repeat(folder)))
-        out = Path(folder) / library.name
-        torch_lib = Path(torch.__file__).parent / "lib"
-        link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
-        _run([*command, *objects.values(), "-o", str(out), "-shared", *link], folder)
-        os.replace(out, library)
+    scratch = str(into.parent)
+    include = [f"-I{path}" for path in cpp_extension.include_paths()]
+    objects = {source: f"{scratch}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        commands = ([*command, *include, "-c", str(source), "-o", target] for source, target in objects.items())
+        list(pool.map(_run, commands, repeat(scratch)))
+    torch_lib = Path(torch.__file__).parent / "lib"
+    link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
+    _run([*command, *objects.values(), "-o", str(into / LIBRARY), "-shared", *link], scratch)
 
 
 def _run(command: list[str], folder: str) -> None:
     environment = os.environ | {"TMPDIR": folder}
     done = subprocess.run(tethered(command), capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise RuntimeError(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))
+        kind = Killed if done.returncode > 128 or "Killed signal" in done.stderr else RuntimeError
+        raise kind(f"{command[0]} failed: " + "\n".join(done.stderr.splitlines()[-20:]))

@@ -1,6 +1,7 @@
 """The C++ compiler that static graphs and CPU kernels are built with, if this machine has one."""
 
 import os
+import platform
 import shutil
 import sysconfig
 from dataclasses import dataclass
@@ -23,8 +24,18 @@ def find_compiler() -> Compiler | None:
     return None
 
 
+def missing_for_kernels() -> str | None:
+    """Return why C++ kernels cannot be built here; None if they can."""
+    machine = platform.machine()
+    if (platform.system(), machine) in (("Linux", "x86_64"), ("Linux", "AMD64")):
+        return None
+    return f"they are for Linux on x86-64 and this is {platform.system()} on {machine}: torch's operators run instead"
+
+
 def missing_for_graphs() -> str | None:
     """Return what is missing to build static graphs, with the remedy; None if nothing is."""
+    if platform.system() != "Linux":
+        return f"they are built on Linux and this is {platform.system()}: functions run eagerly instead"
     compiler = find_compiler()
     if compiler is None:
         return "no C++ compiler was found (install g++ or clang++, or set CXX)"

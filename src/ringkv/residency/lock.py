@@ -1,25 +1,42 @@
-"""A lock per file or folder of the cache: one process makes it, the others wait."""
+"""A lock per file or folder of the cache, and one sentence if the folder cannot be written."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from ringkv.base.errors import BadCache
 from ringkv.base.progress import Progress
+from ringkv.machine import lock
+from ringkv.machine.folders import ELSEWHERE, make, reason
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
 def locked(target: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock of `target`; waits without a timeout. The system releases it if its process is killed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    """Hold the lock of `target` while it is written; waits without a timeout.
+
+    Raises BadCache if its folder cannot be written or is full.
+    """
+
+    def waiting() -> None:
         progress(0, 0, f"waiting for another ringkv to finish {target.name}")
-        lock.acquire()
+
+    with _writing(target.parent):
+        make(target.parent)
+        with lock.locked(target.with_name(f".{target.name}.lock"), waiting):
+            yield
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn the errors of a full or read-only disk into one sentence."""
     try:
         yield
-    finally:
-        lock.release()
+    except OSError as error:
+        if error.errno not in (*FULL, *READ_ONLY):
+            raise
+        remedy = "free disk space" if error.errno in FULL else "make it writable"
+        raise BadCache(f"{folder} cannot be written ({reason(error)}); {remedy}, {ELSEWHERE}") from error

@@ -1,0 +1,76 @@
+"""Folders of compiled code and downloads: whether they are ours alone, and whether they can be written.
+
+Each check returns what is wrong, with the remedy, or None. `base.errors` is a neighbour, so nothing is raised here.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+SPARE = 16 << 20  # bytes; less free space is a full disk
+PROBE = 64 << 10  # bytes written to find out whether a folder can be written
+ELSEWHERE = "or set RINGKV_CACHE to another folder"
+
+
+def make_private(folder: Path) -> str | None:
+    """Create a folder that only this user can enter, unless it exists. Return why it cannot be used; None if it can.
+
+    Code is loaded from it, so it must belong to this user or to root, and neither its group nor others may write.
+    """
+    with suppress(OSError):
+        make(folder)
+    return strangers(folder) if folder.is_dir() else unwritable(folder)
+
+
+def make(folder: Path) -> None:
+    """Create a folder and its parents, unless they exist, so that only this user can enter them. Raises OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def strangers(folder: Path) -> str | None:
+    """Return who else could change a folder's files; None if nobody could."""
+    if not hasattr(os, "geteuid"):
+        return None
+    for status in (folder.lstat(), folder.stat()):  # of a link, and of the folder that it names
+        if status.st_uid not in (os.geteuid(), 0):
+            return (
+                f"{folder} belongs to user {status.st_uid}, and ringkv, as user {os.geteuid()}, would load code from "
+                f"it; run `chown -R {os.geteuid()} {folder}` if you trust its files, {ELSEWHERE}"
+            )
+    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        return (
+            f"{folder} has mode {mode:o}, so other users can change the code that ringkv loads from it; delete it, "
+            f"run `chmod -R go-w {folder}` if you trust its files, {ELSEWHERE}"
+        )
+    return None
+
+
+def unwritable(folder: Path) -> str | None:
+    """Return why no file can be written to a folder, which need not exist; None if it can.
+
+    Writes a small file, because permissions alone show neither a read-only file system, nor a quota, nor a full disk.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(PROBE))
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return f"{folder} cannot be written ({reason(error)}); {_REMEDY}"
+    if free < SPARE:
+        return f"{folder} cannot be written ({free / 1e6:.1f} MB are free, {SPARE / 1e6:.0f} MB are needed); {_REMEDY}"
+    return None
+
+
+_REMEDY = f"free disk space or make it writable, {ELSEWHERE}"
+
+
+def reason(error: OSError) -> str:
+    """Return the system's words for an error: "Read-only file system"."""
+    return error.strerror or str(error) or type(error).__name__
