@@ -23,7 +23,7 @@ def main(extra):
     refuse_old_python()
     stamp = stamp_of(extra)
     current = fingerprint()
-    if current in (read(stamp), read(stamp_of("dev"))):  # dev includes all extras
+    if current in (read(stamp), read(stamp_of("dev"))):  # dev includes what `make` needs of all extras
         return
     make_venv()
     what = "ringkv and its test dependencies" if extra else "ringkv"

@@ -19,6 +19,7 @@ from ringkv.server.app import make_app
 from ringkv.server.drain import Drain
 from ringkv.server.guard import OPEN_ACCESS, Access
 from ringkv.server.protocol import ConnectionLimits, bounded_protocol
+from ringkv.server.tracing import TEXT_ONLY, Telemetry
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
@@ -93,8 +94,9 @@ def serving(
     drain: Drain | None = None,
     access: Access = OPEN_ACCESS,
     connections: ConnectionLimits = CONNECTIONS,
+    telemetry: Telemetry = TEXT_ONLY,
 ) -> Iterator[Served]:
-    app = make_app(engine, tokenizer, template, NAMES, origins, log, load, drain, access)
+    app = make_app(engine, tokenizer, template, NAMES, origins, log, load, drain, access, telemetry)
     http = bounded_protocol(connections)
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning", http=http, ws="none"))
     listener = server.config.bind_socket()

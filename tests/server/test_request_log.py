@@ -1,9 +1,13 @@
+import json
 import re
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from ringkv.base.log_lines import http_id
+from ringkv.server.request_log import described_as_json
+from ringkv.server.tracing import Telemetry
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
@@ -84,4 +88,49 @@ def test_no_text_of_a_prompt_or_an_answer_is_in_the_log(logged: Served, lines: l
     logged.post("completions", prompt=SECRET, temperature=-1)
     logged.post("chat/completions", messages=[{"role": "user", "content": SECRET}], max_tokens=9, stop=SECRET)
     assert len(written(lines, 3)) == 3
+    assert "secret" not in "".join(lines)
+
+
+@pytest.fixture
+def as_json(tokenizer: Tokenizer, lines: list[str]) -> Iterator[Served]:
+    with serving(channel(), tokenizer, None, log=lines.append, telemetry=Telemetry(described_as_json)) as served:
+        yield served
+
+
+def test_a_json_line_has_the_figures_of_the_answer_and_its_id(as_json: Served, lines: list[str]) -> None:
+    answer = as_json.post("completions", prompt=SECRET, max_tokens=5)
+    found = json.loads(written(lines)[0])
+    assert found.pop("milliseconds") > 0
+    assert found.pop("time").endswith("Z")
+    assert found == {
+        "level": "info",
+        "event": "request",
+        "request_id": answer.headers["x-request-id"],
+        "method": "POST",
+        "path": "/v1/completions",
+        "status": 200,
+        "prompt_tokens": 9,
+        "completion_tokens": 5,
+    }
+
+
+def test_the_clients_id_reaches_the_engine_and_every_line(as_json: Served, lines: list[str]) -> None:
+    as_json.http.post("/v1/completions", json={"prompt": "ab", "n": 2}, headers={"x-request-id": "mine/7"})
+    assert json.loads(written(lines)[0])["request_id"] == "mine/7"
+    assert [http_id(one.id) for one in as_json.engine.submitted] == ["mine/7"] * 2
+    assert len({one.id for one in as_json.engine.submitted}) == 2
+
+
+@pytest.mark.parametrize("sent", ["", "two words", "x" * 129, 'quote"', "\x1b[31m"])
+def test_an_id_that_is_long_or_needs_escapes_is_replaced(as_json: Served, sent: str) -> None:
+    got = as_json.http.get("/health", headers={"x-request-id": sent.encode()}).headers["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{32}", got)
+
+
+def test_a_json_line_of_a_failure_is_an_error_without_text(as_json: Served, lines: list[str]) -> None:
+    as_json.post("completions", prompt=f"{SECRET}\0", max_tokens=5)
+    as_json.http.get("/a%0Ab")
+    failed, missing = map(json.loads, written(lines, 2))
+    assert (failed["level"], failed["status"]) == ("error", 500)
+    assert (missing["level"], missing["path"]) == ("info", "/a%0Ab")
     assert "secret" not in "".join(lines)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ringkv.base import errors
 from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
+from ringkv.base.log_lines import http_id
 
 log = logging.getLogger(__name__)
 _CLASSES: dict[str, type[RingKVError]] = {
@@ -29,7 +30,7 @@ def failure_of(request_id: str, error: BaseException) -> Failure:
     """Return the failure of one request. A RingKVError keeps its text; any other error is logged and shortened."""
     if isinstance(error, RingKVError):
         return describe(error)
-    log.error("request %s failed", request_id, exc_info=error)
+    log.error("request %s failed", request_id, exc_info=error, extra={"request_id": http_id(request_id)})
     return Failure("RequestFailed", f"the engine could not serve the request ({in_short(error)}); see its log")
 
 

@@ -17,6 +17,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
 from ringkv.base.failure import in_short
+from ringkv.base.log_lines import is_json, json_line
 from ringkv.base.sampling import SamplingParams
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest
@@ -41,6 +42,10 @@ _FLAGS = {
 _NAMES = {one.name for kind in (Options, SamplingParams, PlanRequest) for one in fields(kind)}
 
 
+class InvalidSettings(InvalidRequest):
+    """A file or a variable of the environment has an invalid option. The text names it as it is written there."""
+
+
 def guarded(run: Callable[[], int | None]) -> int:
     """Call `run`, print any error and return the exit status. `RINGKV_DEBUG=1` also prints tracebacks."""
     try:
@@ -58,7 +63,8 @@ def guarded(run: Callable[[], int | None]) -> int:
 
 
 def print_error(message: str) -> None:
-    print(f"ringkv: {message}", file=sys.stderr, flush=True)
+    line = json_line("error", message) if is_json() else f"ringkv: {message}"
+    print(line, file=sys.stderr, flush=True)
 
 
 def debugging() -> bool:
@@ -67,6 +73,8 @@ def debugging() -> bool:
 
 def sentence(error: Exception) -> str:
     """Return the error as one line; option names are written as flags."""
+    if isinstance(error, InvalidSettings):
+        return str(error)
     if isinstance(error, RingKVError):
         return _in_flags(str(error), getattr(error, "param", None))
     if isinstance(error, UsageError):
@@ -78,11 +86,16 @@ def sentence(error: Exception) -> str:
 
 def _usage(error: Any) -> str:
     """Return typer's message in lower case without its full stop, with a pointer to --help."""
-    message = error.format_message().rstrip(".")
-    for pattern, replacement in _REPLACEMENTS:
-        message = re.sub(pattern, replacement, message)
+    message = reworded(error.format_message().rstrip("."))
     end = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+
+
+def reworded(message: str) -> str:
+    """Return typer's message in our words."""
+    for pattern, replacement in _REPLACEMENTS:
+        message = re.sub(pattern, replacement, message)
+    return message
 
 
 def _in_flags(message: str, param: str | None) -> str:

@@ -11,6 +11,7 @@ from ringkv.server.admission import DEFAULT_LOAD, Admission, LoadOptions
 from ringkv.server.channel import EngineChannel
 from ringkv.server.chat import chat_router
 from ringkv.server.completions import completions_router
+from ringkv.server.docs_page import docs_router
 from ringkv.server.documents import DESCRIPTION, document
 from ringkv.server.drain import CountWork, Drain
 from ringkv.server.engine_metrics import EngineGauges, EngineTimes, QueueGauges
@@ -23,6 +24,7 @@ from ringkv.server.request_log import Log
 from ringkv.server.responses import responses_router
 from ringkv.server.serving import Serving
 from ringkv.server.tokens import tokens_router
+from ringkv.server.tracing import TEXT_ONLY, Telemetry, Trace
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
@@ -38,6 +40,7 @@ def make_app(
     load: LoadOptions = DEFAULT_LOAD,
     drain: Drain | None = None,
     access: Access = OPEN_ACCESS,
+    telemetry: Telemetry = TEXT_ONLY,
 ) -> FastAPI:
     """Serve one model under `names`: the first is its own name, the others are aliases. The caller closes the engine.
 
@@ -45,6 +48,7 @@ def make_app(
     load: the queue's bounds and the longest time of a request.
     drain: counts running work, and refuses more once it has begun.
     access: who may send requests, and how many and how large.
+    telemetry: how requests are logged and traced.
     """
     drain = drain or Drain()
     tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
@@ -57,14 +61,17 @@ def make_app(
     serving = Serving(
         engine, tokenizer, template, tuple(names), metrics, created, guides, admission, drain, load.request_timeout
     )
-    app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, redoc_url=None)
+    app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, docs_url=None, redoc_url=None)
     for router in (info_router, completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(serving))
+    app.include_router(docs_router(app))
     add_handlers(app)
     document(app)
     app.add_middleware(Guard, access=access)
     app.add_middleware(CountWork, drain=drain)
-    app.add_middleware(Observe, metrics=serving.metrics, log=log)
+    app.add_middleware(Observe, metrics=serving.metrics, log=log, describe=telemetry.describe)
+    if telemetry.tracer:
+        app.add_middleware(Trace, tracer=telemetry.tracer, model=names[0])
     if origins:  # added last, so that error responses have the CORS headers too
         app.add_middleware(
             CORSMiddleware,

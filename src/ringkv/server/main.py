@@ -24,6 +24,7 @@ from ringkv.server.drain import Drain
 from ringkv.server.edge import DEFAULT_EDGE, EdgeOptions
 from ringkv.server.protocol import bounded_protocol
 from ringkv.server.request_log import Log
+from ringkv.server.tracing import TEXT_ONLY, Telemetry
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -56,6 +57,7 @@ def run(
     load: LoadOptions = DEFAULT_LOAD,
     restart: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
     edge: EdgeOptions = DEFAULT_EDGE,
+    telemetry: Telemetry = TEXT_ONLY,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Port 0 takes a free one.
 
@@ -63,7 +65,7 @@ def run(
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
     drain_seconds: how long accepted requests may run on after a signal. load: the bounds of queue and time.
     restart: when an engine that has ended is started again.
-    edge: who may send requests, how many and how large.
+    edge: who may send requests, how many and how large. telemetry: how requests are logged and traced.
 
     Raises the engine's startup errors, and the last of them if the engine cannot be started again. Raises RingKVError
     if the port is taken. If a signal arrives before the server is ready, raises KeyboardInterrupt for SIGINT and
@@ -85,6 +87,7 @@ def run(
                     load,
                     restart,
                     edge,
+                    telemetry,
                 )
             )
         except asyncio.CancelledError as error:
@@ -105,6 +108,7 @@ async def _serve(
     load: LoadOptions,
     restart: RestartPolicy,
     edge: EdgeOptions,
+    telemetry: Telemetry,
 ) -> None:
     tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
     startup = asyncio.current_task()
@@ -114,7 +118,7 @@ async def _serve(
     engine, drain, grace = Supervisor(await start(on_progress=on_progress), start, restart), Drain(), GRACE
     try:
         access = edge.access(str(listener.getsockname()[0]), engine.limits.longest_prompt)
-        app = make_app(engine, tokenizer, template, names, origins, log, load, drain, access)
+        app = make_app(engine, tokenizer, template, names, origins, log, load, drain, access, telemetry)
         text = welcome(
             engine,
             names[0],
@@ -167,6 +171,7 @@ def _settings(app: Callable[..., object], edge: EdgeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_level="warning",
+        log_config=None,  # its records go where ours go
         access_log=False,
         lifespan="off",
         backlog=BACKLOG,

@@ -5,10 +5,11 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ringkv.base import log_lines
 from ringkv.base.errors import Busy
 from ringkv.server.errors import answer_of, kind_of
 from ringkv.server.metrics import Metrics
-from ringkv.server.request_log import Log, described
+from ringkv.server.request_log import REQUEST_ID, Describe, Log, described, usable_id
 
 ARRIVED = "ringkv.arrived"  # scope key: `perf_counter` when the request arrived
 HEADER = b"x-request-id"
@@ -29,18 +30,20 @@ NOT_ANSWERED = 499  # the client disconnected first
 
 
 class Observe:
-    """log: receives one line per request; None disables it."""
+    """log: receives one line per request; None disables it. describe: makes the line."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None = None) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None = None, describe: Describe = described) -> None:
         self._app = app
-        self._metrics, self._log = metrics, log
+        self._metrics, self._log, self._describe = metrics, log, describe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         scope[ARRIVED] = perf_counter()
         status = NOT_ANSWERED
-        tag = (HEADER, dict(scope["headers"]).get(HEADER) or uuid4().hex.encode())
+        tag = (HEADER, usable_id(dict(scope["headers"]).get(HEADER)) or uuid4().hex.encode())
+        scope[REQUEST_ID] = tag[1].decode()
+        log_lines.REQUEST_ID.set(scope[REQUEST_ID])
 
         async def tagged(message: Message) -> None:
             nonlocal status
@@ -61,4 +64,4 @@ class Observe:
             # All other paths share one label; otherwise a scanner could fill our memory.
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)
             if self._log:
-                self._log(described(scope, status, perf_counter() - scope[ARRIVED]))
+                self._log(self._describe(scope, status, perf_counter() - scope[ARRIVED]))

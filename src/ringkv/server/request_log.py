@@ -3,34 +3,71 @@
 It never contains prompt or answer text, nor a key.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from starlette.types import Scope
 
+from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.server.keys import caller_of
 from ringkv.server.usage import UsageCounter
 
 USAGE_COUNTER = "ringkv.usage_counter"  # scope key, only for requests that generate
+REQUEST_ID = "ringkv.request_id"  # scope key
+TRACE_ID = "ringkv.trace_id"  # scope key, only for requests that are traced
 LONGEST_PATH = 100  # characters
+FAILED = 500  # from this status on, the server is at fault
+_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
 Log = Callable[[str], None]
+Describe = Callable[[Scope, int, float], str]
+"""Return a request's line. Arguments: its scope, its status, and the seconds to the end of the answer."""
+
+
+def usable_id(sent: bytes | None) -> bytes | None:
+    """Return a client's x-request-id if it is short, and of characters that need no escape in a log."""
+    return sent if sent and _ID.fullmatch(sent) else None
 
 
 def described(scope: Scope, status: int, seconds: float) -> str:
-    """Return a line like "POST /v1/completions 200 1,234 ms, 57 + 128 tokens, key alice".
-
-    seconds: to the end of the answer.
-    """
-    path = quote(scope["path"])[:LONGEST_PATH]  # a client may send line breaks in it
-    return f"{scope['method']} {path} {status} {1000 * seconds:,.0f} ms{_tokens(scope.get(USAGE_COUNTER))}{_key(scope)}"
+    """Return a line like "POST /v1/completions 200 1,234 ms, 57 + 128 tokens, key alice"."""
+    return f"{scope['method']} {_path(scope)} {status} {1000 * seconds:,.0f} ms{_tokens(scope)}{_key(scope)}"
 
 
-def _tokens(counter: UsageCounter | None) -> str:
+def described_as_json(scope: Scope, status: int, seconds: float) -> str:
+    usage = _usage(scope)
+    return json_line(
+        "error" if status >= FAILED else "info",
+        "request",
+        request_id=scope.get(REQUEST_ID),
+        trace_id=scope.get(TRACE_ID),
+        method=scope["method"],
+        path=_path(scope),
+        status=status,
+        milliseconds=round(1000 * seconds, 1),
+        prompt_tokens=usage.get("prompt_tokens"),
+        completion_tokens=usage.get("completion_tokens"),
+        key=caller_of(scope).label or None,
+    )
+
+
+DESCRIBE: Mapping[LogFormat, Describe] = {"text": described, "json": described_as_json}
+
+
+def _path(scope: Scope) -> str:
+    return quote(scope["path"])[:LONGEST_PATH]  # a client may send line breaks in it
+
+
+def _usage(scope: Scope) -> dict[str, int]:
+    counter: UsageCounter | None = scope.get(USAGE_COUNTER)
+    return counter.usage() if counter else {}
+
+
+def _tokens(scope: Scope) -> str:
     """Return the token counts of the prompts and of the answers, or an empty string."""
-    if counter is None:
-        return ""
-    usage = counter.usage()
-    return f", {usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
+    usage = _usage(scope)
+    return f", {usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens" if usage else ""
 
 
 def _key(scope: Scope) -> str:

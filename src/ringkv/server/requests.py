@@ -8,6 +8,7 @@ from typing import Any
 from ringkv.base.engine import Limits
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.kv import protect_system_message
+from ringkv.base.log_lines import engine_id
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.server.kv_choice import kv_choice
@@ -65,7 +66,7 @@ def build_requests(
     return [
         [
             Request(
-                f"{answer_id}-{index}-{number}",
+                engine_id(f"{answer_id}-{index}-{number}"),
                 prompt,
                 sampling,
                 kv,

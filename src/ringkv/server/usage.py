@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from functools import reduce
+from time import perf_counter
 from typing import Any
 
 from ringkv.base.events import KVUsage
@@ -17,14 +18,21 @@ class UsageCounter:
         self._cached: dict[int, int] = {}  # by prompt
         self._kv: list[KVUsage] = []
         self._drafted = self._accepted = 0
+        self.first_token: float | None = None  # `perf_counter` when the first output arrived
+        self.queue_seconds: float | None = None  # the longest of the finished choices
+        self.prefill_seconds: float | None = None
 
     def add(self, index: int, output: TokenOutput) -> None:
         """Count an output of the choice at `index`; the choices of one prompt are consecutive."""
+        if self.first_token is None:
+            self.first_token = perf_counter()
         self._generated += output.token is not None
         if output.finish:
             prompt = index // self._answers
             self._cached[prompt] = max(self._cached.get(prompt, 0), output.finish.usage.cached_tokens)
             self._kv.append(output.finish.usage.kv)
+            self.queue_seconds = max(self.queue_seconds or 0.0, output.finish.usage.queue_seconds)
+            self.prefill_seconds = max(self.prefill_seconds or 0.0, output.finish.usage.prefill_seconds)
             self._drafted += output.finish.usage.drafted_tokens
             self._accepted += output.finish.usage.accepted_tokens
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from time import monotonic
 
-from ringkv.base import progress
+from ringkv.base import log_lines, progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest, RingKVError
@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -> None:
     """Run until `Shutdown`, or until the pipe is closed or the parent ends. The exit status is 1 after `Fatal`."""
+    log_lines.inherit()
     _ignore_signals()
     _exit_with_parent()
     channel = Channel(connection)

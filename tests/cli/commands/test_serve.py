@@ -98,3 +98,25 @@ def test_tls_and_keys_protect_a_served_model(model_dir: Path, tmp_path: Path) ->
     assert "GET /v1/models 200" in err
     assert "key alice" in err
     assert "alice-0123456789" not in err
+
+
+def test_a_server_from_a_file_with_json_logs_writes_nothing_else(model_dir: Path, tmp_path: Path) -> None:
+    (file := tmp_path / "it.toml").write_text(f'model = {json.dumps(str(model_dir))}\nlog-format = "json"\n')
+    with serving("--config", str(file)) as program:
+        assert program.stderr is not None
+        lines = []
+        while "is served at" not in (line := program.stderr.readline()):
+            assert line, lines
+            lines.append(json.loads(line))
+        ready = json.loads(line)
+        url = ready["event"].split()[-1]
+        with urlopen(Request(f"{url}/models", headers={"x-request-id": "mine-7"})) as response:
+            assert response.headers["x-request-id"] == "mine-7"
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=30)
+    lines += [json.loads(line) for line in err.splitlines()]
+    (request,) = (line for line in lines if line["event"] == "request")
+    assert (request["request_id"], request["path"], request["status"]) == ("mine-7", "/v1/models", 200)
+    assert {line["level"] for line in lines} <= {"info", "warning"}
+    assert any(line.startswith("cache: ") for line in ready["detail"])
+    assert (out, program.returncode) == ("", 0)

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from ringkv.cli.access import AccessOptions
+from ringkv.cli.observing import ObservingOptions
 from ringkv.cli.options import SWITCH, ConversationOptions
 from ringkv.cli.output import print_stderr
-from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import exit_on_sigterm
 
 SLOTS = 8
@@ -19,6 +19,7 @@ def serve(
     *,
     engine: ConversationOptions,
     access: AccessOptions,
+    observing: ObservingOptions,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all interfaces.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
@@ -108,9 +109,10 @@ def serve(
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
     """
     exit_on_sigterm()
+    observing.begin()
     edge = access.edge()
     edge.warn_if_open(host)
-    with show_progress() as progress:
+    with observing.progress() as progress:
         progress(0, 0, "loading the server")
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
@@ -126,22 +128,24 @@ def serve(
 
         def ready(text: str) -> None:
             progress.stop()
-            typer.echo(text)
+            observing.show(text)
 
         names = served_model_name or [_name(engine.model)]
-        run(
-            config,
-            names,
-            host,
-            port,
-            progress,
-            ready,
-            origins=allow_origin or (),
-            log=print_stderr if request_log else None,
-            drain_seconds=drain_seconds,
-            edge=edge,
-            load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
-        )
+        with observing.telemetry() as telemetry:
+            run(
+                config,
+                names,
+                host,
+                port,
+                progress,
+                ready,
+                origins=allow_origin or (),
+                log=print_stderr if request_log else None,
+                drain_seconds=drain_seconds,
+                edge=edge,
+                telemetry=telemetry,
+                load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
+            )
 
 
 def _name(model: str) -> str:

@@ -1,0 +1,139 @@
+"""Options of a command from a TOML file and from environment variables, under the names of its flags.
+
+The command line comes first, then the environment, the file, and the defaults. `--max-prompt 4096` is
+`max-prompt = 4096` or `max_prompt = 4096` in the file, and RINGKV_SERVE_MAX_PROMPT=4096 in the environment. Both are
+checked against the options that the command declares, so an option needs no entry elsewhere.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from ringkv.cli.failures import InvalidSettings, reworded
+
+CONFIG = "config"
+SCALARS = (str, int, float)  # of TOML; a boolean is an int, and is for flags only
+
+
+class Given(NamedTuple):
+    """One value as a user wrote it. origin: "FILE: " or "environment: ". key: as it is written there."""
+
+    origin: str
+    key: str
+    value: Any
+
+
+def use_config(context: typer.Context, file: Path | None) -> Path | None:
+    """Make the file and the environment the command's defaults. The callback of an eager option.
+
+    Raises `InvalidSettings` that names the file or variable, the key and the value.
+    """
+    options = _options(context)
+    from_file = _from_file(file, options) if file else {}
+    from_environment = _from_environment(_prefix(context), options)
+    context.default_map = {
+        options[name].name: _parsed(context, options[name], given)
+        for name, given in (from_file | from_environment).items()
+    }
+    return file
+
+
+def _options(context: typer.Context) -> dict[str, Any]:
+    """Return the command's options by flag without its dashes; --help and --config are eager, and no settings."""
+    return {max(one.opts, key=len).lstrip("-"): one for one in context.command.params if not one.is_eager}
+
+
+def _from_file(file: Path, options: Mapping[str, Any]) -> dict[str, Given]:
+    found: dict[str, Given] = {}
+    for key, value in _read(file).items():
+        name = _known(f"{file}: ", key, key.replace("_", "-"), options)
+        if name in found:
+            raise InvalidSettings(f"{file}: {found[name].key} and {key} are the same option; leave one out")
+        found[name] = Given(f"{file}: ", key, value)
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSettings(f"cannot read {file} ({error.strerror}); give --config a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"{file} is not valid TOML: {error}") from error
+
+
+def _prefix(context: typer.Context) -> str:
+    return f"RINGKV_{str(context.info_name).upper()}_"
+
+
+def _from_environment(prefix: str, options: Mapping[str, Any]) -> dict[str, Given]:
+    """Return the options that variables with the prefix set. An empty variable counts as absent."""
+    found: dict[str, Given] = {}
+    for variable, value in os.environ.items():
+        key = variable.removeprefix(prefix).lower().replace("_", "-")
+        if variable.startswith(prefix) and value and key != CONFIG:
+            found[_known("environment: ", variable, key, options)] = Given("environment: ", variable, value)
+    return found
+
+
+def _known(origin: str, written: str, name: str, options: Mapping[str, Any]) -> str:
+    """Return the name of an option. Raises `InvalidSettings` with the nearest option for a name that is none."""
+    if name in options:
+        return name
+    near = _near(name, options)
+    remedy = f"did you mean {near}?" if near else "`ringkv serve --help` lists the options"
+    raise InvalidSettings(f"{origin}there is no option {written}; {remedy}")
+
+
+def _near(name: str, options: Mapping[str, Any]) -> str | None:
+    """Return the option that was probably meant: by its opposite flag, by its field's name, or by a similar name."""
+    for option, declared in options.items():
+        if f"--{name}" in declared.secondary_opts:
+            return f"{option} = false"
+        if declared.name == name.replace("-", "_"):
+            return option
+    return next(iter(get_close_matches(name, options, n=1)), None)
+
+
+def _parsed(context: typer.Context, option: Any, given: Given) -> Any:
+    """Return a value as the command line would parse it."""
+    try:
+        return option.process_value(context, _as_typed(option, given))
+    except typer.BadParameter as error:
+        raise InvalidSettings(_refused(given, reworded(error.message).rstrip("."))) from error
+
+
+def _as_typed(option: Any, given: Given) -> Any:
+    """Return the text that a user would type for the value; a list of texts for a repeatable option."""
+    if option.is_flag:
+        return given.value if isinstance(given.value, str) else _boolean(given)
+    if not option.multiple:
+        return _text(given, given.value)
+    return list(_texts(given))
+
+
+def _boolean(given: Given) -> bool:
+    if not isinstance(given.value, bool):
+        raise InvalidSettings(_refused(given, "give true or false"))
+    return given.value
+
+
+def _texts(given: Given) -> Iterator[str]:
+    value = given.value.split() if given.origin.startswith("environment") else given.value
+    for one in value if isinstance(value, list) else [value]:
+        yield _text(given, one)
+
+
+def _text(given: Given, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, SCALARS):
+        raise InvalidSettings(_refused(given, "give a number or a text"))
+    return str(value)
+
+
+def _refused(given: Given, rule: str) -> str:
+    return f"{given.origin}{given.key} is {given.value!r}; {rule[:1].lower()}{rule[1:]}"
