@@ -89,6 +89,11 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
     [
         (["nope"], "no such command 'nope'; see ringkv --help"),
         (["generae"], "no such command 'generae'. Did you mean 'generate'? See ringkv --help"),
+        (["chat", "--kv-bugdet", "5"], "no such option: --kv-bugdet. Did you mean --kv-budget? See ringkv chat --help"),
+        (
+            ["serve", "--max-promt", "5"],
+            "no such option: --max-promt. Did you mean --max-prompt? See ringkv serve --help",
+        ),
         (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
         (["generate", "--kv-budget", "abc", "x"], "invalid value for '--kv-budget': give a whole number; see"),
         (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),

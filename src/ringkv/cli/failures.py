@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -27,7 +28,9 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 # typer raises this for invalid arguments. Its module differs between versions of typer, so it is taken from a subclass.
 UsageError = typer.BadParameter.__base__ or typer.BadParameter
 
-# Replacements in typer's messages. Its suggested options are seldom what was meant.
+NEAR = 0.8  # similarity of an option that is suggested; typer's own suggestions are seldom what was meant
+
+# Replacements in typer's messages.
 _REPLACEMENTS = (
     (r" \(Possible options: [^)]*\)", ""),
     (r"Input should be a valid integer.*", "give a whole number"),
@@ -87,6 +90,10 @@ def sentence(error: Exception) -> str:
 def _usage(error: Any) -> str:
     """Return typer's message in lower case without its full stop, with a pointer to --help."""
     message = reworded(error.format_message().rstrip("."))
+    if near := get_close_matches(
+        getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), 1, NEAR
+    ):
+        message += f". Did you mean {near[0]}?"
     end = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
 

@@ -1,4 +1,4 @@
-"""Deadlines: when requests must end, on the clock of whoever sets them."""
+"""Deadlines: when requests must end, by the caller's clock."""
 
 from bisect import bisect_left, bisect_right, insort
 

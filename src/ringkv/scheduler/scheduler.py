@@ -10,7 +10,7 @@
 - A prompt that gets a lane begins with its cached tokens and is prefilled from there.
 - With several lanes the staged prompts alternate chunk by chunk, so a short prompt does not wait for a long one.
 - Requests with one prompt share its prefill. The first has a slot reserved. The prompt keeps its lane until all others
-  have a slot. They get slots before prompts that still wait for a lane, whoever owns those.
+  have a slot. They get slots before prompts of any owner that still wait for a lane.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
 """
