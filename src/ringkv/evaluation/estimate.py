@@ -6,7 +6,7 @@ from statistics import median
 
 from ringkv.base.engine import Engine
 from ringkv.base.kv import BLOCK
-from ringkv.evaluation.pending import PendingPrompt
+from ringkv.evaluation.pending import UnansweredPrompt
 from ringkv.models.config import ModelConfig
 from ringkv.plan.floor import prefill
 from ringkv.scheduler.round import run_round
@@ -31,7 +31,7 @@ class Pace:
         operations = prefill(config, tokens, engine.limits.entry_bytes).operations
         return cls(timed.prefill / operations, median(timed.steps), engine.limits.slots, config)
 
-    def seconds(self, item: PendingPrompt) -> float:
+    def seconds(self, item: UnansweredPrompt) -> float:
         """Seconds for a prompt and all its answers, at their maximum length and with all slots in use."""
         prefilled = self._prefill(len(item.prompt.tokens)) - self._prefill(item.shared)
         return prefilled + self.step * item.output * len(item.cells) / self.slots
@@ -39,7 +39,7 @@ class Pace:
     def _prefill(self, tokens: int) -> float:
         return self.operation * prefill(self.config, tokens, 0).operations
 
-    def total(self, pending: Sequence[PendingPrompt]) -> float:
+    def total(self, pending: Sequence[UnansweredPrompt]) -> float:
         return sum(map(self.seconds, pending))
 
 

@@ -20,7 +20,7 @@ from ringkv.evaluation import kept
 from ringkv.evaluation.cells import Cell, settings_of
 from ringkv.evaluation.estimate import Pace, show_duration
 from ringkv.evaluation.journal import Journal, Record
-from ringkv.evaluation.pending import PendingPrompt, prepare
+from ringkv.evaluation.pending import UnansweredPrompt, prepare
 from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.run import Runner
 from ringkv.evaluation.sample import Place
@@ -110,7 +110,7 @@ def _about(study: Study, options: Options) -> dict[str, Any]:
 
 
 def _write_records(
-    journal: Journal, records: Iterable[Record], pending: Sequence[PendingPrompt], seconds: float
+    journal: Journal, records: Iterable[Record], pending: Sequence[UnansweredPrompt], seconds: float
 ) -> int:
     """Write each record to the journal. Returns the number of answers left when the time is over."""
     end = time.monotonic() + seconds
@@ -121,7 +121,9 @@ def _write_records(
     return 0
 
 
-def _with_progress(run: Runner, pending: Sequence[PendingPrompt], pace: Pace, progress: Progress) -> Iterator[Record]:
+def _with_progress(
+    run: Runner, pending: Sequence[UnansweredPrompt], pace: Pace, progress: Progress
+) -> Iterator[Record]:
     """Yield the records, and report progress with the time left, from the estimate and the pace so far."""
     total, answers = pace.total(pending), _answers(pending)
     share = {item.key(cell): pace.seconds(item) / len(item.cells) for item in pending for cell in item.cells}
@@ -135,7 +137,7 @@ def _with_progress(run: Runner, pending: Sequence[PendingPrompt], pace: Pace, pr
 
 
 def _engine(
-    folder: Path, config: ModelConfig, options: Options, pending: Sequence[PendingPrompt], progress: Progress
+    folder: Path, config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt], progress: Progress
 ) -> Engine:
     """Build an engine with slots for the largest cell, staging for the longest prompt, and a prefix store if useful."""
     longest = max(len(item.prompt.tokens) for item in pending)
@@ -153,17 +155,17 @@ def _engine(
     return build(engine, progress)
 
 
-def _prompt_to_plot(pending: Sequence[PendingPrompt]) -> PendingPrompt:
+def _prompt_to_plot(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:
     """Return the longest of the prompts with the most cells; its kept tokens are plotted."""
     most = max(len(item.cells) for item in pending)
     return max((item for item in pending if len(item.cells) == most), key=lambda item: len(item.prompt.tokens))
 
 
-def _answers(pending: Sequence[PendingPrompt]) -> int:
+def _answers(pending: Sequence[UnansweredPrompt]) -> int:
     return sum(len(item.cells) for item in pending)
 
 
-def _workload(pending: Sequence[PendingPrompt]) -> str:
+def _workload(pending: Sequence[UnansweredPrompt]) -> str:
     tokens = sum(len(item.prompt.tokens) for item in pending)
     return f"{len(pending):,} prompts of {tokens:,} tokens in all, {_answers(pending):,} answers"
 

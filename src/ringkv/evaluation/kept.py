@@ -14,7 +14,7 @@ from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.evaluation.pending import PendingPrompt
+from ringkv.evaluation.pending import UnansweredPrompt
 
 NAME = "kept.npz"
 BINS = 200  # of a prompt's length
@@ -29,7 +29,7 @@ class Kept:
     heads: int
 
 
-def measure(engine: Engine, item: PendingPrompt) -> list[Kept]:
+def measure(engine: Engine, item: UnansweredPrompt) -> list[Kept]:
     """Prefill one prompt and select tokens under each of its cells. Nothing is decoded."""
     request = Request("kept", item.prompt.tokens, SamplingParams())
     prefill(engine, request)

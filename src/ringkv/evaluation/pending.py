@@ -1,4 +1,4 @@
-"""PendingPrompt: a prompt with the cells that it has no answer for yet."""
+"""UnansweredPrompt: a prompt with the cells that it has no answer for yet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class PendingPrompt:
+class UnansweredPrompt:
     """One prompt, which is prefilled once and compressed for each of its cells.
 
     shared: number of leading tokens in common with the previous prompt, which are cached.
@@ -66,7 +66,7 @@ def prepare(
     prompts: PromptBuilder,
     done: Mapping[Key, str],
     progress: Progress,
-) -> tuple[list[PendingPrompt], list[str]]:
+) -> tuple[list[UnansweredPrompt], list[str]]:
     """Return the prompts without an answer, and a sentence for each task that was left out.
 
     Tasks alternate, so that a run that is stopped early has some answers of each. The places of a sample are adjacent,
@@ -87,11 +87,11 @@ def prepare(
 
 def _of_task(
     task: Task, study: StudyScope, source: Source, prompts: PromptBuilder, done: Mapping[Key, str]
-) -> Iterator[list[PendingPrompt]]:
+) -> Iterator[list[UnansweredPrompt]]:
     """Yield the pending prompts of each sample that has some."""
     for sample in _samples(task, source):
         all_places = [
-            PendingPrompt(task, place, sample, prompts.make(sample, place), tuple(study.cells))
+            UnansweredPrompt(task, place, sample, prompts.make(sample, place), tuple(study.cells))
             for place in places_of(task, study.places)
         ]
         if pending := [left for item in all_places if (left := _without_done(item, done)).cells]:
@@ -112,7 +112,7 @@ def _common_prefix(a: TokenizedPrompt, b: TokenizedPrompt) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a.tokens, b.tokens, strict=False)))
 
 
-def _without_done(item: PendingPrompt, done: Mapping[Key, str]) -> PendingPrompt:
+def _without_done(item: UnansweredPrompt, done: Mapping[Key, str]) -> UnansweredPrompt:
     """Return the prompt without the cells that have an answer."""
     answered = {cell: done[item.key(cell)] for cell in item.cells if item.key(cell) in done}
     if any(digest != item.prompt.digest for digest in answered.values()):

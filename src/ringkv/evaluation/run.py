@@ -13,7 +13,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.pending import PendingPrompt
+from ringkv.evaluation.pending import UnansweredPrompt
 from ringkv.evaluation.sample import Answer
 from ringkv.scheduler.loop import Loop
 from ringkv.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ AHEAD = 2  # submitted prompts without an output token
 class _Open:
     """A running request."""
 
-    item: PendingPrompt
+    item: UnansweredPrompt
     cell: Cell
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Runner:
         self._loop, self._tokenizer = Loop(engine), tokenizer
         self._open: dict[str, _Open] = {}
 
-    def records(self, pending: Sequence[PendingPrompt]) -> Iterator[Record]:
+    def records(self, pending: Sequence[UnansweredPrompt]) -> Iterator[Record]:
         """Yield a record for each prompt and cell as it finishes. A cell that fails is recorded with the reason."""
         waiting = iter(enumerate(pending))
         has_more = True
@@ -50,13 +50,13 @@ class Runner:
                     yield from self._take(self._submit(*following))
             yield from self._take(self._loop.step())
 
-    def _submit(self, number: int, item: PendingPrompt) -> Sequence[Event]:
+    def _submit(self, number: int, item: UnansweredPrompt) -> Sequence[Event]:
         requests = [self._request(f"{number}/{place}", item, cell) for place, cell in enumerate(item.cells)]
         for request, cell in zip(requests, item.cells, strict=True):
             self._open[request.id] = _Open(item, cell)
         return self._loop.submit(*requests)
 
-    def _request(self, name: str, item: PendingPrompt, cell: Cell) -> Request:
+    def _request(self, name: str, item: UnansweredPrompt, cell: Cell) -> Request:
         sampling = SamplingParams(max_tokens=item.output, temperature=0.0, logprobs=0 if item.task.is_loss else None)
         prompt = item.prompt
         return Request(name, prompt.tokens, sampling, item.choice(cell), self._tokenizer.eos_ids, prompt.forced)
