@@ -1,9 +1,10 @@
-"""resolve: completes a user's options into an EngineConfig that fits in memory."""
+"""resolve: completes users' options into an EngineConfig that fits in memory, or several that fit together."""
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, NoReturn, get_args
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
@@ -29,6 +30,14 @@ MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
+class Wanted(NamedTuple):
+    """A model, and what its user asks of its engine."""
+
+    model_dir: Path
+    config: ModelConfig
+    options: Options
+
+
 def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes: int) -> EngineConfig:
     """Complete the options for an engine that may use `memory_bytes` in all.
 
@@ -37,21 +46,78 @@ def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes
     Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` with the bytes needed, the
     bytes available and what would fit.
     """
-    engine = _complete(model_dir, config, options)
-    _refuse_small_store(config, engine, footprint(config, engine))
-    while footprint(config, engine).total(engine.slots) > memory_bytes:
-        if options.prefix_store == AUTO and engine.kv.turns == "reread":
-            options = replace(options, prefix_store=0)
-            engine = _complete(model_dir, config, options)
-            continue
-        smaller = _smaller(engine, config, options)
-        if smaller is None:
-            raise DoesNotFit(
-                _does_not_fit(footprint(config, engine), engine, memory_bytes)
-                + _smaller_weights(config, engine, memory_bytes)
-            )
-        engine = smaller
-    return engine
+    return resolve_all([Wanted(model_dir, config, options)], memory_bytes)[0]
+
+
+def resolve_all(wanted: Sequence[Wanted], memory_bytes: int) -> list[EngineConfig]:
+    """Complete the options for engines that share `memory_bytes`, as `resolve` does for one.
+
+    If they do not fit together, the one that needs most is made smaller first. Engines whose threads are left open
+    share the cores: each gets an equal part, at least one.
+    """
+    plans = [_Plan.of(one) for one in _with_threads(wanted)]
+    while sum(plan.bytes for plan in plans) > memory_bytes:
+        plans = _shrunk(plans) or _refuse(plans, memory_bytes)
+    return [plan.engine for plan in plans]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An engine's configuration, and what it was made of."""
+
+    wanted: Wanted
+    engine: EngineConfig
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> "_Plan":
+        engine = _complete(*wanted)
+        _refuse_small_store(wanted.config, engine, footprint(wanted.config, engine))
+        return cls(wanted, engine)
+
+    @property
+    def need(self) -> Footprint:
+        return footprint(self.wanted.config, self.engine)
+
+    @property
+    def bytes(self) -> int:
+        return self.need.total(self.engine.slots)
+
+    def smaller(self) -> "_Plan | None":
+        """Return the plan without an "auto" prefix store, else for a shorter prompt; None if it is at its smallest."""
+        folder, config, options = self.wanted
+        if options.prefix_store == AUTO and self.engine.kv.turns == "reread":
+            wanted = Wanted(folder, config, replace(options, prefix_store=0))
+            return _Plan(wanted, _complete(*wanted))
+        engine = _smaller(self.engine, config, options)
+        return _Plan(self.wanted, engine) if engine else None
+
+
+def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
+    if len(wanted) == 1:
+        return wanted
+    share = max(1, default_threads() // len(wanted))
+    return [one._replace(options=replace(one.options, threads=one.options.threads or share)) for one in wanted]
+
+
+def _shrunk(plans: Sequence[_Plan]) -> list[_Plan] | None:
+    """Return the plans with one made smaller: the largest that can be; None if none can be."""
+    for plan in sorted(plans, key=lambda one: one.bytes, reverse=True):
+        if smaller := plan.smaller():
+            return [smaller if one is plan else one for one in plans]
+    return None
+
+
+def _refuse(plans: Sequence[_Plan], memory: int) -> NoReturn:
+    if len(plans) > 1:
+        parts = ", ".join(f"{plan.engine.model_dir.name} {show_bytes(plan.bytes)}" for plan in plans)
+        raise DoesNotFit(
+            f"{len(plans)} models need {show_bytes(sum(plan.bytes for plan in plans))} ({parts}), and "
+            f"{show_bytes(memory)} are available; serve fewer models, or lower slots, prefix_store or prompt_tokens"
+        )
+    (plan,) = plans
+    raise DoesNotFit(
+        _does_not_fit(plan.need, plan.engine, memory) + _smaller_weights(plan.wanted.config, plan.engine, memory)
+    )
 
 
 def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footprint) -> None:
