@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -12,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.weights.checkpoint import open_checkpoint
-from ringkv.weights.files import INDEX, SINGLE
+from ringkv.weights.files import GROUPS, INDEX, SINGLE
 
 TINY = LlamaConfig(
     vocab_size=64,
@@ -169,8 +170,100 @@ def test_a_shard_outside_the_directory_is_refused(copied: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}', "{}"])
 def test_a_broken_index_is_named(text: str, copied: Path) -> None:
     (copied / INDEX).write_text(text)
-    with pytest.raises(BadWeights, match="not a safetensors index"):
+    with pytest.raises(BadWeights, match=rf"{INDEX} .*fetch it again"):
         open_checkpoint(copied)
+
+
+def test_an_index_that_is_nested_deeply_is_named(copied: Path) -> None:
+    (copied / INDEX).write_text('{"weight_map": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(BadWeights, match=rf"{INDEX} is nested more than 64 deep"):
+        open_checkpoint(copied)
+
+
+@pytest.mark.parametrize("shard", ["", ".", "..", "/etc/passwd", "a\0b", "x" * 5000, "\ud800"])
+def test_a_shard_that_no_file_can_have_is_named(shard: str, copied: Path) -> None:
+    (copied / INDEX).write_text(json.dumps({"weight_map": {"x": shard}}))
+    with pytest.raises(BadWeights, match="1 of 1 shards are missing") as refused:
+        open_checkpoint(copied)
+    assert len(str(refused.value).replace(str(copied), "")) < 150
+
+
+def header(**tensors: Any) -> bytes:
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def floats(start: int, stop: int, *shape: int, dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"a": floats(0, 16, 4), "b": floats(8, 16, 2)},
+        {"a": floats(0, 1 << 40, 1 << 38)},
+        {"a": floats(0, 16, 2**62, 4)},
+        {"a": floats(0, 16, 3)},
+        {"a": floats(16, 0, 4)},
+        {"a": floats(8, 16, 2)},
+        {"a": floats(0, 16, 4, dtype="F99")},
+        {"a\nb": floats(0, 16, 5)},
+        {"a": 7},
+    ],
+    ids=["overlap", "outside", "overflow", "size", "backwards", "hole", "dtype", "name", "type"],
+)
+def test_a_header_that_does_not_describe_the_file_is_refused_in_one_line(tensors: Any, tmp_path: Path) -> None:
+    (tmp_path / SINGLE).write_bytes(header(**tensors) + bytes(16))
+    with pytest.raises(BadWeights, match=r"model\.safetensors \(\d+ bytes\) is truncated or corrupt") as refused:
+        open_checkpoint(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tensor_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    text = json.dumps({"a": floats(0, 8, 2), "b": floats(8, 16, 2)}).replace('"b"', '"a"').encode()
+    (tmp_path / SINGLE).write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
+    with pytest.raises(BadWeights, match="corrupt"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_strange_name_is_quoted_and_shortened(tmp_path: Path) -> None:
+    save_file({"a\n\x1b[31m" + "x" * 1000: torch.zeros(4)}, tmp_path / SINGLE)
+    with pytest.raises(BadWeights, match=r"1 not expected: 'a\\n\\x1b") as refused:
+        open_checkpoint(tmp_path).check({})
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "named"),
+    [
+        ("m.q", torch.zeros(8, 16, dtype=torch.uint8), r"'U8', \[8, 16\].* for m\.q, \('U8', \[8, 32\]\)"),
+        ("m.q", torch.zeros(8, 32, dtype=torch.int8), r"'I8', \[8, 32\].* for m\.q"),
+        ("m.scale", torch.zeros(8, dtype=torch.float16), r"'F16', \[8\].* for m\.scale"),
+        ("m.least", torch.zeros(8, 2), r"'F32', \[8, 2\].* for m\.least"),
+        ("m.least", None, r"nothing for m\.least"),
+        ("m.more", torch.zeros(1), r"no part of a matrix: m\.more"),
+        ("other.q", torch.zeros(1), r"other, which is not a matrix"),
+        ("v.q", torch.zeros(1), r"v, which is not a matrix"),
+    ],
+)
+def test_groups_that_do_not_fit_their_matrix_are_refused(part: str, value: Any, named: str, tmp_path: Path) -> None:
+    save_file({"m": torch.zeros(8, 64), "v": torch.zeros(64)}, tmp_path / SINGLE)
+    half = torch.zeros(8, 2, dtype=torch.float16)
+    parts = {"m.q": torch.zeros(8, 32, dtype=torch.uint8), "m.scale": half, "m.least": half.clone(), part: value}
+    save_file({name: tensor for name, tensor in parts.items() if tensor is not None}, tmp_path / GROUPS)
+    with pytest.raises(BadWeights, match=rf"int4\.groups has .*{named}"):
+        open_checkpoint(tmp_path).check({"m": (8, 64), "v": (64,)})
+
+
+def test_a_groups_scale_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
+    save_file({"m": torch.zeros(8, 64)}, tmp_path / SINGLE)
+    scale, least = torch.ones(8, 2, dtype=torch.float16), torch.zeros(8, 2, dtype=torch.float16)
+    scale[3, 1] = torch.inf
+    parts = {"m.q": torch.zeros(8, 32, dtype=torch.uint8), "m.scale": scale, "m.least": least}
+    save_file(parts, tmp_path / GROUPS)
+    with pytest.raises(BadWeights, match=r"int4\.groups has scales that are not finite in m;"):
+        open_checkpoint(tmp_path).groups("m")
 
 
 def test_pickles_are_never_opened(tmp_path: Path) -> None:

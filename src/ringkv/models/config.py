@@ -1,13 +1,14 @@
 """config: reads config.json into the configuration of its model's family. No torch."""
 
-import json
 from pathlib import Path
 
-from ringkv.base.errors import BadWeights, UnknownModel, UnsupportedModel
+from ringkv.base.errors import UnknownModel, UnsupportedModel
+from ringkv.base.json_file import read_object
+from ringkv.base.shown import shown_names
 from ringkv.models.base import ModelConfig
 from ringkv.models.families.registry import FAMILIES, MODEL_TYPES
+from ringkv.models.fields import Raw, texts
 from ringkv.models.layer import RopeConfig
-from ringkv.models.reading import Raw
 
 __all__ = ["ModelConfig", "RopeConfig", "load_config", "parse_config"]
 
@@ -21,7 +22,7 @@ def load_config(directory: Path) -> ModelConfig:
     if not path.is_file():
         raise UnknownModel(f"{directory} has no config.json; give a directory in Hugging Face layout")
     generation = directory / "generation_config.json"
-    return parse_config(_read_json(path), _read_json(generation) if generation.is_file() else {})
+    return parse_config(read_object(path), read_object(generation) if generation.is_file() else {})
 
 
 def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:
@@ -32,19 +33,11 @@ def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:
     return FAMILIES[_architecture(raw)].read(raw, generation or {})
 
 
-def _read_json(path: Path) -> Raw:
-    try:
-        raw = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise BadWeights(f"{path} is not valid JSON ({error}); fetch it again") from None
-    if not isinstance(raw, dict):
-        raise BadWeights(f"{path} holds a {type(raw).__name__}, not a JSON object; fetch it again")
-    return raw
-
-
 def _architecture(raw: Raw) -> str:
     kind = raw.get("model_type")
-    name = (raw.get("architectures") or [MODEL_TYPES.get(str(kind), f"model_type {kind!r}")])[0]
+    name = (texts(raw, "architectures") or [MODEL_TYPES.get(str(kind), f"model_type {kind!r}")])[0]
     if name not in FAMILIES:
-        raise UnsupportedModel(f"architecture {name} is not implemented; ringkv runs {', '.join(FAMILIES)}")
-    return str(name)
+        raise UnsupportedModel(
+            f"architecture {shown_names([name])} is not implemented; ringkv runs {', '.join(FAMILIES)}"
+        )
+    return name

@@ -4,19 +4,19 @@ Two spellings of the rotary embedding are read: `rope_theta` with `rope_scaling`
 A setting that is not implemented is refused by name, because a model that ignores it generates nonsense.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
+from ringkv.models.fields import Raw, count, decimal, flag, ids, optional_decimal, table, texts
 from ringkv.models.layer import RopeConfig, RopeKind
-
-Raw = Mapping[str, Any]
-"""A parsed JSON object."""
 
 WINDOW = 4096
 """Default of sliding_window in transformers, in every family that has one."""
+
+ORIGINAL = "original_max_position_embeddings"
 
 
 class Refusal(NamedTuple):
@@ -65,18 +65,28 @@ FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "ful
 
 def refuse(raw: Raw, *refusals: Refusal) -> None:
     """Raise UnsupportedModel for a setting in `refusals`, or for one that no family supports."""
-    for setting, is_harmless, supported in (*REFUSALS, *refusals):
-        if not is_harmless(raw.get(setting)):
-            raise UnsupportedModel(f"{setting} {_short(raw[setting])} is not implemented; ringkv supports {supported}")
+    for refusal in (*REFUSALS, *refusals):
+        if not _is_harmless(refusal, raw.get(refusal.setting)):
+            raise UnsupportedModel(
+                f"{refusal.setting} {shown(raw[refusal.setting])} is not implemented; "
+                f"ringkv supports {refusal.supported}"
+            )
     _refuse_dual_chunks(raw)
+
+
+def _is_harmless(refusal: Refusal, value: Any) -> bool:
+    try:
+        return refusal.is_harmless(value)
+    except TypeError:  # a value of another type than the setting has
+        return False
 
 
 def _refuse_dual_chunks(raw: Raw) -> None:
     """Qwen2.5-1M (arXiv 2501.15383): dual chunk attention has no effect up to the trained length."""
-    trained = (raw.get("dual_chunk_attention_config") or {}).get("original_max_position_embeddings")
-    context = count(raw, "max_position_embeddings")
-    if raw.get("dual_chunk_attention_config") and (trained is None or trained < context):
-        at_most = "the trained length" if trained is None else f"{trained:,}"
+    settings, context = table(raw, "dual_chunk_attention_config"), count(raw, "max_position_embeddings")
+    trained = count(settings, ORIGINAL, 1)
+    if settings and trained < context:
+        at_most = "the trained length" if trained == 1 else f"{trained:,}"
         raise UnsupportedModel(
             f"dual_chunk_attention_config over a context of {context:,} tokens is not implemented; ringkv supports "
             f"attention to all tokens before (set max_position_embeddings of config.json to {at_most} or less)"
@@ -101,11 +111,11 @@ def common(
         "num_heads": heads,
         "num_kv_heads": count(raw, "num_key_value_heads", kv_heads or heads),
         "head_dim": count(raw, "head_dim", head_dim or hidden // heads),
-        "rms_norm_eps": float(raw.get("rms_norm_eps", 1e-6)),
+        "rms_norm_eps": decimal(raw, "rms_norm_eps", 1e-6),
         "context": count(raw, "max_position_embeddings"),
-        "tied_embeddings": bool(raw.get("tie_word_embeddings", False)),
-        "eos_ids": _union(raw.get("eos_token_id"), generation.get("eos_token_id")),
-        "bos_id": next(iter(_union(raw.get("bos_token_id"), generation.get("bos_token_id"))), None),
+        "tied_embeddings": flag(raw, "tie_word_embeddings"),
+        "eos_ids": ids((raw, "eos_token_id"), (generation, "eos_token_id")),
+        "bos_id": next(iter(ids((raw, "bos_token_id"), (generation, "bos_token_id"))), None),
     }
     _check_shapes(fields)
     return fields
@@ -116,7 +126,7 @@ def sliding(raw: Raw, window: int | None, default: Callable[[int], bool]) -> Sli
 
     None if no layer has one.
     """
-    layers, types = count(raw, "num_hidden_layers"), raw.get("layer_types")
+    layers, types = count(raw, "num_hidden_layers"), texts(raw, "layer_types")
     if types:
         local = tuple(i for i, type in enumerate(types) if _is_local(type))
     else:
@@ -131,7 +141,8 @@ def sliding(raw: Raw, window: int | None, default: Callable[[int], bool]) -> Sli
 def _is_local(type: str) -> bool:
     if type not in ("full_attention", "sliding_attention"):
         raise UnsupportedModel(
-            f"layer_types {type} is not implemented; ringkv supports full_attention and sliding_attention"
+            f"layer_types {shown_names([type])} is not implemented; "
+            "ringkv supports full_attention and sliding_attention"
         )
     return type == "sliding_attention"
 
@@ -148,14 +159,14 @@ def refuse_window(raw: Raw) -> None:
     """Raise UnsupportedModel for a sliding window that some layer would use."""
     if raw.get("sliding_window") is not None and not raw.get("layer_types") and window(raw) is not None:
         raise UnsupportedModel(
-            f"sliding_window {raw['sliding_window']} is not implemented for this architecture; ringkv supports "
+            f"sliding_window {shown(raw['sliding_window'])} is not implemented for this architecture; ringkv supports "
             "full attention in every layer (choose a model with sliding_window null)"
         )
 
 
 def rope(raw: Raw, theta: float = 10000.0) -> RopeConfig:
     """Return the one rotary embedding of all layers. theta: its base if config.json leaves it out."""
-    given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    given = table(raw, "rope_parameters") or table(raw, "rope_scaling")
     if any(isinstance(value, dict) for value in given.values()):
         raise UnsupportedModel("rope_parameters differ between layers; ringkv supports one rotary embedding for all")
     return rope_of(raw, given, theta)
@@ -166,52 +177,50 @@ def rope_of(raw: Raw, given: Raw, theta: float) -> RopeConfig:
     kind: RopeKind = given.get("rope_type") or given.get("type") or "default"
     if kind not in get_args(RopeKind):
         raise UnsupportedModel(
-            f"rope type {kind!r} is not implemented; ringkv supports {', '.join(get_args(RopeKind))}"
+            f"rope type {shown(kind)} is not implemented; ringkv supports {', '.join(get_args(RopeKind))}"
         )
     if given.get("partial_rotary_factor") not in (None, 1, 1.0):
         raise UnsupportedModel("partial_rotary_factor is not implemented; ringkv rotates the whole head")
-    theta = float(given.get("rope_theta") or raw.get("rope_theta") or theta)
+    # A base of 1 rotates nothing, and YaRN divides by its logarithm.
+    theta = decimal(given if given.get("rope_theta") else raw, "rope_theta", theta, above=1.0)
     if kind == "default":
         return RopeConfig(theta)
-    original = (
-        raw.get("original_max_position_embeddings")
-        or given.get("original_max_position_embeddings")
-        or count(raw, "max_position_embeddings")
-    )
-    return RopeConfig(theta, kind, **_scaling(raw, given, kind, int(original)))
+    original = count(raw, ORIGINAL, count(given, ORIGINAL, count(raw, "max_position_embeddings")))
+    return RopeConfig(theta, kind, **_scaling(raw, given, kind, original))
 
 
-def _scaling(raw: Raw, given: Raw, kind: str, original: int) -> dict[str, Any]:
+def _scaling(raw: Raw, given: Raw, kind: RopeKind, original: int) -> dict[str, Any]:
     """Return the fields of `RopeConfig` that this kind uses; null in the file keeps our default."""
-    used = {
-        "linear": (),
-        "llama3": ("low_freq_factor", "high_freq_factor"),
-        "yarn": ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"),
-    }[kind]
-    factor = given.get("factor")
-    if factor is None and kind == "yarn":  # DeepSeek's files leave it out
-        factor = count(raw, "max_position_embeddings") / original
-    if not isinstance(factor, int | float) or factor <= 0:
+    # DeepSeek's files leave it out.
+    default = count(raw, "max_position_embeddings") / original if kind == "yarn" else None
+    return {"factor": decimal(given, "factor", default), "original_context": original, **_USED[kind](given)}
+
+
+def _llama3(given: Raw) -> dict[str, Any]:
+    low, high = decimal(given, "low_freq_factor", 1.0), decimal(given, "high_freq_factor", 4.0)
+    if low >= high:
         raise BadWeights(
-            f"rope type {kind} needs a positive factor, config.json has {factor!r}; fetch config.json again"
+            f"config.json has low_freq_factor {low:g} and high_freq_factor {high:g}; the second must be larger, "
+            "so fetch config.json again"
         )
-    fields = {name: given[name] for name in used if given.get(name) is not None}
-    return {"factor": float(factor), "original_context": original, **fields}
+    return {"low_freq_factor": low, "high_freq_factor": high}
 
 
-def count(raw: Raw, key: str, default: int | None = None) -> int:
-    """Return a positive integer; null in the file means the default. Raises BadWeights."""
-    value = raw.get(key)
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadWeights(f"config.json has {key} {value!r}, a positive number is needed; fetch config.json again")
-    return value
+def _yarn(given: Raw) -> dict[str, Any]:
+    return {
+        "beta_fast": decimal(given, "beta_fast", 32.0),
+        "beta_slow": decimal(given, "beta_slow", 1.0),
+        **{name: optional_decimal(given, name) for name in ("attention_factor", "mscale", "mscale_all_dim")},
+        "truncate": flag(given, "truncate", True),
+    }
 
 
-def _union(*ids: int | list[int] | None) -> tuple[int, ...]:
-    """Return all ids in order of appearance, each once."""
-    flat = [id for group in ids if group is not None for id in (group if isinstance(group, list) else [group])]
-    return tuple(dict.fromkeys(flat))
+_USED: Mapping[RopeKind, Callable[[Raw], dict[str, Any]]] = {
+    "default": lambda given: {},
+    "linear": lambda given: {},
+    "llama3": _llama3,
+    "yarn": _yarn,
+}
 
 
 def _check_shapes(fields: Mapping[str, Any]) -> None:
@@ -223,8 +232,3 @@ def _check_shapes(fields: Mapping[str, Any]) -> None:
         )
     if head_dim % 2:
         raise BadWeights(f"config.json gives head_dim {head_dim}; rotary embedding needs an even one")
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -3,9 +3,7 @@
 Only safetensors are read: pickles can run code, so ringkv never opens one.
 """
 
-import json
-from collections.abc import Collection, Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.json_file import read_object
+from ringkv.base.shown import one_line, shown_names
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
+from ringkv.weights.group_file import GroupFile
+from ringkv.weights.shapes import check_shapes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 FLOATS = ("F64", "F32", "F16", "BF16")
-SHOWN = 5  # names in an error
+LONGEST_NAME = 255  # bytes of a file's name
 
 
 def open_checkpoint(directory: Path) -> "Checkpoint":
@@ -31,15 +33,15 @@ def open_checkpoint(directory: Path) -> "Checkpoint":
     if not (directory / SINGLE).is_file():
         raise BadWeights(_nothing_to_open(directory))
     file = _open(directory / SINGLE)
-    groups = _open(directory / GROUPS) if (directory / GROUPS).is_file() else None
+    groups = GroupFile(_open(directory / GROUPS)) if (directory / GROUPS).is_file() else None
     return Checkpoint(dict.fromkeys(file.keys(), file), groups)
 
 
 class Checkpoint:
     """Named tensors on disk. No tensor is read before `read_into`."""
 
-    def __init__(self, files: Mapping[str, Any], groups: Any = None) -> None:
-        self._files, self._groups = files, groups  # tensor name -> open safetensors file; the open file of int4 groups
+    def __init__(self, files: Mapping[str, Any], groups: GroupFile | None = None) -> None:
+        self._files, self._groups = files, groups  # tensor name -> open safetensors file
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
@@ -49,25 +51,10 @@ class Checkpoint:
 
         `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
         """
-        found = self.shapes()
-        missing = [name for name in expected if name not in found]
-        extra = [
-            name
-            for name in found
-            if name not in expected and not any(fnmatchcase(name, pattern) for pattern in ignorable)
-        ]
-        misshapen = [
-            f"{name} {list(found[name])} instead of {list(shape)}"
-            for name, shape in expected.items()
-            if name in found and found[name] != shape
-        ]
-        faults = [
-            f"{len(names)} {kind}: {_some(names)}"
-            for kind, names in (("missing", missing), ("not expected", extra), ("misshapen", misshapen))
-            if names
-        ]
-        if faults:
-            raise BadWeights(f"the checkpoint's tensors do not match config.json ({'; '.join(faults)}); fetch it again")
+        shapes = self.shapes()
+        check_shapes(shapes, expected, ignorable)
+        if self._groups is not None:
+            self._groups.check(shapes)
 
     def read_into(self, name: str, out: Tensor) -> None:
         """Copy one tensor into `out` (same shape; any device, any float dtype, any strides), and convert its dtype.
@@ -77,7 +64,9 @@ class Checkpoint:
         file = self._files[name]
         kind = file.get_slice(name).get_dtype()
         if kind not in FLOATS:
-            raise UnsupportedModel(f"tensor {name} is {kind}; ringkv reads {', '.join(FLOATS)} in safetensors")
+            raise UnsupportedModel(
+                f"tensor {shown_names([name])} is {kind}; ringkv reads {', '.join(FLOATS)} in safetensors"
+            )
         source = file.get_tensor(name)  # a view of the mapped file
         assert source.shape == out.shape, f"{name}: {tuple(source.shape)} on disk, {tuple(out.shape)} requested"
         with torch.no_grad():
@@ -88,10 +77,7 @@ class Checkpoint:
 
         q uint8 [out, in], 0 to 15; scale and minimum float16 [out, in / 32], one of each per 32 elements of a row.
         """
-        if self._groups is None or f"{name}.q" not in self._groups.keys():  # noqa: SIM118 - not a dictionary
-            return None
-        pairs, scale, minimum = (self._groups.get_tensor(f"{name}.{part}") for part in ("q", "scale", "least"))
-        return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum
+        return None if self._groups is None else self._groups.read(name)
 
 
 def _open(path: Path) -> Any:
@@ -100,43 +86,43 @@ def _open(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         size = path.stat().st_size
-        raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt ({error}); fetch it again") from None
+        raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt ({one_line(error)}); fetch it again") from None
 
 
 def _open_shards(directory: Path) -> dict[str, Any]:
     shard_of = _read_index(directory / INDEX)
     names = sorted(set(shard_of.values()))
-    if absent := [name for name in names if Path(name).name != name or not (directory / name).is_file()]:
+    if absent := [name for name in names if not _is_inside(directory, name)]:
         raise BadWeights(
-            f"{len(absent)} of {len(names)} shards are missing in {directory}: {_some(absent)}; fetch them"
+            f"{len(absent)} of {len(names)} shards are missing in {directory}: {shown_names(absent)}; fetch them"
         )
     files = {name: _open(directory / name) for name in names}
     contents = {name: set(file.keys()) for name, file in files.items()}
     if lost := [tensor for tensor, shard in shard_of.items() if tensor not in contents[shard]]:
         raise BadWeights(
-            f"{INDEX} names {len(lost)} tensors that its shards do not contain: {_some(lost)}; fetch it again"
+            f"{INDEX} names {len(lost)} tensors that its shards do not contain: {shown_names(lost)}; fetch it again"
         )
     return {tensor: files[shard] for tensor, shard in shard_of.items()}
 
 
+def _is_inside(directory: Path, name: str) -> bool:
+    """Return whether this is the name of a file in the directory itself."""
+    is_name = Path(name).name == name and "\0" not in name and len(name.encode(errors="replace")) <= LONGEST_NAME
+    return is_name and (directory / name).is_file()
+
+
 def _read_index(path: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads(path.read_bytes())["weight_map"]
-        return {str(tensor): str(shard) for tensor, shard in weight_map.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadWeights(f"{path} is not a safetensors index ({error!r}); fetch it again") from None
+    weight_map = read_object(path).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise BadWeights(f"{path} is not a safetensors index: its weight_map names no files; fetch it again")
+    return weight_map
 
 
 def _nothing_to_open(directory: Path) -> str:
     pickles = [path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))]
     if pickles:
         return (
-            f"{directory} has its weights as pickle only ({_some(pickles)}), which can run code and is never opened; "
-            "fetch the model's safetensors, or a GGUF"
+            f"{directory} has its weights as pickle only ({shown_names(pickles)}), which can run code and is never "
+            "opened; fetch the model's safetensors, or a GGUF"
         )
     return f"{directory} has neither {SINGLE} nor {INDEX}; fetch the model's safetensors"
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

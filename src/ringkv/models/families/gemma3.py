@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringkv.base.errors import BadWeights
+from ringkv.base.shown import shown
 from ringkv.models.base import LOCAL, ModelConfig
+from ringkv.models.fields import Raw, count, decimal, flag, table
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm, RopeConfig
-from ringkv.models.reading import WINDOW, Raw, Refusal, common, count, refuse, rope_of, sliding
+from ringkv.models.reading import WINDOW, Refusal, common, refuse, rope_of, sliding
 
 GELU = tuple(
     Refusal(name, lambda v: v in (None, "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
@@ -49,8 +51,8 @@ class Gemma3(ModelConfig):
             rope=global_rope,
             local_rope=local_rope,
             sliding=sliding(raw, count(raw, "sliding_window", WINDOW), lambda layer: (layer + 1) % period != 0),
-            query_scalar=float(raw["query_pre_attn_scalar"]),
-            attention_bias=bool(raw.get("attention_bias")),
+            query_scalar=decimal(raw, "query_pre_attn_scalar", 256.0),
+            attention_bias=flag(raw, "attention_bias"),
         )
 
     @property
@@ -82,7 +84,7 @@ class Gemma3WithImages:
     def read(raw: Raw, generation: Raw) -> Gemma3:
         text = raw.get("text_config")
         if not isinstance(text, dict):
-            raise BadWeights(f"config.json has text_config {text!r}, an object is needed; fetch config.json again")
+            raise BadWeights(f"config.json has text_config {shown(text)}, an object is needed; fetch config.json again")
         outer = {name: raw[name] for name in OUTER if raw.get(name) is not None}
         return replace(
             Gemma3.read(text | outer, generation),
@@ -94,8 +96,8 @@ class Gemma3WithImages:
 
 def _ropes(raw: dict[str, Any]) -> tuple[RopeConfig, RopeConfig]:
     """Return the rotary embeddings of global and of local layers. The older spelling scales only the global one."""
-    given, base = raw.get("rope_parameters") or {}, raw.get("rope_local_base_freq") or 1e4
+    given, base = table(raw, "rope_parameters"), decimal(raw, "rope_local_base_freq", 1e4, above=1.0)
     if "full_attention" in given:
-        local_rope = rope_of(raw | {"rope_theta": base}, given["sliding_attention"], base)
-        return rope_of(raw, given["full_attention"], 1e6), local_rope
-    return rope_of(raw, given or raw.get("rope_scaling") or {}, 1e6), RopeConfig(float(base))
+        local_rope = rope_of({**raw, "rope_theta": base}, table(given, "sliding_attention"), base)
+        return rope_of(raw, table(given, "full_attention"), 1e6), local_rope
+    return rope_of(raw, given or table(raw, "rope_scaling"), 1e6), RopeConfig(base)

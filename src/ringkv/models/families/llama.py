@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from ringkv.models.base import ModelConfig
+from ringkv.models.fields import Raw, flag
 from ringkv.models.layer import Attention, FeedForward, Layer
-from ringkv.models.reading import FULL, SILU, Raw, common, refuse, refuse_window, rope
+from ringkv.models.reading import FULL, SILU, common, refuse, refuse_window, rope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,8 @@ class Llama(ModelConfig):
         return cls(
             **common(raw, generation, "LlamaForCausalLM"),
             rope=rope(raw),
-            attention_bias=bool(raw.get("attention_bias")),
-            mlp_bias=bool(raw.get("mlp_bias")),
+            attention_bias=flag(raw, "attention_bias"),
+            mlp_bias=flag(raw, "mlp_bias"),
         )
 
     def layer(self, kind: str) -> Layer:

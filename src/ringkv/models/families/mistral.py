@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from ringkv.models.base import LOCAL, ModelConfig
+from ringkv.models.fields import Raw
 from ringkv.models.layer import Attention, FeedForward, Layer
-from ringkv.models.reading import SILU, Raw, common, refuse, rope, sliding, window
+from ringkv.models.reading import SILU, common, refuse, rope, sliding, window
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from ringkv.models.base import LOCAL, ModelConfig, Sliding
+from ringkv.models.fields import Raw, count, flag
 from ringkv.models.layer import Attention, FeedForward, Layer
-from ringkv.models.reading import SILU, Raw, common, count, refuse, rope, sliding, window
+from ringkv.models.reading import SILU, common, refuse, rope, sliding, window
 
 FIRST_LOCAL = 28  # max_window_layers if config.json leaves it out
 
@@ -29,8 +30,8 @@ class Qwen2(ModelConfig):
 
 def qwen_sliding(raw: Raw) -> Sliding | None:
     """The layers from `max_window_layers` on have a sliding window, if `use_sliding_window` is set."""
-    if not raw.get("use_sliding_window"):
+    if not flag(raw, "use_sliding_window"):
         return None
     given = raw.get("max_window_layers")
-    first = FIRST_LOCAL if given is None else given and count(raw, "max_window_layers")
+    first = FIRST_LOCAL if given is None else 0 if given == 0 else count(raw, "max_window_layers")
     return sliding(raw, window(raw), lambda layer: layer >= first)

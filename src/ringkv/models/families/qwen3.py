@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from ringkv.models.base import LOCAL, ModelConfig
 from ringkv.models.families.qwen2 import qwen_sliding
+from ringkv.models.fields import Raw, flag
 from ringkv.models.layer import Attention, FeedForward, Layer
-from ringkv.models.reading import SILU, Raw, common, refuse, rope
+from ringkv.models.reading import SILU, common, refuse, rope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class Qwen3(ModelConfig):
             **common(raw, generation, "Qwen3ForCausalLM", kv_heads=32, head_dim=128),
             rope=rope(raw),
             sliding=qwen_sliding(raw),
-            attention_bias=bool(raw.get("attention_bias")),
+            attention_bias=flag(raw, "attention_bias"),
         )
 
     def layer(self, kind: str) -> Layer:

@@ -9,7 +9,7 @@ from ringkv.models.families.llama import Llama
 from ringkv.models.families.mistral import Mistral
 from ringkv.models.families.qwen2 import Qwen2
 from ringkv.models.families.qwen3 import Qwen3
-from ringkv.models.reading import Raw
+from ringkv.models.fields import Raw
 
 
 class Family(Protocol):

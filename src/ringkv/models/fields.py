@@ -1,0 +1,96 @@
+"""fields: single values of a parsed config.json, each with its type and bounds checked. No torch.
+
+A file from the internet may have any type in any place. Each function raises BadWeights that names field and value.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from ringkv.base.errors import BadWeights
+from ringkv.base.shown import shown
+
+Raw = Mapping[str, Any]
+"""A parsed JSON object."""
+
+LARGEST = {  # far beyond published models, and small enough that sizes of a model stay below 2 ** 63
+    "num_hidden_layers": 2048,
+    "num_attention_heads": 1 << 14,
+    "num_key_value_heads": 1 << 14,
+    "head_dim": 1 << 14,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "vocab_size": 1 << 24,
+}
+LARGEST_COUNT = 1 << 30  # of other fields, such as lengths in tokens
+LARGEST_ID = (1 << 31) - 1
+MOST_IDS = 1000  # end tokens
+SMALLEST_DECIMAL, LARGEST_DECIMAL = 1e-30, 1e30  # beyond these, float32 overflows when it multiplies or divides
+
+
+def count(raw: Raw, key: str, default: int | None = None) -> int:
+    """Return a positive integer; null in the file means the default."""
+    value = raw.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        _refuse(key, value, "a positive number is needed")
+    if value > (most := LARGEST.get(key, LARGEST_COUNT)):
+        _refuse(key, value, f"ringkv reads up to {most:,}")
+    return value
+
+
+def decimal(raw: Raw, key: str, default: float | None, above: float = SMALLEST_DECIMAL) -> float:
+    """Return a finite number greater than `above`; null in the file means the default."""
+    value = raw.get(key)
+    value = default if value is None else value
+    # Integers are compared before they become a float, which raises OverflowError for a long one.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= LARGEST_DECIMAL:
+        _refuse(key, value, f"a number above {above:g} and up to {LARGEST_DECIMAL:g} is needed")
+    return float(value)
+
+
+def optional_decimal(raw: Raw, key: str) -> float | None:
+    """Return a finite number of at least 0; None if the file has none."""
+    value = raw.get(key)
+    return None if value is None else 0.0 if value == 0 and value is not False else decimal(raw, key, None)
+
+
+def flag(raw: Raw, key: str, default: bool = False) -> bool:
+    """Return true or false; null in the file means the default."""
+    value = raw.get(key)
+    if value is not None and not isinstance(value, bool) and value not in (0, 1):
+        _refuse(key, value, "true or false is needed")
+    return default if value is None else bool(value)
+
+
+def table(raw: Raw, key: str) -> Raw:
+    """Return an object, empty if the file has none."""
+    value = raw.get(key) or {}
+    if not isinstance(value, dict):
+        _refuse(key, value, "an object is needed")
+    return value
+
+
+def texts(raw: Raw, key: str) -> list[str]:
+    """Return a list of strings, empty if the file has none."""
+    value = raw.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        _refuse(key, value, "a list of strings is needed")
+    return value
+
+
+def ids(*files: tuple[Raw, str]) -> tuple[int, ...]:
+    """Return the token ids of a field in several files, each once; some files have null or -1 for none."""
+    found = [id for raw, key in files for id in _ids(raw, key)]
+    return tuple(dict.fromkeys(found))
+
+
+def _ids(raw: Raw, key: str) -> list[int]:
+    value = raw.get(key)
+    every = value if isinstance(value, list) else [] if value is None else [value]
+    if len(every) > MOST_IDS or not all(type(id) is int and -1 <= id <= LARGEST_ID for id in every):
+        _refuse(key, value, "a token id, or a list of them, is needed")
+    return [id for id in every if id >= 0]
+
+
+def _refuse(key: str, value: Any, needed: str) -> NoReturn:
+    raise BadWeights(f"config.json has {key} {shown(value)}, {needed}; fetch config.json again")

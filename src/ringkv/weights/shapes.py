@@ -1,0 +1,40 @@
+"""shapes: compares the tensors that a file has with those that its configuration needs. No torch."""
+
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+
+from ringkv.base.errors import BadWeights
+from ringkv.base.shown import shown, shown_names
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def check_shapes(found: Shapes, expected: Shapes, ignorable: Collection[str] = ()) -> None:
+    """Raise BadWeights that names missing, unexpected and misshapen tensors.
+
+    `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
+    """
+    missing = [name for name in expected if name not in found]
+    extra = [
+        name for name in found if name not in expected and not any(fnmatchcase(name, pattern) for pattern in ignorable)
+    ]
+    misshapen = [
+        f"{name} {shown(list(found[name]))} instead of {list(shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name] != shape
+    ]
+    faults = [
+        f"{len(names)} {kind}: {some}"
+        for kind, names, some in (
+            ("missing", missing, shown_names(missing)),
+            ("not expected", extra, shown_names(extra)),
+            ("misshapen", misshapen, _first(misshapen)),
+        )
+        if names
+    ]
+    if faults:
+        raise BadWeights(f"the checkpoint's tensors do not match config.json ({'; '.join(faults)}); fetch it again")
+
+
+def _first(sentences: list[str], most: int = 5) -> str:
+    return ", ".join(sentences[:most]) + (", ..." if len(sentences) > most else "")
