@@ -97,15 +97,14 @@ def _build(command: list[str], failure: Path, into: Path) -> None:
 
 
 def _compile(command: list[str], into: Path) -> None:
-    from torch.utils import cpp_extension  # imports setuptools, which is slow and needed only to build
-
-    scratch = str(into.parent)
-    include = [f"-I{path}" for path in cpp_extension.include_paths()]
+    torch_folder, scratch = Path(torch.__file__).parent, str(into.parent)
+    # torch.utils.cpp_extension has these paths too; it imports setuptools, and CUDA builds of it log a warning.
+    include = [f"-I{torch_folder / 'include' / path}" for path in (".", "torch/csrc/api/include")]
     objects = {source: f"{scratch}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         commands = ([*command, *include, "-c", str(source), "-o", target] for source, target in objects.items())
         list(pool.map(_run, commands, repeat(scratch)))
-    torch_lib = Path(torch.__file__).parent / "lib"
+    torch_lib = torch_folder / "lib"
     link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
     _run([*command, *objects.values(), "-o", str(into / LIBRARY), "-shared", *link], scratch)
 
