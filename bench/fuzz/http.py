@@ -29,6 +29,7 @@ from ringkv.server.bodies import BodyLimits
 from ringkv.server.guard import Access
 from ringkv.server.hosts import accepted_hosts
 from ringkv.server.protocol import ConnectionLimits, bounded_protocol
+from ringkv.server.serving import LoadedModel
 from ringkv.text.chat_template import ChatTemplate
 
 REQUESTS = 40  # of a case, all at once
@@ -131,7 +132,8 @@ class Repeating:
 def _app() -> Any:
     assert END < VOCAB
     access = Access(hosts=accepted_hosts("127.0.0.1"), bodies=BodyLimits.of(512, None, CLIENT_SECONDS))
-    return make_app(Repeating(), bytewise(), ChatTemplate({"default": TEMPLATE}, {}), ["bytes"], access=access)
+    template = ChatTemplate({"default": TEMPLATE}, {})
+    return make_app([LoadedModel(Repeating(), bytewise(), template, ("bytes",))], access=access)
 
 
 def answer_all(sent: Sequence[bytes]) -> list[bytes]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 HOST = "127.0.0.1"
 
 
@@ -117,6 +119,9 @@ def _text(body: bytes) -> str:
 
 
 async def metrics(port: int) -> dict[str, float]:
-    """Return the samples of /metrics by name and labels."""
-    lines = (await send(port, "/metrics")).body.decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[:1] not in ("#", ""))}
+    """Return the samples of /metrics by name; those of a name that has several are added."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families((await send(port, "/metrics")).body.decode()):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0) + sample.value
+    return found

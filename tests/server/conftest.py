@@ -19,6 +19,7 @@ from ringkv.server.app import make_app
 from ringkv.server.drain import Drain
 from ringkv.server.guard import OPEN_ACCESS, Access
 from ringkv.server.protocol import ConnectionLimits, bounded_protocol
+from ringkv.server.serving import LoadedModel
 from ringkv.server.tracing import TEXT_ONLY, Telemetry
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -67,9 +68,11 @@ class Served:
         return [json.loads(event) for event in events]
 
     def metric(self, line: str) -> float:
-        """Return the value of one sample, named with its labels as Prometheus writes them."""
-        values = dict(sample.rsplit(" ", 1) for sample in self.http.get("/metrics").text.splitlines())
-        return float(values[line])
+        """Return the value of one sample, named with its labels as Prometheus writes them; `model` is left out."""
+        text = self.http.get("/metrics").text
+        for own in (f'{{model="{NAMES[0]}"}}', f',model="{NAMES[0]}"'):
+            text = text.replace(own, "")
+        return float(dict(sample.rsplit(" ", 1) for sample in text.splitlines())[line])
 
     def wait_until_free(self) -> None:
         """Wait until the engine is idle; fail after ten seconds."""
@@ -95,8 +98,11 @@ def serving(
     access: Access = OPEN_ACCESS,
     connections: ConnectionLimits = CONNECTIONS,
     telemetry: Telemetry = TEXT_ONLY,
+    others: Sequence[LoadedModel] = (),
 ) -> Iterator[Served]:
-    app = make_app(engine, tokenizer, template, NAMES, origins, log, load, drain, access, telemetry)
+    app = make_app(
+        [LoadedModel(engine, tokenizer, template, NAMES), *others], origins, log, load, drain, access, telemetry
+    )
     http = bounded_protocol(connections)
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning", http=http, ws="none"))
     listener = server.config.bind_socket()

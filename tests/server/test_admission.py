@@ -18,11 +18,11 @@ def group(answers: int = 1, tokens: int = 10) -> list[Request]:
 
 
 def admission(requests: int = 3, tokens: int = 1000, slots: int = 2, service: float = 0.0) -> Admission:
-    return Admission(QueueLimits(requests, tokens), slots, lambda: service, Metrics())
+    return Admission(QueueLimits(requests, tokens), slots, lambda: service, Metrics().of("echo"))
 
 
 def rejected(it: Admission, reason: str) -> float | None:
-    return it._metrics.registry.get_sample_value("ringkv_requests_rejected_total", {"reason": reason})
+    return it._metrics.server.registry.get_sample_value("ringkv_requests_rejected_total", {"reason": reason})
 
 
 def test_slots_and_queue_are_filled_and_one_request_more_is_refused() -> None:

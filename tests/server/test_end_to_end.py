@@ -90,7 +90,7 @@ def test_a_client_that_leaves_frees_its_slot(client: openai.OpenAI, address: str
         next(iter(stream))
         stream.close()
     deadline = time.monotonic() + 20
-    while "ringkv_slots_free 3" not in (metrics := httpx.get(f"{address}/metrics").text):
+    while 'ringkv_slots_free{model="tiny"} 3' not in (metrics := httpx.get(f"{address}/metrics").text):
         assert time.monotonic() < deadline, metrics
         time.sleep(0.05)
     assert complete(client, "y").usage.completion_tokens > 0

@@ -18,6 +18,7 @@ from ringkv.server import keys
 from ringkv.server.app import make_app
 from ringkv.server.guard import Access
 from ringkv.server.keys import OPEN_PATHS, ApiKeys, Caller, read_keys
+from ringkv.server.serving import LoadedModel
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import channel
@@ -60,7 +61,7 @@ def ask(app: FastAPI, method: str, path: str, **headers: str) -> httpx.Response:
 
 
 def test_every_route_needs_a_key_except_health_and_ready(tokenizer: Tokenizer) -> None:
-    app = make_app(channel(), tokenizer, None, NAMES, access=LOCKED)
+    app = make_app([LoadedModel(channel(), tokenizer, None, NAMES)], access=LOCKED)
     routes = {
         *paths_of(app),
         ("GET", "/nothing"),
@@ -76,7 +77,7 @@ def test_every_route_needs_a_key_except_health_and_ready(tokenizer: Tokenizer) -
 
 
 def test_a_websocket_is_closed_without_a_key(tokenizer: Tokenizer) -> None:
-    app, sent = make_app(channel(), tokenizer, None, NAMES, access=LOCKED), list[Any]()
+    app, sent = make_app([LoadedModel(channel(), tokenizer, None, NAMES)], access=LOCKED), list[Any]()
 
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.connect"}

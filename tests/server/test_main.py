@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,21 +20,22 @@ import pytest
 from toy import config
 
 from ringkv.base.errors import RingKVError
-from ringkv.server.main import run
+from ringkv.server.main import WantedModel, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
 import sys
 from pathlib import Path
 from toy import config
-from ringkv.server.main import run
+from ringkv.server.main import WantedModel, run
 from ringkv.worker.supervisor import RestartPolicy
 
 def show(line): print(line, flush=True)
 
 if __name__ == "__main__":
     try:
-        run(config(model_dir=Path(sys.argv[1])), ["echo"], port=0, on_status=show, builder=sys.argv[2],
+        models = [WantedModel(config(model_dir=Path(sys.argv[1])), (name,)) for name in sys.argv[5:]]
+        run(models, port=0, on_status=show, builder=sys.argv[2],
             on_progress=lambda done, total, text: show(f"{text} {done}/{total}"),
             drain_seconds=float(sys.argv[3]), restart=RestartPolicy(first=float(sys.argv[4]), failures=2))
     except KeyboardInterrupt:
@@ -45,12 +46,17 @@ if __name__ == "__main__":
 
 @contextmanager
 def program(
-    tmp_path: Path, model_dir: Path, builder: str, drain_seconds: float = 30, restart_after: float = 0.1
+    tmp_path: Path,
+    model_dir: Path,
+    builder: str,
+    drain_seconds: float = 30,
+    restart_after: float = 0.1,
+    names: Sequence[str] = ("echo",),
 ) -> Iterator[subprocess.Popen[str]]:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     path = os.pathsep.join(str(ROOT / folder) for folder in ("", "src", "tests"))
-    settings = [str(model_dir), f"tests.server.echo:{builder}", str(drain_seconds), str(restart_after)]
+    settings = [str(model_dir), f"tests.server.echo:{builder}", str(drain_seconds), str(restart_after), *names]
     process = subprocess.Popen(
         [sys.executable, str(script), *settings],
         stdout=subprocess.PIPE,
@@ -172,7 +178,7 @@ def test_an_engine_that_dies_ends_its_streams_with_an_error_and_is_started_again
         refused = http.post("/v1/completions", json=body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_restarting")
         assert int(refused.headers["retry-after"]) >= 1
-        assert "ringkv_engine_up 0.0" in http.get("/metrics").text
+        assert 'ringkv_engine_up{model="echo"} 0.0' in http.get("/metrics").text
         assert within(10, lambda: http.get("/ready").status_code == 200)
         got = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 5}).json()
         assert got["choices"][0]["text"] == "abcab"
@@ -222,7 +228,7 @@ def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir
         url, came = address(process), Queue[str]()
         answers = [pool.submit(streamed, url, 20, came) for _ in range(8)]  # four run, four wait
         came.get(timeout=10)
-        assert within(10, lambda: "ringkv_requests_waiting 4.0" in httpx.get(f"{url}/metrics").text)
+        assert within(10, lambda: 'ringkv_requests_waiting{model="echo"} 4.0' in httpx.get(f"{url}/metrics").text)
         for one in (psutil.Process(process.pid), *engines(process)):  # as systemd does
             one.send_signal(signal.SIGTERM)
         assert within(5, lambda: httpx.get(f"{url}/ready").status_code == 503)
@@ -244,13 +250,35 @@ def test_at_the_deadline_running_answers_end_with_abort(tmp_path: Path, model_di
         assert process.wait(timeout=5) == 0
 
 
+def test_the_engines_of_several_models_are_started_ended_and_started_again_one_by_one(
+    tmp_path: Path, model_dir: Path
+) -> None:
+    with program(tmp_path, model_dir, "build", names=["a", "b"]) as process:
+        http = httpx.Client(base_url=address(process), timeout=30)
+
+        def ask(model: str) -> int:
+            return http.post("/v1/completions", json={"model": model, "prompt": "abc", "max_tokens": 5}).status_code
+
+        first, second = sorted(engines(process), key=lambda one: one.create_time())
+        second.kill()
+        assert within(5, lambda: http.get("/ready").status_code == 503)
+        assert (ask("a"), ask("b")) == (200, 503)
+        assert within(10, lambda: http.get("/ready").status_code == 200)
+        assert (ask("a"), ask("b"), first.is_running()) == (200, 200, True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+        assert not first.is_running()
+
+
 def test_a_taken_port_is_reported_before_the_engine_starts(model_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(RingKVError, match=f"port {port}.*choose another"):
-            run(config(model_dir=model_dir), ["echo"], port=port, builder="nothing:to_import")
+            run([WantedModel(config(model_dir=model_dir), ("echo",))], port=port, builder="nothing:to_import")
 
 
 def test_an_address_of_another_host_is_reported(model_dir: Path) -> None:
     with pytest.raises(RingKVError, match=r"192\.0\.2\.1"):
-        run(config(model_dir=model_dir), ["echo"], host="192.0.2.1", port=0, builder="nothing:to_import")
+        run(
+            [WantedModel(config(model_dir=model_dir), ("echo",))], host="192.0.2.1", port=0, builder="nothing:to_import"
+        )

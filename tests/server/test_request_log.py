@@ -10,7 +10,7 @@ from ringkv.server.request_log import described_as_json
 from ringkv.server.tracing import Telemetry
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
-from tests.server.conftest import Served, serving
+from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import channel
 
 SECRET = "my secret"
@@ -109,6 +109,7 @@ def test_a_json_line_has_the_figures_of_the_answer_and_its_id(as_json: Served, l
         "method": "POST",
         "path": "/v1/completions",
         "status": 200,
+        "model": NAMES[0],
         "prompt_tokens": 9,
         "completion_tokens": 5,
     }

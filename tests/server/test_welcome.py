@@ -1,8 +1,10 @@
 import re
+from unittest.mock import Mock
 
 from toy import ToyEngine, limits
 
 from ringkv.plan.units import parse_bytes
+from ringkv.server.serving import LoadedModel
 from ringkv.server.welcome import show_cache, welcome
 from tests.server.echo import InProcess
 
@@ -27,8 +29,12 @@ def test_the_parts_add_up_to_the_total() -> None:
     assert abs(total - sum(parts)) < 0.01 * total
 
 
+def toy(name: str) -> LoadedModel:
+    return LoadedModel(InProcess(ToyEngine(LIMITS)), Mock(), None, (name,))
+
+
 def test_the_text_has_the_address_the_samplers_memory_and_how_to_stop() -> None:
-    lines = welcome(InProcess(ToyEngine(LIMITS)), "toy", ("127.0.0.1", 80), chats=True).splitlines()
+    lines = welcome([toy("toy")], ("127.0.0.1", 80)).splitlines()
     assert lines[0] == "toy is served at http://127.0.0.1:80/v1"
     assert "sampler: 2.5 MB besides the cache, for logits and penalties" in lines
     assert "stop: Ctrl-C" in lines

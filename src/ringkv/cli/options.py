@@ -1,6 +1,6 @@
 """Options that several commands share: model, cache, machine and sampling."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import typer
@@ -13,16 +13,15 @@ from ringkv.plan.options import AUTO, Options
 MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
 SWITCH = ""  # the metavar of a flag that takes no value
 
-ModelName = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="A name from `ringkv models`, a directory in Hugging Face layout, a .gguf file, or a hub id.",
-        rich_help_panel=MODEL,
-    ),
-]
+WHAT_A_MODEL_IS = "A name from `ringkv models`, a directory in Hugging Face layout, a .gguf file, or a hub id"
+
+
+def _model(help: str) -> Any:
+    return typer.Option("--model", "-m", metavar="NAME", help=f"{WHAT_A_MODEL_IS}{help}.", rich_help_panel=MODEL)
+
+
+ModelName = Annotated[str, _model("")]
+ModelNames = Annotated[list[str], _model("; repeatable")]
 AsJson = Annotated[bool, typer.Option("--json", metavar=SWITCH, help="Print one JSON value on stdout, for programs.")]
 
 
@@ -41,6 +40,11 @@ def _sampling(flag: str, metavar: str, help: str, show: bool = True) -> Any:
 @dataclass(frozen=True)
 class _Model:
     model: ModelName = "smollm2"
+
+
+@dataclass(frozen=True)
+class _Models:
+    model: ModelNames = field(default_factory=lambda: ["smollm2"])
 
 
 @dataclass(frozen=True)
@@ -114,9 +118,7 @@ class _PrefixStore:
 
 # dataclass fields are ordered from the last base to the first; --help shows them in that order.
 @dataclass(frozen=True)
-class StudyOptions(_Machine, SelectionSettings, FormatSettings, _Model):
-    """Options of a command that sets policies, budgets and the longest prompt itself."""
-
+class _StudySettings(_Machine, SelectionSettings, FormatSettings):
     def options(self, slots: int = 1) -> Options:
         """Return the planner's options; None leaves one open. `slots` is the command's default."""
         chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}
@@ -125,13 +127,33 @@ class StudyOptions(_Machine, SelectionSettings, FormatSettings, _Model):
 
 
 @dataclass(frozen=True)
-class EngineOptions(StudyOptions, _Speculation, _Lengths, CompressionSettings, BudgetSettings, _Model):
+class _EngineSettings(_StudySettings, _Speculation, _Lengths, CompressionSettings, BudgetSettings):
+    """All settings of an engine."""
+
+
+@dataclass(frozen=True)
+class _ConversationSettings(_EngineSettings, _PrefixStore, TurnSettings, SelectionSettings):
+    """All settings of an engine for conversations."""
+
+
+@dataclass(frozen=True)
+class StudyOptions(_StudySettings, _Model):
+    """Options of a command that sets policies, budgets and the longest prompt itself."""
+
+
+@dataclass(frozen=True)
+class EngineOptions(_EngineSettings, _Model):
     """Options of an engine. All except `model` are fields of `plan.options.Options`."""
 
 
 @dataclass(frozen=True)
-class ConversationOptions(EngineOptions, _PrefixStore, TurnSettings, SelectionSettings, _Model):
+class ConversationOptions(_ConversationSettings, EngineOptions, _Model):
     """Options of an engine for conversations."""
+
+
+@dataclass(frozen=True)
+class ServingOptions(_ConversationSettings, _Models):
+    """Options of one or more engines for conversations, which differ in their model."""
 
 
 @dataclass(frozen=True)

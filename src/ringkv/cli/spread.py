@@ -6,7 +6,7 @@ def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv ch
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, get_type_hints
@@ -45,7 +45,7 @@ def _fields(group: Any) -> list[Parameter]:
         Parameter(
             field.name,
             Parameter.KEYWORD_ONLY,
-            default=field.default,
+            default=field.default if field.default_factory is MISSING else field.default_factory(),
             annotation=annotation(field.name, hints[field.name]),
         )
         for field in fields(group)

@@ -15,7 +15,7 @@ from ringkv.base.engine import Limits
 from ringkv.base.errors import DeadlineExceeded, QueueFull
 from ringkv.base.request import Request
 from ringkv.server.generation import OutputStream
-from ringkv.server.metrics import Metrics
+from ringkv.server.metrics import ModelMetrics
 
 PER_SLOT, AT_LEAST = 8, 64  # requests that may wait by default
 PROMPTS = 16  # of the longest length, whose tokens may wait by default
@@ -62,7 +62,7 @@ class Admission:
     service: returns the seconds for which a request held its slot recently; 0 if none has.
     """
 
-    def __init__(self, limits: QueueLimits, slots: int, service: Callable[[], float], metrics: Metrics) -> None:
+    def __init__(self, limits: QueueLimits, slots: int, service: Callable[[], float], metrics: ModelMetrics) -> None:
         self.limits = limits
         self._slots, self._service, self._metrics = slots, service, metrics
         self._unfinished = 0
@@ -102,14 +102,14 @@ class Admission:
         return Ticket(self, groups)
 
     def _refuse(self, reason: Reason, numbers: str, option: str) -> None:
-        self._metrics.rejected(reason)
+        self._metrics.server.rejected(reason)
         seconds = self.retry_after()
         text = f"the queue is full: {numbers}; send it again in {seconds} s, or start the server with a larger {option}"
         raise QueueFull(text, seconds)
 
     def too_late(self, error: DeadlineExceeded) -> DeadlineExceeded:
         """Return the error with the time after which to send the request again."""
-        self._metrics.rejected("deadline")
+        self._metrics.server.rejected("deadline")
         return DeadlineExceeded(str(error), self.retry_after())
 
     def disconnected(self, unfinished: int) -> None:

@@ -20,7 +20,7 @@ from ringkv.server.disconnect import until_disconnected
 from ringkv.server.generation import OutputProcessor, OutputStream, TokenOutput, generate, merge
 from ringkv.server.keys import caller_of
 from ringkv.server.middleware import ARRIVED
-from ringkv.server.request_log import USAGE_COUNTER
+from ringkv.server.request_log import MODEL, USAGE_COUNTER
 from ringkv.server.schemas import ChoicesBody, StreamOptions
 from ringkv.server.serving import Serving
 from ringkv.server.stream import EventStream
@@ -78,6 +78,7 @@ def start(
     ]
     streams = [generate(serving.engine, [processor(one, one is group[0]) for one in group]) for group in requests]
     per_prompt = len(requests[0])
+    http.scope[MODEL] = serving.names[0]
     counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, per_prompt)
     return admitted(serving.admission, requests, merge(streams, per_prompt)), counter
 

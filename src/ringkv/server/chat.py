@@ -19,18 +19,19 @@ from ringkv.server.refusals import OF_COMPLETIONS, refuse_unsupported, refuse_un
 from ringkv.server.rendered_chat import RenderedChat
 from ringkv.server.requests import build_requests
 from ringkv.server.schemas import ChatBody
-from ringkv.server.serving import Serving
+from ringkv.server.serving import Models
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1024
 
 
-def chat_router(serving: Serving) -> APIRouter:
+def chat_router(models: Models) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/chat/completions", responses=answers(ChatCompletion))
     async def chat(body: ChatBody, http: HTTPRequest) -> Response:
-        model = serving.model(body.model)
+        serving = models.find(body.model)
+        model = serving.name(body.model)
         refuse_unsupported(body, OF_COMPLETIONS)
         refuse_unsupported_messages(body.messages)
         rendered = await asyncio.to_thread(RenderedChat.of, serving, body, serving.engine.limits.longest_prompt)

@@ -20,18 +20,19 @@ from ringkv.server.logprobs import completion_logprobs
 from ringkv.server.refusals import refuse_unsupported
 from ringkv.server.requests import build_requests, check_count, check_prompt
 from ringkv.server.schemas import CompletionBody
-from ringkv.server.serving import Serving
+from ringkv.server.serving import Models, Serving
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
-def completions_router(serving: Serving) -> APIRouter:
+def completions_router(models: Models) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/completions", responses=answers(Completion))
     async def complete(body: CompletionBody, http: HTTPRequest) -> Response:
-        model = serving.model(body.model)
+        serving = models.find(body.model)
+        model = serving.name(body.model)
         refuse_unsupported(body)
         check_best_of(body)
         prompts = await asyncio.to_thread(encode_prompts, serving, body)

@@ -1,8 +1,7 @@
-"""Metrics that are read when they are scraped: the engine's state and times, the queue and this process's tasks."""
+"""Metrics that are read when they are scraped: engines' state and times, queues and this process's tasks."""
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -12,6 +11,7 @@ from ringkv.base.histogram import Histogram
 from ringkv.server.admission import Admission
 from ringkv.server.channel import EngineChannel
 
+LABELS = ("model",)
 HISTOGRAMS = {
     "queue": ("ringkv_queue_seconds", "Time from a request's submission until its prefill or its slot"),
     "prefill": ("ringkv_prefill_seconds", "Time of a prompt's prefill, with the decode steps in between"),
@@ -21,68 +21,108 @@ HISTOGRAMS = {
 
 
 class EngineGauges(Collector):
-    """The engine's state now."""
+    """Each engine's state now. engines: by model."""
 
-    def __init__(self, engine: EngineChannel) -> None:
-        self._engine = engine
+    def __init__(self, engines: Mapping[str, EngineChannel]) -> None:
+        self._engines = engines
 
     def collect(self) -> Iterator[Metric]:
-        stats, limits = self._engine.stats(), self._engine.limits
-        for name, help_, value in (
-            ("ringkv_engine_up", "1 while the engine is running", int(self._engine.alive)),
-            ("ringkv_requests_waiting", "Requests waiting for a slot or their grammar", stats.waiting),
-            ("ringkv_requests_prefilling", "Requests in prefill", stats.prefilling),
-            ("ringkv_requests_running", "Requests in decode", stats.running),
-            ("ringkv_slots", "Maximum number of requests in decode", limits.slots),
-            ("ringkv_slots_free", "Free slots", stats.free_slots),
-            ("ringkv_staging_lanes", "Maximum number of prompts in staging", limits.lanes),
-            ("ringkv_staging_lanes_free", "Free staging lanes", stats.free_lanes),
-            (
-                "ringkv_kv_held_bytes",
-                "All cache memory: slots, staging, prefix store; fixed at start",
-                limits.held_bytes,
-            ),
-        ):
-            yield GaugeMetricFamily(name, help_, value)
+        return gauges({model: _state(engine) for model, engine in self._engines.items()}, STATE)
+
+
+def _state(engine: EngineChannel) -> Sequence[float]:
+    """Return the values of `STATE`."""
+    stats, limits = engine.stats(), engine.limits
+    return (
+        int(engine.alive),
+        stats.waiting,
+        stats.prefilling,
+        stats.running,
+        limits.slots,
+        stats.free_slots,
+        limits.lanes,
+        stats.free_lanes,
+        limits.held_bytes,
+    )
+
+
+STATE = {
+    "ringkv_engine_up": "1 while the engine is running",
+    "ringkv_requests_waiting": "Requests waiting for a slot or their grammar",
+    "ringkv_requests_prefilling": "Requests in prefill",
+    "ringkv_requests_running": "Requests in decode",
+    "ringkv_slots": "Maximum number of requests in decode",
+    "ringkv_slots_free": "Free slots",
+    "ringkv_staging_lanes": "Maximum number of prompts in staging",
+    "ringkv_staging_lanes_free": "Free staging lanes",
+    "ringkv_kv_held_bytes": "All cache memory: slots, staging, prefix store; fixed at start",
+}
 
 
 class EngineTimes(Collector):
-    """What the engine's process has measured."""
+    """What the engines' processes have measured. engines: by model."""
 
-    def __init__(self, engine: EngineChannel) -> None:
-        self._engine = engine
+    def __init__(self, engines: Mapping[str, EngineChannel]) -> None:
+        self._engines = engines
 
     def collect(self) -> Iterator[Metric]:
-        metrics = self._engine.metrics()
+        measured = {model: engine.metrics() for model, engine in self._engines.items()}
         for field, (name, help_) in HISTOGRAMS.items():
-            histogram: Histogram = getattr(metrics, field)
-            buckets = [(_bound(bound), count) for bound, count in histogram.cumulative()]
-            yield HistogramMetricFamily(name, help_, buckets=buckets, sum_value=histogram.total)
-        yield CounterMetricFamily(
-            "ringkv_requests_not_finite", "Requests that failed on logits that were not finite", metrics.not_finite
+            family = HistogramMetricFamily(name, help_, labels=LABELS)
+            for model, metrics in measured.items():
+                histogram: Histogram = getattr(metrics, field)
+                buckets = [(_bound(bound), count) for bound, count in histogram.cumulative()]
+                family.add_metric([model], buckets, histogram.total)
+            yield family
+        not_finite = CounterMetricFamily(
+            "ringkv_requests_not_finite", "Requests that failed on logits that were not finite", labels=LABELS
         )
+        for model, metrics in measured.items():
+            not_finite.add_metric([model], metrics.not_finite)
+        yield not_finite
 
 
 def _bound(bound: float) -> str:
     return "+Inf" if bound == inf else str(float(bound))
 
 
-@dataclass(frozen=True)
 class QueueGauges(Collector):
-    """The queue as admission counts it, and the tasks of the event loop that renders the metrics."""
+    """The queues as admission counts them. admissions: by model."""
 
-    admission: Admission
+    def __init__(self, admissions: Mapping[str, Admission]) -> None:
+        self._admissions = admissions
 
     def collect(self) -> Iterator[Metric]:
-        admission = self.admission
-        for name, help_, value in (
-            ("ringkv_queue_requests", "Requests admitted and not finished, less the slots", admission.length),
-            ("ringkv_queue_requests_limit", "The most that may wait (--max-queue)", admission.limits.requests),
-            ("ringkv_queue_tokens", "Tokens of prompts without a first token", admission.tokens),
-            ("ringkv_queue_tokens_limit", "The most that may wait (--max-queue-tokens)", admission.limits.tokens),
-            ("ringkv_asyncio_tasks", "Tasks of the HTTP process", _tasks()),
-        ):
-            yield GaugeMetricFamily(name, help_, value)
+        return gauges({model: _queue(admission) for model, admission in self._admissions.items()}, QUEUE)
+
+
+def _queue(admission: Admission) -> Sequence[float]:
+    """Return the values of `QUEUE`."""
+    return admission.length, admission.limits.requests, admission.tokens, admission.limits.tokens
+
+
+QUEUE = {
+    "ringkv_queue_requests": "Requests admitted and not finished, less the slots",
+    "ringkv_queue_requests_limit": "The most that may wait (--max-queue)",
+    "ringkv_queue_tokens": "Tokens of prompts without a first token",
+    "ringkv_queue_tokens_limit": "The most that may wait (--max-queue-tokens)",
+}
+
+
+class TaskGauge(Collector):
+    """The tasks of the event loop that renders the metrics."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("ringkv_asyncio_tasks", "Tasks of the HTTP process", _tasks())
+
+
+def gauges(values: Mapping[str, Sequence[float]], families: Mapping[str, str]) -> Iterator[Metric]:
+    """Yield a gauge for each name and help in `families`. values: by model, in the order of `families`."""
+    for place, (name, help_) in enumerate(families.items()):
+        family = GaugeMetricFamily(name, help_, labels=LABELS)
+        for model, found in values.items():
+            family.add_metric([model], found[place])
+        yield family
 
 
 def _tasks() -> int:

@@ -6,12 +6,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from ringkv.base.errors import EngineRestarting
 from ringkv.base.version import VERSION
 from ringkv.server.documents import Card, Cards, Health, Version, errors
-from ringkv.server.serving import Serving
+from ringkv.server.drain import Drain
+from ringkv.server.metrics import Metrics
+from ringkv.server.serving import Models, Serving
 
 TEXT = {"text/plain": {"schema": {"type": "string"}}}
 
 
-def info_router(serving: Serving) -> APIRouter:
+def info_router(models: Models, server_metrics: Metrics, drain: Drain) -> APIRouter:
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)
@@ -23,10 +25,11 @@ def info_router(serving: Serving) -> APIRouter:
     @router.head("/ready", include_in_schema=False)
     @router.get("/ready", responses=errors(503))
     async def ready() -> Health:
-        """Readiness: a request that is sent now is taken."""
-        serving.drain.check()
-        if not serving.engine.alive:
-            raise EngineRestarting("the engine has ended and is being started again", 1)
+        """Readiness: a request that is sent now is taken, whichever model it names."""
+        drain.check()
+        for serving in models:
+            if not serving.engine.alive:
+                raise EngineRestarting(f"the engine of {serving.names[0]} has ended and is being started again", 1)
         return Health(status="ok")
 
     @router.get("/version")
@@ -37,16 +40,17 @@ def info_router(serving: Serving) -> APIRouter:
         "/metrics", responses={200: {"content": TEXT, "description": "Prometheus text"}}, response_class=Response
     )
     async def metrics() -> Response:
-        return Response(serving.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(server_metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @router.get("/v1/models/", include_in_schema=False)
     @router.get("/v1/models")
-    async def models() -> Cards:
-        return Cards(object="list", data=[_card(serving, name) for name in serving.names])
+    async def cards() -> Cards:
+        found = [_card(serving, name) for serving in models for name in serving.names]
+        return Cards(object="list", data=found)
 
     @router.get("/v1/models/{name:path}", responses=errors(404))
-    async def model(name: str) -> Card:
-        return _card(serving, serving.model(name))
+    async def card(name: str) -> Card:
+        return _card(models.find(name), name)
 
     return router
 

@@ -1,4 +1,4 @@
-"""run: serves HTTP in this process with the engine in another one, until a signal ends both.
+"""run: serves HTTP in this process with each model's engine in one of its own, until a signal ends them all.
 
 An engine that ends is started again. A first signal drains: no new work is taken, and what was accepted has
 `drain_seconds` to finish. A second one aborts it.
@@ -9,6 +9,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,13 +25,15 @@ from ringkv.server.drain import Drain
 from ringkv.server.edge import DEFAULT_EDGE, EdgeOptions
 from ringkv.server.protocol import bounded_protocol
 from ringkv.server.request_log import Log
+from ringkv.server.serving import LoadedModel, check_names
 from ringkv.server.tracing import TEXT_ONLY, Telemetry
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
+from ringkv.worker.engines import Engines
 from ringkv.worker.process import BUILDER
-from ringkv.worker.supervisor import RestartPolicy, Supervisor
+from ringkv.worker.supervisor import RestartPolicy
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DRAIN_SECONDS = 30.0
@@ -43,9 +46,16 @@ _INTERRUPTIONS = {signal.SIGINT: KeyboardInterrupt(), signal.SIGTERM: SystemExit
 Action = Callable[[], None]
 
 
+@dataclass(frozen=True)
+class WantedModel:
+    """A model to serve. names: the first is its own, the others are aliases."""
+
+    config: EngineConfig
+    names: tuple[str, ...]
+
+
 def run(
-    config: EngineConfig,
-    names: Sequence[str],
+    models: Sequence[WantedModel],
     host: str = "127.0.0.1",
     port: int = 8000,
     on_progress: Progress | None = None,
@@ -59,24 +69,25 @@ def run(
     edge: EdgeOptions = DEFAULT_EDGE,
     telemetry: Telemetry = TEXT_ONLY,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Port 0 takes a free one.
+    """Serve models, each with an engine process of its own, until SIGINT or SIGTERM. Port 0 takes a free one.
 
     on_status: receives the text for the user when the server is ready, stops and has stopped.
     origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
-    drain_seconds: how long accepted requests may run on after a signal. load: the bounds of queue and time.
+    drain_seconds: how long accepted requests may run on after a signal. load: the bounds of each queue, and of time.
     restart: when an engine that has ended is started again.
     edge: who may send requests, how many and how large. telemetry: how requests are logged and traced.
 
-    Raises the engine's startup errors, and the last of them if the engine cannot be started again. Raises RingKVError
-    if the port is taken. If a signal arrives before the server is ready, raises KeyboardInterrupt for SIGINT and
-    SystemExit with status 143 for SIGTERM. Raises EngineDied if a signal arrives while there is no engine.
+    Raises InvalidRequest if two models have the same name. Raises an engine's startup errors, and the last of them if
+    an engine cannot be started again. Raises RingKVError if the port is taken. If a signal arrives before the server
+    is ready, raises KeyboardInterrupt for SIGINT and SystemExit with status 143 for SIGTERM. Raises EngineDied if a
+    signal arrives while an engine is missing.
     """
+    check_names([model.names for model in models])
     with _bind(host, port) as listener:
         try:
             asyncio.run(
                 _serve(
-                    config,
-                    names,
+                    models,
                     listener,
                     on_progress,
                     on_status,
@@ -96,8 +107,7 @@ def run(
 
 
 async def _serve(
-    config: EngineConfig,
-    names: Sequence[str],
+    models: Sequence[WantedModel],
     listener: socket.socket,
     on_progress: Progress | None,
     on_status: Callable[[str], None],
@@ -110,31 +120,29 @@ async def _serve(
     edge: EdgeOptions,
     telemetry: Telemetry,
 ) -> None:
-    tokenizer, template = Tokenizer.from_directory(config.model_dir), _template(config)
+    texts = [(Tokenizer.from_directory(model.config.model_dir), _template(model.config)) for model in models]
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
-    start = partial(EngineClient.start, config, builder=builder)
-    engine, drain, grace = Supervisor(await start(on_progress=on_progress), start, restart), Drain(), GRACE
+    engines, drain = Engines(), Drain()
     try:
-        access = edge.access(str(listener.getsockname()[0]), engine.limits.longest_prompt)
-        app = make_app(engine, tokenizer, template, names, origins, log, load, drain, access, telemetry)
-        text = welcome(
-            engine,
-            names[0],
-            listener.getsockname(),
-            chats=template is not None,
-            scheme="https" if edge.tls else "http",
-            with_key=bool(edge.keys),
-        )
-        server = _Server(_settings(app, edge), text, on_status, drain, drain_seconds, engine.cancel_all)
+        for model in models:  # one after the other: a start needs all cores, and memory that it frees when it is done
+            await engines.start(partial(EngineClient.start, model.config, builder=builder), restart, on_progress)
+        loaded = [
+            LoadedModel(engine, tokenizer, template, model.names)
+            for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
+        ]
+        longest = max(engine.limits.longest_prompt for engine in engines)
+        access = edge.access(str(listener.getsockname()[0]), longest)
+        app = make_app(loaded, origins, log, load, drain, access, telemetry)
+        text = welcome(loaded, listener.getsockname(), scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
+        server = _Server(_settings(app, edge), text, on_status, drain, drain_seconds, engines.cancel_all)
         _on_signals(server.stop)
-        await _until_either(server.serve([listener]), engine.given_up(), server.end)
-        if engine.failure:
-            raise engine.failure
-        grace = server.grace
+        await _until_either(server.serve([listener]), engines.given_up(), server.end)
+        engines.grace = server.grace
+        engines.raise_failure()
     finally:
-        await engine.close(grace)
+        await engines.close()
 
 
 async def _until_either(serving: Coroutine[Any, Any, None], lost: Coroutine[Any, Any, object], end: Action) -> None:

@@ -15,6 +15,7 @@ from ringkv.server.usage import UsageCounter
 
 USAGE_COUNTER = "ringkv.usage_counter"  # scope key, only for requests that generate
 REQUEST_ID = "ringkv.request_id"  # scope key
+MODEL = "ringkv.model"  # scope key, only for requests that generate: the model's own name
 TRACE_ID = "ringkv.trace_id"  # scope key, only for requests that are traced
 LONGEST_PATH = 100  # characters
 FAILED = 500  # from this status on, the server is at fault
@@ -46,6 +47,7 @@ def described_as_json(scope: Scope, status: int, seconds: float) -> str:
         path=_path(scope),
         status=status,
         milliseconds=round(1000 * seconds, 1),
+        model=scope.get(MODEL),
         prompt_tokens=usage.get("prompt_tokens"),
         completion_tokens=usage.get("completion_tokens"),
         key=caller_of(scope).label or None,

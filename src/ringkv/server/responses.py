@@ -24,7 +24,7 @@ from ringkv.server.rendered_chat import RenderedChat
 from ringkv.server.requests import build_requests
 from ringkv.server.responses_formatter import ResponsesFormatter
 from ringkv.server.schemas import ChatBody, GenerationBody, ResponseFormat, SentMessage
-from ringkv.server.serving import Serving
+from ringkv.server.serving import Models, Serving
 from ringkv.server.stream import EventStream, named_event
 
 Name = Annotated[str, Field(max_length=64)]
@@ -83,12 +83,13 @@ NAMES_HERE: Mapping[str, str] = {
 }
 
 
-def responses_router(serving: Serving) -> APIRouter:
+def responses_router(models: Models) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/responses", responses=answers(ModelResponse))
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
-        model = serving.model(body.model)
+        serving = models.find(body.model)
+        model = serving.name(body.model)
         refuse_unsupported(body, UNSUPPORTED_HERE)
         _refuse_other_names(body)
         rendered = await asyncio.to_thread(_render, serving, body)

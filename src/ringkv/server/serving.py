@@ -1,15 +1,28 @@
-"""Serving: the objects that all endpoints share."""
+"""Serving: the objects of one model that all endpoints share. Models: the models of a server."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ringkv.base.errors import UnknownModel
+from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.server.admission import Admission
 from ringkv.server.channel import EngineChannel
-from ringkv.server.drain import Drain
-from ringkv.server.metrics import Metrics
+from ringkv.server.metrics import ModelMetrics
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to be served. names: the first is its own, the others are aliases.
+
+    template: None for a base model, which cannot chat.
+    """
+
+    engine: EngineChannel
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -23,15 +36,50 @@ class Serving:
     tokenizer: Tokenizer
     template: ChatTemplate | None
     names: tuple[str, ...]
-    metrics: Metrics
+    metrics: ModelMetrics
     created: int  # seconds since 1970
     guides: Guides
     admission: Admission
-    drain: Drain
     timeout: float | None = None
 
-    def model(self, requested: str | None) -> str:
-        """Return the name for the response: the requested one, or the model's own. Raises UnknownModel."""
-        if requested is None or requested in self.names:
-            return requested or self.names[0]
-        raise UnknownModel(f"model {requested!r} is not served here; use {' or '.join(self.names)}")
+    def name(self, requested: str | None) -> str:
+        """Return the model's name for a response: the requested one, or its own."""
+        return requested or self.names[0]
+
+
+class Models:
+    """The models of a server, each with its engine. The first one takes requests that name no model."""
+
+    def __init__(self, served: Sequence[Serving]) -> None:
+        self._served = served
+        self._by_name = {name: serving for serving in served for name in serving.names}
+
+    def __iter__(self) -> Iterator[Serving]:
+        return iter(self._served)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._by_name)
+
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens of the longest prompt that any of the models takes."""
+        return max(serving.engine.limits.longest_prompt for serving in self)
+
+    def find(self, requested: str | None) -> Serving:
+        """Return the model that a request names. Raises UnknownModel."""
+        if requested is None:
+            return self._served[0]
+        if requested not in self._by_name:
+            raise UnknownModel(f"model {requested!r} is not served here; use {' or '.join(self.names)}")
+        return self._by_name[requested]
+
+
+def check_names(models: Sequence[Sequence[str]]) -> None:
+    """Raise InvalidRequest if two models have the same name."""
+    names = [name for model in models for name in model]
+    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if twice is not None:
+        raise InvalidRequest(
+            f"two models are named {twice}; give each a name of its own (--served-model-name)", "model"
+        )

@@ -12,7 +12,7 @@ from ringkv.server.documents import errors
 from ringkv.server.rendered_chat import RenderedChat
 from ringkv.server.requests import check_tokens
 from ringkv.server.schemas import ChatBody, SentMessage, Tool
-from ringkv.server.serving import Serving
+from ringkv.server.serving import Models, Serving
 
 LONGEST_TEXT, TEXT_PER_TOKEN = 1 << 20, 16  # characters to tokenise at a time, if the longest prompt is not longer
 CLASS = "PreTrainedTokenizerFast"  # transformers' class for a tokenizer.json
@@ -23,6 +23,7 @@ class TokenizeBody(BaseModel):
 
     model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"prompt": "The sea is"}]})
 
+    model: str | None = None
     prompt: str | None = None
     messages: list[SentMessage] | None = None
     tools: list[Tool] | None = None
@@ -41,6 +42,7 @@ class Tokenized(BaseModel):
 class DetokenizeBody(BaseModel):
     model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"tokens": [504, 3732, 314]}]})
 
+    model: str | None = None
     tokens: list[int]
 
 
@@ -56,22 +58,24 @@ class TokenizerInfo(BaseModel):
     chat_template: str | None
 
 
-def tokens_router(serving: Serving) -> APIRouter:
+def tokens_router(models: Models) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/tokenize", responses=errors(400, 413))
+    @router.post("/tokenize", responses=errors(400, 404, 413))
     async def tokenize(body: TokenizeBody) -> Tokenized:
+        serving = models.find(body.model)
         tokens = await asyncio.to_thread(encode, serving, body)
         texts = await asyncio.to_thread(token_texts, serving, tokens) if body.return_token_strs else None
         limit = serving.engine.limits.longest_prompt + 1
         return Tokenized(tokens=list(tokens), count=len(tokens), max_model_len=limit, token_strs=texts)
 
-    @router.post("/detokenize", responses=errors(400, 413))
+    @router.post("/detokenize", responses=errors(400, 404, 413))
     async def detokenize(body: DetokenizeBody) -> Detokenized:
-        return Detokenized(prompt=await asyncio.to_thread(decode, serving, body))
+        return Detokenized(prompt=await asyncio.to_thread(decode, models.find(body.model), body))
 
-    @router.get("/tokenizer_info")
-    async def tokenizer_info() -> TokenizerInfo:
+    @router.get("/tokenizer_info", responses=errors(404))
+    async def tokenizer_info(model: str | None = None) -> TokenizerInfo:
+        serving = models.find(model)
         tokenizer, template = serving.tokenizer, serving.template
         return TokenizerInfo(
             tokenizer_class=CLASS,

@@ -18,7 +18,7 @@ from ringkv.base.errors import RingKVError
 from ringkv.base.version import VERSION
 from ringkv.server.keys import caller_of
 from ringkv.server.middleware import ARRIVED, ENDPOINTS, NOT_ANSWERED
-from ringkv.server.request_log import FAILED, REQUEST_ID, TRACE_ID, USAGE_COUNTER, Describe, described
+from ringkv.server.request_log import FAILED, MODEL, REQUEST_ID, TRACE_ID, USAGE_COUNTER, Describe, described
 from ringkv.server.usage import UsageCounter
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def tracer_of(endpoint: str | None) -> Iterator["Tracer | None"]:
 class Trace:
     """Middleware that gives each request except probes a span."""
 
-    def __init__(self, app: ASGIApp, tracer: "Tracer", model: str) -> None:
-        self._app, self._tracer, self._model = app, tracer, model
+    def __init__(self, app: ASGIApp, tracer: "Tracer") -> None:
+        self._app, self._tracer = app, tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
@@ -128,7 +128,7 @@ class Trace:
 
     def _attributes(self, scope: Scope, status: int) -> dict[str, Any]:
         counter: UsageCounter | None = scope.get(USAGE_COUNTER)
-        generated = {} if counter is None else _generated(counter, self._model, scope[ARRIVED])
+        generated = {} if counter is None else _generated(counter, scope[MODEL], scope[ARRIVED])
         caller = caller_of(scope).label
         return {
             "http.request.method": scope["method"],

@@ -2,36 +2,39 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from ringkv.base.engine import Limits
 from ringkv.plan.units import show_bytes
-from ringkv.server.channel import EngineChannel
+from ringkv.server.serving import LoadedModel
 
 
 def welcome(
-    engine: EngineChannel,
-    name: str,
-    address: tuple[Any, ...],
-    chats: bool,
-    scheme: str = "http",
-    with_key: bool = False,
+    models: Sequence[LoadedModel], address: tuple[Any, ...], scheme: str = "http", with_key: bool = False
 ) -> str:
     """Return the server's address, its fixed cache memory and an example request.
 
     address: of the listening socket. with_key: the server asks for an API key.
     """
     url = f"{scheme}://{show_host(str(address[0]))}:{address[1]}/v1"
-    kv, limits = engine.default_kv, engine.limits
+    first = models[0]
     return "\n".join(
         (
-            f"{name} is served at {url}",
-            f"cache: {show_cache(limits)}",
-            f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
-            f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
+            *(line for model in models for line in _served_at(model, url)),
             "stop: Ctrl-C",
-            f"try: {curl(url, name, chats, with_key)}",
+            f"try: {curl(url, first.names[0], first.template is not None, with_key)}",
         )
+    )
+
+
+def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
+    kv, limits = model.engine.default_kv, model.engine.limits
+    return (
+        f"{model.names[0]} is served at {url}",
+        f"cache: {show_cache(limits)}",
+        f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
+        f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
     )
 
 

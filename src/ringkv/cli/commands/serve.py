@@ -1,13 +1,15 @@
 """ringkv serve: an OpenAI-compatible HTTP server."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.cli.access import AccessOptions
 from ringkv.cli.observing import ObservingOptions
-from ringkv.cli.options import SWITCH, ConversationOptions
+from ringkv.cli.options import SWITCH, ServingOptions
 from ringkv.cli.output import print_stderr
 from ringkv.machine.interrupts import exit_on_sigterm
 
@@ -17,7 +19,7 @@ SERVER = "Server"
 
 def serve(
     *,
-    engine: ConversationOptions,
+    engine: ServingOptions,
     access: AccessOptions,
     observing: ObservingOptions,
     host: Annotated[
@@ -31,7 +33,8 @@ def serve(
         typer.Option(
             "--served-model-name",
             metavar="NAME",
-            help="Model name in the API; repeatable. By default the name of --model.",
+            help="Model name in the API; repeatable: of one model its aliases, of several one for each. By default the "
+            "name of --model.",
             rich_help_panel=SERVER,
             show_default=False,
         ),
@@ -100,14 +103,16 @@ def serve(
         ),
     ] = 30,
 ) -> None:
-    """Serve a model over an OpenAI-compatible HTTP API.
+    """Serve models over an OpenAI-compatible HTTP API.
 
-    Up to --slots requests run at once; more wait in a queue. Endpoints: /v1/chat/completions, /v1/completions,
-    /v1/models, /health, /ready and /metrics. Ctrl-C stops the server.
+    Up to --slots requests of a model run at once; more wait in a queue. Endpoints: /v1/chat/completions,
+    /v1/completions, /v1/models, /health, /ready and /metrics. Ctrl-C stops the server.
 
         ringkv serve --model smollm2 --slots 8
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
+        ringkv serve --model smollm2 --model qwen2.5-coder-1.5b
     """
+    names = names_of(engine.model, served_model_name or ())
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()
@@ -116,25 +121,24 @@ def serve(
         progress(0, 0, "loading the server")
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
-        from ringkv.plan.resolve import resolve
+        from ringkv.plan.resolve import Wanted, resolve_all
         from ringkv.residency.locate import locate
         from ringkv.server.admission import LoadOptions
-        from ringkv.server.main import run
+        from ringkv.server.main import WantedModel, run
         from ringkv.weights.read_ahead import read_ahead
 
-        folder = locate(engine.model, progress)
-        config = resolve(folder, load_config(folder), engine.options(SLOTS), available_bytes())
-        read_ahead(config.model_dir)  # while the engine's process imports torch
+        folders = [locate(model, progress) for model in engine.model]
+        wanted = [Wanted(folder, load_config(folder), engine.options(SLOTS)) for folder in folders]
+        configs = resolve_all(wanted, available_bytes())
+        read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
             progress.stop()
             observing.show(text)
 
-        names = served_model_name or [_name(engine.model)]
         with observing.telemetry() as telemetry:
             run(
-                config,
-                names,
+                [WantedModel(config, own) for config, own in zip(configs, names, strict=True)],
                 host,
                 port,
                 progress,
@@ -146,6 +150,21 @@ def serve(
                 telemetry=telemetry,
                 load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
             )
+
+
+def names_of(models: Sequence[str], given: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return each model's names. Raises InvalidRequest if several models are not given one name each."""
+    if not given:
+        return [(_name(model),) for model in models]
+    if len(models) == 1:
+        return [tuple(given)]
+    if len(given) != len(models):
+        raise InvalidRequest(
+            f"{len(models)} models are served and {len(given)} names are given; give one --served-model-name for each "
+            "--model, in the same order, or none",
+            "served_model_name",
+        )
+    return [(name,) for name in given]
 
 
 def _name(model: str) -> str:
