@@ -20,6 +20,7 @@ from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
 from ringkv.base.failure import in_short
 from ringkv.base.log_lines import is_json, json_line
 from ringkv.base.sampling import SamplingParams
+from ringkv.cli.output import discard_stdout
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest
 
@@ -56,7 +57,7 @@ def guarded(run: Callable[[], int | None]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return FAILED
     except Exception as error:
         if debugging():

@@ -16,7 +16,7 @@ from ringkv.base import log_lines
 from ringkv.base.checks import check, one_of
 from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.cli.config_file import use_config
-from ringkv.cli.output import WIDE, print_stderr
+from ringkv.cli.output import WIDE, print_stderr, print_while_read
 from ringkv.llm.show_progress import ProgressDisplay, ProgressLines, show_progress
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ObservingOptions:
     @property
     def show(self) -> Callable[[str], None]:
         """The function for the server's state: text goes to stdout, JSON to stderr with all else."""
-        return _log_status if self.is_json else typer.echo
+        return _log_status if self.is_json else print_while_read
 
     @contextmanager
     def telemetry(self) -> "Iterator[Telemetry]":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,19 @@ WIDE = 160  # characters
 def print_json(value: Any) -> None:
     """Print one value as one line of JSON on stdout; dataclasses become objects, paths strings."""
     print(json.dumps(value, default=_plain, ensure_ascii=False), flush=True)
+
+
+def print_while_read(text: str) -> None:
+    """Print a text on stdout, and nothing more once its reader has closed the pipe."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Send what is still to be written to stdout nowhere, so that the interpreter's end does not fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_stderr(line: str) -> None:

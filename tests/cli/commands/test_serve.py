@@ -48,6 +48,17 @@ def test_a_served_model_answers_under_its_names_and_ctrl_c_ends_it(model_dir: Pa
     assert "Traceback" not in err
 
 
+def test_a_server_goes_on_and_stops_with_0_if_nobody_reads_its_stdout(model_dir: Path) -> None:
+    with serving("--model", str(model_dir)) as program:
+        assert program.stdout is not None
+        url = program.stdout.readline().split()[-1]
+        program.stdout.close()
+        with urlopen(f"{url}/models") as response:
+            assert response.status == 200
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=20) == 0
+
+
 @pytest.mark.parametrize(("flags", "lines"), [((), ["GET /health 200"]), (("--no-request-log",), [])])
 def test_requests_are_logged_on_stderr_unless_that_is_switched_off(
     model_dir: Path, flags: tuple[str, ...], lines: list[str]
