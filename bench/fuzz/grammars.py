@@ -8,7 +8,7 @@ from bench.fuzz.bytewise import END, VOCAB, bytewise
 from bench.fuzz.mutate import mutated_json, mutated_text
 from bench.fuzz.target import Target
 from ringkv.text import grammar
-from ringkv.text.guide import Guides
+from ringkv.text.guide_processes import GuideProcesses
 
 STEPS = 30  # tokens to generate under a grammar that is accepted
 SIZES = (1, 2, 10, 100, 1000, 3000, 10_000, 50_000)
@@ -118,14 +118,17 @@ def _make(random: Random) -> Any:
 
 
 @cache
-def _tokenizer() -> Any:
-    return bytewise()
+def _guides() -> GuideProcesses:
+    """Return the guides that all cases share. Their processes have limits, as a server's have."""
+    guides = GuideProcesses(bytewise, VOCAB)
+    guides.check(grammar.regex("a"))
+    return guides
 
 
 def _run(case: Any) -> None:
     """Build the grammar, check it as the server does, and generate a few tokens as the engine does."""
     build, seed = case
-    random, guides = Random(seed), Guides(_tokenizer, VOCAB)
+    random, guides = Random(seed), _guides()
     source = build(random)
     guides.check(source)
     guide = guides(source)
@@ -138,4 +141,4 @@ def _run(case: Any) -> None:
         guide.take(token)
 
 
-GRAMMARS = Target("grammars in Lark, GBNF, regex and JSON Schema", _make, _run, _tokenizer)
+GRAMMARS = Target("grammars in Lark, GBNF, regex and JSON Schema", _make, _run, _guides, seconds=15.0)

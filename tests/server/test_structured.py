@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -234,3 +235,28 @@ def test_a_grammar_that_is_too_large_is_refused_and_the_server_answers_on(guided
 def test_a_choice_of_2500_texts_is_answered_with_one_of_them(guided: Served) -> None:
     texts = [f"choice {at}" for at in range(2500)]
     assert complete(guided, prompt="choice 2499", guided_choice=texts)["text"] == "choice 2499"
+
+
+AMBIGUOUS = "start: s\ns: " + "s s | " * 1500 + '"a"'  # a mask takes more than a second
+NESTED = "(" * 20_000 + "a" + ")" * 20_000  # takes minutes to compile
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ({"guided_grammar": AMBIGUOUS}, "guided_grammar: the grammar is too large or ambiguous: computing its first"),
+        ({"guided_regex": NESTED}, "guided_regex: the grammar is too large or ambiguous: compiling it takes more than"),
+    ],
+)
+def test_a_grammar_that_takes_too_long_is_refused_by_name_and_others_are_served_meanwhile(
+    guided: Served, field: dict[str, Any], reason: str
+) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        hostile = executor.submit(guided.post, "completions", prompt="a", max_tokens=3, **field)
+        for _ in range(3):
+            assert complete(guided, prompt="ababc", guided_regex="(ab)+c")["text"] == "ababc"
+        assert not hostile.done()
+    error = hostile.result().json()["error"]
+    assert (hostile.result().status_code, error["param"]) == (400, next(iter(field)))
+    assert reason in error["message"]
+    assert "simplify it" in error["message"]

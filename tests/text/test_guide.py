@@ -275,3 +275,10 @@ def test_an_error_shows_no_build_path_and_no_backtrace() -> None:
     assert _readable(raw) == "bad rule"
     assert _readable("panic at src/lib.rs:5:1: bad <non-verbose/>") == "panic at : bad"
     assert len(_readable("x" * 1000)) < 400
+
+
+def test_half_of_a_surrogate_pair_is_refused(guides: Guides) -> None:
+    with pytest.raises(InvalidRequest, match="half of a surrogate pair"):
+        regex("a\ud800")
+    with pytest.raises(InvalidRequest, match="half of a surrogate pair"):
+        guides.check('start: "\ud800"')

@@ -23,7 +23,7 @@ class Guide(Protocol):
 
 
 MakeGuide = Callable[[str], Guide]
-"""Makes a guide from `SamplingParams.grammar`. It runs in a thread of its own, one grammar after another.
+"""Makes a guide from `SamplingParams.grammar`. Threads of its own call it, for different grammars at once.
 
 Raises InvalidRequest if the grammar does not parse or is too large.
 """

@@ -1,6 +1,6 @@
 """Guided: the guides of requests that have a grammar, from submission to the last event.
 
-Compiling a grammar may take a second, so a thread does it while other requests decode.
+Compiling a grammar may take seconds, so threads do it while other requests decode.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from ringkv.base.failure import Failure, failure_of
 from ringkv.base.guide import Guide, MakeGuide
 from ringkv.base.request import Request
 
+MADE_AT_ONCE = 2  # guides
 GUIDE_WAIT = 0.005  # seconds to wait for a guide if there is nothing else to do
 
 
@@ -29,7 +30,7 @@ class Guided:
         self._make = make
         self._guides: dict[str, Guide] = {}
         self._pending: dict[str, Future[Guide]] = {}
-        self._executor = ThreadPoolExecutor(1, "grammars")  # its thread starts with the first grammar
+        self._executor = ThreadPoolExecutor(MADE_AT_ONCE, "grammars")  # its threads start with the first grammars
 
     def begin(self, request: Request) -> bool:
         """Start to make the request's guide. Returns whether it must wait until `finished` yields it.

@@ -25,7 +25,7 @@ from ringkv.server.responses import responses_router
 from ringkv.server.serving import LoadedModel, Models, Serving
 from ringkv.server.tokens import tokens_router
 from ringkv.server.tracing import TEXT_ONLY, Telemetry, Trace
-from ringkv.text.guide import Guides
+from ringkv.text.guide_processes import GuideProcesses
 
 
 def make_app(
@@ -84,7 +84,7 @@ def _serving(model: LoadedModel, load: LoadOptions, metrics: Metrics) -> Serving
         model.names,
         own,
         int(time.time()),
-        Guides(lambda: model.tokenizer, limits.vocab),
+        GuideProcesses(lambda: model.tokenizer, limits.vocab),
         Admission(load.queue(limits), limits.slots, lambda: engine.metrics().service, own),
         load.request_timeout,
     )

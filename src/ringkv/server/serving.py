@@ -8,7 +8,7 @@ from ringkv.server.admission import Admission
 from ringkv.server.channel import EngineChannel
 from ringkv.server.metrics import ModelMetrics
 from ringkv.text.chat_template import ChatTemplate
-from ringkv.text.guide import Guides
+from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 
 
@@ -38,7 +38,7 @@ class Serving:
     names: tuple[str, ...]
     metrics: ModelMetrics
     created: int  # seconds since 1970
-    guides: Guides
+    guides: GuideProcesses
     admission: Admission
     timeout: float | None = None
 

@@ -47,6 +47,7 @@ def schema_in_lark(schema: JSONSchema) -> str:
 
 def regex(pattern: str) -> str:
     """Return the grammar of texts that match the whole pattern, in the syntax of Rust's regex crate."""
+    check_text(pattern, "regex")
     return LLMatcher.grammar_from_regex(pattern)
 
 
@@ -66,18 +67,22 @@ def lark(source: str) -> str:
 
 def lark_or_gbnf(source: str, field: str = "grammar") -> str:
     """Return the grammar of rules in Lark syntax, or in llama.cpp's GBNF with the start rule `root`."""
-    check_length(source, field)
+    check_text(source, field)
     try:
         return lark(any_to_lark(source))
     except Exception as error:  # the converter raises its own class, and others for malformed text
         raise InvalidRequest(f"{field} does not parse: {error}", field) from error
 
 
-def check_length(grammar: str, field: str = "grammar") -> None:
-    """Raise InvalidRequest for a grammar that is too long to be parsed safely."""
+def check_text(grammar: str, field: str = "grammar") -> None:
+    """Raise InvalidRequest for a grammar that is too long to be parsed safely, or is not Unicode text."""
     if len(grammar) > LONGEST:
         raise InvalidRequest(
             f"{field} is too large: it has {len(grammar):,} characters, and up to {LONGEST:,} are parsed; "
             "use a smaller grammar or schema",
             field,
         )
+    try:
+        grammar.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{field} contains half of a surrogate pair: {error}", field) from error

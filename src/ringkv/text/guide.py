@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cached_property, lru_cache
+from typing import Protocol
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.machine.deep_stack import DeepStack
 from ringkv.text.closing_search import ClosingSearch
-from ringkv.text.grammar import LONGEST, check_length
-from ringkv.text.tokenizer import Tokenizer
+from ringkv.text.grammar import LONGEST, check_text
 
 WORD_BYTES = 4  # a mask is a whole number of words
 SEARCH_FROM = 256  # tokens left at the first search for a closing sequence
@@ -29,25 +29,38 @@ TOO_COMPLEX = re.compile(r"(?i)too (many|big|large)|max is|limit|fuel exhausted"
 CACHED_GRAMMARS = 16  # parsed grammars kept for requests with the same grammar
 # Tokens reserved because the closing sequence may grow: at most MAX_SPARE, and 1 / SPARE_SHARE of the answer's tokens.
 MAX_SPARE, SPARE_SHARE = 12, 16
-# These limits bound a grammar to about one second of parsing, 10 ms per mask and 100 MB.
+# These limits bound most grammars to about one second of parsing, 10 ms per mask and 100 MB.
 LIMITS = LLParserLimits(verbose_errors=False, max_lexer_states=50_000)
 
 
+class Tokens(Protocol):
+    """What guides need of a tokenizer."""
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]: ...
+
+    def to_json(self) -> str:
+        """Return the content of a tokenizer.json."""
+        ...
+
+
 class Guides:
-    """Makes guides for one model's tokens; a `base.guide.MakeGuide`.
+    """Makes guides for one model's tokens, in this process; a `base.guide.MakeGuide`.
+
+    The limits do not bound the time for a grammar, so grammars that are not trusted need `text.guide_processes`.
 
     load: loads the tokenizer, called for the first guide. vocab: the model's vocabulary size; ids beyond the
     tokenizer's are never allowed.
     """
 
-    def __init__(self, load: Callable[[], Tokenizer], vocab: int) -> None:
+    def __init__(self, load: Callable[[], Tokens], vocab: int) -> None:
         self._load, self._vocab = load, vocab
         self._parse_cached = lru_cache(CACHED_GRAMMARS)(self._parse)
         self._deep = DeepStack(STACK, "grammars")
 
     def check(self, grammar: str) -> None:
         """Raise InvalidRequest for an invalid grammar, or one whose first masks exceed the limits."""
-        check_length(grammar)
+        check_text(grammar)
         self.check_soon(grammar).result()
 
     def check_soon(self, grammar: str) -> "Future[None]":
@@ -59,12 +72,20 @@ class Guides:
 
         Raises InvalidRequest if the grammar does not parse, is too large, or has a keyword that is not enforced.
         """
-        check_length(grammar)
+        check_text(grammar)
         return self._deep.submit(self._guide, grammar).result()
 
+    def load(self) -> None:
+        """Load the tokenizer now rather than for the first guide."""
+        for part in (self._search, self._ends):
+            assert part
+
     def _check(self, grammar: str) -> None:
-        check_length(grammar)
-        guide = self._guide(grammar)
+        check_text(grammar)
+        self.try_out(self._guide(grammar))
+
+    def try_out(self, guide: "TokenGuide") -> None:
+        """Compute the guide's first masks, and take tokens. Raises InvalidRequest if that exceeds the limits."""
         try:
             for _ in range(TRIED):
                 if not guide.take_any():

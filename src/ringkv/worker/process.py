@@ -35,7 +35,7 @@ from ringkv.base.messages import (
     Submit,
 )
 from ringkv.scheduler.loop import Loop
-from ringkv.text.guide import Guides
+from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
 
@@ -74,11 +74,9 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
         log.exception("the engine could not start")
         return Fatal("EngineDied", f"the engine could not start ({in_short(error)}); see its log")
     channel.send(Ready(engine.limits, engine.default_kv))
+    guides = GuideProcesses(partial(Tokenizer.from_directory, config.model_dir), engine.limits.vocab)
     try:
-        serve(
-            channel,
-            Loop(engine, guide=Guides(partial(Tokenizer.from_directory, config.model_dir), engine.limits.vocab)),
-        )
+        serve(channel, Loop(engine, guide=guides))
     except ChannelClosed:
         raise
     except Exception as error:

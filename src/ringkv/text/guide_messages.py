@@ -1,0 +1,76 @@
+"""Messages between guide processes and the process that uses the guides: typed msgpack over a pair of sockets.
+
+seconds: processor time that a call may take.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from ringkv.base.failure import Failure
+
+
+class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
+    """What a guide process knows of a model. tokenizer: the content of a tokenizer.json. size: of the vocabulary."""
+
+    tokenizer: str
+    eos_ids: tuple[int, ...]
+    size: int
+
+    def to_json(self) -> str:
+        return self.tokenizer
+
+
+class Make(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Make the guide of this number. The reply is `Done`."""
+
+    purpose: ClassVar[str] = "compiling it"
+    seconds: float
+    guide: int
+    grammar: str
+
+
+class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Compute a guide's first masks. The reply is `Done`."""
+
+    purpose: ClassVar[str] = "computing its first token masks"
+    seconds: float
+    guide: int
+
+
+class Next(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Take tokens, then compute the mask for an answer of at most `left` more. The reply is `Mask`.
+
+    dropped: guides that are not used any more.
+    """
+
+    purpose: ClassVar[str] = "computing a token mask"
+    seconds: float
+    guide: int
+    taken: tuple[int, ...]
+    left: int
+    dropped: tuple[int, ...]
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    pass
+
+
+class Mask(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The fields of `base.guide.Guide`: the result of `allowed`, and `is_cut` after it."""
+
+    tokens: bytes
+    is_cut: bool
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    failure: Failure
+
+
+Call = Make | Try | Next
+Reply = Done | Mask | Failed
+
+encode = msgspec.msgpack.Encoder().encode
+decode_vocabulary = msgspec.msgpack.Decoder(Vocabulary).decode
+decode_call = msgspec.msgpack.Decoder(Call).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode

@@ -1,0 +1,237 @@
+"""GuideProcesses: guides of grammars that are not trusted, one process for each grammar.
+
+The time and memory that llguidance needs for a grammar cannot be known before, and its own limits do not bound them: a
+mask of 6 kB of ambiguous rules takes 40 s. So each grammar is compiled, and its masks are computed, in a process that
+ends at a limit (`guide_server`). Its requests then fail, and no others.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import count
+from multiprocessing.connection import Connection
+from time import monotonic
+
+from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.base.failure import Failure, describe, revive
+from ringkv.text.grammar import check_text
+from ringkv.text.guide import CACHED_GRAMMARS, Tokens
+from ringkv.text.guide_messages import Call, Failed, Make, Mask, Next, Try, Vocabulary, decode_reply, encode
+from ringkv.text.guide_server import MEMORY, READY
+
+COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
+CHECKS = 2  # grammars that are checked at once
+CACHED_CHECKS = 64  # grammars whose check is remembered
+ENDING = 5.0  # seconds to wait for the program after its socket is closed
+
+
+class GuideProcesses:
+    """Makes guides for one model's tokens; a `base.guide.MakeGuide`. Threads may share it.
+
+    load: loads the tokenizer, called for the first grammar. vocab: the model's vocabulary size.
+    compiling, masking: seconds of processor time to compile a grammar, and for a mask.
+    """
+
+    def __init__(
+        self, load: Callable[[], Tokens], vocab: int, compiling: float = COMPILING, masking: float = MASKING
+    ) -> None:
+        self._compiling, self._masking = compiling, masking
+        self._program = _Program(partial(_vocabulary, load, vocab))
+        self._processes: OrderedDict[str, _Process] = OrderedDict()
+        self._lock = threading.Lock()
+        self._refusal = lru_cache(CACHED_CHECKS)(self._try)
+        self._executor = ThreadPoolExecutor(CHECKS, "grammars")
+
+    def check(self, grammar: str) -> None:
+        """Raise InvalidRequest for an invalid grammar, or one that exceeds a limit at its first tokens."""
+        check_text(grammar)
+        if (refusal := self._refusal(grammar)) is not None:
+            raise revive(refusal)
+
+    def check_soon(self, grammar: str) -> "Future[None]":
+        """Check a grammar in a thread. The future's error is that of `check`."""
+        return self._executor.submit(self.check, grammar)
+
+    def __call__(self, grammar: str) -> "RemoteGuide":
+        """Return the grammar's guide.
+
+        Raises InvalidRequest if the grammar does not parse, exceeds a limit, or has a keyword that is not enforced.
+        """
+        check_text(grammar)
+        process = self._process(grammar)
+        return RemoteGuide(process, process.make(grammar, self._compiling), self._masking)
+
+    def _try(self, grammar: str) -> Failure | None:
+        """Return why a grammar is refused; None if it is not. Raises the error of a process that crashed."""
+        process = _Process(self._program.fork())
+        try:
+            process.call(Try(self._masking, process.make(grammar, self._compiling)))
+        except _Crashed:
+            raise
+        except InvalidRequest as error:
+            return describe(error)
+        return None
+
+    def _process(self, grammar: str) -> "_Process":
+        """Return the process of a grammar. The least recently used ends once its last guide is gone."""
+        with self._lock:
+            process = self._processes.pop(grammar, None)
+        if process is None or process.has_ended:
+            process = _Process(self._program.fork())
+        with self._lock:
+            self._processes[grammar] = process
+            while len(self._processes) > CACHED_GRAMMARS:
+                self._processes.popitem(last=False)
+        return process
+
+
+class RemoteGuide:
+    """A `base.guide.Guide` in a guide process. Tokens are sent with the next call."""
+
+    def __init__(self, process: "_Process", number: int, seconds: float) -> None:
+        self._process, self._number, self._seconds = process, number, seconds
+        self._taken: list[int] = []
+        self.is_cut = False
+        weakref.finalize(self, process.drop, number).atexit = False
+
+    def allowed(self, left: int) -> bytes:
+        taken, self._taken = tuple(self._taken), []
+        mask = self._process.next(self._seconds, self._number, taken, left)
+        self.is_cut = mask.is_cut
+        return mask.tokens
+
+    def take(self, token: int) -> None:
+        self._taken.append(token)
+
+
+class _Crashed(InvalidRequest):
+    """A process ended before a time limit."""
+
+
+class _Process:
+    """One guide process. It ends when this object is deleted, which closes the connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._dropped: list[int] = []
+        self._failure: InvalidRequest | None = None  # why the process ended
+
+    @property
+    def has_ended(self) -> bool:
+        return self._failure is not None
+
+    def make(self, grammar: str, seconds: float) -> int:
+        """Make a guide and return its number."""
+        number = next(self._numbers)
+        self.call(Make(seconds, number, grammar))
+        return number
+
+    def next(self, seconds: float, guide: int, taken: tuple[int, ...], left: int) -> Mask:
+        dropped = tuple(self._dropped.pop() for _ in range(len(self._dropped)))
+        mask = self.call(Next(seconds, guide, taken, left, dropped))
+        assert isinstance(mask, Mask)
+        return mask
+
+    def drop(self, guide: int) -> None:
+        self._dropped.append(guide)
+
+    def call(self, call: Call) -> object:
+        """Return the reply. Raises the error that it carries, or InvalidRequest if the process ended at a limit."""
+        with self._lock:
+            if self._failure:
+                raise self._failure
+            began = monotonic()
+            try:
+                self._connection.send_bytes(encode(call))
+                reply = decode_reply(self._connection.recv_bytes())
+            except (EOFError, OSError) as error:
+                self._failure = _ended(call, monotonic() - began)
+                raise self._failure from error
+        if isinstance(reply, Failed):
+            raise revive(reply.failure)
+        return reply
+
+
+def _ended(call: Call, seconds: float) -> InvalidRequest:
+    if seconds >= call.seconds:
+        return InvalidRequest(
+            f"the grammar is too large or ambiguous: {call.purpose} takes more than {call.seconds:g} s; simplify it",
+            "grammar",
+        )
+    return _Crashed(
+        f"the grammar is too large or nested too deeply: {call.purpose} takes more than {MEMORY >> 20} MB, "
+        "or more stack than there is; simplify it",
+        "grammar",
+    )
+
+
+class _Program:
+    """`guide_server` as a child process. It is started with the first grammar, and again if it has ended."""
+
+    def __init__(self, vocabulary: Callable[[], bytes]) -> None:
+        """vocabulary: returns the encoded `Vocabulary`."""
+        self._vocabulary = vocabulary
+        self._control: socket.socket | None = None
+        self._stop: Callable[[], object] = bool  # stops what was started
+        self._lock = threading.Lock()
+
+    def fork(self) -> Connection:
+        """Return the connection of a new guide process. Raises RequestFailed if there can be none."""
+        with self._lock:
+            connection = self._forked() or self._forked()  # the program may have been killed since the last grammar
+        if connection is None:
+            raise RequestFailed("the process that compiles grammars does not start; see the log, and free memory")
+        return connection
+
+    def _forked(self) -> Connection | None:
+        ours, theirs = socket.socketpair()
+        connection = Connection(ours.detach())
+        try:
+            with theirs:
+                self._control = self._control or self._start()
+                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+            if connection.recv_bytes() == READY:
+                return connection
+        except (EOFError, OSError):
+            self._control = None
+            self._stop()
+        return None
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "ringkv.text.guide_server", str(theirs.fileno())]
+        with theirs:
+            program = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # a terminal's signals are not for it
+            )
+        self._stop = weakref.finalize(self, _stop, ours, program)
+        Connection(os.dup(ours.fileno())).send_bytes(self._vocabulary())
+        return ours
+
+
+def _stop(control: socket.socket, program: "subprocess.Popen[bytes]") -> None:
+    control.close()
+    try:
+        program.wait(ENDING)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
+
+
+def _vocabulary(load: Callable[[], Tokens], vocab: int) -> bytes:
+    tokenizer = load()
+    return encode(Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab))

@@ -1,0 +1,213 @@
+"""Guides in processes of their own: the same masks, and limits of time and memory that hold whatever a grammar does."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import wait
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.text import guide_processes
+from ringkv.text.grammar import choice, json_schema, lark, lark_or_gbnf, regex
+from ringkv.text.guide import CACHED_GRAMMARS, Guides
+from ringkv.text.guide_processes import GuideProcesses
+from ringkv.text.tokenizer import Tokenizer
+from tests import byte_tokenizer
+
+VOCAB, END = 300, 257
+COMPILING, MASKING = 1.0, 0.5
+SCHEMA = json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+AMBIGUOUS = "s: " + "s s | " * 1500 + '"a"'  # its masks take seconds with 256 tokens, and 40 s with 49,152
+NESTED = "(" * 20_000 + "a" + ")" * 20_000  # a regular expression that takes minutes
+REPEATED = "(a{1000}){1000}"  # takes 250 MB
+CHILD = """
+import sys
+from ringkv.text.guide_processes import GuideProcesses
+from ringkv.text.tokenizer import Tokenizer
+guides = GuideProcesses(lambda: Tokenizer.from_directory(sys.argv[1]), 300, compiling=2.0)
+guides.check(sys.argv[2])
+kept = guides(sys.argv[2])
+print("checked", flush=True)
+guides.check(sys.argv[3])
+"""
+
+
+@pytest.fixture(scope="module")
+def guides(bytewise: Tokenizer) -> GuideProcesses:
+    """Guides whose limits are shorter than a server's, but 100 times what these grammars take."""
+    return GuideProcesses(lambda: bytewise, VOCAB, COMPILING, MASKING)
+
+
+def forked(parent: int | None = None) -> list[int]:
+    """Return the processes whose parent is ours, or the given one."""
+    parent = os.getpid() if parent is None else parent
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent and fields[0] != "Z":
+                found.append(int(folder.name))
+    return found
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+@pytest.mark.parametrize("grammar", [SCHEMA, regex("[ab]{3}c?"), choice(["yes", "no"])])
+def test_the_masks_are_those_of_guides_in_this_process(
+    guides: GuideProcesses, bytewise: Tokenizer, grammar: str
+) -> None:
+    ours, theirs = Guides(lambda: bytewise, VOCAB)(grammar), guides(grammar)
+    for left in range(12, 0, -1):
+        mask = ours.allowed(left)
+        assert (theirs.allowed(left), theirs.is_cut) == (mask, ours.is_cut)
+        bits = int.from_bytes(mask, "little")
+        token = bits.bit_length() - 1  # the highest: an end as soon as one is allowed
+        if token == END:
+            break
+        ours.take(token)
+        theirs.take(token)
+
+
+def test_two_guides_of_a_grammar_advance_alone_and_share_a_process(guides: GuideProcesses) -> None:
+    first, second = guides(regex("ab")), guides(regex("ab"))
+    first.take(ord("a"))
+    assert first.allowed(1000) == (1 << ord("b")).to_bytes(40, "little")
+    assert second.allowed(1000) == (1 << ord("a")).to_bytes(40, "little")
+    assert first._process is second._process
+
+
+@pytest.mark.parametrize(
+    ("grammar", "reason", "most"),
+    [
+        (lark("start: s\n" + AMBIGUOUS), "computing its first token masks takes more than 0.5 s; simplify", MASKING),
+        (lark('start: "x" s\n' + AMBIGUOUS), "computing its first token masks takes more than 0.5 s", MASKING),
+        (regex(NESTED), "compiling it takes more than 1 s; simplify", COMPILING),
+        (regex(REPEATED), "takes more than 128 MB, or more stack", MASKING),
+        (regex("a{1,3"), "regex", MASKING),
+    ],
+    ids=["ambiguous", "ambiguous later", "nested", "memory", "invalid"],
+)
+def test_a_grammar_is_refused_at_a_limit_with_its_number(
+    guides: GuideProcesses, grammar: str, reason: str, most: float
+) -> None:
+    cpu = os.times()
+    with pytest.raises(InvalidRequest, match=reason):
+        guides.check(grammar)
+    ours = os.times()
+    assert ours.user + ours.system - cpu.user - cpu.system < 0.5 * most  # the work is another process's
+    guides.check(regex("a"))
+
+
+def test_a_refusal_is_remembered(guides: GuideProcesses) -> None:
+    grammar = lark("start: s\n" + AMBIGUOUS + ' | "b"')
+    errors = []
+    for _ in range(2):
+        with pytest.raises(InvalidRequest) as raised:
+            guides.check(grammar)
+        errors.append(str(raised.value))
+        began = time.monotonic()
+    assert time.monotonic() - began < 0.1
+    assert errors[0] == errors[1]
+
+
+def test_others_are_checked_while_a_hostile_grammar_compiles(guides: GuideProcesses) -> None:
+    hostile = guides.check_soon(regex(NESTED + "b"))
+    for at in range(3):
+        guides.check_soon(regex(f"a{{{at}}}")).result(COMPILING)
+    assert not hostile.done()
+    wait([hostile])
+
+
+def test_a_mask_that_takes_too_long_fails_its_guide_and_no_other(guides: GuideProcesses) -> None:
+    good, bad = guides(regex("ab+")), guides(lark('start: "xyz" s\n' + AMBIGUOUS))
+    for token in b"xyz":
+        bad.take(token)
+    for _ in range(2):  # the second time at once
+        with pytest.raises(InvalidRequest, match=r"computing a token mask takes more than 0\.5 s"):
+            bad.allowed(1000)
+    good.take(ord("a"))
+    assert good.allowed(1000) == (1 << ord("b")).to_bytes(40, "little")
+
+
+def test_processes_of_grammars_end_with_their_last_guide(bytewise: Tokenizer) -> None:
+    before = set(forked())
+    guides = GuideProcesses(lambda: bytewise, VOCAB)
+    guides.check(regex("a"))
+    (program,) = set(forked()) - before
+    kept = guides(regex("first"))
+    for at in range(CACHED_GRAMMARS + 3):
+        guides(regex(f"b{{{at}}}"))
+    assert until(lambda: len(forked(program)) == CACHED_GRAMMARS + 1)  # one is not cached any more, but in use
+    assert kept.allowed(1000) == (1 << ord("f")).to_bytes(40, "little")
+    del kept
+    assert until(lambda: len(forked(program)) == CACHED_GRAMMARS)
+    del guides
+    gc.collect()
+    assert until(lambda: program not in forked())
+
+
+def test_the_program_is_started_again_if_it_was_killed(bytewise: Tokenizer) -> None:
+    before = set(forked())
+    guides = GuideProcesses(lambda: bytewise, VOCAB)
+    guides.check(regex("a"))
+    (program,) = set(forked()) - before
+    os.kill(program, signal.SIGKILL)
+    guides.check(regex("b"))
+    assert program not in forked()
+
+
+def test_a_program_that_cannot_start_is_an_error_of_the_request(
+    bytewise: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide_processes.sys, "executable", "/bin/false")
+    with pytest.raises(Exception, match="the process that compiles grammars does not start"):
+        GuideProcesses(lambda: bytewise, VOCAB).check(regex("a"))
+
+
+def test_all_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    folder = byte_tokenizer.save(tmp_path)
+    command = [sys.executable, "-c", CHILD, str(folder), regex("a"), regex(NESTED)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "checked\n"
+        (program,) = forked(parent.pid)
+        assert until(lambda: len(forked(program)) == 2)  # one has a guide, and one compiles
+        processes = [program, *forked(program)]
+        parent.kill()
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes))
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        json_schema(
+            {"$ref": "#/$defs/a0", "$defs": {f"a{n}": {"items": {"$ref": f"#/$defs/a{n + 1}"}} for n in range(2000)}}
+        ),
+        regex("[" * 5000 + "a" + "]" * 5000),
+        lark_or_gbnf("start: " + "(" * 500 + '"a"' + ")" * 500),
+        lark_or_gbnf("start: " + "[" * 60 + '"a"' + "]" * 60),
+        lark_or_gbnf("start: T\nT: " + "~(" * 500 + '"a"' + ")" * 500),
+        regex("(?:" * 300 + "a" + ")*" * 300),
+    ],
+    ids=["references", "classes", "brackets", "options", "negations", "stars"],
+)
+def test_nested_grammars_are_read_or_refused_in_time(guides: GuideProcesses, grammar: str) -> None:
+    began = time.monotonic()
+    with suppress(InvalidRequest):
+        guides.check(grammar)
+    assert time.monotonic() - began < 2 * (COMPILING + MASKING)
