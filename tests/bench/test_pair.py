@@ -6,7 +6,8 @@ from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.pair import Workload, plan_engine, plan_pair
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.plan.options import Options
-from ringkv.plan.resolve import footprint
+from ringkv.plan.places import GPU_RESERVE
+from ringkv.plan.resolve import RESERVE, footprint
 from tests.plan.models import SMOLLM2
 
 GB = 10**9
@@ -32,6 +33,19 @@ def test_two_engines_that_fit_one_by_one_but_not_together_are_refused() -> None:
     assert made(memory=enough) == both
     with pytest.raises(DoesNotFit, match="do not fit together"):
         made(memory=enough - 1)
+
+
+def test_two_engines_on_a_gpu_share_its_memory_and_not_the_hosts() -> None:
+    def on_gpu(device: int) -> int:
+        options = Options(slots=4, kv_budget=512, device="cuda")
+        return plan_pair(Path("m"), SMOLLM2, options, WORK, RESERVE, device).compressed.capacity
+
+    both = made()
+    host = sum(footprint(SMOLLM2, config).total(4) for config in (both.full, both.compressed))
+    enough = host + 2 * (GPU_RESERVE - RESERVE) + PROBE_BYTES
+    assert on_gpu(enough) == 512
+    with pytest.raises(DoesNotFit, match="do not fit together"):
+        on_gpu(enough - 1)
 
 
 def test_a_workload_over_the_context_is_refused() -> None:

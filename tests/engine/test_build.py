@@ -48,6 +48,7 @@ def test_without_a_compiler_everything_runs_eagerly_after_one_clear_line(llama_d
 def test_cuda_without_a_number_is_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[int] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     # As torch's own: it raises ValueError for a device without an index.
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(_get_device_index(device)))
     assert [str(module._device(name)) for name in ("cuda", "cuda:0", "cuda:1")] == ["cuda:0", "cuda:0", "cuda:1"]

@@ -8,6 +8,7 @@ from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
 from ringkv.plan.options import Options
+from ringkv.plan.places import Place, needs
 from ringkv.plan.resolve import footprint, resolve
 from ringkv.plan.units import show_bytes
 
@@ -27,8 +28,10 @@ class EnginePair:
     compressed: EngineConfig
 
 
-def plan_pair(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> EnginePair:
-    """Return both configurations, which differ in the cache only.
+def plan_pair(
+    folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int, device: int | None = None
+) -> EnginePair:
+    """Return both configurations, which differ in the cache only. device: free bytes of the GPU they run on.
 
     Raises InvalidRequest for an invalid workload, DoesNotFit if one engine or both together do not fit.
     """
@@ -37,25 +40,36 @@ def plan_pair(folder: Path, model: ModelConfig, options: Options, workload: Work
     _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
-    made = EnginePair(resolve(folder, model, full, memory), resolve(folder, model, options, memory))
-    needs = [footprint(model, config).total(config.slots) for config in (made.full, made.compressed)]
-    if sum(needs) + PROBE_BYTES > memory:
+    made = EnginePair(*(resolve(folder, model, one, memory, device) for one in (full, options)))
+    place, available = _working_memory(memory, device)
+    both = [
+        needs(footprint(model, config), model.groups, config)[place].total(config.slots)
+        for config in (made.full, made.compressed)
+    ]
+    if sum(both) + PROBE_BYTES > available:
         raise DoesNotFit(
-            f"the full engine ({show_bytes(needs[0])}) and the compressed one ({show_bytes(needs[1])}) are measured in "
-            f"turn and do not fit together in the {show_bytes(memory)} available; use fewer --slots or a shorter "
+            f"the full engine ({show_bytes(both[0])}) and the compressed one ({show_bytes(both[1])}) are measured in "
+            f"turn and do not fit together in the {show_bytes(available)} available; use fewer --slots or a shorter "
             "--prompt-tokens"
         )
     return made
 
 
-def plan_engine(folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int) -> EngineConfig:
-    """Return the configuration of one engine for the workload.
+def _working_memory(memory: int, device: int | None) -> tuple[Place, int]:
+    """Return where steps run, and the bytes available there."""
+    return ("host", memory) if device is None else ("device", device)
+
+
+def plan_engine(
+    folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int, device: int | None = None
+) -> EngineConfig:
+    """Return the configuration of one engine for the workload. device: free bytes of the GPU it runs on.
 
     Raises InvalidRequest for an invalid workload, DoesNotFit if the engine does not fit.
     """
     _check(model, workload)
     prompt, output = options.prompt_tokens or workload.prompt_tokens, options.output_tokens or workload.output_tokens
-    return resolve(folder, model, replace(options, prompt_tokens=prompt, output_tokens=output), memory)
+    return resolve(folder, model, replace(options, prompt_tokens=prompt, output_tokens=output), memory, device)
 
 
 def _check(model: ModelConfig, workload: Workload) -> None:

@@ -12,6 +12,7 @@ from ringkv.cache.body import Body
 from ringkv.cache.store.pool import Pool
 from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
+from ringkv.engine.device import find_device, with_index
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.load import ModelWeights, load
@@ -50,7 +51,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
 @torch.inference_mode()
 def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, backend: Backend) -> LocalEngine:
     """Build an engine around loaded weights: allocate everything else and make the graphs."""
-    device, dtype = _with_index(torch.device(config.device)), getattr(torch, config.dtype)
+    device, dtype = with_index(torch.device(config.device)), getattr(torch, config.dtype)
     if device.type == "cuda":
         _sum_in_float32()
     decoder = Decoder(model, dtype, device)
@@ -78,22 +79,10 @@ def _check_drafts(config: EngineConfig, weights: ModelWeights) -> None:
 
 
 def _device(name: str) -> torch.device:
-    try:
-        device = _with_index(torch.device(name))
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise InvalidRequest(f"device {name!r} is unknown; choose cpu, cuda or cuda:N", "device")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidRequest(f"device {name!r} was requested and torch sees no CUDA device; choose cpu", "device")
+    device = find_device(name)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # Triton launches on the current device
     return device
-
-
-def _with_index(device: torch.device) -> torch.device:
-    """Return cuda:0 for "cuda": torch's functions need an index."""
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 def _sum_in_float32() -> None:

@@ -16,6 +16,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
+from ringkv.engine.device_memory import free_bytes
 from ringkv.evaluation import kept
 from ringkv.evaluation.cells import Cell, settings_of
 from ringkv.evaluation.estimate import Pace, show_duration
@@ -148,7 +149,7 @@ def _engine(
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
-    engine = resolve(folder, config, options, available_bytes())
+    engine = resolve(folder, config, options, available_bytes(), free_bytes(options.device))
     progress(0, 0, "loading torch")
     from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
 

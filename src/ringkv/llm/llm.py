@@ -20,6 +20,7 @@ from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.engine.device_memory import free_bytes
 from ringkv.llm.open_answer import OpenAnswer
 from ringkv.llm.open_answers import OnPrefill, OpenAnswers
 from ringkv.llm.result import Result, Stream
@@ -61,7 +62,9 @@ class LLM:
         self.model = str(model)
         with nullcontext(on_progress) if on_progress else show_progress() as report:
             folder = locate(str(model), report)
-            self.config: EngineConfig = resolve(folder, load_config(folder), options, available_bytes())
+            self.config: EngineConfig = resolve(
+                folder, load_config(folder), options, available_bytes(), free_bytes(options.device)
+            )
             self.tokenizer = Tokenizer.from_directory(folder)
             self._engine = _build(self.config, report)
         self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))

@@ -1,8 +1,9 @@
 """resolve: completes users' options into an EngineConfig that fits in memory, or several that fit together."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn, get_args
 
@@ -17,6 +18,7 @@ from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
 from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, token_bytes, weight_bytes
 from ringkv.plan.options import AUTO, Options
+from ringkv.plan.places import Place, needs
 from ringkv.plan.shapes import Shape
 from ringkv.plan.units import parse_bytes, show_bytes
 
@@ -38,27 +40,39 @@ class Wanted(NamedTuple):
     options: Options
 
 
-def resolve(model_dir: Path, config: ModelConfig, options: Options, memory_bytes: int) -> EngineConfig:
-    """Complete the options for an engine that may use `memory_bytes` in all.
+def resolve(
+    model_dir: Path, config: ModelConfig, options: Options, memory_bytes: int, device_bytes: int | None = None
+) -> EngineConfig:
+    """Complete the options for an engine that may use `memory_bytes` of the host's memory in all.
+
+    device_bytes: how much of a GPU's memory it may use, if it runs there; None if that is unknown, or for a CPU.
 
     The default prompt limit is the model's context, at most `DEFAULT_PROMPT`. If the engine does not fit, an "auto"
     prefix store is dropped first, then the default prompt limit is halved until the engine fits.
     Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` with the bytes needed, the
     bytes available and what would fit.
     """
-    return resolve_all([Wanted(model_dir, config, options)], memory_bytes)[0]
+    return resolve_all([Wanted(model_dir, config, options)], memory_bytes, device_bytes)[0]
 
 
-def resolve_all(wanted: Sequence[Wanted], memory_bytes: int) -> list[EngineConfig]:
-    """Complete the options for engines that share `memory_bytes`, as `resolve` does for one.
+def resolve_all(wanted: Sequence[Wanted], memory_bytes: int, device_bytes: int | None = None) -> list[EngineConfig]:
+    """Complete the options for engines that share `memory_bytes` and one device, as `resolve` does for one.
 
     If they do not fit together, the one that needs most is made smaller first. Engines whose threads are left open
     share the cores: each gets an equal part, at least one.
     """
     plans = [_Plan.of(one) for one in _with_threads(wanted)]
-    while sum(plan.bytes for plan in plans) > memory_bytes:
-        plans = _shrunk(plans) or _refuse(plans, memory_bytes)
+    available: dict[Place, int] = {"host": memory_bytes}
+    if device_bytes is not None:
+        available["device"] = device_bytes
+    while place := _short(plans, available):
+        plans = _shrunk(plans, place) or _refuse(plans, place, available[place])
     return [plan.engine for plan in plans]
+
+
+def _short(plans: Sequence["_Plan"], available: Mapping[Place, int]) -> Place | None:
+    """Return a place where the plans do not fit together; None if they fit everywhere."""
+    return next((place for place in available if sum(plan.bytes(place) for plan in plans) > available[place]), None)
 
 
 @dataclass(frozen=True)
@@ -74,22 +88,28 @@ class _Plan:
         _refuse_small_store(wanted.config, engine, footprint(wanted.config, engine))
         return cls(wanted, engine)
 
-    @property
-    def need(self) -> Footprint:
-        return footprint(self.wanted.config, self.engine)
+    @cached_property
+    def needs(self) -> Mapping[Place, Footprint]:
+        config = self.wanted.config
+        return needs(footprint(config, self.engine), config.groups, self.engine)
 
-    @property
-    def bytes(self) -> int:
-        return self.need.total(self.engine.slots)
+    def bytes(self, place: Place) -> int:
+        return self.needs[place].total(self.engine.slots) if place in self.needs else 0
 
-    def smaller(self) -> "_Plan | None":
-        """Return the plan without an "auto" prefix store, else for a shorter prompt; None if it is at its smallest."""
-        folder, config, options = self.wanted
-        if options.prefix_store == AUTO and self.engine.kv.turns == "reread":
+    def smaller(self, place: Place) -> "_Plan | None":
+        """Return a plan that needs less there; None if it is at its smallest.
+
+        It has no "auto" prefix store if that lies there, else a shorter prompt if staging does.
+        """
+        (folder, config, options), need = self.wanted, self.needs.get(place, _NOTHING)
+        if need.store and options.prefix_store == AUTO and self.engine.kv.turns == "reread":
             wanted = Wanted(folder, config, replace(options, prefix_store=0))
             return _Plan(wanted, _complete(*wanted))
-        engine = _smaller(self.engine, config, options)
+        engine = _smaller(self.engine, config, options) if need.staging else None
         return _Plan(self.wanted, engine) if engine else None
+
+
+_NOTHING = Footprint(0, 0, 0, 0)
 
 
 def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
@@ -99,25 +119,34 @@ def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
     return [one._replace(options=replace(one.options, threads=one.options.threads or share)) for one in wanted]
 
 
-def _shrunk(plans: Sequence[_Plan]) -> list[_Plan] | None:
+def _shrunk(plans: Sequence[_Plan], place: Place) -> list[_Plan] | None:
     """Return the plans with one made smaller: the largest that can be; None if none can be."""
-    for plan in sorted(plans, key=lambda one: one.bytes, reverse=True):
-        if smaller := plan.smaller():
+    for plan in sorted(plans, key=lambda one: one.bytes(place), reverse=True):
+        if smaller := plan.smaller(place):
             return [smaller if one is plan else one for one in plans]
     return None
 
 
-def _refuse(plans: Sequence[_Plan], memory: int) -> NoReturn:
+def _refuse(plans: Sequence[_Plan], place: Place, memory: int) -> NoReturn:
+    where = _where(place, plans[0].engine.device)
     if len(plans) > 1:
-        parts = ", ".join(f"{plan.engine.model_dir.name} {show_bytes(plan.bytes)}" for plan in plans)
+        parts = ", ".join(f"{plan.engine.model_dir.name} {show_bytes(plan.bytes(place))}" for plan in plans)
         raise DoesNotFit(
-            f"{len(plans)} models need {show_bytes(sum(plan.bytes for plan in plans))} ({parts}), and "
+            f"{len(plans)} models need {show_bytes(sum(plan.bytes(place) for plan in plans))} ({parts}){where}, and "
             f"{show_bytes(memory)} are available; serve fewer models, or lower slots, prefix_store or prompt_tokens"
         )
     (plan,) = plans
     raise DoesNotFit(
-        _does_not_fit(plan.need, plan.engine, memory) + _smaller_weights(plan.wanted.config, plan.engine, memory)
+        _does_not_fit(plan.needs[place], plan.engine, memory, where)
+        + _smaller_weights(plan.wanted.config, plan.engine, memory)
     )
+
+
+def _where(place: Place, device: str) -> str:
+    """Return the place as a part of a message; nothing if there is only one."""
+    if device == "cpu":
+        return ""
+    return f" on {device}" if place == "device" else " in the host's memory"
 
 
 def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footprint) -> None:
@@ -282,15 +311,19 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int) -> str:
+def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str) -> str:
+    available = f"need {show_bytes(need.total(engine.slots))}{where}, and {show_bytes(memory)} are available"
+    store, reserve = show_bytes(need.store), show_bytes(need.reserve)
+    if not need.weights:  # they are on a device
+        remedy = "lower prefix_store" if need.store and need.reserve <= memory else "free some memory"
+        return f"{store} of prefix store and {reserve} of reserve {available}; {remedy}"
     slots = need.slots_in(memory)
     problem = (
         f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each, "
         f"and {show_bytes(need.sampler)} of sampler state) "
         f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging"
-        f"{f', {show_bytes(need.store)} of prefix store' if need.store else ''}"
-        f" and {show_bytes(need.reserve)} of reserve need {show_bytes(need.total(engine.slots))}, "
-        f"and {show_bytes(memory)} are available"
+        f"{f', {store} of prefix store' if need.store else ''}"
+        f" and {reserve} of reserve {available}"
     )
     return f"{problem}; {_remedy(need, slots, memory)}"
 

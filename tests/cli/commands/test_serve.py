@@ -131,3 +131,19 @@ def test_a_server_from_a_file_with_json_logs_writes_nothing_else(model_dir: Path
     assert {line["level"] for line in lines} <= {"info", "warning"}
     assert any(line.startswith("cache: ") for line in ready["detail"])
     assert (out, program.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("generate", "hello"), ("bench", "--prompt-tokens", "64")])
+def test_an_engine_that_does_not_fit_on_its_gpu_is_refused_with_the_numbers(
+    command: tuple[str, ...], model_dir: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.15 GB are the reserve; the tiny model adds less than 100 MB."""
+    for module in (
+        "engine.device_memory.free_bytes_elsewhere",
+        "engine.device_memory.free_bytes",
+        "llm.llm.free_bytes",
+    ):
+        monkeypatch.setattr(f"ringkv.{module}", {"cuda:0": 10**9}.get)
+    done = cli(*command, "--model", model_dir, "--device", "cuda:0", *SMALL)
+    assert done.status == 1
+    assert re.search(r"of reserve need 2\.[12]\d? GB on cuda:0, and 1 GB are available; not even one", done.last_line)

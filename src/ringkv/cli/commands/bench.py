@@ -90,22 +90,26 @@ def bench(
 def _compare(engine: EngineOptions, workload: "Workload", limit: bool, progress: "Progress") -> "Comparison":
     from ringkv.bench.compare import compare
     from ringkv.bench.pair import plan_pair
+    from ringkv.engine.device_memory import free_bytes
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.residency.locate import locate
 
     folder = locate(engine.model, progress)
-    configs = plan_pair(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
+    memory = available_bytes(), free_bytes(engine.device)
+    configs = plan_pair(folder, load_config(folder), engine.options(SLOTS), workload, *memory)
     return replace(compare(configs, workload, progress, limit), model=engine.model)
 
 
 def _profile(engine: EngineOptions, workload: "Workload", trace: Path, progress: "Progress") -> "Profile":
     from ringkv.bench.pair import plan_engine
     from ringkv.bench.profile import profile
+    from ringkv.engine.device_memory import free_bytes
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.residency.locate import locate
 
     folder = locate(engine.model, progress)
-    config = plan_engine(folder, load_config(folder), engine.options(SLOTS), workload, available_bytes())
+    memory = available_bytes(), free_bytes(engine.device)
+    config = plan_engine(folder, load_config(folder), engine.options(SLOTS), workload, *memory)
     return profile(config, workload, trace, progress)

@@ -119,6 +119,7 @@ def serve(
     edge.warn_if_open(host)
     with observing.progress() as progress:
         progress(0, 0, "loading the server")
+        from ringkv.engine.device_memory import free_bytes_elsewhere
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
@@ -129,7 +130,7 @@ def serve(
 
         folders = [locate(model, progress) for model in engine.model]
         wanted = [Wanted(folder, load_config(folder), engine.options(SLOTS)) for folder in folders]
-        configs = resolve_all(wanted, available_bytes())
+        configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
