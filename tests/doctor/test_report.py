@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 
 from ringkv.doctor import choices, report
 from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+from ringkv.kernels import native
 from ringkv.machine.compiler import Compiler
 
 EAGER = "no C++ compiler was found"
@@ -56,8 +58,31 @@ def test_without_a_compiler_torchs_operators_are_used(monkeypatch: pytest.Monkey
     made = {}
     for compiler in (None, Compiler("/usr/bin/g++", python_headers=True)):
         monkeypatch.setattr(choices, "find_compiler", lambda found=compiler: found)
+        monkeypatch.setattr(choices, "missing_for_kernels", lambda found=compiler: None if found else EAGER)
         made[compiler] = value("kernels", choices.choices(TorchFacts(threads=2, devices=()), [], 2)).value
     assert list(made.values()) == ["torch", "C++"]
+
+
+def test_on_another_platform_the_report_says_why_torchs_operators_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    made = choices.choices(TorchFacts(threads=2, devices=()), ["asimd"], 2)
+    assert [value(what, made).value for what in ("kernels", "graphs")] == ["torch", "off"]
+    assert all("for Linux on x86-64 and this is Linux on aarch64" in one.why for one in made[1:3])
+    assert [one.what for one in made if one.remedy] == []
+
+
+def test_kernels_that_could_not_be_built_are_reported_with_the_compilers_error(
+    tmp_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "g++"
+    broken.write_text("#!/bin/sh\n[ $1 = --version ] || { echo no such option >&2; exit 1; }\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(choices, "find_compiler", lambda: Compiler(str(broken), python_headers=True))
+    with pytest.raises(RuntimeError):
+        native.load(str(broken), tmp_cache / "kernels")
+    found = value("kernels", report.report().choices)
+    assert found.value == "torch"
+    assert re.search(r"(?s)failed: no such option.*to try again", str(found.remedy))
 
 
 def test_without_torch_there_is_no_engine_and_one_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

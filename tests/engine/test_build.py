@@ -45,6 +45,22 @@ def test_without_a_compiler_everything_runs_eagerly_after_one_clear_line(llama_d
     assert "no C++ compiler was found (install g++" in told[0]
 
 
+def test_on_another_platform_torchs_operators_return_the_same_tokens_after_one_clear_line(llama_dir: Path) -> None:
+    engine = build(tiny.config(llama_dir))
+    tiny.enter(engine, tiny.request(PROMPT))
+    want, _ = tiny.decode(engine, 40)
+
+    code = "import platform; platform.machine = lambda: 'aarch64'" + WITHOUT_COMPILER.replace("compiled", "off")
+    command = [sys.executable, "-c", code, str(llama_dir), json.dumps(PROMPT)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    assert json.loads(run.stdout) == want
+    assert [line for line in run.stderr.splitlines() if "running" in line] == [
+        "running without C++ kernels, slower: they are for Linux on x86-64 and this is Linux on aarch64: "
+        "torch's operators run instead"
+    ]
+
+
 def test_cuda_without_a_number_is_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[int] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -44,6 +44,26 @@ def test_without_a_compiler_the_remedy_names_one(tmp_path: Path, monkeypatch: py
     assert "g++" in str(compiler.missing_for_graphs())
 
 
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "aarch64"), ("Darwin", "arm64"), ("Windows", "AMD64")])
+def test_on_another_platform_one_sentence_says_what_runs_instead(
+    system: str, machine: str, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler.platform, "system", lambda: system)
+    monkeypatch.setattr(compiler.platform, "machine", lambda: machine)
+    assert [compiler.missing_for_kernels(), compiler.missing_for_graphs()] == [
+        f"they are for Linux on x86-64 and this is {system} on {machine}: {instead}"
+        for instead in ("torch's operators run instead", "functions run eagerly instead")
+    ]
+
+
+def test_kernels_need_a_compiler_too(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(compiler.platform, "machine", lambda: "x86_64")
+    assert compiler.missing_for_kernels() is None
+    program.unlink()
+    assert compiler.missing_for_kernels() == compiler.missing_for_graphs() == compiler.NO_COMPILER
+
+
 def test_without_python_headers_the_remedy_names_the_package(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringkv.doctor.torch_facts import TorchFacts
-from ringkv.machine.compiler import find_compiler, missing_for_graphs
+from ringkv.machine.compiler import Compiler, find_compiler, missing_for_graphs, missing_for_kernels, other_platform
+from ringkv.machine.paths import cache_dir
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ def _device(facts: TorchFacts) -> Choice:
 
 def _graphs() -> Choice:
     missing = missing_for_graphs()
+    if missing and other_platform():
+        return Choice("graphs", "off", missing)
     if missing is None:
         compiler = find_compiler()
         return Choice("graphs", "compiled", f"found {compiler.path if compiler else 'a compiler'} and Python.h")
@@ -41,10 +44,20 @@ def _graphs() -> Choice:
 
 
 def _kernels() -> Choice:
-    """Kernels need the same compiler as graphs, so the remedy is reported once, by `_graphs`."""
-    if compiler := find_compiler():
-        return Choice("kernels", "C++", f"{compiler.path} builds them for this CPU, once")
-    return Choice("kernels", "torch", "no compiler found: torch's operators are used, which are slower")
+    """Kernels need the same platform and compiler as graphs, so a remedy for these is reported once, by `_graphs`."""
+    compiler, missing = find_compiler(), missing_for_kernels()
+    if missing or compiler is None:
+        return Choice("kernels", "torch", str(missing))
+    if failed := _failed_build(compiler):
+        return Choice("kernels", "torch", "the C++ kernels could not be built: torch's operators are slower", failed)
+    return Choice("kernels", "C++", f"{compiler.path} builds them for this CPU, once")
+
+
+def _failed_build(compiler: Compiler) -> str | None:
+    """Return the compiler's error of an earlier start, and how to try again; None if there was none."""
+    from ringkv.kernels import native  # imports torch
+
+    return native.failure(compiler.path, cache_dir() / "kernels")
 
 
 def _dtype(instructions: Sequence[str]) -> Choice:

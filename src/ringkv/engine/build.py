@@ -96,7 +96,8 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
         return Eager()
     compiler = find_compiler()
     if compiler is None:
-        log.warning("running without compiled graphs: %s", missing_for_graphs())
+        if torch.device(config.device).type == "cuda":  # for a CPU, `_load_kernels` has said so
+            log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
     done = iter(range(total))
 
@@ -114,11 +115,11 @@ def _tell_waiting(tell: Progress, name: str) -> None:
 
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:
     """Load the C++ operators if they can be built. Without them the torch references run."""
-    compiler = find_compiler()
-    if compiler is None or torch.device(config.device).type != "cpu":
+    if torch.device(config.device).type != "cpu":
         return
-    if missing := missing_for_kernels():
-        log.warning("running without C++ kernels: %s", missing)
+    compiler, missing = find_compiler(), missing_for_kernels()
+    if compiler is None or missing:
+        log.warning("running without C++ kernels, slower: %s", missing)
         return
     tell(0, 1, "loading CPU kernels (compiled once; kept on disk)")
     try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CANDIDATES = ("g++", "clang++")
+NO_COMPILER = "no C++ compiler was found (install g++ or clang++, or set CXX)"
 
 
 @dataclass(frozen=True)
@@ -25,20 +26,25 @@ def find_compiler() -> Compiler | None:
 
 
 def missing_for_kernels() -> str | None:
-    """Return why C++ kernels cannot be built here; None if they can."""
-    machine = platform.machine()
-    if (platform.system(), machine) in (("Linux", "x86_64"), ("Linux", "AMD64")):
-        return None
-    return f"they are for Linux on x86-64 and this is {platform.system()} on {machine}: torch's operators run instead"
+    """Return why C++ kernels cannot be built here, with the remedy if there is one; None if they can."""
+    if other := other_platform():
+        return f"they are for Linux on x86-64 and this is {other}: torch's operators run instead"
+    return None if find_compiler() else NO_COMPILER
 
 
 def missing_for_graphs() -> str | None:
     """Return what is missing to build static graphs, with the remedy; None if nothing is."""
-    if platform.system() != "Linux":
-        return f"they are built on Linux and this is {platform.system()}: functions run eagerly instead"
+    if other := other_platform():
+        return f"they are for Linux on x86-64 and this is {other}: functions run eagerly instead"
     compiler = find_compiler()
     if compiler is None:
-        return "no C++ compiler was found (install g++ or clang++, or set CXX)"
+        return NO_COMPILER
     if not compiler.python_headers:
         return "Python.h was not found (install Python's headers: python3-dev on Debian and Ubuntu)"
     return None
+
+
+def other_platform() -> str | None:
+    """Return "Darwin on arm64"; None for Linux on x86-64, the platform that compiled code is tested on."""
+    system, machine = platform.system(), platform.machine()
+    return None if (system, machine) in (("Linux", "x86_64"), ("Linux", "AMD64")) else f"{system} on {machine}"
