@@ -1,5 +1,6 @@
 """A tiny GGUF is converted once, also after interruptions and in several threads."""
 
+import errno
 import os
 from pathlib import Path
 from threading import Thread
@@ -8,9 +9,11 @@ import pytest
 import tokenizers
 
 from ringkv.base.errors import BadWeights, PullFailed, UnsupportedModel
+from ringkv.machine import stamp
+from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
 from ringkv.residency import disk
-from ringkv.residency.convert import convert, converted_path, file_key
+from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.weights import gguf_convert
 from ringkv.weights.checkpoint import open_checkpoint
 from tests.residency.conftest import TOKENIZER
@@ -102,6 +105,71 @@ def test_a_full_disk_is_refused_before_weights_are_written(
     with pytest.raises(PullFailed, match="are free"):
         convert(tiny_gguf, target)
     assert left(target) == set()
+
+
+def test_tensors_that_do_not_fit_the_metadata_are_refused_before_weights_are_written(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_convert, "write_weights", lambda *_: pytest.fail("weights were written"))
+    metadata = {**TOKENIZER, "llama.attention.head_count": 5, "llama.attention.head_count_kv": 5}
+    path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
+    with pytest.raises(
+        BadWeights, match=r"x\.gguf cannot be converted: .*q_proj\.weight \[64, 64\] instead of \[80, 64\]"
+    ):
+        convert(path, target)
+    assert left(target) == set()
+
+
+def test_a_number_of_layers_that_no_model_has_is_refused(tmp_path: Path, target: Path) -> None:
+    metadata = {**TOKENIZER, "llama.block_count": 10**9}
+    path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
+    with pytest.raises(BadWeights, match=r"x\.gguf cannot be converted: .*num_hidden_layers 1000000000"):
+        convert(path, target)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_file_that_changed_on_disk_is_named_and_all_are_converted_again(
+    name: str, tiny_gguf: Path, target: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = convert(tiny_gguf, target) / name
+    whole = (target / "model.safetensors").read_bytes()
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    assert is_converted(target) is False
+    assert name in caplog.text
+    convert(tiny_gguf, target)
+    assert (target / "model.safetensors").read_bytes() == whole
+    assert is_converted(target)
+    assert left(target) == {target.name}
+
+
+def test_files_are_read_again_only_if_they_were_touched(
+    tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, read = convert(tiny_gguf, target) / "model.safetensors", []
+    monkeypatch.setattr(stamp, "broken", lambda folder: read.append(folder) or broken(folder))
+    assert is_converted(target)
+    assert read == []
+    os.utime(weights)
+    assert is_converted(target)
+    assert is_converted(target)
+    assert read == [target]
+
+
+def test_a_touched_conversion_in_a_cache_that_cannot_be_written_is_verified_each_time(
+    tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.utime(convert(tiny_gguf, target) / "model.safetensors")
+    seen: list[str] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    for _ in range(2):
+        assert is_converted(target, lambda _, __, what: seen.append(what))
+    assert seen == [f"verifying {target.name}"] * 2
 
 
 def test_a_file_that_changed_is_another_source(tiny_gguf: Path) -> None:

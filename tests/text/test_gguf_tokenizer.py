@@ -264,11 +264,32 @@ def test_a_gguf_without_a_tokenizer_is_refused(write_gguf: Write):
         load(write_gguf(model="gpt2", pre="gpt-2"))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"tokens": 3}, "tokens 3, a list is needed"),
+        ({"tokens": [1, 2]}, r"tokens \[1, 2\], a list of str"),
+        ({"token_type": ["a"]}, r"token_type \['a'\], a list of int"),
+        ({"token_type": [1, 1]}, r"2 values of tokenizer\.ggml\.token_type for \d+ tokens"),
+        ({"merges": [5]}, r"merges \[5\], a list of str"),
+        ({"model": 7}, "model 7, a str is needed"),
+        ({"eos_token_id": "end"}, "eos_token_id 'end', a int is needed"),
+        ({"add_bos_token": 3}, "add_bos_token 3, a bool is needed"),
+        ({"tokens": ["x" * 40_000]}, "tokens of up to 40,000 characters"),
+    ],
+)
+def test_a_wrong_part_of_a_vocabulary_is_named(
+    write_gguf: Write, byte_level_keys: dict[str, Any], wrong: dict[str, Any], named: str
+):
+    with pytest.raises(BadWeights, match=rf"tiny\.gguf has .*{named}.*download it again"):
+        load(write_gguf(**byte_level_keys | wrong))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.0005, 0.1, 0.5, 0.9])
 def test_a_truncated_gguf_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any], share: float):
     path = write_gguf(**byte_level_keys)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    with pytest.raises(BadWeights, match="does not read as GGUF"):
+    with pytest.raises(BadWeights, match=r"is not a GGUF file|is truncated or corrupt"):
         load(path)
 
 

@@ -64,6 +64,27 @@ def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
         config_json(GGUF(tmp_path / "x.gguf"))
 
 
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"llama.attention.head_count": 0}, "attention.head_count 0, a positive number"),
+        ({"llama.attention.head_count": ["a", "a"]}, "attention.head_count 'a', a positive number"),
+        ({"llama.block_count": "two"}, "block_count 'two', a positive number"),
+        ({"llama.block_count": True}, "block_count True, a positive number"),
+        ({"llama.rope.freq_base": "x"}, "freq_base 'x', a finite number"),
+        ({"llama.rope.freq_base": float("nan")}, "freq_base nan, a finite number"),
+        ({"llama.attention.layer_norm_rms_epsilon": [1.0]}, r"layer_norm_rms_epsilon \[1\.0\], a finite number"),
+        ({"llama.rope.scaling.type": ["yarn"]}, r"rope\.scaling\.type \['yarn'\], a text"),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": "4"}, "scaling.factor '4', a finite"),
+        ({"llama.attention.sliding_window": "x"}, "sliding_window 'x', a positive number"),
+        ({"split.count": "x"}, "split.count 'x', a whole number"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named_with_its_file(metadata: dict[str, Any], named: str, tmp_path: Path) -> None:
+    with pytest.raises(BadWeights, match=rf"tiny\.gguf has .*{named}.* is needed; fetch another copy"):
+        config_of(tmp_path, metadata)
+
+
 def test_a_missing_size_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadWeights, match=r"no llama\.context_length"):
         config_of(tmp_path, {"llama.context_length": None})

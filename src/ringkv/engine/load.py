@@ -15,7 +15,7 @@ from ringkv.base.progress import Progress
 from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.quantize import Int4Groups, stacked
 from ringkv.models.base import ModelConfig
-from ringkv.models.weights import CheckpointTensor, Declared, Weight
+from ringkv.models.weights import CheckpointTensor, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 
@@ -67,7 +67,7 @@ def load(
     """Read a model directory. Raises BadWeights, naming the tensors, if the checkpoint does not match its config."""
     checkpoint = open_checkpoint(folder)
     groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
-    checkpoint.check({part.name: part.shape for part in _parts(groups)}, config.ignored)
+    checkpoint.check(config.tensors, config.ignored)
     read = []
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
@@ -107,9 +107,3 @@ def _groups(
         return Int4Groups(*known)
     checkpoint.read_into(part.name, rows)
     return group(rows)
-
-
-def _parts(groups: list[Declared]) -> Iterator[CheckpointTensor]:
-    for group in groups:
-        for weight in group.values():
-            yield from weight.parts

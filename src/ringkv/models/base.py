@@ -78,6 +78,12 @@ class ModelConfig(ABC):
         return self.layer(self.kinds[index]).weights(f"{self.prefix}model.layers.{index}")
 
     @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the checkpoint's tensors."""
+        groups = (self.shared_weights(), *(self.layer_weights(index) for index in range(self.num_layers)))
+        return {part.name: part.shape for group in groups for weight in group.values() for part in weight.parts}
+
+    @property
     def ignored(self) -> tuple[str, ...]:
         """Patterns of tensors that a checkpoint may have and that are not loaded.
 

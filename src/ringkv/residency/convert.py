@@ -1,20 +1,34 @@
 """Convert a GGUF to a directory in Hugging Face layout, once; it is cached under a key of its source.
 
 converted/<name>-<key>.partial/  config.json, model.safetensors, int4.groups, tokenizer.json, ...; renamed when complete
+
+The files are sealed: if one changes on disk, the GGUF is converted again.
 """
 
 import hashlib
+import logging
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ringkv.base.errors import BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.paths import cache_dir
+from ringkv.machine.seal import seal
+from ringkv.machine.stamp import changed, stamp
 from ringkv.models.config import load_config
 from ringkv.residency.disk import need_space
 from ringkv.residency.lock import locked
 
-FORMAT = 2  # raise it if conversion writes something else, so that old copies are not used
+if TYPE_CHECKING:
+    from ringkv.weights.gguf import GGUF
+
+FORMAT = 3  # raise it if conversion writes something else, so that old copies are not used
+
+log = logging.getLogger(__name__)
 
 
 def converted_path(name: str, source: str) -> Path:
@@ -29,15 +43,24 @@ def file_key(path: Path) -> str:
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
 
 
+def is_converted(target: Path, progress: Progress = silent) -> bool:
+    """Return whether the conversion exists as it was written. Reads its files only if they were touched since."""
+    if not target.is_dir():
+        return False
+    if fault := changed(target, lambda: progress(0, 0, f"verifying {target.name}")):
+        log.warning("%s: %s; it is converted again", target, fault)
+    return fault is None
+
+
 def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
-    """Convert into `target` unless it exists, and return it. A failure or an interruption leaves no files.
+    """Convert into `target` unless `is_converted`, and return it. A failure or an interruption leaves no new files.
 
     Raises BadWeights (truncated or corrupt file), UnsupportedModel, PullFailed (too little disk space).
     """
-    if target.is_dir():
+    if is_converted(target, progress):
         return target
     with locked(target, progress):
-        if not target.is_dir():
+        if not is_converted(target, progress):
             _convert(gguf_path, target, progress)
     return target
 
@@ -55,12 +78,34 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
         progress(0, 0, f"reading {gguf_path.name}")
         gguf = GGUF(gguf_path)
         write_config(gguf, partial)
-        load_config(partial)  # refuses unsupported models before the weights are converted
+        _check(gguf, partial)
         need_space(partial, weight_bytes(gguf) + group_bytes(gguf), f"the converted {gguf_path.name}")
         write_weights(gguf, partial, progress)
         write_groups(gguf, partial)
         progress(0, 0, "writing the tokenizer")
         write_tokenizer(gguf_path, partial)
+        progress(0, 0, "computing checksums")
+        seal(partial)
+        stamp(partial)
+        shutil.rmtree(target, ignore_errors=True)  # whose files were not as they were sealed
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check(gguf: "GGUF", converted: Path) -> None:
+    """Refuse, before any weight is converted, models that are not supported and tensors that do not fit config.json."""
+    from ringkv.weights.gguf_convert import shapes
+    from ringkv.weights.shapes import check_shapes
+
+    with _named(gguf.path):
+        check_shapes(shapes(gguf), load_config(converted).tensors)
+
+
+@contextmanager
+def _named(gguf_path: Path) -> Iterator[None]:
+    """Say which file was converted in an error about the result."""
+    try:
+        yield
+    except BadWeights as error:
+        raise BadWeights(f"{gguf_path} cannot be converted: {error}") from None

@@ -5,7 +5,7 @@ from pathlib import Path
 from ringkv.base.errors import UnknownModel
 from ringkv.base.progress import Progress, silent
 from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
-from ringkv.residency.convert import convert, converted_path, file_key
+from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.residency.hub import from_hub, is_hub_id
 from ringkv.residency.pull import pull
 
@@ -34,7 +34,7 @@ def catalogue_directory(model: CatalogueModel) -> Path:
 
 def _from_catalogue(model: CatalogueModel, progress: Progress) -> Path:
     target = catalogue_directory(model)
-    return target if target.is_dir() else convert(pull(model.name, progress), target, progress)
+    return target if is_converted(target, progress) else convert(pull(model.name, progress), target, progress)
 
 
 def _from_file(path: Path, progress: Progress) -> Path:

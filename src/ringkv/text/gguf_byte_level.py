@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ringkv.base.errors import UnsupportedModel
+from ringkv.base.shown import shown
 from ringkv.text.gguf_vocabulary import Vocabulary
 
 
@@ -63,7 +64,7 @@ def byte_level(vocabulary: Vocabulary) -> Tokenizer:
 def _rule(vocabulary: Vocabulary) -> SplitRule:
     if vocabulary.pre not in RULES:
         raise UnsupportedModel(
-            f"{vocabulary.name} splits text by the rule {vocabulary.pre or '(none)'!r}, ringkv knows "
+            f"{vocabulary.name} splits text by the rule {shown(vocabulary.pre or '(none)')}, ringkv knows "
             f"{', '.join(RULES)}; put the model's tokenizer.json next to the .gguf"
         )
     return RULES[vocabulary.pre]

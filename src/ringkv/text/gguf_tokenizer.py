@@ -7,13 +7,14 @@ from typing import Any
 
 import tokenizers
 
-from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.errors import BadWeights, RingKVError, UnsupportedModel
+from ringkv.base.shown import one_line, shown
 from ringkv.text.files import write_atomically, write_json
 from ringkv.text.gguf_byte_level import byte_level
-from ringkv.text.gguf_metadata import read_metadata
 from ringkv.text.gguf_sentencepiece import sentencepiece
 from ringkv.text.gguf_vocabulary import Vocabulary
 from ringkv.text.tokenizer import load_inner, surround
+from ringkv.weights.gguf_header import read_header
 
 BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {"gpt2": byte_level, "llama": sentencepiece}
 
@@ -29,7 +30,7 @@ def write_tokenizer(gguf_path: Path, out_dir: Path) -> None:
     A tokenizer.json beside the GGUF is copied instead, with its config files.
     Raises UnsupportedModel for an unsupported kind of tokenizer, BadWeights for an unreadable file.
     """
-    vocabulary = Vocabulary(read_metadata(gguf_path), str(gguf_path))
+    vocabulary = Vocabulary(read_header(gguf_path).metadata, str(gguf_path))
     out_dir.mkdir(parents=True, exist_ok=True)
     write_json(out_dir / "tokenizer_config.json", _config(vocabulary))
     write_json(out_dir / "generation_config.json", _generation(vocabulary))
@@ -42,15 +43,19 @@ def write_tokenizer(gguf_path: Path, out_dir: Path) -> None:
 def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     if vocabulary.model not in BUILDERS:
         raise UnsupportedModel(
-            f"{vocabulary.name} has a tokenizer of kind {vocabulary.model!r}, ringkv builds {', '.join(BUILDERS)}; "
-            "put the model's tokenizer.json next to the .gguf"
+            f"{vocabulary.name} has a tokenizer of kind {shown(vocabulary.model)}, "
+            f"ringkv builds {', '.join(BUILDERS)}; put the model's tokenizer.json next to the .gguf"
         )
     try:
         inner = BUILDERS[vocabulary.model](vocabulary)
-    except UnsupportedModel:
+    except RingKVError:
         raise
-    except Exception as error:  # tokenizers raises bare Exception, e.g. for a merge of unknown tokens
-        raise BadWeights(f"the tokenizer in {vocabulary.name} is broken ({error}); download it again") from error
+    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is not an Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BadWeights(
+            f"the tokenizer in {vocabulary.name} is broken ({one_line(error)}); download it again"
+        ) from error
     begin = vocabulary.role("bos") if vocabulary.adds("bos") else None
     end = vocabulary.role("eos") if vocabulary.adds("eos") else None
     if begin or end:

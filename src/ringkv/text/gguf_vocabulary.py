@@ -1,16 +1,24 @@
 """Vocabulary: a view of the tokenizer in a GGUF's metadata."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenizers import AddedToken
 
 from ringkv.base.errors import BadWeights
+from ringkv.base.shown import shown
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 # A GGUF may omit add_bos_token; these tokenizers then add a beginning-of-sequence token.
 BEGINS_BY_DEFAULT = {"llama", "llama-bpe", "llama3", "llama-v3"}
+
+
+MOST_WORK = 1 << 30  # sum of squared token lengths; every token is cut at every place to find its merges
 
 
 class TokenType(IntEnum):
@@ -28,28 +36,31 @@ class TokenType(IntEnum):
 class Vocabulary:
     """The keys under tokenizer.*. name: the file, for error messages."""
 
-    metadata: dict[str, Any]
+    metadata: Mapping[str, Any]
     name: str
 
     @property
     def model(self) -> str:
-        return str(self._get("model", "none"))
+        return self._one("model", str, "none")
 
     @property
     def pre(self) -> str:
         """The name of the rule that splits text before merging; "" if the file has none."""
-        return str(self._get("pre", ""))
+        return self._one("pre", str, "")
 
     @cached_property
     def tokens(self) -> list[str]:
-        tokens = self._get("tokens", [])
+        tokens = self._list("tokens", str)
         if not tokens:
             raise BadWeights(f"{self.name} has no tokenizer; put the model's tokenizer.json next to it")
-        return list(tokens)
+        if sum(len(token) ** 2 for token in tokens) > MOST_WORK:
+            longest = max(map(len, tokens))
+            raise BadWeights(f"{self.name} has tokens of up to {longest:,} characters; download it again")
+        return tokens
 
     @cached_property
     def types(self) -> list[int]:
-        return list(self._get("token_type", [])) or [TokenType.NORMAL] * len(self.tokens)
+        return self._per_token("token_type", int) or [TokenType.NORMAL] * len(self.tokens)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -68,16 +79,16 @@ class Vocabulary:
         return [AddedToken(self.tokens[id], special=id in special, normalized=False) for id in ids if self.tokens[id]]
 
     def merges(self) -> list[tuple[str, str]]:
-        pairs = (merge.partition(" ") for merge in self._get("merges", []))
+        pairs = (merge.partition(" ") for merge in self._list("merges", str))
         return [(left, right) for left, _, right in pairs]
 
     def scores(self) -> list[float]:
-        return list(self._get("scores", []))
+        return self._per_token("scores", float)
 
     def role_id(self, role: str) -> int | None:
         """Return the id of "bos", "eos", "eot", "eom", "unknown" or "padding", None if the file has none."""
-        id = self._get(f"{role}_token_id", None)
-        return int(id) if id is not None and 0 <= id < len(self.tokens) else None
+        id = self._one(f"{role}_token_id", int, -1)
+        return id if 0 <= id < len(self.tokens) else None
 
     def role(self, role: str) -> str | None:
         return None if (id := self.role_id(role)) is None else self.tokens[id]
@@ -85,21 +96,50 @@ class Vocabulary:
     def adds(self, role: str) -> bool:
         """Return whether the tokenizer adds "bos" or "eos" to a text."""
         default = role == "bos" and (self.model in BEGINS_BY_DEFAULT or self.pre in BEGINS_BY_DEFAULT)
-        return bool(self._get(f"add_{role}_token", default)) and self.role_id(role) is not None
+        return self._one(f"add_{role}_token", bool, default) and self.role_id(role) is not None
 
     def adds_space(self) -> bool:
         """Return whether the tokenizer adds a space before a text, as SentencePiece does."""
-        return bool(self._get("add_space_prefix", True))
+        return self._one("add_space_prefix", bool, True)
 
     def chat_templates(self) -> str | list[dict[str, str]] | None:
         """Return the template, or the named templates if there are several, in the format of tokenizer_config.json."""
-        default = self.metadata.get("tokenizer.chat_template")
-        names = self.metadata.get("tokenizer.chat_templates", [])
-        named = {name: self.metadata[f"tokenizer.chat_template.{name}"] for name in names}
+        default = self._typed("tokenizer.chat_template", str, None)
+        names = self._typed_list("tokenizer.chat_templates", str)
+        named = {name: self._typed(f"tokenizer.chat_template.{name}", str, None) for name in names}
+        found = {name: template for name, template in {"default": default, **named}.items() if template}
         if not named:
             return default
-        templates = ({"default": default} if default else {}) | named
-        return [{"name": name, "template": template} for name, template in templates.items()]
+        return [{"name": name, "template": template} for name, template in found.items()]
 
-    def _get(self, key: str, default: Any) -> Any:
-        return self.metadata.get(f"tokenizer.ggml.{key}", default)
+    def _one(self, key: str, kind: type[T], default: T) -> T:
+        return self._typed(f"tokenizer.ggml.{key}", kind, default)
+
+    def _list(self, key: str, kind: type[T]) -> list[T]:
+        return self._typed_list(f"tokenizer.ggml.{key}", kind)
+
+    def _per_token(self, key: str, kind: type[T]) -> list[T]:
+        """Return a list with one value for each token; empty if the file has none."""
+        values = self._list(key, kind)
+        if values and len(values) != len(self.tokens):
+            raise BadWeights(
+                f"{self.name} has {len(values):,} values of tokenizer.ggml.{key} for {len(self.tokens):,} tokens; "
+                "download it again"
+            )
+        return values
+
+    def _typed(self, key: str, kind: type[T], default: D) -> T | D:
+        value = self.metadata.get(key)
+        if value is None:
+            return default
+        if type(value) is not kind:
+            raise BadWeights(f"{self.name} has {key} {shown(value)}, a {kind.__name__} is needed; download it again")
+        return value
+
+    def _typed_list(self, key: str, kind: type[T]) -> list[T]:
+        values = self._typed(key, list, [])
+        if values and type(values[0]) is not kind:  # a GGUF's array has values of one type
+            raise BadWeights(
+                f"{self.name} has {key} {shown(values)}, a list of {kind.__name__} is needed; download it again"
+            )
+        return values

@@ -3,6 +3,7 @@
 Importing this module does not import the `gguf` package; opening a file does.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.shown import shown, shown_names
 from ringkv.weights.gguf_groups import StoredGroups, groups
+from ringkv.weights.gguf_header import read_header
 
 BLOCK_ELEMENTS = 1 << 22  # elements dequantised at a time: 16 MiB as float32
+PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
+"""numpy's names of the types that are not stored in blocks."""
 
 
 class GGUF:
@@ -22,23 +27,48 @@ class GGUF:
     def __init__(self, path: Path) -> None:
         """Raises BadWeights if the file is truncated or corrupt, UnsupportedModel for a split or big-endian one."""
         self.path = path
-        self._reader = _read(path)
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
-        if (parts := self.get("split.count", 0)) > 1:
+        header = read_header(path)
+        self._metadata, self._tensors = header.metadata, header.tensors
+        self._bytes = np.memmap(path, np.uint8, mode="r")
+        if (parts := self.number("split.count", 1)) > 1:
             raise UnsupportedModel(f"{path} is one of {parts} parts; join them first (llama-gguf-split --merge)")
         self._check_types()
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a metadata value: int, float, bool, str, or a list of them."""
-        field = self._reader.get_field(key)
-        return default if field is None else field.contents()
+        return self._metadata.get(key, default)
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """Return a whole number of at least 0. Raises BadWeights for anything else."""
+        value = self.get(key, default)
+        if type(value) is not int or value < 0:
+            raise self._wrong(key, value, "a whole number")
+        return value
+
+    def decimal(self, key: str, default: float) -> float:
+        """Return a finite number. Raises BadWeights for anything else."""
+        value = self.get(key, default)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise self._wrong(key, value, "a finite number")
+        return float(value)
+
+    def text(self, key: str, default: str) -> str:
+        """Return a text. Raises BadWeights for anything else."""
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a text")
+        return value
+
+    def _wrong(self, key: str, value: Any, needed: str) -> BadWeights:
+        found = f"no {key}" if value is None else f"{key} {shown(value)}"
+        return BadWeights(f"{self.path} has {found}, {needed} is needed; fetch another copy of the model")
 
     @property
     def names(self) -> list[str]:
         return list(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(int(size) for size in reversed(self._tensors[name].shape))
+        return self._tensors[name].shape
 
     def rows(
         self, name: str, order: npt.NDArray[np.intp] | None = None, elements: int = BLOCK_ELEMENTS
@@ -48,7 +78,7 @@ class GGUF:
         Rows are quantised separately, so they can be permuted before they are dequantised.
         Raises BadWeights if a value is not finite.
         """
-        shape, data = self.shape(name), self._tensors[name].data
+        shape, data = self.shape(name), self._data(name)
         if len(shape) == 1:  # a single row, so that its values are what `order` permutes
             values = self._values(name, data)
             yield values if order is None else values[order]
@@ -60,23 +90,38 @@ class GGUF:
 
     def kind(self, name: str) -> str:
         """Return a tensor's type, such as "Q4_K"."""
-        return str(self._tensors[name].tensor_type.name)
+        return str(self._tensors[name].kind.name)
 
     def groups(self, name: str, order: npt.NDArray[np.intp] | None = None) -> StoredGroups:
         """Return a four-bit matrix without dequantising it; `order` as for `rows`."""
-        data = self._tensors[name].data
-        return groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
+        data = self._data(name)
+        found = groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
+        if not (np.isfinite(found.scale).all() and np.isfinite(found.minimum).all()):
+            raise self._not_finite(name)
+        return found
+
+    def _data(self, name: str) -> npt.NDArray[Any]:
+        """Return the mapped tensor: its elements, or its blocks as rows of bytes."""
+        place = self._tensors[name]
+        stored = self._bytes[place.start : place.start + place.bytes].view(PLAIN.get(self.kind(name), "u1"))
+        return stored.reshape(*place.shape[:-1], -1)
 
     def _values(self, name: str, data: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         from gguf.quants import dequantize
 
-        values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].tensor_type)
+        with np.errstate(all="ignore"):  # overflow is refused below
+            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].kind)
         if not np.isfinite(values).all():
-            raise BadWeights(f"{self.path} holds values that are not finite in {name}: it is corrupt; fetch it again")
+            raise self._not_finite(name)
         return values
 
+    def _not_finite(self, name: str) -> BadWeights:
+        return BadWeights(
+            f"{self.path} holds values that are not finite in {shown_names([name])}: it is corrupt; fetch it again"
+        )
+
     def _check_types(self) -> None:
-        kinds = {tensor.tensor_type for tensor in self._tensors.values()}
+        kinds = {tensor.kind for tensor in self._tensors.values()}
         if unknown := sorted(kind.name for kind in kinds if not _can_dequantise(kind)):
             raise UnsupportedModel(
                 f"{self.path} holds tensors of type {', '.join(unknown)}, which cannot be dequantised; "
@@ -94,32 +139,3 @@ def _can_dequantise(kind: Any) -> bool:
     except NotImplementedError:
         return False
     return True
-
-
-def _read(path: Path) -> Any:
-    """Return a `gguf.GGUFReader`."""
-    from gguf import GGUFReader
-
-    _check_header(path)
-    try:
-        reader = GGUFReader(path)
-    except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
-        raise BadWeights(
-            f"{path} ({path.stat().st_size} bytes) is truncated or corrupt ({error}); fetch it again"
-        ) from None
-    if reader.byte_order == "S":
-        raise UnsupportedModel(f"{path} was made for machines of the other byte order; fetch the usual file")
-    return reader
-
-
-def _check_header(path: Path) -> None:
-    """Refuse files on which the reader would take long to fail: no magic, or counts that cannot fit in the file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = file.read(24)
-    if header[:4] != b"GGUF":
-        raise BadWeights(f"{path} is not a GGUF file: it does not begin with the letters GGUF; fetch it again")
-    tensors, fields = (int.from_bytes(header[at : at + 8], "little") for at in (8, 16))
-    smallest = 12  # bytes of a name's length and a type
-    if len(header) < 24 or (tensors + fields) * smallest > size:
-        raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt: its header declares more; fetch it again")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.shown import shown
 from ringkv.weights.gguf import GGUF
 
 ARCHITECTURES = {  # general.architecture -> architecture, model_type
@@ -23,9 +24,11 @@ ROPE_DIVISORS = "rope_freqs.weight"
 
 def config_json(gguf: GGUF) -> dict[str, Any]:
     """Return the content of config.json. Raises UnsupportedModel or BadWeights."""
-    kind = gguf.get("general.architecture")
+    kind = gguf.text("general.architecture", "none")
     if kind not in ARCHITECTURES:
-        raise UnsupportedModel(f"GGUF architecture {kind!r} is not implemented; ringkv runs {', '.join(ARCHITECTURES)}")
+        raise UnsupportedModel(
+            f"GGUF architecture {shown(kind)} is not implemented; ringkv runs {', '.join(ARCHITECTURES)}"
+        )
     if gguf.get(f"{kind}.expert_count", 0):
         raise UnsupportedModel(f"{gguf.path} is a mixture of experts; ringkv runs dense models")
     architecture, model_type = ARCHITECTURES[kind]
@@ -45,7 +48,7 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
         "hidden_act": "silu",
-        "rms_norm_eps": _decimal(gguf.get(f"{kind}.attention.layer_norm_rms_epsilon", 1e-6)),
+        "rms_norm_eps": _decimal(gguf.decimal(f"{kind}.attention.layer_norm_rms_epsilon", 1e-6)),
         "max_position_embeddings": _number(gguf, f"{kind}.context_length"),
         "rope_theta": _theta(gguf, kind),
         "rope_scaling": _rope_scaling(gguf, kind, head_dim),
@@ -71,8 +74,12 @@ def _number(gguf: GGUF, key: str, default: int | None = None) -> int:
         value = value[0]
     if isinstance(value, list):
         raise UnsupportedModel(f"{gguf.path} has a different {key} in each layer; ringkv needs one for all")
-    if not isinstance(value, int):
+    if value is None:
         raise BadWeights(f"{gguf.path} has no {key}; fetch another copy of the model")
+    if type(value) is not int or value < 1:
+        raise BadWeights(
+            f"{gguf.path} has {key} {shown(value)}, a positive number is needed; fetch another copy of the model"
+        )
     return value
 
 
@@ -93,20 +100,22 @@ def _check_heads(gguf: GGUF, kind: str, head_dim: int) -> None:
 
 def _refuse_window(gguf: GGUF, kind: str) -> None:
     """A window shorter than the context changes answers, and a GGUF does not specify which layers have it."""
-    window = gguf.get(f"{kind}.attention.sliding_window")
-    if window is not None and window < _number(gguf, f"{kind}.context_length"):
+    context = _number(gguf, f"{kind}.context_length")
+    window = _number(gguf, f"{kind}.attention.sliding_window", context)
+    if window < context:
         raise UnsupportedModel(
             f"{gguf.path} has sliding_window {window} and does not name its layers; fetch this model as safetensors"
         )
 
 
 def _theta(gguf: GGUF, kind: str) -> float:
-    return float(gguf.get(f"{kind}.rope.freq_base", 10000.0))
+    return gguf.decimal(f"{kind}.rope.freq_base", 10000.0)
 
 
 def _decimal(value: float) -> float:
     """Return the short decimal that a float32 was written as: 9.999999747378752e-06 is 1e-05."""
-    return float(str(np.float32(value)))
+    with np.errstate(over="ignore"):  # infinity is refused with the other fields of config.json
+        return float(str(np.float32(value)))
 
 
 def _rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None:
@@ -117,11 +126,11 @@ def _rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None
         raise UnsupportedModel(
             f"{gguf.path} scales its rotary embedding as LongRoPE; ringkv has linear, llama3 and yarn"
         )
-    scaling = gguf.get(f"{kind}.rope.scaling.type", "none")
+    scaling = gguf.text(f"{kind}.rope.scaling.type", "none")
     if scaling in ("none", ""):
         return None
-    factor = gguf.get(f"{kind}.rope.scaling.factor", gguf.get(f"{kind}.rope.scale_linear", 0.0))
-    if not factor:
+    factor = gguf.decimal(f"{kind}.rope.scaling.factor", gguf.decimal(f"{kind}.rope.scale_linear", 0.0))
+    if factor <= 0:
         return None
     common = {"rope_type": scaling, "factor": _decimal(factor)}
     return common | _yarn(gguf, kind, factor) if scaling == "yarn" else common
@@ -134,7 +143,7 @@ def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:
         "beta_fast": gguf.get(f"{prefix}.yarn_beta_fast"),
         "beta_slow": gguf.get(f"{prefix}.yarn_beta_slow"),
     }
-    scale = gguf.get(f"{prefix}.attn_factor", 1.0) * gguf.get(f"{prefix}.yarn_attn_factor", 1.0)
+    scale = gguf.decimal(f"{prefix}.attn_factor", 1.0) * gguf.decimal(f"{prefix}.yarn_attn_factor", 1.0)
     if scale != 1:  # in GGUF it multiplies YaRN's own factor, in config.json it replaces it
         fields["attention_factor"] = scale * (0.1 * math.log(factor) + 1)
     return {name: value for name, value in fields.items() if value is not None}

@@ -7,6 +7,7 @@ tokenizer and generation_config.json are written by `text`.
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.progress import Progress, silent
+from ringkv.base.shown import shown_names
 from ringkv.weights.files import GROUPS, SINGLE
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import ROPE_DIVISORS, config_json, head_counts
@@ -41,9 +43,19 @@ def write_config(gguf: GGUF, directory: Path) -> None:
     (directory / "config.json").write_text(json.dumps(config_json(gguf), indent=2) + "\n")
 
 
+def shapes(gguf: GGUF) -> Mapping[str, tuple[int, ...]]:
+    """Return the tensors that `write_weights` writes. Raises UnsupportedModel for one of no supported architecture."""
+    return {name: gguf.shape(source) for name, source in _sources(gguf).items()}
+
+
+def _sources(gguf: GGUF) -> dict[str, str]:
+    """Return the GGUF's name of each tensor in Hugging Face layout."""
+    return {hugging_face_name(name, gguf.path): name for name in gguf.names if name != ROPE_DIVISORS}
+
+
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
-    """Write model.safetensors. Raises UnsupportedModel for a tensor that no supported architecture has."""
-    sources = {hugging_face_name(name, gguf.path): name for name in gguf.names if name != ROPE_DIVISORS}
+    """Write model.safetensors, of tensors whose `shapes` have been checked. Raises BadWeights for infinite values."""
+    sources = _sources(gguf)
     specs = {name: TensorSpec(gguf.shape(source)) for name, source in sources.items()}
     done, total = 0, weight_bytes(gguf)
     with SafetensorsWriter(directory / SINGLE, specs) as writer:
@@ -93,7 +105,9 @@ def hugging_face_name(name: str, path: Path) -> str:
     else:
         module = None
     if not module:
-        raise UnsupportedModel(f"{path} has a tensor {name}, which belongs to no architecture that ringkv runs")
+        raise UnsupportedModel(
+            f"{path} has a tensor {shown_names([name])}, which belongs to no architecture that ringkv runs"
+        )
     return f"{module}.{name.rpartition('.')[2]}"
 
 
