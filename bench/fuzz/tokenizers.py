@@ -1,6 +1,7 @@
 """Tokenizer files: wrong types, missing keys, deep nesting, truncation and flipped bytes in each of them."""
 
 import json
+import os
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -105,6 +106,7 @@ def _run(files: dict[str, bytes]) -> None:
     """Load the directory as a server does, and use the tokenizer."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        os.environ["RINGKV_CACHE"] = name  # each file is new, so none is remembered
         for file, content in files.items():
             (folder / file).write_bytes(content)
         tokenizer = Tokenizer.from_directory(folder)

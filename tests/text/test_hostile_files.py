@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringkv.base.errors import BadWeights
-from ringkv.text import files, tokenizer
+from ringkv.base.errors import BadWeights, InvalidRequest
+from ringkv.text import files, tokenizer, tokenizer_trial
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
@@ -68,6 +68,63 @@ def test_a_file_that_is_nested_deeply_is_refused(model_dir: Callable[..., Path],
 )
 def test_a_chat_template_of_another_type_is_refused(model_dir: Callable[..., Path], template: Any) -> None:
     assert "chat_template" in refusal(model_dir(tokenizer_config={"chat_template": template}))
+
+
+def with_parts(folder: Path, **parts: Any) -> Path:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | parts))
+    return folder
+
+
+HUGE = {"type": "Precompiled", "precompiled_charsmap": "AAAA////"}  # makes the library request 8 GB
+
+
+def test_a_tokenizer_that_would_end_the_process_is_refused_on_every_load(
+    model_dir: Callable[..., Path], tmp_cache: Path
+) -> None:
+    folder = with_parts(model_dir(), normalizer=HUGE)
+    for _ in range(2):
+        message = refusal(folder)
+        assert str(folder / "tokenizer.json") in message
+        assert "takes more than 2 GB, or ends the process with SIGABRT" in message
+
+
+def test_a_tokenizer_is_tried_once_and_again_if_it_has_changed(
+    model_dir: Callable[..., Path], tmp_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Any] = []
+    run = tokenizer_trial.subprocess.run
+    monkeypatch.setattr(
+        tokenizer_trial.subprocess, "run", lambda command, **more: tried.append(command) or run(command, **more)
+    )
+    folder = model_dir()
+    for _ in range(2):
+        Tokenizer.from_directory(folder)
+    assert len(tried) == 1
+    Tokenizer.from_directory(with_parts(folder, truncation=None, version="1.0", normalizer={"type": "NFC"}))
+    assert len(tried) == 2
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_reason_to_refuse(
+    model_dir: Callable[..., Path], tmp_cache: Path
+) -> None:
+    tmp_cache.write_text("a file")
+    Tokenizer.from_directory(model_dir())
+
+
+def test_a_text_that_a_tokenizer_cannot_encode_is_refused_with_the_models_name(
+    model_dir: Callable[..., Path],
+) -> None:
+    folder = model_dir()
+    empty = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "", "vocab": {}}
+    loaded = Tokenizer.from_directory(with_parts(folder, model=empty | {"max_input_chars_per_word": 9}))
+    with pytest.raises(InvalidRequest, match=rf"the tokenizer of {folder.name} cannot encode the text \(WordPiece"):
+        loaded.encode("x")
+
+
+@pytest.mark.parametrize("field", ["bos_token_id", "eos_token_id"])
+def test_a_token_id_that_is_too_large_is_refused(model_dir: Callable[..., Path], field: str) -> None:
+    assert "token id 1,000,000,000,000" in refusal(model_dir(config={field: 10**30}, tokenizer_config={}))
 
 
 def test_an_end_token_that_no_vocabulary_has_is_refused(model_dir: Callable[..., Path]) -> None:

@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, RingKVError, UnsupportedModel
+from ringkv.machine.paths import cache_dir
 from ringkv.text.detokenizer import Detokenizer
 from ringkv.text.files import check_size, read_json
 from ringkv.text.literals import PRIVATE_USE
@@ -20,6 +21,7 @@ from ringkv.text.pieces import TokenPieces
 from ringkv.text.prompt_text import PromptText
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
 from ringkv.text.token_lower_bound import TokenLowerBound
+from ringkv.text.tokenizer_trial import fault
 
 # Other tokenizer files; transformers can convert each to tokenizer.json.
 OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json", "qwen.tiktoken")
@@ -50,6 +52,7 @@ class Tokenizer:
         inner.no_truncation()  # truncation and padding in the file are for training
         inner.no_padding()
         self._inner = inner
+        self._of = Path(name).parent.name or name  # the model's directory
         self.bos_id = bos_id
         self.eos_ids = eos_ids
         self.special = special
@@ -102,7 +105,7 @@ class Tokenizer:
             special = special_tokens(directory)
             _apply_config(inner, read_json(directory / "tokenizer_config.json"), special)
             ids = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
-            _check_ids([*inner.get_vocab(with_added_tokens=True).values(), *ids[1]], directory)
+            _check_ids([*inner.get_vocab(with_added_tokens=True).values(), ids[0] or 0, *ids[1]], directory)
             return cls(inner, str(path), *ids, special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -146,6 +149,13 @@ class Tokenizer:
                 encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequest(f"the text is not valid Unicode ({error}); remove lone surrogates") from error
+        except BaseException as error:  # tokenizers raises bare Exception, e.g. for a character that has no token
+            if not _is_of_library(error):
+                raise
+            raise InvalidRequest(
+                f"the tokenizer of {self._of} cannot encode the text ({_in_short(error)}); "
+                "send another text, or download tokenizer.json again"
+            ) from error
         return [list(encoding.ids) for encoding in encodings]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
@@ -180,6 +190,8 @@ def load_inner(directory: Path) -> tokenizers.Tokenizer:
     if not path.is_file():
         raise _missing(directory)
     check_size(path, LARGEST_FILE)
+    if reason := fault(path, cache_dir() / "tokenizers"):
+        raise BadWeights(f"{path} does not read as a tokenizer ({reason}); download it again")
     with _refused(path):
         return tokenizers.Tokenizer.from_file(str(path))
 
@@ -191,12 +203,20 @@ def _refused(path: Path) -> Iterator[None]:
         yield
     except RingKVError:
         raise
-    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is not an Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+    except BaseException as error:
+        if not _is_of_library(error):
             raise
-        reason = " ".join(str(error).split())
-        shown = reason if len(reason) <= ERROR_CHARACTERS else f"{reason[:ERROR_CHARACTERS]}..."
-        raise BadWeights(f"{path} does not read as a tokenizer ({shown}); download it again") from error
+        raise BadWeights(f"{path} does not read as a tokenizer ({_in_short(error)}); download it again") from error
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Whether tokenizers may raise it: bare Exception, and PanicException, which is not an Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _in_short(error: BaseException) -> str:
+    reason = " ".join(str(error).split())
+    return reason if len(reason) <= ERROR_CHARACTERS else f"{reason[:ERROR_CHARACTERS]}..."
 
 
 def _check_ids(ids: Iterable[int], directory: Path) -> None:
