@@ -1,0 +1,134 @@
+"""safetensors: headers with wrong places, shapes, types and names, indexes of shards, and flipped and missing bytes."""
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from bench.fuzz.mutate import mutated_json
+from bench.fuzz.target import Target
+from bench.fuzz.tiny_models import check_ordinary, config_files, in_folder, serve, weight_files
+from ringkv.weights.files import GROUPS, INDEX, SINGLE
+
+NUMBERS: Any = (0, 1, -1, 2, 31, 2**31, 2**32, 2**62, 2**63, 2**64 - 1, 10**30, 1.5, "4", None)
+DTYPES: Any = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F4", "I64", "U8", "BOOL", "C64", "", "f32", 3, None)
+NAMES = ("", "__metadata__", "a\nb", "\0", "\ud800", "x" * 10_000, "model.norm.weight", "é")
+SHARDS: Any = (SINGLE, "shard.safetensors", "../x", "", "/", "\0", "x" * 5000, "\ud800", 3, None, "config.json")
+Header = dict[str, Any]
+
+
+def _make(random: Random) -> dict[str, bytes]:
+    files = {**config_files(), **weight_files()}
+    name = random.choice((SINGLE, GROUPS))
+    files[name] = random.choice((_restructured, _restructured, _resized, _flipped, _cut))(random, files[name])
+    return {**files, **random.choice((lambda: {}, lambda: {}, lambda: _index(random)))()}
+
+
+def _parts(data: bytes) -> tuple[Header, bytes]:
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def _joined(header: bytes, body: bytes, length: int | None = None) -> bytes:
+    length = len(header) if length is None else length
+    return (length % 2**64).to_bytes(8, "little") + header + body
+
+
+def _restructured(random: Random, data: bytes) -> bytes:
+    header, body = _parts(data)
+    for _ in range(random.randint(1, 3)):
+        header = random.choice(_CHANGES)(random, header)
+    text = json.dumps(header)
+    if random.random() < 0.1 and len(header) > 1:  # two entries of one name
+        one, other = random.sample(sorted(header), 2)
+        text = text.replace(json.dumps(one), json.dumps(other))
+    return _joined(text.encode(), random.choice((body, body, body, body + bytes(random.randrange(100)), body[:-1])))
+
+
+def _field(key: str, value: Callable[[Random, Any], Any]) -> Callable[[Random, Header], Header]:
+    def change(random: Random, header: Header) -> Header:
+        name = random.choice(sorted(header))
+        if not isinstance(header[name], dict):
+            return header
+        return {**header, name: {**header[name], key: value(random, header[name].get(key))}}
+
+    return change
+
+
+def _numbers(random: Random, value: Any) -> Any:
+    """Return a list of numbers with another one in one place, in another order, or of another length."""
+    value = value if isinstance(value, list) and value else [0, 0]
+    at = random.randrange(len(value))
+    changed = [*value[:at], random.choice((*NUMBERS, _near(random, value[at]))), *value[at + 1 :]]
+    return random.choice((changed, changed, value[::-1], value * 2, value[:at], value * 100, random.choice(NUMBERS)))
+
+
+def _near(random: Random, value: Any) -> Any:
+    return value + random.choice((-2, -1, 1, 2, 64)) if isinstance(value, int) else value
+
+
+def _renamed(random: Random, header: Header) -> Header:
+    old = random.choice(sorted(header))
+    return {random.choice((*NAMES, old + ".q")) if name == old else name: value for name, value in header.items()}
+
+
+def _copied(random: Random, header: Header) -> Header:
+    one, other = random.choice(sorted(header)), random.choice(sorted(header))
+    return {**header, one: header[other]}
+
+
+def _emptied(random: Random, header: Header) -> Header:
+    left_out = random.choice(sorted(header))
+    return {name: value for name, value in header.items() if name != left_out} or {"a": 1}
+
+
+def _any(random: Random, header: Header) -> Header:
+    found = mutated_json(random, header)
+    return found if isinstance(found, dict) and found else {"a": found}
+
+
+_CHANGES = (
+    _field("shape", _numbers),
+    _field("data_offsets", _numbers),
+    _field("dtype", lambda random, _: random.choice(DTYPES)),
+    _renamed,
+    _copied,
+    _emptied,
+    _any,
+)
+
+
+def _resized(random: Random, data: bytes) -> bytes:
+    """Return the file with another length of its header than it has."""
+    header, body = _parts(data)
+    length = random.choice((0, 1, len(data), 99_999_999, 2**31, 2**40, 2**63, 2**64 - 1, random.randrange(len(data))))
+    padding = b" " * random.choice((0, 0, 1_000_000))
+    return _joined(json.dumps(header).encode() + padding, body, length)
+
+
+def _flipped(random: Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.randint(1, 5)):
+        changed[random.randrange(random.choice((8, 300, len(changed))))] = random.randrange(256)
+    return bytes(changed)
+
+
+def _cut(random: Random, data: bytes) -> bytes:
+    return data[: random.randrange(len(data))]
+
+
+def _index(random: Random) -> dict[str, bytes]:
+    """Return an index, right or wrong, of which the file itself is the only shard."""
+    names = [name for name in _parts(weight_files()[SINGLE])[0] if name != "__metadata__"]
+    found: Any = {"weight_map": dict.fromkeys(names, SINGLE)}
+    if random.random() < 0.7:
+        found["weight_map"][random.choice((*names, *NAMES))] = random.choice(SHARDS)
+    text = json.dumps(random.choice((found, found, mutated_json(random, found)))).encode()
+    return {INDEX: random.choice((text, text, text, b'{"weight_map": ' * 100_000, text[: random.randrange(len(text))]))}
+
+
+def _run(files: dict[str, bytes]) -> None:
+    in_folder(files, serve)
+
+
+SAFETENSORS = Target("safetensors files and their index", _make, _run, check_ordinary)
