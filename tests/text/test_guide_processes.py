@@ -144,6 +144,20 @@ def test_a_mask_that_takes_too_long_fails_its_guide_and_no_other(guides: GuidePr
     assert good.allowed(1000) == (1 << ord("b")).to_bytes(40, "little")
 
 
+def test_masks_that_take_too_long_on_average_fail_their_guide(
+    bytewise: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guides = GuideProcesses(lambda: bytewise, VOCAB, masking=0.05)
+    guide = guides(regex("a+"))
+    for _ in range(1000):
+        guide.allowed(1000)
+    monkeypatch.setattr(guide_processes, "SUSTAINED", 0.0)
+    guide = guides(regex("a+"))
+    assert guide.allowed(1000)
+    with pytest.raises(InvalidRequest, match="ms on average; simplify"):
+        any(guide.allowed(1000) == b"" for _ in range(100_000))
+
+
 def test_processes_of_grammars_end_with_their_last_guide(bytewise: Tokenizer) -> None:
     before = set(forked())
     guides = GuideProcesses(lambda: bytewise, VOCAB)

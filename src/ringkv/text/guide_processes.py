@@ -27,6 +27,7 @@ from ringkv.text.guide_messages import Call, Failed, Make, Mask, Next, Try, Voca
 from ringkv.text.guide_server import MEMORY, READY
 
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
+SUSTAINED = 0.05  # seconds for each mask of an answer on average; other answers wait for a mask
 CHECKS = 2  # grammars that are checked at once
 CACHED_CHECKS = 64  # grammars whose check is remembered
 ENDING = 5.0  # seconds to wait for the program after its socket is closed
@@ -93,17 +94,29 @@ class GuideProcesses:
 
 
 class RemoteGuide:
-    """A `base.guide.Guide` in a guide process. Tokens are sent with the next call."""
+    """A `base.guide.Guide` in a guide process. Tokens are sent with the next call.
+
+    A mask may take `seconds`, and `SUSTAINED` on average.
+    """
 
     def __init__(self, process: "_Process", number: int, seconds: float) -> None:
         self._process, self._number, self._seconds = process, number, seconds
         self._taken: list[int] = []
+        self._left = seconds  # for the next mask; what a quick one leaves is saved up
         self.is_cut = False
         weakref.finalize(self, process.drop, number).atexit = False
 
     def allowed(self, left: int) -> bytes:
+        began = monotonic()
         taken, self._taken = tuple(self._taken), []
         mask = self._process.next(self._seconds, self._number, taken, left)
+        self._left = min(self._seconds, self._left + SUSTAINED) - (monotonic() - began)
+        if self._left < 0:
+            raise InvalidRequest(
+                "the grammar is too large or ambiguous: computing a token mask takes more than "
+                f"{SUSTAINED * 1000:g} ms on average; simplify it",
+                "grammar",
+            )
         self.is_cut = mask.is_cut
         return mask.tokens
 
