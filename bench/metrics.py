@@ -110,6 +110,10 @@ METRICS: Mapping[str, Metric] = {
     "chunk_s": SECONDS,
     "http_bytes": Metric("B", "max"),
     "engine_bytes": Metric("B", "max"),
+    # fuzz
+    "cases": Metric("cases", "once"),
+    "findings": Metric("findings", "once"),
+    "fuzzed_s": Metric("s", "once"),
     # strangers
     **{f"bodies_{how}": Metric("bodies", "once") for how in ("served", "refused", "cut")},
     # clients

@@ -1,7 +1,7 @@
 """Fuzzing: random and mutated inputs, each in a child process with a memory and a time limit.
 
     python -m bench.fuzz                              list the targets
-    python -m bench.fuzz grammars --minutes 10
+    python -m bench.fuzz grammars --minutes 10 --keep  append the counts to the table of results
     python -m bench.fuzz templates --seed 7 --case 41  repeat one case and show its input
 
 An input may be refused with an error of ringkv. Anything else is a finding: a crash, an unexpected exception, a hang,
@@ -11,6 +11,7 @@ or memory over the limit. The exit status is 1 if there are findings.
 import argparse
 import sys
 import time
+from typing import Any
 
 from bench.fuzz.children import Outcome, run_case
 from bench.fuzz.targets import TARGETS
@@ -29,11 +30,17 @@ def main() -> None:
         print(repr(target.case(args.seed, args.case))[:SHOWN])
         print(run_case(target, args.seed, args.case).sentence)
         return
-    findings = _fuzz(args)
-    sys.exit(1 if findings else 0)
+    figure = _fuzz(args)
+    if args.keep:
+        from bench.results import keep, table
+
+        counts = [f"{figure[name]:,}" for name in ("cases", "findings")]
+        keep("fuzz", {"target": args.target, "seed": args.seed}, [figure], table(("cases", "findings"), [counts]))
+    sys.exit(1 if figure["findings"] else 0)
 
 
-def _fuzz(args: argparse.Namespace) -> list[Outcome]:
+def _fuzz(args: argparse.Namespace) -> dict[str, Any]:
+    """Try cases for the time that was asked for; return their counts, and what the worst ones took."""
     target, findings, slowest, largest = TARGETS[args.target], list[Outcome](), 0.0, 0
     began, cases = time.monotonic(), 0
     while time.monotonic() - began < args.minutes * 60:
@@ -48,7 +55,13 @@ def _fuzz(args: argparse.Namespace) -> list[Outcome]:
         f"{args.target}: {cases:,} cases of seed {args.seed} in {minutes:.1f} minutes, {len(findings)} findings; "
         f"slowest {slowest:.1f} s (limit {target.seconds:g} s), largest {largest:,} MB (limit {target.memory_mb:,} MB)"
     )
-    return findings
+    return {
+        "cases": cases,
+        "findings": len(findings),
+        "fuzzed_s": 60 * minutes,
+        "slowest_s": slowest,
+        "peak_bytes": largest << 20,
+    }
 
 
 def _arguments() -> argparse.Namespace:
@@ -57,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10.0, help="default 10")
     parser.add_argument("--seed", type=int, default=0, help="other seeds give other inputs; default 0")
     parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--keep", action="store_true", help="append the counts to the table of results")
     return parser.parse_args()
 
 

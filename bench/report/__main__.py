@@ -14,12 +14,13 @@ from pathlib import Path
 from bench.clients.table import clients
 from bench.report import accuracy, commits, decoding, speed
 from bench.report.claims import claims_table
+from bench.report.faults import faults
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", DOCS / "performance.md", DOCS / "accuracy.md", DOCS / "serving.md")
+PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "operations")))
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 
@@ -40,6 +41,7 @@ def files() -> Mapping[Path, str]:
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
         "beside": partial(commits.beside, rows),
+        "faults": partial(faults, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
         "scores": partial(accuracy.summary, means),

@@ -1,0 +1,68 @@
+"""faults: what was tried against a server, and what came of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.report.speed import MACHINES
+from bench.results import ResultRow, figures, newest, table
+
+MIN = 60
+
+
+def faults(rows: Sequence[ResultRow]) -> str:
+    """Return a row for each trial and kind of machine: its newest run, and of that the worst case."""
+    lines = [
+        (trial, told(one), MACHINES[one["machine"]], f"`python -m bench.{bench}`", one["commit"])
+        for bench, (trial, told) in TRIALS.items()
+        for one in _worst(newest(figures(rows, bench), "machine"))
+    ]
+    return table(("trial", "result", "machine", "command", "commit"), [*lines, *_fuzzed(rows)])
+
+
+def _worst(found: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return one figure for each machine: the slowest, where hostile clients were there."""
+    slowest = sorted(found, key=lambda one: float(one.get("slowest_s", 0)))
+    return list({one["machine"]: one for one in slowest if one.get("strangers") != "none"}.values())
+
+
+def _overload(one: ResultRow) -> str:
+    verdict = "all checks passed" if one["passed"] else "**a check failed**"
+    bound = 1.2 * (one["step_s"] + one["chunk_s"])
+    return (
+        f"{verdict}: {one['sent_requests']:,.0f} requests in {one['minutes']:g} minutes, "
+        f"{one['refused_share']:.0%} refused, inter-token p99 {1e3 * one['itl_p99_s']:.0f} ms "
+        f"(bound {1e3 * bound:.0f}), HTTP {one['http_bytes'] / 1e6:.0f} MB"
+    )
+
+
+def _kill(one: ResultRow) -> str:
+    return (
+        f"{one['failed_requests']:,.0f} requests ended with an error, {one['cut_requests']:.0f} silently, "
+        f"{one['hung_requests']:.0f} hung; answers again after {one['back_s']:.1f} s, "
+        f"at most {one['slowest_back_s']:.1f} s"
+    )
+
+
+def _strangers(one: ResultRow) -> str:
+    return f"HTTP process {one['rss_bytes'] / 1e6:,.0f} MB; others' slowest answer {1e3 * one['slowest_s']:.0f} ms"
+
+
+Trial = tuple[str, Callable[[ResultRow], str]]
+TRIALS: Mapping[str, Trial] = {
+    "overload": ("twice the sustainable rate, clients that leave, malformed requests", _overload),
+    "kill": ("kill -9 of the engine under load, 20 times", _kill),
+    "strangers": ("500 slow senders and 64 bodies of 64 MiB", _strangers),
+}
+
+
+def _fuzzed(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"fuzzing: {one['target']}",
+            f"{one['cases']:,.0f} inputs in {one['fuzzed_s'] / MIN:.0f} minutes, {one['findings']:.0f} findings; "
+            f"slowest {one['slowest_s']:.1f} s, {one['peak_bytes'] / 1e6:,.0f} MB",
+            MACHINES[one["machine"]],
+            f"`python -m bench.fuzz {one['target']}`",
+            one["commit"],
+        )
+        for one in sorted(newest(figures(rows, "fuzz"), "machine", "target"), key=lambda one: str(one["target"]))
+    ]

@@ -1,0 +1,59 @@
+from bench.report.faults import faults
+from bench.results import ResultRow
+from tests.bench.report.made import measured
+
+
+def lines(rows: list[ResultRow]) -> list[str]:
+    return faults(rows).splitlines()[2:]
+
+
+def test_the_newest_run_of_each_fuzzing_target_is_shown() -> None:
+    def run(number: str, target: str, findings: int) -> list[ResultRow]:
+        figure = {
+            "target": target,
+            "cases": 1200,
+            "findings": findings,
+            "fuzzed_s": 600.0,
+            "slowest_s": 1.5,
+            "peak_bytes": 2e7,
+        }
+        return measured("fuzz", figure, run=number)
+
+    found = lines(run("1", "http", 3) + run("1", "gguf", 2) + run("2", "http", 0))
+    assert [line.split(" | ")[:2] for line in found] == [
+        ["| fuzzing: gguf", "1,200 inputs in 10 minutes, 2 findings; slowest 1.5 s, 20 MB"],
+        ["| fuzzing: http", "1,200 inputs in 10 minutes, 0 findings; slowest 1.5 s, 20 MB"],
+    ]
+
+
+def test_a_failed_check_under_load_is_shown_with_the_bound_of_the_latency() -> None:
+    figure = {
+        "minutes": 10,
+        "sent_requests": 900,
+        "refused_share": 0.5,
+        "itl_p99_s": 0.19,
+        "step_s": 0.03,
+        "chunk_s": 0.12,
+        "http_bytes": 150e6,
+        "passed": 0,
+    }
+    (line,) = lines(measured("overload", figure))
+    assert (
+        "**a check failed**: 900 requests in 10 minutes, 50% refused, inter-token p99 190 ms (bound 180), HTTP 150 MB"
+        in line
+    )
+
+
+def test_beside_hostile_clients_the_slowest_answer_to_others_is_shown() -> None:
+    figures = [
+        {"strangers": who, "server": server, "slowest_s": seconds, "rss_bytes": 1e8}
+        for server, who, seconds in (("a", "none", 0.9), ("a", "all", 0.2), ("b", "all", 0.4))
+    ]
+    (line,) = lines(measured("strangers", *figures))
+    assert "HTTP process 100 MB; others' slowest answer 400 ms" in line
+
+
+def test_requests_that_a_kill_met_are_counted_by_how_they_ended() -> None:
+    figure = {"failed_requests": 320, "cut_requests": 0, "hung_requests": 1, "back_s": 2.6, "slowest_back_s": 5.6}
+    (line,) = lines(measured("kill", figure))
+    assert "320 requests ended with an error, 0 silently, 1 hung; answers again after 2.6 s, at most 5.6 s" in line
