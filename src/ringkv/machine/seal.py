@@ -35,13 +35,14 @@ def _fault(path: Path, want: dict[str, str | int]) -> str | None:
         return f"{path.name} is missing"
     if (size := path.stat().st_size) != want["bytes"]:
         return f"{path.name} has {size:,} bytes instead of {want['bytes']:,}"
-    return None if _digest(path) == want["sha256"] else f"{path.name} has changed bytes (its sha256 differs)"
+    return None if digest(path) == want["sha256"] else f"{path.name} has changed bytes (its sha256 differs)"
 
 
 def _measure(path: Path) -> dict[str, str | int]:
-    return {"bytes": path.stat().st_size, "sha256": _digest(path)}
+    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """Return a file's sha256. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,9 @@
 """ringkv doctor: what this machine has, and what ringkv uses of it."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ringkv.cli.options import AsJson
 from ringkv.cli.output import console, print_json, print_table
@@ -9,16 +12,32 @@ from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
     from ringkv.doctor.report import Doctor
+    from ringkv.doctor.verify import Verified
 
 
-def doctor(*, as_json: AsJson = False) -> None:
+def doctor(
+    *,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Instead, compute the checksums of all cached downloads, converted weights and compiled code, and "
+            "compare them. The exit status is 1 if one differs.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show what this machine has, what ringkv uses of it and why, and what is missing.
 
     Needs no model and does not change anything.
 
         ringkv doctor
         ringkv doctor --json
+        ringkv doctor --verify
     """
+    if check:
+        _verify(as_json)
+        return
     from ringkv.doctor.report import report
 
     with show_progress() as progress:
@@ -28,6 +47,41 @@ def doctor(*, as_json: AsJson = False) -> None:
         print_json(found)
     else:
         _print(found)
+
+
+def _verify(as_json: bool) -> None:
+    """Print what was verified, and exit with status 1 if a file has changed."""
+    from ringkv.doctor.verify import verify
+    from ringkv.machine.paths import cache_dir
+
+    with show_progress() as progress:
+        found = verify(cache_dir(), progress)
+    if as_json:
+        print_json(found)
+    else:
+        _print_verified(found)
+    if any(one.fault for one in found):
+        raise typer.Exit(1)
+
+
+def _print_verified(found: "Sequence[Verified]") -> None:
+    kinds = dict.fromkeys(one.path.parent for one in found)
+    rows = [(kind, [one for one in found if one.path.parent == kind]) for kind in kinds]
+    print_table(
+        ("verified", "", "size", "changed"),
+        [
+            (
+                f"  {kind}",
+                str(len(ones)),
+                show_bytes(sum(one.bytes for one in ones)),
+                str(sum(one.fault is not None for one in ones)),
+            )
+            for kind, ones in rows
+        ],
+    )
+    for one in found:
+        if one.fault:
+            console().print(f"\n{one.path}: {one.fault}; {one.remedy}", soft_wrap=True)
 
 
 def _print(found: "Doctor") -> None:

@@ -1,0 +1,57 @@
+"""verify: compares the digests of cached files with those that are known: of sealed folders, and of the catalogue.
+
+A checkpoint that ringkv has neither downloaded nor converted has no known digest, so nothing is said about it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringkv.base.progress import Progress, silent
+from ringkv.machine.seal import SEAL, broken, digest
+from ringkv.residency.catalogue import catalogue
+from ringkv.residency.pull import pulled_path
+
+SEALED = ("converted", "graphs", "kernels")  # folders of sealed folders
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One cached file or folder. fault: which file is not as it was written, and how; None if all are."""
+
+    path: Path
+    bytes: int
+    fault: str | None
+    remedy: str | None = None
+
+
+def verify(cache: Path, progress: Progress = silent) -> tuple[Verified, ...]:
+    """Compute the digests of everything in the cache that has known ones. Reads all of its bytes."""
+    items = [*_downloads(cache), *_sealed(cache)]
+    total, done, found = sum(_size(path) for path, _ in items), 0, []
+    for path, sha256 in items:
+        progress(done, total, f"verifying {path.name}")
+        fault = broken(path) if sha256 is None else _fault(path, sha256)
+        found.append(Verified(path, _size(path), fault, fault and f"delete {path}; ringkv makes or fetches it again"))
+        done += _size(path)
+    return tuple(found)
+
+
+def _downloads(cache: Path) -> Iterator[tuple[Path, str | None]]:
+    """Return the catalogue's models that are here, with their digests."""
+    paths = ((pulled_path(model), model.sha256) for model in catalogue().values())
+    return ((path, sha256) for path, sha256 in paths if path.is_file() and path.is_relative_to(cache))
+
+
+def _sealed(cache: Path) -> Iterator[tuple[Path, str | None]]:
+    seals = (seal for name in SEALED for seal in sorted((cache / name).glob(f"*/{SEAL}")))
+    return ((seal.parent, None) for seal in seals)
+
+
+def _fault(path: Path, sha256: str) -> str | None:
+    return None if digest(path) == sha256 else f"{path.name} has changed bytes (its sha256 is not the catalogue's)"
+
+
+def _size(path: Path) -> int:
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,67 @@
+"""Cached files whose bits changed are found by their digests, also if size and times are as before."""
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringkv.doctor import verify as module
+from ringkv.doctor.verify import verify
+from ringkv.machine.seal import seal
+from ringkv.machine.stamp import changed, stamp
+from ringkv.residency.catalogue import catalogue
+
+
+@pytest.fixture
+def converted(tmp_cache: Path) -> Path:
+    folder = tmp_cache / "converted" / "tiny-123"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+    seal(folder)
+    stamp(folder)
+    return folder
+
+
+def flip_silently(path: Path) -> None:
+    """Change a bit as a failing disk does: the times stay."""
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[700] ^= 4
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_an_empty_cache_has_nothing_to_verify(tmp_cache: Path) -> None:
+    assert verify(tmp_cache) == ()
+
+
+def test_whole_folders_are_whole(tmp_cache: Path, converted: Path) -> None:
+    (found,) = verify(tmp_cache)
+    assert (found.path, found.fault, found.bytes > 2048) == (converted, None, True)
+
+
+def test_a_flipped_bit_is_found_by_file_with_a_remedy(tmp_cache: Path, converted: Path) -> None:
+    flip_silently(converted / "model.safetensors")
+    (found,) = verify(tmp_cache)
+    assert found.fault is not None
+    assert found.fault.startswith("model.safetensors has changed bytes")
+    assert found.remedy == f"delete {converted}; ringkv makes or fetches it again"
+
+
+def test_digests_are_computed_though_the_stamp_is_right(tmp_cache: Path, converted: Path) -> None:
+    flip_silently(converted / "model.safetensors")
+    stamp(converted)
+    assert changed(converted, lambda: pytest.fail("digests were computed")) is None
+    assert verify(tmp_cache)[0].fault
+
+
+def test_a_download_is_compared_with_the_catalogue(tmp_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = replace(catalogue()["smollm2"], sha256=hashlib.sha256(b"right").hexdigest())
+    monkeypatch.setattr(module, "catalogue", lambda: {"smollm2": model})
+    (tmp_cache / "models").mkdir(parents=True)
+    path = tmp_cache / "models" / model.file
+    for content, whole in ((b"right", True), (b"wrong", False)):
+        path.write_bytes(content)
+        (found,) = verify(tmp_cache)
+        assert (found.path, found.fault is None) == (path, whole)
