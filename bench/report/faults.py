@@ -1,6 +1,6 @@
 """faults: what was tried against a server, and what came of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.report.speed import MACHINES
 from bench.results import ResultRow, figures, newest, table
@@ -48,21 +48,27 @@ def _strangers(one: ResultRow) -> str:
 
 Trial = tuple[str, Callable[[ResultRow], str]]
 TRIALS: Mapping[str, Trial] = {
-    "overload": ("twice the sustainable rate, clients that leave, malformed requests", _overload),
+    "overload": (
+        "twice the sustainable rate, 64 clients of which 20% leave, 5% malformed; greedy answers compared",
+        _overload,
+    ),
     "kill": ("kill -9 of the engine under load, 20 times", _kill),
     "strangers": ("500 slow senders and 64 bodies of 64 MiB", _strangers),
 }
 
 
-def _fuzzed(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
-    return [
-        (
-            f"fuzzing: {one['target']}",
-            f"{one['cases']:,.0f} inputs in {one['fuzzed_s'] / MIN:.0f} minutes, {one['findings']:.0f} findings; "
-            f"slowest {one['slowest_s']:.1f} s, {one['peak_bytes'] / 1e6:,.0f} MB",
-            MACHINES[one["machine"]],
-            f"`python -m bench.fuzz {one['target']}`",
-            one["commit"],
+def _fuzzed(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kind of machine: the newest run of each target, added up."""
+    found = newest(figures(rows, "fuzz"), "machine", "target")
+    for machine in dict.fromkeys(one["machine"] for one in found):
+        runs = sorted((one for one in found if one["machine"] == machine), key=lambda one: str(one["target"]))
+        kinds = ", ".join(f"{one['target']} {one['cases']:,.0f}" for one in runs)
+        result = (
+            f"{sum(one['findings'] for one in runs):.0f} findings; "
+            f"slowest {max(one['slowest_s'] for one in runs):.1f} s, "
+            f"largest {max(one['peak_bytes'] for one in runs) / 1e6:,.0f} MB"
         )
-        for one in sorted(newest(figures(rows, "fuzz"), "machine", "target"), key=lambda one: str(one["target"]))
-    ]
+        minutes = min(one["fuzzed_s"] for one in runs) / MIN
+        commits = " ".join(dict.fromkeys(str(one["commit"]) for one in runs))
+        trial = f"fuzzing, {minutes:.0f} minutes each; inputs: {kinds}"
+        yield trial, result, MACHINES[machine], "`python -m bench.fuzz`", commits
