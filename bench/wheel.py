@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.results import table
+from ringkv.machine.interrupts import exit_on_sigterm
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13")
@@ -79,6 +80,7 @@ class Installed(NamedTuple):
 
 def main() -> None:
     args = _arguments()
+    exit_on_sigterm()  # so that the temporary folders go
     pythons = [path.absolute() for path in args.python] or list(interpreters(VERSIONS))
     if not pythons:
         sys.exit(f"no Python {', '.join(VERSIONS)} was found on PATH or in ~/.pyenv/versions; give --python PATH")
