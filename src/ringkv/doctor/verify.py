@@ -30,7 +30,7 @@ def verify(cache: Path, progress: Progress = silent) -> tuple[Verified, ...]:
     items = [*_downloads(cache), *_sealed(cache)]
     total, done, found = sum(_size(path) for path, _ in items), 0, []
     for path, sha256 in items:
-        progress(done, total, f"verifying {path.name}")
+        progress(done, total, f"verifying {path.parent.name}")
         fault = broken(path) if sha256 is None else _fault(path, sha256)
         found.append(Verified(path, _size(path), fault, fault and f"delete {path}; ringkv makes or fetches it again"))
         done += _size(path)

@@ -83,7 +83,9 @@ class SamplingState:
         biased, amounts = list(params.logit_bias), list(params.logit_bias.values())
         self.bias[slot, _ids(biased, device)] = torch.tensor(amounts, dtype=torch.float32, device=device)
         self.in_prompt[slot, _ids(request.tokens, device)] = True
-        ends = [*params.stop_token_ids, *(() if params.ignore_eos else request.eos)]
+        # A model's files may name an end token outside its vocabulary, which cannot be sampled.
+        eos = [id for id in request.eos if id < self.ends.shape[1]]
+        ends = [*params.stop_token_ids, *(() if params.ignore_eos else eos)]
         self.ends[slot, _ids(ends, device)] = True
 
     def leave(self, slot: int) -> None:
