@@ -17,8 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from ringkv.base.errors import BadWeights, RingKVError, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 
@@ -29,8 +27,8 @@ MOST_VALUES = 1 << 22  # array elements of a file; a vocabulary of 262,144 entri
 MOST_DIMENSIONS = 4
 SMALLEST = 12  # bytes of a field or a tensor: a name's length and a type
 TEXT, ARRAY = 8, 9  # types of values
-NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
-"""numpy's name of each numeric type."""
+NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""struct's letter for each numeric type."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +146,10 @@ def _array(file: _Bounded, what: str) -> list[Any]:
 def _numbers(file: _Bounded, kind: int, count: int, what: str) -> list[Any]:
     if kind not in NUMBERS:
         raise _Corrupt(f"{what} has values of type {kind}, which GGUF does not have here")
-    dtype = np.dtype(NUMBERS[kind])
-    found: list[Any] = np.frombuffer(file.take(count * dtype.itemsize, what), dtype).tolist()
-    return found
+    one = struct.Struct(f"<{NUMBERS[kind]}")
+    return [
+        value for (value,) in one.iter_unpack(file.take(count * one.size, what))
+    ]  # a tuple of all is twice as large
 
 
 @dataclass(frozen=True)
