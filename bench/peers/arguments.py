@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.peers.engines import ENGINES
 from bench.results import TABLE
-from ringkv.plan.resolve import default_threads
+from ringkv.plan.complete import default_threads
 from ringkv.plan.units import parse_bytes
 
 ABOUT = """ringkv beside llama.cpp, vLLM, OpenVINO GenAI and transformers, in one run.

@@ -5,9 +5,9 @@ import pytest
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.pair import Workload, plan_engine, plan_pair
 from ringkv.bench.probe import PROBE_BYTES
+from ringkv.plan.engine_footprint import RESERVE, engine_footprint
 from ringkv.plan.options import Options
 from ringkv.plan.places import GPU_RESERVE
-from ringkv.plan.resolve import RESERVE, footprint
 from tests.plan.models import SMOLLM2
 
 GB = 10**9
@@ -28,7 +28,7 @@ def test_the_two_differ_only_in_the_cache() -> None:
 
 def test_two_engines_that_fit_one_by_one_but_not_together_are_refused() -> None:
     both = made()
-    needs = [footprint(SMOLLM2, config).total(4) for config in (both.full, both.compressed)]
+    needs = [engine_footprint(SMOLLM2, config).total(4) for config in (both.full, both.compressed)]
     enough = sum(needs) + PROBE_BYTES
     assert made(memory=enough) == both
     with pytest.raises(DoesNotFit, match="do not fit together"):
@@ -41,7 +41,7 @@ def test_two_engines_on_a_gpu_share_its_memory_and_not_the_hosts() -> None:
         return plan_pair(Path("m"), SMOLLM2, options, WORK, RESERVE, device).compressed.capacity
 
     both = made()
-    host = sum(footprint(SMOLLM2, config).total(4) for config in (both.full, both.compressed))
+    host = sum(engine_footprint(SMOLLM2, config).total(4) for config in (both.full, both.compressed))
     enough = host + 2 * (GPU_RESERVE - RESERVE) + PROBE_BYTES
     assert on_gpu(enough) == 512
     with pytest.raises(DoesNotFit, match="do not fit together"):

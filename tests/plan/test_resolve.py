@@ -10,10 +10,12 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, InvalidRequest
 from ringkv.base.selectors import SnapKV
 from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan import complete
 from ringkv.plan import resolve as module
+from ringkv.plan.engine_footprint import RESERVE, engine_footprint
 from ringkv.plan.footprint import TEMPORARIES
 from ringkv.plan.options import Options
-from ringkv.plan.resolve import RESERVE, Wanted, footprint, resolve, resolve_all
+from ringkv.plan.resolve import Wanted, resolve, resolve_all
 from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
 
 PLENTY = 10**14
@@ -80,8 +82,8 @@ def test_quantised_weights_are_counted_as_they_are_stored() -> None:
     engine = resolved(weights="int4")
     assert (engine.weights, engine.dtype) == ("int4", "bfloat16")
     tables = 49_152 * 576
-    assert footprint(SMOLLM2, engine).weights == (134_515_008 - tables) * 5 // 8 + tables
-    assert footprint(SMOLLM2, resolved()).weights == 134_515_008 * 2
+    assert engine_footprint(SMOLLM2, engine).weights == (134_515_008 - tables) * 5 // 8 + tables
+    assert engine_footprint(SMOLLM2, resolved()).weights == 134_515_008 * 2
 
 
 def test_weights_of_other_bits_are_refused_with_those_there_are() -> None:
@@ -219,7 +221,7 @@ def test_the_planned_cache_memory_is_what_an_engine_allocates(tmp_path: Path) ->
     tiny.save(tmp_path, "Llama")
     config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6)
     engine = build(config)
-    planned = footprint(load_config(tmp_path), config)
+    planned = engine_footprint(load_config(tmp_path), config)
     assert planned.held(3) == engine.limits.held_bytes
     assert (planned.staging, planned.store) == (engine.limits.staging_bytes, engine.limits.store_bytes)
 
@@ -231,7 +233,7 @@ def test_the_sampler_state_of_a_slot_grows_with_the_vocabulary_and_covers_an_eng
     vocab, slots = 20_000, 5
     tiny.save(tmp_path, "Llama", vocab_size=vocab)
     config = tiny.config(tmp_path, slots=slots)
-    planned = slots * (footprint(load_config(tmp_path), config).sampler - TEMPORARIES * vocab)
+    planned = slots * (engine_footprint(load_config(tmp_path), config).sampler - TEMPORARIES * vocab)
     assert planned == pytest.approx(build(config).limits.sampler_bytes, rel=0.001)
 
 
@@ -288,12 +290,12 @@ def test_an_invalid_option_is_refused_by_name(options: dict[str, Any], param: st
 
 
 def test_graphs_are_compiled_if_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "missing_for_graphs", lambda: None)
+    monkeypatch.setattr(complete, "missing_for_graphs", lambda: None)
     assert [resolved(graphs=one).graphs for one in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]
 
 
 def test_without_a_compiler_graphs_are_off_and_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "missing_for_graphs", lambda: "no C++ compiler was found")
+    monkeypatch.setattr(complete, "missing_for_graphs", lambda: "no C++ compiler was found")
     assert resolved().graphs == "off"
     assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver, without a compiler
     for device in ("cpu", "cuda"):
@@ -309,12 +311,12 @@ def test_far_more_threads_than_cores_are_refused_with_the_number_of_cores(monkey
 
 
 def test_threads_are_the_usable_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
+    monkeypatch.setattr(complete.os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
     assert resolved().threads == 3
 
 
 def test_drafts_are_counted_as_logits_and_temporaries() -> None:
-    plain, drafting = (footprint(SMOLLM2, resolved(speculate=drafts)) for drafts in (0, 3))
+    plain, drafting = (engine_footprint(SMOLLM2, resolved(speculate=drafts)) for drafts in (0, 3))
     assert drafting.sampler - plain.sampler == 3 * 49_152 * (4 + TEMPORARIES)
 
 
@@ -325,7 +327,7 @@ def test_drafts_have_a_minimum_and_a_maximum(drafts: int) -> None:
 
 
 def test_slots_in_8_bits_take_a_byte_per_element_a_scale_per_vector_and_centers() -> None:
-    plain, small = (footprint(SMOLLM2, resolved(kv_format=one)) for one in (None, "int8"))
+    plain, small = (engine_footprint(SMOLLM2, resolved(kv_format=one)) for one in (None, "int8"))
     vectors = 2048 * 30 * 3 * 2
     assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4) + 30 * 3 * 64 * 4)
     assert small.staging == plain.staging
@@ -347,7 +349,8 @@ MODELS = {"small": SMOLLM2, "large": QWEN}
 
 def needs(engines: list[EngineConfig]) -> list[int]:
     return [
-        footprint(model, engine).total(engine.slots) for model, engine in zip(MODELS.values(), engines, strict=True)
+        engine_footprint(model, engine).total(engine.slots)
+        for model, engine in zip(MODELS.values(), engines, strict=True)
     ]
 
 

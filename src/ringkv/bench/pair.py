@@ -7,9 +7,10 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
+from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.options import Options
 from ringkv.plan.places import Place, needs
-from ringkv.plan.resolve import footprint, resolve
+from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
 
 
@@ -43,7 +44,7 @@ def plan_pair(
     made = EnginePair(*(resolve(folder, model, one, memory, device) for one in (full, options)))
     place, available = _working_memory(memory, device)
     both = [
-        needs(footprint(model, config), model.groups, config)[place].total(config.slots)
+        needs(engine_footprint(model, config), model.groups, config)[place].total(config.slots)
         for config in (made.full, made.compressed)
     ]
     if sum(both) + PROBE_BYTES > available:

@@ -16,8 +16,8 @@ from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
 from ringkv.machine import processor
 from ringkv.machine.compiler import find_compiler
 from ringkv.machine.paths import cache_dir
+from ringkv.plan.complete import default_threads
 from ringkv.plan.memory import available_bytes, limit_bytes
-from ringkv.plan.resolve import default_threads
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "tokenizers", "fastapi", "huggingface_hub", "transformers")
 INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "asimd", "bf16")

@@ -1,0 +1,140 @@
+"""complete: fills in the options that a user leaves open, without regard to memory."""
+
+import os
+from pathlib import Path
+from typing import get_args
+
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.config import DType, EngineConfig, Graphs, Weights
+from ringkv.base.errors import InvalidRequest
+from ringkv.machine.compiler import missing_for_graphs
+from ringkv.machine.paths import cache_dir
+from ringkv.models.config import ModelConfig
+from ringkv.plan.checks import at_least, one_of
+from ringkv.plan.choose_kv import choose_kv
+from ringkv.plan.options import AUTO, Options
+from ringkv.plan.units import parse_bytes
+
+DEFAULT_CHUNK = 512
+DEFAULT_CHUNK_ON_GPU = 2048  # a smaller chunk is bound by kernel launches
+DEFAULT_PROMPT = 32768
+USUAL_STORE = 10**9
+MOST_DRAFTS = 7
+MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
+
+
+def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
+    """Raises `InvalidRequest` naming the option at fault, and `BudgetTooSmall`."""
+    device = options.device or "cpu"
+    chunk, prompt_tokens = _prompt(options, config.context, device)
+    dtype = _dtype(options, device)
+    kv = choose_kv(options, prompt_tokens, config.context)
+    assert kv.budget is not None
+    return EngineConfig(
+        model_dir=model_dir,
+        kv=kv,
+        slots=at_least(1, "slots", options.slots, 1),
+        capacity=kv.budget,
+        prompt_tokens=prompt_tokens,
+        chunk=chunk,
+        lanes=at_least(1, "lanes", options.lanes, 1),
+        dtype=dtype,
+        weights=_weights(options, dtype, device),
+        device=device,
+        graphs=_graphs(options, device),
+        threads=_threads(options.threads),
+        cache_dir=cache_dir(),
+        store_bytes=_store(options),
+        speculate=_speculate(options),
+        kv_format=_kv_format(options, device),
+    )
+
+
+def _kv_format(options: Options, device: str) -> PlaneFormat:
+    format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
+    if format != "plain" and device != "cpu":
+        raise InvalidRequest(f"kv_format {format} runs on the CPU, not on {device}; choose plain", "kv_format")
+    return format
+
+
+def _speculate(options: Options) -> int:
+    drafts = at_least(0, "speculate", options.speculate, 0)
+    if drafts > MOST_DRAFTS:
+        raise InvalidRequest(f"speculate is {drafts}; it must be at most {MOST_DRAFTS} tokens per step", "speculate")
+    return drafts
+
+
+def _store(options: Options) -> int:
+    if options.prefix_store == AUTO:
+        return USUAL_STORE
+    return parse_bytes(options.prefix_store or 0, "prefix_store")
+
+
+def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
+    """Return the chunk and the prompt limit: the requested limit, rounded up to a multiple of the chunk.
+
+    If the rounded limit exceeds the context, the chunk is made smaller so that whole chunks fit in the context. The
+    limit is then below the context by less than one token per chunk.
+    """
+    requested = at_least(1, "prompt_tokens", options.prompt_tokens, min(context, DEFAULT_PROMPT))
+    if requested > context:
+        raise InvalidRequest(
+            f"prompt_tokens is {requested:,}; lower it to the model's context of {context:,} tokens or less",
+            "prompt_tokens",
+        )
+    usual = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
+    chunk = min(context, at_least(1, "chunk", options.chunk, usual))
+    chunks = -(-requested // chunk)
+    if chunks * chunk > context:
+        chunk = context // chunks
+    return chunk, chunks * chunk
+
+
+def _dtype(options: Options, device: str) -> DType:
+    """The dtype; bfloat16 by default, with half of float32's bytes and its range, so that nothing overflows."""
+    dtype: DType = one_of(get_args(DType), "dtype", options.dtype, "bfloat16")
+    if dtype == "float16" and device == "cpu":
+        raise InvalidRequest("dtype float16 does not run on the CPU; choose bfloat16 or float32", "dtype")
+    return dtype
+
+
+def _weights(options: Options, dtype: DType, device: str) -> Weights:
+    weights: Weights = one_of(get_args(Weights), "weights", options.weights, "bf16")
+    if weights != "bf16" and not is_quantisable(dtype, device):
+        raise InvalidRequest(
+            f"weights {weights} run on the CPU with dtype bfloat16, not on {device} with {dtype}; "
+            "leave those options out, or choose bf16",
+            "weights",
+        )
+    return weights
+
+
+def is_quantisable(dtype: DType, device: str) -> bool:
+    return (dtype, device) == ("bfloat16", "cpu")
+
+
+def _graphs(options: Options, device: str) -> Graphs:
+    requested = one_of(("auto", "compiled", "off"), "graphs", options.graphs, "auto")
+    if requested == "off":
+        return "off"
+    missing = missing_for_graphs()
+    if missing and requested == "compiled":
+        raise InvalidRequest(f"graphs cannot be compiled: {missing}; or choose graphs off", "graphs")
+    return "off" if missing and device == "cpu" else "compiled"  # a GPU captures a step even if it is not compiled
+
+
+def _threads(requested: int | None) -> int:
+    """Return the number of threads. Raises InvalidRequest for many more than there are cores to run them."""
+    cores = default_threads()
+    most = max(MOST_THREADS, THREADS_PER_CORE * cores)
+    threads = at_least(1, "threads", requested, cores)
+    if threads > most:
+        raise InvalidRequest(
+            f"threads is {threads:,}; this process may use {cores} cores, so give at most {most}", "threads"
+        )
+    return threads
+
+
+def default_threads() -> int:
+    """The CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,29 @@
+"""engine_footprint: the footprint of an engine's configuration, all in one place."""
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.kv import BLOCK
+from ringkv.models.config import ModelConfig
+from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, token_bytes, weight_bytes
+from ringkv.plan.shapes import Shape
+
+RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
+
+
+def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
+    """Bytes that the engine will use."""
+    shape = Shape.of(config, engine.model_dir.name)
+    token, item = staged_token_bytes(config, engine), item_bytes(engine.dtype)
+    queries = config.num_layers * config.num_heads * engine.kv.window * config.head_dim * item_bytes(engine.dtype)
+    return Footprint(
+        slot=sum(group.stored_as(engine.kv_format).slot_bytes(engine.capacity, item) for group in config.groups),
+        weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
+        staging=engine.lanes * (engine.prompt_tokens * token + queries),
+        reserve=RESERVE,
+        store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
+        sampler=sampler_bytes(config.vocab_size, engine.speculate),
+    )
+
+
+def staged_token_bytes(config: ModelConfig, engine: EngineConfig) -> int:
+    """Bytes of one staged token, all layers."""
+    return token_bytes(Shape.of(config, engine.model_dir.name), engine.dtype)
