@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ringkv.machine.seal import broken
 
@@ -19,10 +20,7 @@ STAMP = "stamp.json"
 
 def stamp(folder: Path) -> None:
     """Write the stamps of the folder's files, which are as they were sealed."""
-    text = json.dumps(_stamps(folder), indent=1) + "\n"
-    part = folder / f".{STAMP}.{os.getpid()}"
-    part.write_text(text, encoding="utf-8")
-    part.replace(folder / STAMP)
+    _write(folder, _stamps(folder))
 
 
 def changed(folder: Path, on_verify: Callable[[], object]) -> str | None:
@@ -30,27 +28,39 @@ def changed(folder: Path, on_verify: Callable[[], object]) -> str | None:
 
     If a file was touched since the last time, calls `on_verify` and computes the digests of all.
     """
-    if _is_untouched(folder):
+    stamps = _stamps(folder)  # before the digests, so that a file that changes meanwhile is not taken for verified
+    if stamps == _written(folder):
         return None
     on_verify()
     fault = broken(folder)
     if fault is None:
         with suppress(OSError):  # a folder that is read-only is verified on every start
-            stamp(folder)
+            _write(folder, stamps)
     return fault
 
 
-def _is_untouched(folder: Path) -> bool:
+def _write(folder: Path, stamps: dict[str, list[int]]) -> None:
+    part = folder / f".{STAMP}.{os.getpid()}"
+    part.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
+    part.replace(folder / STAMP)
+
+
+def _written(folder: Path) -> Any:
+    """Return the content of stamp.json; None if it cannot be read."""
     try:
-        return bool(json.loads((folder / STAMP).read_bytes()) == _stamps(folder))
+        return json.loads((folder / STAMP).read_bytes())
     except (OSError, ValueError, RecursionError):
-        return False
+        return None
 
 
 def _stamps(folder: Path) -> dict[str, list[int]]:
-    """Return the stamps of all files, the seal included."""
-    files = (path for path in sorted(folder.iterdir()) if STAMP not in path.name)
-    return {path.name: _of(path.stat()) for path in files}
+    """Return the stamps of all files, the seal included; without those that vanish meanwhile."""
+    stamps = {}
+    with suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            if STAMP not in path.name:
+                stamps[path.name] = _of(path.stat())
+    return stamps
 
 
 def _of(status: os.stat_result) -> list[int]:
