@@ -1,6 +1,8 @@
 """Tokenizer files with anything in them end in an error of one sentence."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,7 @@ def with_parts(folder: Path, **parts: Any) -> Path:
 
 
 HUGE = {"type": "Precompiled", "precompiled_charsmap": "AAAA////"}  # makes the library request 8 GB
+HUGE_REASON = "takes more than 2 GB, or ends the process with SIGABRT"
 
 
 def test_a_tokenizer_that_would_end_the_process_is_refused_on_every_load(
@@ -86,7 +89,7 @@ def test_a_tokenizer_that_would_end_the_process_is_refused_on_every_load(
     for _ in range(2):
         message = refusal(folder)
         assert str(folder / "tokenizer.json") in message
-        assert "takes more than 2 GB, or ends the process with SIGABRT" in message
+        assert HUGE_REASON in message
 
 
 def test_a_tokenizer_is_tried_once_and_again_if_it_has_changed(
@@ -110,6 +113,19 @@ def test_a_cache_folder_that_cannot_be_written_is_no_reason_to_refuse(
 ) -> None:
     tmp_cache.write_text("a file")
     Tokenizer.from_directory(model_dir())
+
+
+def test_a_cache_folder_that_cannot_be_entered_is_no_reason_to_refuse(
+    model_dir: Callable[..., Path], tmp_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.is_relative_to(tmp_cache):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return os.stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", refuse)  # permissions do not hold root back
+    Tokenizer.from_directory(model_dir())
+    assert HUGE_REASON in refusal(with_parts(model_dir(), normalizer=HUGE))
 
 
 def test_a_text_that_a_tokenizer_cannot_encode_is_refused_with_the_models_name(
