@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13")
 QUESTION, ANSWER = "What is the capital of France?", "Paris"
 OURS = ("RINGKV_", "PYTHON", "TORCHINDUCTOR_")  # variables that the new environment does not inherit
+STOPS_S = 60.0
 STARTS_S = 900.0  # seconds in which a command may download, compile and answer
 
 
@@ -171,9 +172,18 @@ def _serve(made: Installed) -> None:
             answer = _chat(_port(server, made.folder / "serve.log"))
             _expect(ANSWER in answer, "serve", answer)
         finally:
-            server.send_signal(signal.SIGTERM)
-            status = server.wait(60)
+            status = _stopped(server)
     _expect(status == 0, "serve", f"its exit status is {status}")
+
+
+def _stopped(server: "subprocess.Popen[bytes]") -> int:
+    """Return the exit status after SIGTERM."""
+    server.send_signal(signal.SIGTERM)
+    try:
+        return server.wait(STOPS_S)
+    except subprocess.TimeoutExpired as error:
+        server.kill()
+        raise WheelFailed(f"serve did not stop within {STOPS_S:g} s") from error
 
 
 def _port(server: "subprocess.Popen[bytes]", log: Path) -> int:
@@ -201,9 +211,12 @@ def _expect(holds: bool, step: str, output: str) -> None:
 
 def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """Return what a command prints on stdout. Raises WheelFailed with its last lines if it fails."""
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=STARTS_S)
+    shown = " ".join(map(str, command))
+    try:
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=STARTS_S)
+    except subprocess.TimeoutExpired as error:
+        raise WheelFailed(f"{shown} took over {STARTS_S:g} s") from error
     if done.returncode:
-        shown = " ".join(map(str, command))
         raise WheelFailed(f"{shown} exited with {done.returncode}:\n{_last_lines(done.stdout + done.stderr)}")
     return done.stdout
 

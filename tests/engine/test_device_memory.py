@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.engine import device_memory
 from ringkv.engine.device_memory import free_bytes, free_bytes_elsewhere
 
@@ -42,7 +42,13 @@ def test_another_processs_number_is_returned_here(tmp_path: Path, monkeypatch: p
     python.chmod(0o755)
     monkeypatch.setattr(device_memory.sys, "executable", str(python))
     assert free_bytes_elsewhere("cuda:1") == 70
-    assert free_bytes_elsewhere("cpu") is None
+    assert [free_bytes_elsewhere(name) for name in ("cpu", "cpu:0", None)] == [None] * 3
+
+
+def test_a_device_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_memory, "LIMIT_S", 0.01)
+    with pytest.raises(RingKVError, match=r"the memory of cuda:0 took over 0.01 s"):
+        free_bytes_elsewhere("cuda:0")
 
 
 def test_a_cpu_is_answered_without_torch() -> None:

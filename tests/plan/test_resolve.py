@@ -289,6 +289,11 @@ def test_an_invalid_option_is_refused_by_name(options: dict[str, Any], param: st
     assert error.value.param == param
 
 
+def test_a_cpu_with_a_number_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="device 'cpu:0' is unknown; choose cpu, cuda"):
+        resolved(device="cpu:0")
+
+
 def test_graphs_are_compiled_if_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete, "missing_for_graphs", lambda: None)
     assert [resolved(graphs=one).graphs for one in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -98,6 +99,8 @@ def test_a_killed_engine_ends_its_requests_and_is_started_again():
 
 
 def test_restarts_leave_no_process_and_no_open_file():
+    gc.collect()  # what earlier tests left open
+
     async def main():
         async with supervised() as engine:
             counts = []

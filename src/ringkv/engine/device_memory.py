@@ -3,6 +3,7 @@
 python -m ringkv.engine.device_memory cuda:0        prints bytes, or exits with 1 and a sentence
 """
 
+import os
 import subprocess
 import sys
 
@@ -28,10 +29,16 @@ def free_bytes(device: str | None) -> int | None:
 
 def free_bytes_elsewhere(device: str | None) -> int | None:
     """Return `free_bytes`, read in another process, which then gives back what it took on the device."""
-    if device in (None, "cpu"):
+    if device is None or device.partition(":")[0] == "cpu":
         return None
     command = [sys.executable, "-P", "-m", "ringkv.engine.device_memory", str(device)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=env)
+    except subprocess.TimeoutExpired as error:
+        raise RingKVError(
+            f"reading the memory of {device} took over {LIMIT_S:g} s; see whether the GPU hangs"
+        ) from error
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         raise InvalidRequest(last[0] if last else f"device {device!r} cannot be read", "device")

@@ -25,7 +25,7 @@ MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
 
 def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
     """Raises `InvalidRequest` naming the option at fault, and `BudgetTooSmall`."""
-    device = options.device or "cpu"
+    device = _device(options.device)
     chunk, prompt_tokens = _prompt(options, config.context, device)
     dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
@@ -48,6 +48,14 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         speculate=_speculate(options),
         kv_format=_kv_format(options, device),
     )
+
+
+def _device(requested: str | None) -> str:
+    """Whether a GPU is there is found out where torch may be loaded. A number of a CPU means nothing."""
+    device = requested or "cpu"
+    if device.startswith("cpu:"):
+        raise InvalidRequest(f"device {device!r} is unknown; choose cpu, cuda or cuda:N", "device")
+    return device
 
 
 def _kv_format(options: Options, device: str) -> PlaneFormat:

@@ -127,7 +127,8 @@ async def _serve(
     engines, drain = Engines(), Drain()
     try:
         for model in models:  # one after the other: a start needs all cores, and memory that it frees when it is done
-            await engines.start(partial(EngineClient.start, model.config, builder=builder), restart, on_progress)
+            start = partial(EngineClient.start, model.config, builder=builder)
+            await engines.start(model.names[0], start, restart, on_progress)
         loaded = [
             LoadedModel(engine, tokenizer, template, model.names)
             for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)

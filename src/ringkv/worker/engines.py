@@ -26,9 +26,10 @@ class Engines:
     def __iter__(self) -> Iterator[Supervisor]:
         return iter(self._supervisors)
 
-    async def start(self, start: StartEngine, policy: RestartPolicy, on_progress: Progress | None) -> None:
-        """Start an engine, and start it again whenever it ends. Raises the errors of its build."""
-        self._supervisors.append(Supervisor(await start(on_progress=on_progress), start, policy))
+    async def start(self, model: str, start: StartEngine, policy: RestartPolicy, on_progress: Progress | None) -> None:
+        """Start a model's engine, and start it again whenever it ends. Raises the errors of its build."""
+        engine = await start(on_progress=on_progress)
+        self._supervisors.append(Supervisor(engine, start, policy, f"the engine of {model}"))
 
     def cancel_all(self) -> None:
         """End every request of every engine with the tokens that it has."""

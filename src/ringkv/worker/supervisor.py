@@ -44,10 +44,12 @@ class RestartPolicy:
 class Supervisor:
     """The engine of a server. Use it only from the event loop that made it. `limits` stay the same object."""
 
-    def __init__(self, engine: EngineClient, start: Start, policy: RestartPolicy = RestartPolicy()) -> None:
-        """start: starts another engine like the first one."""
+    def __init__(
+        self, engine: EngineClient, start: Start, policy: RestartPolicy = RestartPolicy(), name: str = "the engine"
+    ) -> None:
+        """start: starts another engine like the first one. name: in messages."""
         self.limits, self.default_kv = engine.limits, engine.default_kv
-        self._engine, self._start, self._policy = engine, start, policy
+        self._engine, self._start, self._policy, self._name = engine, start, policy, name
         self._failure: RingKVError | None = None
         self._next = 0.0  # when an engine is expected, if none is there
         self._start_seconds = 0.0  # of the last start
@@ -60,7 +62,7 @@ class Supervisor:
     @property
     def failure(self) -> RingKVError | None:
         """Why there is no engine; None if there is one."""
-        return None if self.alive else self._failure or EngineDied("the engine has ended")
+        return None if self.alive else self._failure or EngineDied(f"{self._name} has ended")
 
     @property
     def pid(self) -> int | None:
@@ -78,7 +80,7 @@ class Supervisor:
         """Yield the events of requests that share one prompt; see `EngineClient.submit`. Raises `EngineRestarting`."""
         if not self.alive:
             seconds = max(1, ceil(self._next - monotonic()))
-            message = f"the engine has ended and is being started again; try again in {seconds} s"
+            message = f"{self._name} has ended and is being started again; try again in {seconds} s"
             raise EngineRestarting(message, seconds)
         return self._engine.submit(*requests)
 
@@ -104,7 +106,7 @@ class Supervisor:
         while True:
             ready = monotonic()
             self._failure = revive(await self._engine.ended())
-            log.warning("%s", self._failure)
+            log.warning("%s: %s", self._name, self._failure)
             restarts = 0 if monotonic() - ready >= self._policy.steady else restarts
             await self._engine.close()
             restarts += await self._restart(restarts)
@@ -115,17 +117,17 @@ class Supervisor:
         """Start another engine; returns how many attempts that took. There is still none after `failures` of them."""
         for attempt in range(self._policy.failures):
             wait = self._policy.wait(restarts + attempt)
-            log.warning("the engine is started again in %g s", wait)
+            log.warning("%s is started again in %g s", self._name, wait)
             self._next = monotonic() + wait + self._start_seconds
             await asyncio.sleep(wait)
             try:
                 await self._replace()
             except Exception as error:
                 self._failure = error if isinstance(error, RingKVError) else EngineDied(in_short(error))
-                log.warning("the engine did not start (attempt %d): %s", attempt + 1, error)
+                log.warning("%s did not start (attempt %d): %s", self._name, attempt + 1, error)
             else:
                 return attempt + 1
-        log.error("the engine did not start %d times in a row; the server gives up", self._policy.failures)
+        log.error("%s did not start %d times in a row; the server gives up", self._name, self._policy.failures)
         return self._policy.failures
 
     async def _replace(self) -> None:
@@ -134,6 +136,8 @@ class Supervisor:
         self._start_seconds = monotonic() - began
         if engine.limits != self.limits:
             await engine.close()
-            raise EngineDied("the engine started with other limits, so its model's files have changed; restart ringkv")
+            raise EngineDied(
+                f"{self._name} started with other limits, so its model's files have changed; restart ringkv"
+            )
         self._engine = engine
-        log.warning("the engine is ready again, process %s, after %.1f s", engine.pid, self._start_seconds)
+        log.warning("%s is ready again, process %s, after %.1f s", self._name, engine.pid, self._start_seconds)
