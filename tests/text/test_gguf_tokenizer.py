@@ -155,10 +155,10 @@ def test_padding_tokens_are_left_out(made: dict[str, Tokenizer], byte_level_inne
     assert made["qwen2"].vocab_size == byte_level_inner.get_vocab_size()
 
 
-@pytest.mark.parametrize("adds", [True, False, None])
+@pytest.mark.parametrize("adds", [True, False, 1, 0, None])
 @pytest.mark.parametrize(("rule", "default"), [("llama-bpe", True), ("qwen2", False)])
 def test_bos_is_added_if_the_file_has_it_set_else_by_the_familys_default(
-    write_gguf: Write, byte_level_keys: dict[str, Any], rule: str, default: bool, adds: bool | None
+    write_gguf: Write, byte_level_keys: dict[str, Any], rule: str, default: bool, adds: int | None
 ):
     setting = {} if adds is None else {"add_bos_token": adds}
     tokenizer = load(write_gguf(**byte_level_keys | {"pre": rule} | setting))
@@ -283,6 +283,30 @@ def test_a_wrong_part_of_a_vocabulary_is_named(
 ):
     with pytest.raises(BadWeights, match=rf"tiny\.gguf has .*{named}.*download it again"):
         load(write_gguf(**byte_level_keys | wrong))
+
+
+MARK = "{{ messages }}"
+
+
+@pytest.mark.parametrize("key", ["tokenizer.chat_template", "tokenizer.ggml.tokens", "tokenizer.ggml.pre"])
+def test_a_text_of_the_tokenizer_that_is_not_utf8_is_named(
+    write_gguf: Write, byte_level_keys: dict[str, Any], key: str
+):
+    keys = byte_level_keys | {"tokens": [*byte_level_keys["tokens"][:-1], MARK]}
+    path = write_gguf(MARK, **keys | {"pre": "gpt-2" if key != "tokenizer.ggml.pre" else MARK})
+    written = path.read_bytes()
+    at = written.index(MARK.encode(), written.index(key.encode()))
+    path.write_bytes(written[:at] + b"\xe9" + written[at + 1 :])
+    with pytest.raises(BadWeights, match=rf"tiny\.gguf has {key} that is not valid UTF-8; download it again"):
+        load(path)
+
+
+def test_a_text_that_the_tokenizer_does_not_use_may_have_any_bytes(
+    write_gguf: Write, byte_level_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
+):
+    path = write_gguf(**byte_level_keys | {"author": "José"})
+    path.write_bytes(path.read_bytes().replace("José".encode(), b"Jos\xe9 "))
+    assert load(path).encode("the dog") == byte_level_inner.encode("the dog").ids
 
 
 @pytest.mark.parametrize("share", [0.0, 0.0005, 0.1, 0.5, 0.9])

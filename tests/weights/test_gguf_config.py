@@ -11,6 +11,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.models.config import parse_config
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import config_json
 from tests.weights.tiny_gguf import tiny_model, write_tiny
@@ -88,6 +89,13 @@ def test_a_value_of_a_wrong_type_is_named_with_its_file(metadata: dict[str, Any]
 def test_a_missing_size_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadWeights, match=r"no llama\.context_length"):
         config_of(tmp_path, {"llama.context_length": None})
+
+
+@pytest.mark.parametrize(("stored", "written"), [(2**32 - 1, None), (96, None), (95, 95), (0, 0), (None, None)])
+def test_a_token_id_outside_the_vocabulary_is_none(stored: int | None, written: int | None, tmp_path: Path) -> None:
+    config = config_of(tmp_path, {f"tokenizer.ggml.{role}_token_id": stored for role in ("bos", "eos")})
+    assert (config["bos_token_id"], config["eos_token_id"]) == (written, written)
+    assert parse_config(config).bos_id == written
 
 
 def test_linear_scaling_is_carried_over(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
-from ringkv.weights.gguf_header import read_header
+from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_config import config_json
+from ringkv.weights.gguf_header import is_utf8, read_header
 from tests.residency.conftest import TOKENIZER
 from tests.weights.tiny_gguf import tiny_model, write_tiny
 
@@ -64,8 +66,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "type of a field": (gguf((field("k", 99, b""),)), "field k has values of type 99"),
     "field twice": (gguf((field("k", U8, b"1"), field("k", U8, b"1"))), "field k is there twice"),
-    "broken UTF-8": (gguf((field("k", TEXT, text(b"\xff\xfe")),)), "field k is not valid UTF-8"),
     "broken key": (gguf((text(b"\xff") + bytes(4),)), "key is not valid UTF-8"),
+    "broken name": (gguf(tensors=(text(b"\xff") + bytes(24),)), "a tensor's name is not valid UTF-8"),
     "alignment 0": (gguf((field("general.alignment", U32, bytes(4)),)), "general.alignment is 0, a power of two"),
     "alignment text": (gguf((field("general.alignment", TEXT, text("x")),)), "general.alignment is 'x', a power"),
     "dimensions": (gguf(tensors=(text("t") + struct.pack("<I", 2**31),)), "tensor t has 2,147,483,648 dimensions"),
@@ -93,6 +95,30 @@ def test_a_hostile_header_is_refused_in_one_sentence(name: str, tmp_path: Path) 
     assert str(refused.value).isprintable()
     assert str(refused.value).endswith("fetch it again")
     assert time.perf_counter() - began < 1
+
+
+LATIN = ["José".encode("latin-1"), b"\xed\xa0\x80", b"\xff", b"a\xf0\x9f\x98"]  # a surrogate, too, is no UTF-8
+
+
+@pytest.mark.parametrize("value", LATIN)
+def test_a_text_that_is_not_utf8_is_marked_and_the_rest_is_read(value: bytes, tmp_path: Path) -> None:
+    texts = array(TEXT, 2, text("é") + text(value))
+    fields = (field("general.author", TEXT, text(value)), field("k", ARRAY, texts), field("n", TEXT, text("日本😀")))
+    (tmp_path / "x.gguf").write_bytes(gguf(fields))
+    metadata = read_header(tmp_path / "x.gguf").metadata
+    assert (metadata["n"], metadata["k"][0]) == ("日本😀", "é")
+    assert [is_utf8([one]) for one in (metadata["general.author"], *metadata["k"], metadata["n"])] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_an_architecture_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(gguf((field("general.architecture", TEXT, text(b"llama\xff")),)))
+    with pytest.raises(BadWeights, match=r"general\.architecture 'llama\\udcff', a text is needed"):
+        config_json(GGUF(tmp_path / "x.gguf"))
 
 
 def test_a_file_of_the_other_byte_order_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Vocabulary: a view of the tokenizer in a GGUF's metadata."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -10,6 +10,7 @@ from tokenizers import AddedToken
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
+from ringkv.weights.gguf_header import is_utf8
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -96,11 +97,11 @@ class Vocabulary:
     def adds(self, role: str) -> bool:
         """Return whether the tokenizer adds "bos" or "eos" to a text."""
         default = role == "bos" and (self.model in BEGINS_BY_DEFAULT or self.pre in BEGINS_BY_DEFAULT)
-        return self._one(f"add_{role}_token", bool, default) and self.role_id(role) is not None
+        return self._flag(f"add_{role}_token", default) and self.role_id(role) is not None
 
     def adds_space(self) -> bool:
         """Return whether the tokenizer adds a space before a text, as SentencePiece does."""
-        return self._one("add_space_prefix", bool, True)
+        return self._flag("add_space_prefix", True)
 
     def chat_templates(self) -> str | list[dict[str, str]] | None:
         """Return the template, or the named templates if there are several, in the format of tokenizer_config.json."""
@@ -111,6 +112,11 @@ class Vocabulary:
         if not named:
             return default
         return [{"name": name, "template": template} for name, template in found.items()]
+
+    def _flag(self, key: str, default: bool) -> bool:
+        """Return true or false, which some writers store as the number 1 or 0."""
+        value = self.metadata.get(f"tokenizer.ggml.{key}")
+        return bool(value) if type(value) is int and value in (0, 1) else self._one(key, bool, default)
 
     def _one(self, key: str, kind: type[T], default: T) -> T:
         return self._typed(f"tokenizer.ggml.{key}", kind, default)
@@ -134,6 +140,7 @@ class Vocabulary:
             return default
         if type(value) is not kind:
             raise BadWeights(f"{self.name} has {key} {shown(value)}, a {kind.__name__} is needed; download it again")
+        self._check_texts(key, [value])
         return value
 
     def _typed_list(self, key: str, kind: type[T]) -> list[T]:
@@ -142,4 +149,9 @@ class Vocabulary:
             raise BadWeights(
                 f"{self.name} has {key} {shown(values)}, a list of {kind.__name__} is needed; download it again"
             )
+        self._check_texts(key, values)
         return values
+
+    def _check_texts(self, key: str, values: Sequence[Any]) -> None:
+        if values and isinstance(values[0], str) and not is_utf8(values):
+            raise BadWeights(f"{self.name} has {key} that is not valid UTF-8; download it again")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.weights.gguf_groups import StoredGroups, groups
-from ringkv.weights.gguf_header import read_header
+from ringkv.weights.gguf_header import is_utf8, read_header
 
 BLOCK_ELEMENTS = 1 << 22  # elements dequantised at a time: 16 MiB as float32
 PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
@@ -53,9 +53,9 @@ class GGUF:
         return float(value)
 
     def text(self, key: str, default: str) -> str:
-        """Return a text. Raises BadWeights for anything else."""
+        """Return a text. Raises BadWeights for anything else, and for one that is not UTF-8."""
         value = self.get(key, default)
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not is_utf8([value]):
             raise self._wrong(key, value, "a text")
         return value
 

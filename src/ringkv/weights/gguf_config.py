@@ -56,8 +56,8 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         "attention_bias": kind != "qwen2" and "blk.0.attn_q.bias" in gguf.names,
         "mlp_bias": "blk.0.ffn_up.bias" in gguf.names,
         "tie_word_embeddings": "output.weight" not in gguf.names,
-        "bos_token_id": gguf.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": gguf.get("tokenizer.ggml.eos_token_id"),
+        "bos_token_id": _token_id(gguf, "bos"),
+        "eos_token_id": _token_id(gguf, "eos"),
         "torch_dtype": "bfloat16",
     }
 
@@ -87,6 +87,12 @@ def _shape(gguf: GGUF, name: str) -> tuple[int, ...]:
     if name not in gguf.names:
         raise BadWeights(f"{gguf.path} has no tensor {name}; fetch another copy of the model")
     return gguf.shape(name)
+
+
+def _token_id(gguf: GGUF, role: str) -> Any:
+    """Return a token's id; None if the file has none, or one outside the vocabulary, such as 2 ** 32 - 1."""
+    value, size = gguf.get(f"tokenizer.ggml.{role}_token_id"), _shape(gguf, "token_embd.weight")[0]
+    return None if type(value) is int and not 0 <= value < size else value
 
 
 def _check_heads(gguf: GGUF, kind: str, head_dim: int) -> None:

@@ -11,7 +11,7 @@ Each length is compared with the bytes that are left before anything is read or 
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +44,7 @@ class TensorPlace:
 
 @dataclass(frozen=True)
 class Header:
-    metadata: Mapping[str, Any]  # values are int, float, bool, str, or a list of one of them
+    metadata: Mapping[str, Any]  # values are int, float, bool, str (see `is_utf8`), or a list of one of them
     tensors: Mapping[str, TensorPlace]
 
 
@@ -62,6 +62,15 @@ def read_header(path: Path) -> Header:
             raise UnsupportedModel(
                 f"{path} was made for machines of the other byte order; fetch the usual file"
             ) from None
+
+
+def is_utf8(texts: Iterable[str]) -> bool:
+    """Return whether texts of a header were valid UTF-8 in the file."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Corrupt(RingKVError):
@@ -93,13 +102,20 @@ class _Bounded:
         found: int = struct.unpack(f"<{format}", self.take(struct.calcsize(f"<{format}"), what))[0]
         return found
 
-    def text(self, what: str, longest: int) -> str:
-        if (length := self.number("Q", what)) > longest:
-            raise _Corrupt(f"{what} has {length:,} bytes, ringkv reads up to {longest:,}")
+    def name(self, what: str) -> str:
         try:
-            return self.take(length, what).decode()
+            return self._bytes(what, LONGEST_NAME).decode()
         except UnicodeDecodeError as error:
             raise _Corrupt(f"{what} is not valid UTF-8 ({error.reason})") from None
+
+    def text(self, what: str) -> str:
+        """Return a text with each byte that is not UTF-8 as a lone surrogate: few texts are used, see `is_utf8`."""
+        return self._bytes(what, LONGEST_TEXT).decode(errors="surrogateescape")
+
+    def _bytes(self, what: str, longest: int) -> bytes:
+        if (length := self.number("Q", what)) > longest:
+            raise _Corrupt(f"{what} has {length:,} bytes, ringkv reads up to {longest:,}")
+        return self.take(length, what)
 
     def count(self, what: str) -> int:
         """Return a count of things of at least `SMALLEST` bytes each."""
@@ -118,7 +134,7 @@ def _read(file: _Bounded) -> Header:
     tensors, fields = file.count("tensors"), file.count("fields")
     metadata: dict[str, Any] = {}
     for _ in range(fields):
-        key = file.text("a field's key", LONGEST_NAME)
+        key = file.name("a field's key")
         if key in metadata:
             raise _Corrupt(f"field {shown_names([key])} is there twice")
         metadata[key] = _value(file, file.number("I", "a field's type"), f"field {shown_names([key])}")
@@ -129,7 +145,7 @@ def _read(file: _Bounded) -> Header:
 
 def _value(file: _Bounded, kind: int, what: str) -> Any:
     if kind == TEXT:
-        return file.text(what, LONGEST_TEXT)
+        return file.text(what)
     return _array(file, what) if kind == ARRAY else _numbers(file, kind, 1, what)[0]
 
 
@@ -138,9 +154,7 @@ def _array(file: _Bounded, what: str) -> list[Any]:
     if length > file.values_left:
         raise _Corrupt(f"{what} has {length:,} values, ringkv reads up to {MOST_VALUES:,} of a file")
     file.values_left -= length
-    return (
-        [file.text(what, LONGEST_TEXT) for _ in range(length)] if kind == TEXT else _numbers(file, kind, length, what)
-    )
+    return [file.text(what) for _ in range(length)] if kind == TEXT else _numbers(file, kind, length, what)
 
 
 def _numbers(file: _Bounded, kind: int, count: int, what: str) -> list[Any]:
@@ -163,7 +177,7 @@ class _Declared:
 
 
 def _declared(file: _Bounded) -> _Declared:
-    name = file.text("a tensor's name", LONGEST_NAME)
+    name = file.name("a tensor's name")
     what = f"tensor {shown_names([name])}"
     if not 1 <= (dimensions := file.number("I", what)) <= MOST_DIMENSIONS:
         raise _Corrupt(f"{what} has {dimensions:,} dimensions, 1 to {MOST_DIMENSIONS} are possible")
