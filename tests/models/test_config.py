@@ -313,6 +313,19 @@ def test_end_tokens_are_the_union_of_both_files_in_order(
     assert (ours.eos_ids, ours.bos_id) == (expected, 1)
 
 
+def test_counts_may_be_written_with_a_decimal_point() -> None:
+    floats = {name: float(value) for name, value in SIZES.items()}
+    scaling = {"type": "yarn", "original_max_position_embeddings": 512}
+    decimal = parse_config({**LLAMA, **floats, "rope_scaling": {**scaling, "original_max_position_embeddings": 512.0}})
+    assert decimal == parse_config({**LLAMA, "rope_scaling": scaling})
+    assert all(type(getattr(decimal, name)) is int for name in ("num_layers", "head_dim", "context", "vocab_size"))
+
+
+@pytest.mark.parametrize("spelling", [{"rope_theta": 0}, {"rope_parameters": {"rope_theta": 0.0}}])
+def test_a_rope_theta_of_0_is_the_default(spelling: dict[str, Any]) -> None:
+    assert parse_config({**LLAMA, **spelling}) == parse_config(LLAMA)
+
+
 @pytest.mark.parametrize(
     ("broken", "named"),
     [
@@ -323,6 +336,9 @@ def test_end_tokens_are_the_union_of_both_files_in_order(
         ({"head_dim": 15}, "head_dim 15"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000, ringkv reads up to 2,048"),
+        ({"hidden_size": 96.5}, "hidden_size 96.5, a positive number"),
+        ({"max_position_embeddings": float("inf")}, "max_position_embeddings inf, a positive number"),
+        ({"max_position_embeddings": 1e300}, "max_position_embeddings .*, ringkv reads up to"),
         ({"vocab_size": 10**30}, "vocab_size 10{27,}"),
         ({"hidden_size": 10**4000}, r"hidden_size .*\.\.\., ringkv reads up to 1,048,576"),
         ({"max_position_embeddings": True}, "max_position_embeddings True"),

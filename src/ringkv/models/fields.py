@@ -28,9 +28,11 @@ SMALLEST_DECIMAL, LARGEST_DECIMAL = 1e-30, 1e30  # beyond these, float32 overflo
 
 
 def count(raw: Raw, key: str, default: int | None = None) -> int:
-    """Return a positive integer; null in the file means the default."""
+    """Return a positive integer, which may be written as 8192.0; null in the file means the default."""
     value = raw.get(key)
     value = default if value is None else value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         _refuse(key, value, "a positive number is needed")
     if value > (most := LARGEST.get(key, LARGEST_COUNT)):

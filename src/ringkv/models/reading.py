@@ -181,8 +181,8 @@ def rope_of(raw: Raw, given: Raw, theta: float) -> RopeConfig:
         )
     if given.get("partial_rotary_factor") not in (None, 1, 1.0):
         raise UnsupportedModel("partial_rotary_factor is not implemented; ringkv rotates the whole head")
-    # A base of 1 rotates nothing, and YaRN divides by its logarithm.
-    theta = decimal(given if given.get("rope_theta") else raw, "rope_theta", theta, above=1.0)
+    # A base of 1 rotates nothing, and YaRN divides by its logarithm. Some files have 0 for the default.
+    theta = decimal(next((one for one in (given, raw) if one.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
     if kind == "default":
         return RopeConfig(theta)
     original = count(raw, ORIGINAL, count(given, ORIGINAL, count(raw, "max_position_embeddings")))
