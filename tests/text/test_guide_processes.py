@@ -6,17 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest
-from ringkv.text import guide_processes
+from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
+from ringkv.text import guide_processes, guide_server
 from ringkv.text.grammar import choice, json_schema, lark, lark_or_gbnf, regex
-from ringkv.text.guide import CACHED_GRAMMARS, Guides
+from ringkv.text.guide import CACHED_GRAMMARS, Guides, TokenGuide
+from ringkv.text.guide_messages import Call, Make, encode
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
@@ -58,6 +60,16 @@ def forked(parent: int | None = None) -> list[int]:
             if int(fields[1]) == parent and fields[0] != "Z":
                 found.append(int(folder.name))
     return found
+
+
+@contextmanager
+def stopped(process: int, seconds: float) -> Iterator[None]:
+    """Stop a process, and let it continue after so many seconds."""
+    os.kill(process, signal.SIGSTOP)
+    timer = Timer(seconds, os.kill, (process, signal.SIGCONT))
+    timer.start()
+    yield
+    timer.join()
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -225,3 +237,77 @@ def test_nested_grammars_are_read_or_refused_in_time(guides: GuideProcesses, gra
     with suppress(InvalidRequest):
         guides.check(grammar)
     assert time.monotonic() - began < 2 * (COMPILING + MASKING)
+
+
+def test_time_that_a_guide_process_does_not_run_is_not_blamed_on_the_grammar(guides: GuideProcesses) -> None:
+    guide = guides(regex("[xy]+"))
+    mask = guide.allowed(1000)
+    with stopped(guide._process._id, 1.2 * MASKING):
+        assert guide.allowed(1000) == mask
+    assert guide.allowed(1000) == mask
+
+
+def test_a_guide_process_that_never_answers_is_ended_and_fails_its_requests_alone(
+    guides: GuideProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide_processes, "SHORTEST_PATIENCE", 0.1)
+    monkeypatch.setattr(guide_processes, "PATIENCE", 0.2)
+    guide, other = guides(regex("[xz]+")), guides(regex("a"))
+    process = guide._process._id
+    os.kill(process, signal.SIGSTOP)
+    for _ in range(2):
+        with pytest.raises(RequestFailed, match="it got no processor time; send the request again"):
+            guide.allowed(1000)
+    assert not Path(f"/proc/{process}").exists()
+    assert other.allowed(1000) == (1 << ord("a")).to_bytes(40, "little")
+    assert guides(regex("[xz]+")).allowed(1000)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "reason"),
+    [
+        (signal.SIGKILL, RequestFailed, r"status -9\) because memory ran out"),
+        (signal.SIGSEGV, InvalidRequest, "more stack than there is; simplify it"),
+        (signal.SIGABRT, InvalidRequest, "takes more than 128 MB"),
+        (signal.SIGPROF, InvalidRequest, "takes more than 0.5 s; simplify it"),
+    ],
+)
+def test_only_what_a_grammar_did_is_blamed_on_it(
+    guides: GuideProcesses, number: signal.Signals, error: type[RingKVError], reason: str
+) -> None:
+    guide = guides(regex(f"[ab]{{{number}}}"))
+    os.kill(guide._process._id, number)
+    with pytest.raises(error, match=reason):
+        guide.allowed(1000)
+
+
+def test_a_tokenizer_that_cannot_be_loaded_leaves_no_process() -> None:
+    def load() -> Tokenizer:
+        raise RuntimeError("it is broken")
+
+    before, descriptors = set(forked()), len(os.listdir("/proc/self/fd"))
+    guides = GuideProcesses(load, VOCAB)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="it is broken"):
+            guides.check(regex("a"))
+    gc.collect()
+    assert set(forked()) <= before
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_a_guide_without_a_token_is_dropped_with_the_next_one(
+    guides: GuideProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Call] = []
+    monkeypatch.setattr(guide_processes, "encode", lambda call: sent.append(call) or encode(call))
+    for _ in range(3):
+        guides(regex("cancelled"))
+    assert [call.dropped for call in sent if isinstance(call, Make)] == [(), (0,), (1,)]
+
+
+def test_a_dropped_guide_is_not_kept(bytewise: Tokenizer) -> None:
+    made: dict[int, TokenGuide] = {}
+    local = Guides(lambda: bytewise, VOCAB)
+    for number, dropped in ((0, ()), (1, (0,)), (2, ())):
+        guide_server._reply(Make(1.0, number, regex("a"), dropped), local, made)
+    assert list(made) == [1, 2]

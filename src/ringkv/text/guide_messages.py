@@ -22,12 +22,16 @@ class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Make(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Make the guide of this number. The reply is `Done`."""
+    """Make the guide of this number. The reply is `Done`.
+
+    dropped: guides that are not used any more.
+    """
 
     purpose: ClassVar[str] = "compiling it"
     seconds: float
     guide: int
     grammar: str
+    dropped: tuple[int, ...]
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -41,7 +45,7 @@ class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Next(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Take tokens, then compute the mask for an answer of at most `left` more. The reply is `Mask`.
 
-    dropped: guides that are not used any more.
+    dropped: as in `Make`.
     """
 
     purpose: ClassVar[str] = "computing a token mask"
@@ -52,23 +56,39 @@ class Next(msgspec.Struct, frozen=True, array_like=True, tag=True):
     dropped: tuple[int, ...]
 
 
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The first message of a guide process. process: its id."""
+
+    process: int
+
+
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     pass
 
 
 class Mask(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The fields of `base.guide.Guide`: the result of `allowed`, and `is_cut` after it."""
+    """The fields of `base.guide.Guide`: the result of `allowed`, and `is_cut` after it.
+
+    seconds: processor time that the call took.
+    """
 
     tokens: bytes
     is_cut: bool
+    seconds: float
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     failure: Failure
 
 
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The last message of a guide process, sent in its place. code: its exit status; -N if signal N ended it."""
+
+    code: int
+
+
 Call = Make | Try | Next
-Reply = Done | Mask | Failed
+Reply = Ready | Done | Mask | Failed | Ended
 
 encode = msgspec.msgpack.Encoder().encode
 decode_vocabulary = msgspec.msgpack.Decoder(Vocabulary).decode

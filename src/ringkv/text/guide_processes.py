@@ -6,6 +6,7 @@ ends at a limit (`guide_server`). Its requests then fail, and no others.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,23 +15,39 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import count
 from multiprocessing.connection import Connection
-from time import monotonic
 
-from ringkv.base.errors import InvalidRequest, RequestFailed
+from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
 from ringkv.base.failure import Failure, describe, revive
 from ringkv.text.grammar import check_text
 from ringkv.text.guide import CACHED_GRAMMARS, Tokens
-from ringkv.text.guide_messages import Call, Failed, Make, Mask, Next, Try, Vocabulary, decode_reply, encode
-from ringkv.text.guide_server import MEMORY, READY
+from ringkv.text.guide_messages import (
+    Call,
+    Ended,
+    Failed,
+    Make,
+    Mask,
+    Next,
+    Ready,
+    Reply,
+    Try,
+    Vocabulary,
+    decode_reply,
+    encode,
+)
+from ringkv.text.guide_server import MEMORY
 
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
-SUSTAINED = 0.05  # seconds for each mask of an answer on average; other answers wait for a mask
+SUSTAINED = 0.05  # seconds of them for each mask of an answer on average; other answers wait for a mask
 CHECKS = 2  # grammars that are checked at once
 CACHED_CHECKS = 64  # grammars whose check is remembered
+PATIENCE, SHORTEST_PATIENCE = 20, 10.0  # times a call's processor time, and seconds, to wait for its reply
 ENDING = 5.0  # seconds to wait for the program after its socket is closed
+# An overflow of the stack, an abort because memory ran out, and the exit status after a MemoryError.
+TOO_LARGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGTRAP, 1)
 
 
 class GuideProcesses:
@@ -71,7 +88,7 @@ class GuideProcesses:
 
     def _try(self, grammar: str) -> Failure | None:
         """Return why a grammar is refused; None if it is not. Raises the error of a process that crashed."""
-        process = _Process(self._program.fork())
+        process = self._program.fork()
         try:
             process.call(Try(self._masking, process.make(grammar, self._compiling)))
         except _Crashed:
@@ -85,7 +102,7 @@ class GuideProcesses:
         with self._lock:
             process = self._processes.pop(grammar, None)
         if process is None or process.has_ended:
-            process = _Process(self._program.fork())
+            process = self._program.fork()
         with self._lock:
             self._processes[grammar] = process
             while len(self._processes) > CACHED_GRAMMARS:
@@ -96,7 +113,7 @@ class GuideProcesses:
 class RemoteGuide:
     """A `base.guide.Guide` in a guide process. Tokens are sent with the next call.
 
-    A mask may take `seconds`, and `SUSTAINED` on average.
+    A mask may take `seconds` of processor time, and `SUSTAINED` on average.
     """
 
     def __init__(self, process: "_Process", number: int, seconds: float) -> None:
@@ -107,10 +124,9 @@ class RemoteGuide:
         weakref.finalize(self, process.drop, number).atexit = False
 
     def allowed(self, left: int) -> bytes:
-        began = monotonic()
         taken, self._taken = tuple(self._taken), []
         mask = self._process.next(self._seconds, self._number, taken, left)
-        self._left = min(self._seconds, self._left + SUSTAINED) - (monotonic() - began)
+        self._left = min(self._seconds, self._left + SUSTAINED) - mask.seconds
         if self._left < 0:
             raise InvalidRequest(
                 "the grammar is too large or ambiguous: computing a token mask takes more than "
@@ -125,18 +141,18 @@ class RemoteGuide:
 
 
 class _Crashed(InvalidRequest):
-    """A process ended before a time limit."""
+    """A process needed too much memory or stack."""
 
 
 class _Process:
     """One guide process. It ends when this object is deleted, which closes the connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, id: int) -> None:
+        self._connection, self._id = connection, id
         self._lock = threading.Lock()
         self._numbers = count()
         self._dropped: list[int] = []
-        self._failure: InvalidRequest | None = None  # why the process ended
+        self._failure: RingKVError | None = None  # why the process ended
 
     @property
     def has_ended(self) -> bool:
@@ -145,45 +161,74 @@ class _Process:
     def make(self, grammar: str, seconds: float) -> int:
         """Make a guide and return its number."""
         number = next(self._numbers)
-        self.call(Make(seconds, number, grammar))
+        self.call(Make(seconds, number, grammar, self._take_dropped()))
         return number
 
     def next(self, seconds: float, guide: int, taken: tuple[int, ...], left: int) -> Mask:
-        dropped = tuple(self._dropped.pop() for _ in range(len(self._dropped)))
-        mask = self.call(Next(seconds, guide, taken, left, dropped))
+        mask = self.call(Next(seconds, guide, taken, left, self._take_dropped()))
         assert isinstance(mask, Mask)
         return mask
 
     def drop(self, guide: int) -> None:
         self._dropped.append(guide)
 
-    def call(self, call: Call) -> object:
-        """Return the reply. Raises the error that it carries, or InvalidRequest if the process ended at a limit."""
+    def _take_dropped(self) -> tuple[int, ...]:
+        taken = []
+        with suppress(IndexError):  # other threads take them too
+            while True:
+                taken.append(self._dropped.pop())
+        return tuple(taken)
+
+    def end(self) -> None:
+        """End the process at once. Its call, if there is one, fails."""
+        with suppress(ProcessLookupError):
+            os.kill(self._id, signal.SIGKILL)
+
+    def call(self, call: Call) -> Reply:
+        """Return the reply. Raises the error that it carries, or why the process ended.
+
+        That is InvalidRequest if the grammar exceeds a limit, else RequestFailed.
+        """
         with self._lock:
             if self._failure:
                 raise self._failure
-            began = monotonic()
-            try:
-                self._connection.send_bytes(encode(call))
-                reply = decode_reply(self._connection.recv_bytes())
-            except (EOFError, OSError) as error:
-                self._failure = _ended(call, monotonic() - began)
-                raise self._failure from error
+            reply = self._reply(call)
+            if isinstance(reply, Ended):
+                self._failure = _why_ended(call, reply.code)
+                raise self._failure
         if isinstance(reply, Failed):
             raise revive(reply.failure)
         return reply
 
+    def _reply(self, call: Call) -> Reply:
+        with suppress(OSError):  # if the process has ended, the reply says so
+            self._connection.send_bytes(encode(call))
+        if not self._connection.poll(max(SHORTEST_PATIENCE, PATIENCE * call.seconds)):
+            self.end()
+        try:
+            if self._connection.poll(ENDING):
+                reply: Reply = decode_reply(self._connection.recv_bytes())
+                return reply
+        except (EOFError, OSError):  # the program has ended too
+            pass
+        return Ended(-signal.SIGKILL)
 
-def _ended(call: Call, seconds: float) -> InvalidRequest:
-    if seconds >= call.seconds:
+
+def _why_ended(call: Call, code: int) -> RingKVError:
+    if code == -signal.SIGPROF:
         return InvalidRequest(
             f"the grammar is too large or ambiguous: {call.purpose} takes more than {call.seconds:g} s; simplify it",
             "grammar",
         )
-    return _Crashed(
-        f"the grammar is too large or nested too deeply: {call.purpose} takes more than {MEMORY >> 20} MB, "
-        "or more stack than there is; simplify it",
-        "grammar",
+    if code in TOO_LARGE:
+        return _Crashed(
+            f"the grammar is too large or nested too deeply: {call.purpose} takes more than {MEMORY >> 20} MB, "
+            "or more stack than there is; simplify it",
+            "grammar",
+        )
+    return RequestFailed(
+        f"the process of the request's grammar was ended (status {code}) because memory ran out or it got no "
+        "processor time; send the request again, and give the server more of them"
     )
 
 
@@ -197,29 +242,33 @@ class _Program:
         self._stop: Callable[[], object] = bool  # stops what was started
         self._lock = threading.Lock()
 
-    def fork(self) -> Connection:
-        """Return the connection of a new guide process. Raises RequestFailed if there can be none."""
+    def fork(self) -> _Process:
+        """Return a new guide process. Raises RequestFailed if there can be none."""
         with self._lock:
-            connection = self._forked() or self._forked()  # the program may have been killed since the last grammar
-        if connection is None:
+            process = self._forked() or self._forked()  # the program may have been killed since the last grammar
+        if process is None:
             raise RequestFailed("the process that compiles grammars does not start; see the log, and free memory")
-        return connection
+        return process
 
-    def _forked(self) -> Connection | None:
+    def _forked(self) -> _Process | None:
         ours, theirs = socket.socketpair()
         connection = Connection(ours.detach())
         try:
             with theirs:
                 self._control = self._control or self._start()
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-            if connection.recv_bytes() == READY:
-                return connection
-        except (EOFError, OSError):
+            reply = decode_reply(connection.recv_bytes())
+            if isinstance(reply, Ready):
+                return _Process(connection, reply.process)
+        except BaseException as error:
             self._control = None
             self._stop()
+            if not isinstance(error, EOFError | OSError):
+                raise
         return None
 
     def _start(self) -> socket.socket:
+        vocabulary = self._vocabulary()  # before there is anything to stop
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "ringkv.text.guide_server", str(theirs.fileno())]
         with theirs:
@@ -232,7 +281,7 @@ class _Program:
                 process_group=0,  # a terminal's signals are not for it
             )
         self._stop = weakref.finalize(self, _stop, ours, program)
-        Connection(os.dup(ours.fileno())).send_bytes(self._vocabulary())
+        Connection(os.dup(ours.fileno())).send_bytes(vocabulary)
         return ours
 
 

@@ -3,7 +3,8 @@
 It loads the tokens of one model, then forks a process for each socket that it is sent. So a process starts in
 milliseconds and knows the model's tokens, and the program itself never reads a grammar. A forked process answers the
 calls of `guide_messages` within limits of processor time and memory. The kernel ends it at a limit, whatever it does,
-and an overflow of the stack or an abort of llguidance ends nothing else. All of them end when their sockets are closed.
+and an overflow of the stack or an abort of llguidance ends nothing else. The program then sends what ended it. All of
+them end when their sockets are closed.
 """
 
 import os
@@ -11,7 +12,9 @@ import resource
 import signal
 import socket
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from time import thread_time
 
 from ringkv.base.errors import RingKVError
 from ringkv.base.failure import describe
@@ -19,10 +22,12 @@ from ringkv.text.guide import STACK, Guides, TokenGuide
 from ringkv.text.guide_messages import (
     Call,
     Done,
+    Ended,
     Failed,
     Make,
     Mask,
     Next,
+    Ready,
     Reply,
     Try,
     decode_call,
@@ -31,14 +36,14 @@ from ringkv.text.guide_messages import (
 )
 
 MEMORY = 128 << 20  # bytes that one grammar may take, besides the stack
-READY = b"ready"
 OPTIONAL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for the server, which may have work to finish
 
 
 def main(descriptor: int) -> None:
     for number in OPTIONAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what was forked
+    children: dict[int, Connection] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: _report(children))
     control = socket.socket(fileno=descriptor)
     loaded = Connection(os.dup(descriptor))
     vocabulary = decode_vocabulary(loaded.recv_bytes())
@@ -49,10 +54,24 @@ def main(descriptor: int) -> None:
         sent, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not sent:
             return
-        if os.fork() == 0:
+        connection = Connection(descriptors[0])
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until the child is known
+        child = os.fork()
+        if child == 0:
             control.close()
-            _child(Connection(descriptors[0]), guides)
-        os.close(descriptors[0])
+            for other in children.values():
+                other.close()
+            _child(connection, guides)
+        children[child] = connection
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+def _report(children: dict[int, Connection]) -> None:
+    """Send what ended each process that has ended."""
+    with suppress(ChildProcessError):  # none is left
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with children.pop(ended[0]) as connection, suppress(OSError):
+                connection.send_bytes(encode(Ended(os.waitstatus_to_exitcode(ended[1]))))
 
 
 def _child(connection: Connection, guides: Guides) -> None:
@@ -62,7 +81,7 @@ def _child(connection: Connection, guides: Guides) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic's message may quote a grammar
         _limit_memory()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        connection.send_bytes(READY)
+        connection.send_bytes(encode(Ready(os.getpid())))
         _serve(connection, guides)
     except (EOFError, OSError):
         status = 0
@@ -84,19 +103,25 @@ def _serve(connection: Connection, guides: Guides) -> None:
 
 
 def _reply(call: Call, guides: Guides, made: dict[int, TokenGuide]) -> Reply:
+    began = thread_time()  # the process's own is coarse while a timer runs, and masks need no other thread
     match call:
         case Make():
+            _drop(call.dropped, made)
             made[call.guide] = guides(call.grammar)
         case Try():
             guides.try_out(made[call.guide])
         case Next():
-            for number in call.dropped:
-                made.pop(number, None)
+            _drop(call.dropped, made)
             guide = made[call.guide]
             for token in call.taken:
                 guide.take(token)
-            return Mask(guide.allowed(call.left), guide.is_cut)
+            return Mask(guide.allowed(call.left), guide.is_cut, thread_time() - began)
     return Done()
+
+
+def _drop(guides: tuple[int, ...], made: dict[int, TokenGuide]) -> None:
+    for number in guides:
+        made.pop(number, None)
 
 
 def _limit_memory() -> None:
