@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from ringkv.doctor import verify as module
 from ringkv.doctor.verify import verify
-from ringkv.machine.seal import seal
+from ringkv.machine.seal import SEAL, seal
 from ringkv.machine.stamp import changed, stamp
 from ringkv.residency.catalogue import catalogue
 
@@ -47,6 +48,33 @@ def test_a_flipped_bit_is_found_by_file_with_a_remedy(tmp_cache: Path, converted
     assert found.fault is not None
     assert found.fault.startswith("model.safetensors has changed bytes")
     assert found.remedy == f"delete {converted}; ringkv makes or fetches it again"
+
+
+def test_a_running_conversion_is_left_out(tmp_cache: Path, converted: Path) -> None:
+    running = converted.with_name("other-456.partial")
+    running.mkdir()
+    (running / SEAL).write_text('{"model.safetensors": {"bytes": 9, "sha256": ""}}')
+    assert [found.path for found in verify(tmp_cache)] == [converted]
+
+
+def test_a_file_that_vanishes_before_it_is_measured_has_no_bytes(
+    tmp_cache: Path, converted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = sum(path.stat().st_size for path in converted.iterdir())
+    listed, is_file = Path.iterdir, Path.is_file
+    monkeypatch.setattr(Path, "iterdir", lambda folder: (*listed(folder), folder / "gone"))
+    monkeypatch.setattr(Path, "is_file", lambda path: path.name == "gone" or is_file(path))
+    assert [found.bytes for found in verify(tmp_cache)] == [left]
+
+
+def test_a_folder_that_vanishes_before_it_is_listed_has_no_bytes(
+    tmp_cache: Path, converted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(path: Path) -> Iterator[Path]:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "iterdir", vanish)
+    assert [found.bytes for found in verify(tmp_cache)] == [0]
 
 
 def test_digests_are_computed_though_the_stamp_is_right(tmp_cache: Path, converted: Path) -> None:

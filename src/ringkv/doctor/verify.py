@@ -4,6 +4,7 @@ A checkpoint that ringkv has neither downloaded nor converted has no known diges
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ringkv.residency.catalogue import catalogue
 from ringkv.residency.pull import pulled_path
 
 SEALED = ("converted", "graphs", "kernels")  # folders of sealed folders
+UNFINISHED = ".partial"  # suffix of a folder that another process writes
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ def _downloads(cache: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def _sealed(cache: Path) -> Iterator[tuple[Path, str | None]]:
-    seals = (seal for name in SEALED for seal in sorted((cache / name).glob(f"*/{SEAL}")))
-    return ((seal.parent, None) for seal in seals)
+    folders = (seal.parent for name in SEALED for seal in sorted((cache / name).glob(f"*/{SEAL}")))
+    return ((folder, None) for folder in folders if folder.suffix != UNFINISHED)
 
 
 def _fault(path: Path, sha256: str) -> str | None:
@@ -53,5 +55,14 @@ def _fault(path: Path, sha256: str) -> str | None:
 
 
 def _size(path: Path) -> int:
-    files = path.iterdir() if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    """Return the bytes of a file, or of a folder's files; those that vanish meanwhile have none."""
+    files: list[Path] = []
+    with suppress(OSError):
+        files = list(path.iterdir()) if path.is_dir() else [path]
+    return sum(map(_bytes, files))
+
+
+def _bytes(file: Path) -> int:
+    with suppress(OSError):
+        return file.stat().st_size if file.is_file() else 0
+    return 0
