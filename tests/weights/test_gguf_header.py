@@ -78,7 +78,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "outside": (gguf(tensors=(tensor("t", (8,), offset=2**63),)), r"tensor t has 32 bytes from 9,223,372,036,854"),
     "after the end": (gguf(tensors=(tensor("t", (65,)),)), "tensor t has 260 bytes from"),
     "part of a block": (gguf(tensors=(tensor("t", (33,), Q8_0),)), r"tensor t has shape \[33\], rows of whole blocks"),
-    "type of a tensor": (gguf(tensors=(tensor("t", (8,), 4_000),)), "tensor t has type 4,000"),
     "tensor twice": (gguf(tensors=(tensor("t", (8,)), tensor("t", (8,), offset=32))), "two tensors have one name"),
     "overlap": (gguf(tensors=(tensor("a", (9,)), tensor("b", (8,), offset=32))), "tensors a, b overlap"),
     "strange name": (gguf(tensors=(tensor("a\n\x1b[0m", (0,)),)), r"tensor 'a\\n\\x1b\[0m' has shape"),
@@ -95,6 +94,14 @@ def test_a_hostile_header_is_refused_in_one_sentence(name: str, tmp_path: Path) 
     assert str(refused.value).isprintable()
     assert str(refused.value).endswith("fetch it again")
     assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize("kind", [31, 36, 4_000])  # 31 was Q4_0_4_4
+def test_a_type_of_tensors_that_is_not_known_asks_for_another_quantisation(kind: int, tmp_path: Path) -> None:
+    assert kind not in list(Type)
+    (tmp_path / "x.gguf").write_bytes(gguf(tensors=(tensor("t", (32,), kind),)))
+    with pytest.raises(UnsupportedModel, match=rf"x\.gguf has tensor t of type {kind}, .*fetch another quantisation"):
+        read_header(tmp_path / "x.gguf")
 
 
 LATIN = ["José".encode("latin-1"), b"\xed\xa0\x80", b"\xff", b"a\xf0\x9f\x98"]  # a surrogate, too, is no UTF-8

@@ -49,7 +49,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Raises BadWeights for a truncated or corrupt file, UnsupportedModel for one of the other byte order."""
+    """Raises BadWeights for a truncated or corrupt file, UnsupportedModel for other byte orders and types."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if file.read(4) != MAGIC:
@@ -58,10 +58,8 @@ def read_header(path: Path) -> Header:
             return _read(_Bounded(file, size))
         except _Corrupt as error:
             raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt: {error}; fetch it again") from None
-        except _OtherByteOrder:
-            raise UnsupportedModel(
-                f"{path} was made for machines of the other byte order; fetch the usual file"
-            ) from None
+        except _Unsupported as error:
+            raise UnsupportedModel(f"{path} {error}") from None
 
 
 def is_utf8(texts: Iterable[str]) -> bool:
@@ -77,8 +75,8 @@ class _Corrupt(RingKVError):
     """What is wrong with the file."""
 
 
-class _OtherByteOrder(Exception):
-    pass
+class _Unsupported(RingKVError):
+    """What ringkv does not read of a file that may be whole, and the remedy."""
 
 
 class _Bounded:
@@ -128,7 +126,7 @@ class _Bounded:
 def _read(file: _Bounded) -> Header:
     version = file.number("I", "the version")
     if version & 0xFFFF == 0:
-        raise _OtherByteOrder
+        raise _Unsupported("was made for machines of the other byte order; fetch the usual file")
     if version not in VERSIONS:
         raise _Corrupt(f"its version is {version:,}, ringkv reads {' and '.join(map(str, VERSIONS))}")
     tensors, fields = file.count("tensors"), file.count("fields")
@@ -209,7 +207,10 @@ def _place(tensor: _Declared, start: int, size: int) -> TensorPlace:
 
     what, types = f"tensor {shown_names([tensor.name])}", dict(_types(GGMLQuantizationType))
     if tensor.type not in types:
-        raise _Corrupt(f"{what} has type {tensor.type:,}, which GGUF does not have")
+        raise _Unsupported(
+            f"has {what} of type {tensor.type}, which the installed package `gguf` does not know; "
+            "fetch another quantisation, such as Q8_0 or Q4_K_M"
+        )
     block, block_bytes = GGML_QUANT_SIZES[types[tensor.type]]
     elements = math.prod(tensor.sizes)
     if not elements or tensor.sizes[0] % block:
