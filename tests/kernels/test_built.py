@@ -1,8 +1,11 @@
 """Folders of compiled code: made once, made again if they changed, refused if others could change them."""
 
+import errno
+import shutil
 import time
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -43,6 +46,21 @@ def test_a_changed_folder_is_named_and_made_again(
     assert (built(folder, make, ignore) / "code.so").read_bytes() == b"code"
     assert make.calls == 2
     assert "code.so has" in caplog.text
+
+
+def test_a_changed_folder_that_cannot_be_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, rmtree = tmp_path / "graphs" / "f", shutil.rmtree
+    (built(folder, Maker(), ignore) / "code.so").write_bytes(b"evil")
+
+    def keep(path: Any, ignore_errors: bool = False, **more: Any) -> None:
+        if Path(path) != folder:
+            rmtree(path, ignore_errors, **more)
+        elif not ignore_errors:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(shutil, "rmtree", keep)
+    with pytest.raises(BadCache, match=rf"{folder} cannot be deleted \(Permission denied\); delete it as its owner"):
+        built(folder, Maker(), ignore)
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:

@@ -45,3 +45,15 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -
     fault = str(folders.make_private(tmp_path / "file" / "graphs"))
     assert "cannot be written" in fault
     assert "RINGKV_CACHE" in fault
+
+
+def test_a_folder_is_removed_with_its_files_and_a_missing_one_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "f" / "g").mkdir(parents=True)
+    (tmp_path / "f" / "g" / "file").write_text("x")
+    assert [folders.remove(tmp_path / "f") for _ in range(2)] == [None, None]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_removed_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a file")
+    assert f"{tmp_path / 'f'} cannot be deleted (Not a directory); delete it" in str(folders.remove(tmp_path / "f"))

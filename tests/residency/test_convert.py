@@ -2,13 +2,14 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from threading import Thread
 
 import pytest
 import tokenizers
 
-from ringkv.base.errors import BadWeights, PullFailed, UnsupportedModel
+from ringkv.base.errors import BadCache, BadWeights, PullFailed, UnsupportedModel
 from ringkv.machine import stamp
 from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
@@ -141,6 +142,24 @@ def test_a_file_that_changed_on_disk_is_named_and_all_are_converted_again(
     convert(tiny_gguf, target)
     assert (target / "model.safetensors").read_bytes() == whole
     assert is_converted(target)
+    assert left(target) == {target.name}
+
+
+def test_a_changed_conversion_that_cannot_be_deleted_is_named(
+    tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (convert(tiny_gguf, target) / "config.json").write_text("{}")
+    rmtree = shutil.rmtree
+
+    def keep(path: Path, ignore_errors: bool = False) -> None:
+        if path != target:
+            rmtree(path, ignore_errors)
+        elif not ignore_errors:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", keep)
+    with pytest.raises(BadCache, match=rf"{target} cannot be deleted \(Permission denied\); delete it as its owner"):
+        convert(tiny_gguf, target)
     assert left(target) == {target.name}
 
 

@@ -2,13 +2,12 @@
 
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from ringkv.base.errors import BadCache
-from ringkv.machine.folders import make_private, strangers, unwritable
+from ringkv.machine.folders import make_private, remove, strangers, unwritable
 from ringkv.machine.lock import locked
 from ringkv.machine.seal import broken, seal
 
@@ -55,5 +54,6 @@ def _make(folder: Path, make: Make) -> None:
             if fault := unwritable(folder.parent):  # compilers report a full disk in their own words
                 raise BadCache(f"{folder.name} could not be compiled: {fault}") from error
             raise
-        shutil.rmtree(folder, ignore_errors=True)
+        if fault := remove(folder):
+            raise BadCache(f"{folder.name} has changed and is compiled again: {fault}")
         os.rename(new, folder)

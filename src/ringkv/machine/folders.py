@@ -32,6 +32,16 @@ def make(folder: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
+def remove(folder: Path) -> str | None:
+    """Delete a folder, unless it is missing. Return why it is still there; None if it is gone."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        if os.path.lexists(folder):
+            return f"{folder} cannot be deleted ({reason(error)}); delete it as its owner, {ELSEWHERE}"
+    return None
+
+
 def strangers(folder: Path) -> str | None:
     """Return who else could change a folder's files; None if nobody could."""
     if not hasattr(os, "geteuid"):

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringkv.base.errors import BadWeights
+from ringkv.base.errors import BadCache, BadWeights
 from ringkv.base.progress import Progress, silent
+from ringkv.machine.folders import remove
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.seal import seal
 from ringkv.machine.stamp import changed, stamp
@@ -55,7 +56,7 @@ def is_converted(target: Path, progress: Progress = silent) -> bool:
 def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
     """Convert into `target` unless `is_converted`, and return it. A failure or an interruption leaves no new files.
 
-    Raises BadWeights (truncated or corrupt file), UnsupportedModel, PullFailed (too little disk space).
+    Raises BadWeights (truncated or corrupt file), UnsupportedModel, PullFailed (too little disk space), BadCache.
     """
     if is_converted(target, progress):
         return target
@@ -87,7 +88,8 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
         progress(0, 0, "computing checksums")
         seal(partial)
         stamp(partial)
-        shutil.rmtree(target, ignore_errors=True)  # whose files were not as they were sealed
+        if fault := remove(target):  # its files were not as they were sealed
+            raise BadCache(fault)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
