@@ -1,18 +1,27 @@
 """Structured output. The engine would repeat its prompt, and the grammar masks the tokens that do not fit."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import pairwise
+from select import select
+from threading import Event
 from typing import Any
 
 import pytest
 
+from ringkv.server.drain import Drain
+from ringkv.text import guide_processes
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide import Guides
+from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
 from tests.server.echo import VOCAB, channel
+from tests.server.test_disconnect import sent
 
 LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
 THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools #}"}, {})
@@ -260,3 +269,43 @@ def test_a_grammar_that_takes_too_long_is_refused_by_name_and_others_are_served_
     assert (hostile.result().status_code, error["param"]) == (400, next(iter(field)))
     assert reason in error["message"]
     assert "simplify it" in error["message"]
+
+
+def test_a_full_queue_of_grammars_is_a_503_and_who_disconnects_leaves_it(
+    guided: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, checked = Event(), list[str]()
+    with monkeypatch.context() as patch, ExitStack() as clients:
+        patch.setattr(GuideProcesses, "check", lambda _, grammar: checked.append(grammar) or go.wait(10))
+        patch.setattr(guide_processes, "WAITING", 1)
+        connections = [clients.enter_context(sent(guided, prompt="a", guided_regex=f"a{at}")) for at in range(4)]
+        answered, _, _ = select(connections, [], [], 10)
+        assert len(answered) == 1
+        answer = answered[0].recv(4096).decode()
+        assert answer.startswith("HTTP/1.1 503")
+        assert "retry-after: 6" in answer
+        assert guided.metric('ringkv_requests_rejected_total{reason="queue_grammars"}') == 1
+    disconnected = 'ringkv_requests_total{endpoint="/v1/completions",status="499"} 3.0'
+    deadline = time.monotonic() + 10
+    while disconnected not in guided.http.get("/metrics").text:
+        assert time.monotonic() < deadline
+    go.set()
+    assert complete(guided, prompt="ababc", guided_regex="(ab)+c")["text"] == "ababc"
+    assert len(checked) == 2
+
+
+def test_a_server_that_stops_does_not_wait_for_checks(tokenizer: Tokenizer) -> None:
+    drain = Drain()
+    with serving(channel(), tokenizer, None, drain=drain) as served, ThreadPoolExecutor(4) as clients:
+        hostile = [
+            clients.submit(served.post, "completions", prompt="a", guided_regex=NESTED + letter) for letter in "abcd"
+        ]
+        while drain.running < len(hostile):
+            time.sleep(0.01)
+        drain.begin(0)
+        asyncio.run(drain.finished())
+        began = time.monotonic()
+        for answer in hostile:
+            error = answer.result().json()["error"]
+            assert (answer.result().status_code, error["code"]) == (503, "draining")
+    assert time.monotonic() - began < 2  # a check takes 5 s

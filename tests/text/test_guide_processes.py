@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
+from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFailed, RingKVError
 from ringkv.text import guide_processes, guide_server
 from ringkv.text.grammar import choice, json_schema, lark, lark_or_gbnf, regex
 from ringkv.text.guide import CACHED_GRAMMARS, Guides, TokenGuide
@@ -311,3 +311,32 @@ def test_a_dropped_guide_is_not_kept(bytewise: Tokenizer) -> None:
     for number, dropped in ((0, ()), (1, (0,)), (2, ())):
         guide_server._reply(Make(1.0, number, regex("a"), dropped), local, made)
     assert list(made) == [1, 2]
+
+
+def test_a_grammar_beyond_the_queue_is_refused_and_a_cancelled_one_leaves_it(
+    bytewise: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guides, go, checked = GuideProcesses(lambda: bytewise, VOCAB), Event(), list[str]()
+    monkeypatch.setattr(guides, "check", lambda grammar: checked.append(grammar) or go.wait(10))
+    monkeypatch.setattr(guide_processes, "WAITING", 3)
+    futures = [guides.check_soon(str(at)) for at in range(5)]  # two are checked, and three wait
+    with pytest.raises(QueueFull, match="3 grammars wait to be checked, at most 3 may; send it again in 6 s") as full:
+        guides.check_soon("5")
+    assert full.value.retry_after == 6
+    assert futures[3].cancel()
+    futures.append(guides.check_soon("6"))
+    go.set()
+    wait(futures)
+    assert sorted(checked) == ["0", "1", "2", "4", "6"]
+    assert until(lambda: not guides._unchecked)
+
+
+def test_closing_ends_the_checks_that_run_and_those_that_wait(bytewise: Tokenizer) -> None:
+    guides = GuideProcesses(lambda: bytewise, VOCAB)
+    futures = [guides.check_soon(regex(NESTED + letter)) for letter in "cdef"]
+    assert until(lambda: len(guides._checking) == 2)
+    began = time.monotonic()
+    guides.close()
+    futures.append(guides.check_soon(regex("a")))
+    assert [type(future.exception()) for future in futures] == [Draining] * 5
+    assert time.monotonic() - began < 1  # a check may take 5 s

@@ -24,7 +24,7 @@
     ├── Busy                    the request may be served later
     │   ├── RateLimited         its API key has used up its requests a minute    (HTTP 429)
     │   ├── BodiesFull          the bodies in flight leave no room for its body  (HTTP 503)
-    │   ├── QueueFull           as many requests or prompt tokens wait as may    (HTTP 503)
+    │   ├── QueueFull           too many requests, tokens or grammars wait       (HTTP 503)
     │   ├── DeadlineExceeded    its timeout passed before its first token        (HTTP 503)
     │   ├── EngineRestarting    the engine has ended and is started again        (HTTP 503)
     │   └── Draining            the server is stopping                           (HTTP 503)

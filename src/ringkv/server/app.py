@@ -48,6 +48,7 @@ def make_app(
     drain = drain or Drain()
     metrics = Metrics()
     models = Models([_serving(one, load, metrics) for one in loaded])
+    drain.at_end += [serving.guides.close for serving in models]
     for collector in _collectors(models):
         metrics.registry.register(collector)
     app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, docs_url=None, redoc_url=None)

@@ -35,7 +35,7 @@ def chat_router(models: Models) -> APIRouter:
         refuse_unsupported(body, OF_COMPLETIONS)
         refuse_unsupported_messages(body.messages)
         rendered = await asyncio.to_thread(RenderedChat.of, serving, body, serving.engine.limits.longest_prompt)
-        grammar = await grammar_of(serving, body, rendered.calls)
+        grammar = await grammar_of(serving, http, body, rendered.calls)
         formatter = ChatFormatter(
             f"chatcmpl-{uuid4().hex}",
             int(time.time()),

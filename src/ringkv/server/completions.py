@@ -36,7 +36,7 @@ def completions_router(models: Models) -> APIRouter:
         refuse_unsupported(body)
         check_best_of(body)
         prompts = await asyncio.to_thread(encode_prompts, serving, body)
-        grammar = await grammar_of(serving, body)
+        grammar = await grammar_of(serving, http, body)
         answer_id = f"cmpl-{uuid4().hex}"
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
         prompt_logprobs = body.logprobs if body.echo else None

@@ -5,7 +5,7 @@ Other requests, such as probes and metrics, are answered until the end.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import ceil
 from time import monotonic
@@ -20,6 +20,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.running = 0
+        self.at_end: list[Callable[[], object]] = []  # called by `finished`, perhaps more than once
         self._deadline: float | None = None
         self._idle = asyncio.Event()
 
@@ -39,6 +40,8 @@ class Drain:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._deadline - monotonic()):
                 await self._idle.wait()
+        for act in self.at_end:
+            act()
 
     def check(self) -> None:
         """Raise `Draining` if `begin` was called."""

@@ -5,7 +5,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ringkv.base.errors import InvalidRequest
+from fastapi import Request as HTTPRequest
+
+from ringkv.base.errors import InvalidRequest, QueueFull
+from ringkv.server.disconnect import until_disconnected
 from ringkv.server.rendered_chat import AllowedCalls
 from ringkv.server.schemas import GenerationBody, ResponseFormat
 from ringkv.server.serving import Serving
@@ -14,11 +17,14 @@ from ringkv.text import grammar
 GUIDED = "guided_"  # prefix of vLLM's older fields for the same kinds
 
 
-async def grammar_of(serving: Serving, body: GenerationBody, calls: AllowedCalls | None = None) -> str:
+async def grammar_of(
+    serving: Serving, http: HTTPRequest, body: GenerationBody, calls: AllowedCalls | None = None
+) -> str:
     """Return the grammar of an answer, "" if it is unconstrained. calls: tools that the answer may or must call.
 
     A required tool call is the whole answer and overrides `response_format`. The grammar is checked here, so that
-    the engine never gets a bad one. Raises InvalidRequest.
+    the engine never gets a bad one. Raises InvalidRequest, QueueFull if too many wait for their check, and
+    Disconnected.
     """
     try:
         grammars = await asyncio.to_thread(_all_grammars, body, calls)
@@ -31,10 +37,19 @@ async def grammar_of(serving: Serving, body: GenerationBody, calls: AllowedCalls
         raise InvalidRequest(f"{fields} each constrain the answer; send only one of them", grammars[1][0])
     for field, one in grammars:
         try:
-            await asyncio.wrap_future(serving.guides.check_soon(one))
+            await until_disconnected(http.receive, _check(serving, one))
         except InvalidRequest as error:
             raise InvalidRequest(f"{field}: {error}", field) from error
     return grammars[0][1] if grammars else ""
+
+
+async def _check(serving: Serving, one: str) -> None:
+    try:
+        check = serving.guides.check_soon(one)
+    except QueueFull:
+        serving.metrics.server.rejected("queue_grammars")
+        raise
+    await asyncio.wrap_future(check)
 
 
 def _all_grammars(body: GenerationBody, calls: AllowedCalls | None) -> list[tuple[str, str]]:

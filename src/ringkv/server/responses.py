@@ -93,7 +93,7 @@ def responses_router(models: Models) -> APIRouter:
         refuse_unsupported(body, UNSUPPORTED_HERE)
         _refuse_other_names(body)
         rendered = await asyncio.to_thread(_render, serving, body)
-        grammar = await grammar_of(serving, body)
+        grammar = await grammar_of(serving, http, body)
         builder = MessageBuilder(rendered.constrained_by(grammar).reader())
         answer_id = f"resp_{uuid4().hex}"
         formatter = ResponsesFormatter(answer_id, int(time.time()), model, request_fields(body), builder)

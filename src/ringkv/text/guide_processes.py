@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from itertools import count
 from multiprocessing.connection import Connection
 
-from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
+from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFailed, RingKVError
 from ringkv.base.failure import Failure, describe, revive
 from ringkv.text.grammar import check_text
 from ringkv.text.guide import CACHED_GRAMMARS, Tokens
@@ -43,6 +43,7 @@ from ringkv.text.guide_server import MEMORY
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
 SUSTAINED = 0.05  # seconds of them for each mask of an answer on average; other answers wait for a mask
 CHECKS = 2  # grammars that are checked at once
+WAITING = 64  # grammars that may wait for their check
 CACHED_CHECKS = 64  # grammars whose check is remembered
 PATIENCE, SHORTEST_PATIENCE = 20, 10.0  # times a call's processor time, and seconds, to wait for its reply
 ENDING = 5.0  # seconds to wait for the program after its socket is closed
@@ -66,6 +67,10 @@ class GuideProcesses:
         self._lock = threading.Lock()
         self._refusal = lru_cache(CACHED_CHECKS)(self._try)
         self._executor = ThreadPoolExecutor(CHECKS, "grammars")
+        self._unchecked: dict[int, str] = {}
+        self._check_numbers = count()
+        self._checking: set[_Process] = set()
+        self._is_closed = False
 
     def check(self, grammar: str) -> None:
         """Raise InvalidRequest for an invalid grammar, or one that exceeds a limit at its first tokens."""
@@ -74,8 +79,41 @@ class GuideProcesses:
             raise revive(refusal)
 
     def check_soon(self, grammar: str) -> "Future[None]":
-        """Check a grammar in a thread. The future's error is that of `check`."""
-        return self._executor.submit(self.check, grammar)
+        """Check a grammar in a thread. The future's error is that of `check`; Draining after `close`.
+
+        A future that is cancelled before its check begins leaves nothing behind. Raises QueueFull.
+        """
+        waiting = len(self._unchecked) - CHECKS
+        if waiting >= WAITING:
+            seconds = self._compiling + self._masking
+            raise QueueFull(
+                f"the queue is full: {waiting} grammars wait to be checked, at most {WAITING} may; "
+                f"send it again in {seconds:g} s",
+                seconds,
+            )
+        number = next(self._check_numbers)
+        self._unchecked[number] = grammar  # the executor keeps what was cancelled, so it gets the number only
+        future = self._executor.submit(self._check_numbered, number)
+        future.add_done_callback(lambda _: self._unchecked.pop(number))
+        return future
+
+    def close(self) -> None:
+        """End all checks, with Draining, and begin no more."""
+        self._is_closed = True
+        for process in tuple(self._checking):
+            process.end()
+
+    def _check_numbered(self, number: int) -> None:
+        try:
+            self._check_open()
+            self.check(self._unchecked[number])
+        except RingKVError:
+            self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
 
     def __call__(self, grammar: str) -> "RemoteGuide":
         """Return the grammar's guide.
@@ -89,12 +127,16 @@ class GuideProcesses:
     def _try(self, grammar: str) -> Failure | None:
         """Return why a grammar is refused; None if it is not. Raises the error of a process that crashed."""
         process = self._program.fork()
+        self._checking.add(process)
         try:
+            self._check_open()
             process.call(Try(self._masking, process.make(grammar, self._compiling)))
         except _Crashed:
             raise
         except InvalidRequest as error:
             return describe(error)
+        finally:
+            self._checking.discard(process)
         return None
 
     def _process(self, grammar: str) -> "_Process":
