@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from threading import Event, Timer
 
@@ -18,7 +19,7 @@ from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFaile
 from ringkv.text import guide_processes, guide_server
 from ringkv.text.grammar import choice, json_schema, lark, lark_or_gbnf, regex
 from ringkv.text.guide import CACHED_GRAMMARS, Guides, TokenGuide
-from ringkv.text.guide_messages import Call, Make, encode
+from ringkv.text.guide_messages import Call, Make, Ready, decode_reply, encode
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
@@ -340,3 +341,30 @@ def test_closing_ends_the_checks_that_run_and_those_that_wait(bytewise: Tokenize
     futures.append(guides.check_soon(regex("a")))
     assert [type(future.exception()) for future in futures] == [Draining] * 5
     assert time.monotonic() - began < 1  # a check may take 5 s
+
+
+class Broken(Guides):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __call__(self, grammar: str) -> TokenGuide:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "compiling it takes more than 128 MB, or more stack"),
+        (BaseException("a panic"), "cannot be used: compiling it fails in llguidance"),
+    ],
+)
+def test_an_error_in_a_guide_process_is_told_as_what_it_is(error: BaseException, reason: str) -> None:
+    ours, theirs = Pipe()
+    child = os.fork()
+    if child == 0:
+        guide_server._child(theirs, Broken(error))
+    assert isinstance(decode_reply(ours.recv_bytes()), Ready)
+    call = Make(1.0, 0, regex("a"), ())
+    ours.send_bytes(encode(call))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert reason in str(guide_processes._why_ended(call, code))

@@ -38,7 +38,7 @@ from ringkv.text.guide_messages import (
     decode_reply,
     encode,
 )
-from ringkv.text.guide_server import MEMORY
+from ringkv.text.guide_server import BROKEN, MEMORY, OUT_OF_MEMORY
 
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
 SUSTAINED = 0.05  # seconds of them for each mask of an answer on average; other answers wait for a mask
@@ -47,8 +47,8 @@ WAITING = 64  # grammars that may wait for their check
 CACHED_CHECKS = 64  # grammars whose check is remembered
 PATIENCE, SHORTEST_PATIENCE = 20, 10.0  # times a call's processor time, and seconds, to wait for its reply
 ENDING = 5.0  # seconds to wait for the program after its socket is closed
-# An overflow of the stack, an abort because memory ran out, and the exit status after a MemoryError.
-TOO_LARGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGTRAP, 1)
+# How a process ends if its stack overflows, or if it gets no memory.
+TOO_LARGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGTRAP, OUT_OF_MEMORY)
 
 
 class GuideProcesses:
@@ -183,7 +183,7 @@ class RemoteGuide:
 
 
 class _Crashed(InvalidRequest):
-    """A process needed too much memory or stack."""
+    """A grammar ended its process, but not at a time limit."""
 
 
 class _Process:
@@ -268,6 +268,8 @@ def _why_ended(call: Call, code: int) -> RingKVError:
             "or more stack than there is; simplify it",
             "grammar",
         )
+    if code == BROKEN:
+        return _Crashed(f"the grammar cannot be used: {call.purpose} fails in llguidance; simplify it", "grammar")
     return RequestFailed(
         f"the process of the request's grammar was ended (status {code}) because memory ran out or it got no "
         "processor time; send the request again, and give the server more of them"

@@ -36,6 +36,7 @@ from ringkv.text.guide_messages import (
 )
 
 MEMORY = 128 << 20  # bytes that one grammar may take, besides the stack
+BROKEN, OUT_OF_MEMORY = 1, 3  # exit statuses: after an error of llguidance's own, and after a MemoryError
 OPTIONAL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for the server, which may have work to finish
 
 
@@ -76,7 +77,7 @@ def _report(children: dict[int, Connection]) -> None:
 
 def _child(connection: Connection, guides: Guides) -> None:
     """Answer calls until the connection is closed, and exit."""
-    status = 1
+    status = BROKEN
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic's message may quote a grammar
         _limit_memory()
@@ -85,6 +86,8 @@ def _child(connection: Connection, guides: Guides) -> None:
         _serve(connection, guides)
     except (EOFError, OSError):
         status = 0
+    except MemoryError:
+        status = OUT_OF_MEMORY
     finally:
         os._exit(status)
 
