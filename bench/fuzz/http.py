@@ -107,6 +107,7 @@ class Repeating:
     )  # fmt: skip
     default_kv = KVChoice("streaming")
     alive = True
+    restarts = 0
 
     async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
         for request in requests:

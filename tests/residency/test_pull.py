@@ -140,6 +140,15 @@ def test_a_damaged_partial_file_is_detected_and_removed(house: Wheelhouse, tmp_c
     assert pull("tiny").read_bytes() == house.content
 
 
+def test_a_pulled_file_that_changed_is_named_and_downloaded_again(
+    house: Wheelhouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = pull("tiny")
+    path.write_bytes(b"!" + path.read_bytes()[1:])
+    assert pull("tiny").read_bytes() == house.content
+    assert "it is downloaded again" in caplog.text
+
+
 def test_two_pulls_at_once_fetch_once(house: Wheelhouse) -> None:
     threads = [Thread(target=pull, args=("tiny",)) for _ in range(3)]
     for thread in threads:

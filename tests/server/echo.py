@@ -57,6 +57,7 @@ class InProcess:
 
     def __init__(self, engine: ToyEngine, seconds: float = 0.0, guide: MakeGuide | None = None) -> None:
         self.limits, self.default_kv, self.alive = engine.limits, engine.default_kv, True
+        self.restarts = 0
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
         self.engine = engine

@@ -11,7 +11,7 @@ from ringkv.server.tracing import Telemetry
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving
-from tests.server.echo import channel
+from tests.server.echo import BREAKS, channel
 
 SECRET = "my secret"
 
@@ -54,6 +54,16 @@ def test_a_streams_line_comes_at_its_end(logged: Served, lines: list[str]) -> No
         assert lines == []
         list(events)
     assert re.fullmatch(r"POST /v1/chat/completions 200 \d+ ms, 9 \+ 20 tokens", written(lines)[-1])
+
+
+def test_the_line_of_a_stream_that_ends_with_an_error_has_the_errors_status(logged: Served, lines: list[str]) -> None:
+    for path, prompt in (("completions", [[97] * 8, [98, BREAKS]]), ("responses", "aab\0")):
+        field = "input" if path == "responses" else "prompt"
+        got = logged.post(path, stream=True, **{field: prompt})
+        assert (got.status_code, "not finite" in got.text) == (200, True)
+        assert f"/v1/{path} 500 " in written(lines, len(lines) or 1)[-1]
+        assert logged.metric(f'ringkv_requests_total{{endpoint="/v1/{path}",status="500"}}') == 1
+        lines.clear()
 
 
 def test_the_line_of_a_client_that_disconnects_has_the_tokens_sent(logged: Served, lines: list[str]) -> None:

@@ -42,7 +42,8 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str
     problem = (
         f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each, "
         f"and {show_bytes(need.sampler)} of sampler state) "
-        f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging"
+        f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging "
+        f"for a prompt of {engine.prompt_tokens:,} tokens"
         f"{f', {store} of prefix store' if need.store else ''}"
         f" and {reserve} of reserve {available}"
     )

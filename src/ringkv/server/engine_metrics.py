@@ -80,6 +80,12 @@ class EngineTimes(Collector):
         for model, metrics in measured.items():
             not_finite.add_metric([model], metrics.not_finite)
         yield not_finite
+        restarts = CounterMetricFamily(
+            "ringkv_engine_restarts", "Engines started again after they ended", labels=LABELS
+        )
+        for model, engine in self._engines.items():
+            restarts.add_metric([model], engine.restarts)
+        yield restarts
 
 
 def _bound(bound: float) -> str:

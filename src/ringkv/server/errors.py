@@ -54,6 +54,9 @@ MESSAGES = {  # instead of the library's shorter ones
 UNEXPECTED = ErrorKind(500, "server_error", "internal_error")
 
 
+STREAM_ERROR = "ringkv.stream_error"  # scope key: the `ErrorKind` of an error that ended a stream which had begun
+
+
 class Disconnected(Exception):
     """The client disconnected before its answer was ready."""
 

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringkv.base import log_lines
 from ringkv.base.errors import Busy
-from ringkv.server.errors import answer_of, kind_of
+from ringkv.server.errors import STREAM_ERROR, answer_of, kind_of
 from ringkv.server.metrics import Metrics
 from ringkv.server.request_log import REQUEST_ID, Describe, Log, described, usable_id
 
@@ -61,6 +61,8 @@ class Observe:
                 self._metrics.rejected(kind_of(error).code or type(error).__name__)
             await answer_of(error)(scope, receive, tagged)
         finally:
+            if STREAM_ERROR in scope:  # the client was told 200 before
+                status = scope[STREAM_ERROR].status
             # All other paths share one label; otherwise a scanner could fill our memory.
             self._metrics.answered(scope["path"] if scope["path"] in ENDPOINTS else "other", status)
             if self._log:

@@ -105,7 +105,7 @@ def responses_router(models: Models) -> APIRouter:
         )
         outputs, counter = start(serving, http, requests, continues=False)
         if body.stream:
-            return EventStream(formatter.events(outputs, counter), named_event, done=b"")
+            return EventStream(formatter.events(outputs, counter), named_event, done=b"", error=formatter.error)
         return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
 
     return router

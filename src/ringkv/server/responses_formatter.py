@@ -30,22 +30,16 @@ class ResponsesFormatter:
         return self._response(text, outputs[-1], counter)
 
     async def events(self, stream: OutputStream, counter: UsageCounter) -> AsyncGenerator[JSON, None]:
-        """Yield named events, one text delta per token. An error after the first event becomes an event."""
+        """Yield named events, one text delta per token."""
         text, last, position = "", None, self._position
         async with aclosing(stream):
-            try:
-                async for _, output in self._counted(stream, counter):
-                    if last is None:
-                        for event in self._opening():
-                            yield event
-                    delta, last = self._builder.delta(output).get("content") or "", output
-                    text += delta
-                    yield self._event("output_text.delta", **position, delta=delta, logprobs=[])
-            except Exception as error:
+            async for _, output in self._counted(stream, counter):
                 if last is None:
-                    raise
-                yield self._error(error)
-                return
+                    for event in self._opening():
+                        yield event
+                delta, last = self._builder.delta(output).get("content") or "", output
+                text += delta
+                yield self._event("output_text.delta", **position, delta=delta, logprobs=[])
         assert last is not None
         for event in self._closing(text, self._response(text, last, counter)):
             yield event
@@ -59,7 +53,7 @@ class ResponsesFormatter:
             self._event(str(response["status"]), response=response),
         ]
 
-    def _error(self, error: Exception) -> JSON:
+    def error(self, error: Exception) -> JSON:
         body = body_of(error)["error"]
         fields = {name: body[name] for name in ("code", "message", "param")}
         return {"type": "error", "sequence_number": next(self._numbers), **fields}

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ringkv.server.disconnect import until_disconnected
-from ringkv.server.errors import Disconnected, body_of
+from ringkv.server.errors import STREAM_ERROR, Disconnected, body_of, kind_of
 
 DONE = b"data: [DONE]\n\n"
 # Line breaks that JSON does not escape and that some clients split at.
@@ -44,17 +44,19 @@ class EventStream(Response):
         chunks: AsyncGenerator[Mapping[str, Any], None],
         event: Callable[[Mapping[str, Any]], bytes] = event,
         done: bytes = DONE,
+        error: Callable[[Exception], Mapping[str, Any]] = body_of,
     ) -> None:
+        """error: makes the event of an error after the first chunk."""
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
-        self._chunks, self._event, self._done = chunks, event, done
+        self._chunks, self._event, self._done, self._error = chunks, event, done, error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(Disconnected):
-            await until_disconnected(receive, self._send_events(send))
+            await until_disconnected(receive, self._send_events(scope, send))
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
             first = await anext(chunks)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -63,7 +65,8 @@ class EventStream(Response):
                 async for chunk in chunks:
                     await _send(send, self._event(chunk))
             except Exception as error:
-                await _send(send, self._event(body_of(error)))
+                scope[STREAM_ERROR] = kind_of(error)
+                await _send(send, self._event(self._error(error)))
             await _send(send, self._done, more=False)
 
 

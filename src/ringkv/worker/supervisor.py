@@ -51,6 +51,7 @@ class Supervisor:
         self.limits, self.default_kv = engine.limits, engine.default_kv
         self._engine, self._start, self._policy, self._name = engine, start, policy, name
         self._failure: RingKVError | None = None
+        self.restarts = 0  # engines that were started again
         self._next = 0.0  # when an engine is expected, if none is there
         self._start_seconds = 0.0  # of the last start
         self._supervising = asyncio.create_task(self._supervise())
@@ -140,4 +141,5 @@ class Supervisor:
                 f"{self._name} started with other limits, so its model's files have changed; restart ringkv"
             )
         self._engine = engine
+        self.restarts += 1
         log.warning("%s is ready again, process %s, after %.1f s", self._name, engine.pid, self._start_seconds)
