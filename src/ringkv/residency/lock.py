@@ -12,6 +12,12 @@ from ringkv.machine.folders import ELSEWHERE, make, reason
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_FOLDER = (errno.ENOTDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG)
+REMEDIES = {
+    **dict.fromkeys(FULL, "free disk space"),
+    **dict.fromkeys(READ_ONLY, "make it writable"),
+    **dict.fromkeys(NO_FOLDER, "make it a folder"),
+}
 
 
 @contextmanager
@@ -32,11 +38,11 @@ def locked(target: Path, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Turn the errors of a full or read-only disk into one sentence."""
+    """Turn the errors of a disk that is full or read-only, and of a path that is no folder, into one sentence."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (*FULL, *READ_ONLY):
+        if error.errno not in REMEDIES:
             raise
-        remedy = "free disk space" if error.errno in FULL else "make it writable"
+        remedy = REMEDIES[error.errno]
         raise BadCache(f"{folder} cannot be written ({reason(error)}); {remedy}, {ELSEWHERE}") from error
