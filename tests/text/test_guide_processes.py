@@ -73,6 +73,10 @@ def stopped(process: int, seconds: float) -> Iterator[None]:
     timer.join()
 
 
+def waited(event: Event) -> None:
+    assert event.wait(10)
+
+
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -318,13 +322,14 @@ def test_a_grammar_beyond_the_queue_is_refused_and_a_cancelled_one_leaves_it(
     bytewise: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guides, go, checked = GuideProcesses(lambda: bytewise, VOCAB), Event(), list[str]()
-    monkeypatch.setattr(guides, "check", lambda grammar: checked.append(grammar) or go.wait(10))
+    monkeypatch.setattr(guides, "_try", lambda grammar, _: checked.append(grammar) or waited(go))
     monkeypatch.setattr(guide_processes, "WAITING", 3)
     futures = [guides.check_soon(str(at)) for at in range(5)]  # two are checked, and three wait
     with pytest.raises(QueueFull, match="3 grammars wait to be checked, at most 3 may; send it again in 6 s") as full:
         guides.check_soon("5")
     assert full.value.retry_after == 6
-    assert futures[3].cancel()
+    guides.give_up(futures[3])
+    assert futures[3].cancelled()
     futures.append(guides.check_soon("6"))
     go.set()
     wait(futures)
@@ -335,7 +340,7 @@ def test_a_grammar_beyond_the_queue_is_refused_and_a_cancelled_one_leaves_it(
 def test_closing_ends_the_checks_that_run_and_those_that_wait(bytewise: Tokenizer) -> None:
     guides = GuideProcesses(lambda: bytewise, VOCAB)
     futures = [guides.check_soon(regex(NESTED + letter)) for letter in "cdef"]
-    assert until(lambda: len(guides._checking) == 2)
+    assert until(lambda: sum(check._process is not None for check in guides._unchecked.values()) == 2)
     began = time.monotonic()
     guides.close()
     futures.append(guides.check_soon(regex("a")))
@@ -368,3 +373,16 @@ def test_an_error_in_a_guide_process_is_told_as_what_it_is(error: BaseException,
     ours.send_bytes(encode(call))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert reason in str(guide_processes._why_ended(call, code))
+
+
+def test_a_check_that_is_given_up_ends_at_once_and_others_go_on(bytewise: Tokenizer) -> None:
+    guides = GuideProcesses(lambda: bytewise, VOCAB)
+    hostile = [guides.check_soon(regex(NESTED + letter)) for letter in "gh"]
+    following = guides.check_soon(regex("a"))
+    assert until(lambda: sum(check._process is not None for check in guides._unchecked.values()) == 2)
+    began = time.monotonic()
+    guides.give_up(hostile[0])
+    assert following.result() is None
+    assert time.monotonic() - began < 1  # a check may take 5 s
+    assert not hostile[1].done()
+    guides.close()

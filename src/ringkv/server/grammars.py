@@ -49,7 +49,10 @@ async def _check(serving: Serving, one: str) -> None:
     except QueueFull:
         serving.metrics.server.rejected("queue_grammars")
         raise
-    await asyncio.wrap_future(check)
+    try:
+        await asyncio.wrap_future(check)
+    finally:
+        serving.guides.give_up(check)
 
 
 def _all_grammars(body: GenerationBody, calls: AllowedCalls | None) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 
@@ -65,23 +65,19 @@ class GuideProcesses:
         self._program = _Program(partial(_vocabulary, load, vocab))
         self._processes: OrderedDict[str, _Process] = OrderedDict()
         self._lock = threading.Lock()
-        self._refusal = lru_cache(CACHED_CHECKS)(self._try)
+        self._refusals: OrderedDict[str, tuple[Failure | None]] = OrderedDict()  # (None,): not refused
         self._executor = ThreadPoolExecutor(CHECKS, "grammars")
-        self._unchecked: dict[int, str] = {}
-        self._check_numbers = count()
-        self._checking: set[_Process] = set()
+        self._unchecked: dict[Future[None], _Check] = {}
         self._is_closed = False
 
     def check(self, grammar: str) -> None:
         """Raise InvalidRequest for an invalid grammar, or one that exceeds a limit at its first tokens."""
-        check_text(grammar)
-        if (refusal := self._refusal(grammar)) is not None:
-            raise revive(refusal)
+        self._check(grammar, _Check(grammar))
 
     def check_soon(self, grammar: str) -> "Future[None]":
-        """Check a grammar in a thread. The future's error is that of `check`; Draining after `close`.
+        """Check a grammar in a thread, until `give_up`. The future's error is that of `check`; Draining after `close`.
 
-        A future that is cancelled before its check begins leaves nothing behind. Raises QueueFull.
+        Raises QueueFull.
         """
         waiting = len(self._unchecked) - CHECKS
         if waiting >= WAITING:
@@ -91,29 +87,44 @@ class GuideProcesses:
                 f"send it again in {seconds:g} s",
                 seconds,
             )
-        number = next(self._check_numbers)
-        self._unchecked[number] = grammar  # the executor keeps what was cancelled, so it gets the number only
-        future = self._executor.submit(self._check_numbered, number)
-        future.add_done_callback(lambda _: self._unchecked.pop(number))
+        check = _Check(grammar)
+        future = self._executor.submit(self._check_until_ended, check)
+        self._unchecked[future] = check
+        future.add_done_callback(lambda _: self._unchecked.pop(future, None))
         return future
+
+    def give_up(self, future: "Future[None]") -> None:
+        """End a check that waits or runs, if it is not done."""
+        if check := self._unchecked.get(future):
+            check.end()
+        future.cancel()
 
     def close(self) -> None:
         """End all checks, with Draining, and begin no more."""
         self._is_closed = True
-        for process in tuple(self._checking):
-            process.end()
+        for check in tuple(self._unchecked.values()):
+            check.end()
 
-    def _check_numbered(self, number: int) -> None:
+    def _check_until_ended(self, check: "_Check") -> None:
         try:
-            self._check_open()
-            self.check(self._unchecked[number])
+            if not (self._is_closed or check.has_ended):
+                return self._check(check.grammar, check)
         except RingKVError:
-            self._check_open()
-            raise
+            if not check.has_ended:
+                raise
+        raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
+    def _check(self, grammar: str, check: "_Check") -> None:
+        check_text(grammar)
+        with self._lock:
+            known = self._refusals.pop(grammar, None)
+        known = known or (self._try(grammar, check),)
+        with self._lock:
+            self._refusals[grammar] = known
+            while len(self._refusals) > CACHED_CHECKS:
+                self._refusals.popitem(last=False)
+        if known[0]:
+            raise revive(known[0])
 
     def __call__(self, grammar: str) -> "RemoteGuide":
         """Return the grammar's guide.
@@ -124,19 +135,16 @@ class GuideProcesses:
         process = self._process(grammar)
         return RemoteGuide(process, process.make(grammar, self._compiling), self._masking)
 
-    def _try(self, grammar: str) -> Failure | None:
+    def _try(self, grammar: str, check: "_Check") -> Failure | None:
         """Return why a grammar is refused; None if it is not. Raises the error of a process that crashed."""
         process = self._program.fork()
-        self._checking.add(process)
+        check.run(process)
         try:
-            self._check_open()
             process.call(Try(self._masking, process.make(grammar, self._compiling)))
         except _Crashed:
             raise
         except InvalidRequest as error:
             return describe(error)
-        finally:
-            self._checking.discard(process)
         return None
 
     def _process(self, grammar: str) -> "_Process":
@@ -180,6 +188,27 @@ class RemoteGuide:
 
     def take(self, token: int) -> None:
         self._taken.append(token)
+
+
+class _Check:
+    """The check of a grammar, which waits or runs."""
+
+    def __init__(self, grammar: str) -> None:
+        self.grammar = grammar
+        self.has_ended = False
+        self._process: _Process | None = None
+
+    def run(self, process: "_Process") -> None:
+        """Note the process that runs it, which is ended if the check is."""
+        self._process = process
+        if self.has_ended:
+            process.end()
+
+    def end(self) -> None:
+        self.has_ended = True
+        self.grammar = ""  # the executor keeps calls that were cancelled
+        if self._process:
+            self._process.end()
 
 
 class _Crashed(InvalidRequest):
