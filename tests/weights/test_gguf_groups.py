@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
+from gguf import GGUFWriter
 from gguf.quants import dequantize, quantize
 from torch import Tensor
 
@@ -42,6 +43,18 @@ def test_groups_have_the_values_of_the_blocks(kind: str) -> None:
     rows = stored(kind)
     want = dequantize(rows, Type[kind])
     np.testing.assert_allclose(values(groups(kind, rows)), want, atol=2e-3 * np.abs(want).max(), rtol=0)
+
+
+def test_a_vector_in_four_bits_is_no_matrix(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "x.gguf", "llama")
+    writer.add_tensor("blk.0.attn_norm.weight", quantize(np.ones(64, np.float32), Type.Q4_0), raw_dtype=Type.Q4_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    gguf = GGUF(tmp_path / "x.gguf")
+    write_groups(gguf, tmp_path)
+    assert (group_bytes(gguf), (tmp_path / "int4.groups").exists()) == (0, False)
 
 
 @pytest.fixture

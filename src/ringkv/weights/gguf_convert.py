@@ -82,7 +82,9 @@ def write_groups(gguf: GGUF, directory: Path) -> None:
 
 
 def _four_bits(gguf: GGUF) -> list[str]:
-    return [name for name in gguf.names if name.startswith("blk.") and gguf.kind(name) in KINDS]
+    """Return the layers' four-bit matrices. A vector of a norm in four bits is only dequantised."""
+    layers = [name for name in gguf.names if name.startswith("blk.") and gguf.kind(name) in KINDS]
+    return [name for name in layers if len(gguf.shape(name)) == 2]
 
 
 def weight_bytes(gguf: GGUF) -> int:
