@@ -247,7 +247,7 @@ def test_a_choice_of_2500_texts_is_answered_with_one_of_them(guided: Served) -> 
 
 
 AMBIGUOUS = "start: s\ns: " + "s s | " * 1500 + '"a"'  # a mask takes more than a second
-NESTED = "(" * 20_000 + "a" + ")" * 20_000  # takes minutes to compile
+NESTED = "(" * 60_000 + "a" + ")" * 60_000  # takes minutes to compile
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ VOCAB, END = 300, 257
 COMPILING, MASKING = 1.0, 0.5
 SCHEMA = json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 AMBIGUOUS = "s: " + "s s | " * 1500 + '"a"'  # its masks take seconds with 256 tokens, and 40 s with 49,152
-NESTED = "(" * 20_000 + "a" + ")" * 20_000  # a regular expression that takes minutes
+NESTED = "(" * 60_000 + "a" + ")" * 60_000  # a regular expression that takes minutes
 REPEATED = "(a{1000}){1000}"  # takes 250 MB
 CHILD = """
 import sys
