@@ -126,7 +126,7 @@ Build = Callable[[Any, str], str]
 KINDS: Mapping[str, tuple[type | tuple[type, ...], Build]] = {
     "json": ((dict, str, bool), _schema),
     "json_object": (bool, lambda value, field: grammar.json_object()),
-    "regex": (str, lambda value, field: grammar.regex(value)),
+    "regex": (str, grammar.regex),
     "choice": (list, _choice),
     "grammar": (str, grammar.lark_or_gbnf),
 }

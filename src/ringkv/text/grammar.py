@@ -45,9 +45,9 @@ def schema_in_lark(schema: JSONSchema) -> str:
     return json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": JSON_FORMAT})
 
 
-def regex(pattern: str) -> str:
+def regex(pattern: str, field: str = "regex") -> str:
     """Return the grammar of texts that match the whole pattern, in the syntax of Rust's regex crate."""
-    check_text(pattern, "regex")
+    check_text(pattern, field)
     return LLMatcher.grammar_from_regex(pattern)
 
 
