@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringkv.cli.options import AsJson
+from ringkv.cli.options import SWITCH, AsJson
 from ringkv.cli.output import console, print_json, print_table
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
@@ -21,6 +21,7 @@ def doctor(
         bool,
         typer.Option(
             "--verify",
+            metavar=SWITCH,
             help="Instead, compute the checksums of all cached downloads, converted weights and compiled code, and "
             "compare them. The exit status is 1 if one differs.",
         ),
