@@ -220,8 +220,9 @@ def streamed(url: str, count: int, into: "Queue[str]") -> str:
 
 
 def _noting(lines: Iterator[str], into: "Queue[str]") -> Iterator[str]:
-    for line in lines:
-        into.put(line)
+    for number, line in enumerate(lines):
+        if number == 0:
+            into.put(line)
         yield line
 
 
