@@ -141,4 +141,4 @@ def _run(case: Any) -> None:
         guide.take(token)
 
 
-GRAMMARS = Target("grammars in Lark, GBNF, regex and JSON Schema", _make, _run, _guides, seconds=15.0)
+GRAMMARS = Target("grammars in Lark, GBNF, regex and JSON Schema", _make, _run, _guides)

@@ -20,7 +20,7 @@ from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "operations")))
+PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving")))
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 

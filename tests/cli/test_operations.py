@@ -19,5 +19,4 @@ def test_the_worked_example_is_the_output_of_its_command(cli: Cli) -> None:
 
 
 def test_the_page_stays_short() -> None:
-    text = re.sub(r"<!-- report:.*?<!-- /report -->", "", PAGE, flags=re.DOTALL)
-    assert len(text.split()) <= 1300
+    assert len(PAGE.split()) <= 1200
