@@ -2,11 +2,11 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ringkv.cli.option import option
 from ringkv.cli.options import SWITCH
 from ringkv.plan.units import parse_bytes
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 ACCESS = "Access"  # panel of --help
 
 
-def _access(flag: str, metavar: str, help: str, **checks: Any) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=ACCESS, show_default=False, **checks)
+_access = partial(option, ACCESS)
 
 
 @dataclass(frozen=True)

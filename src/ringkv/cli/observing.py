@@ -6,16 +6,17 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
 from rich.console import Console
 
 from ringkv.base import log_lines
 from ringkv.base.checks import check, one_of
 from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.cli.config_file import use_config
+from ringkv.cli.option import option
 from ringkv.cli.output import WIDE, print_stderr, print_while_read
 from ringkv.llm.show_progress import ProgressDisplay, ProgressLines, show_progress
 
@@ -27,8 +28,7 @@ log = logging.getLogger(__name__)
 OBSERVING = "Configuration and logs"  # panel of --help
 
 
-def _observing(flag: str, metavar: str, help: str, **more: Any) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=OBSERVING, show_default=False, **more)
+_observing = partial(option, OBSERVING)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """Options that several commands share: model, cache, machine and sampling."""
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from ringkv.base.sampling import SamplingParams
+from ringkv.cli.option import option
 from ringkv.cli.settings import CACHE
 from ringkv.plan.kv_settings import BudgetSettings, CompressionSettings, FormatSettings, SelectionSettings, TurnSettings
 from ringkv.plan.options import AUTO, Options
@@ -25,16 +27,8 @@ ModelNames = Annotated[list[str], _model("; repeatable")]
 AsJson = Annotated[bool, typer.Option("--json", metavar=SWITCH, help="Print one JSON value on stdout, for programs.")]
 
 
-def _cache(flag: str, metavar: str, help: str) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=CACHE, show_default=False)
-
-
-def _machine(flag: str, metavar: str, help: str) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=MACHINE, show_default=False)
-
-
-def _sampling(flag: str, metavar: str, help: str, show: bool = True) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=SAMPLING, show_default=show)
+_cache, _machine = partial(option, CACHE), partial(option, MACHINE)
+_sampling = partial(option, SAMPLING, show_default=True)
 
 
 @dataclass(frozen=True)
@@ -169,13 +163,17 @@ class Sampling:
     min_p: Annotated[
         float, _sampling("--min-p", "P", "Sample from tokens with at least P times the top probability; 0 is all.")
     ] = 0.0
-    seed: Annotated[int | None, _sampling("--seed", "N", "Seed of the sampler; random by default.", False)] = None
+    seed: Annotated[
+        int | None, _sampling("--seed", "N", "Seed of the sampler; random by default.", show_default=False)
+    ] = None
     stop: Annotated[
-        list[str] | None, _sampling("--stop", "TEXT", "Stop at this text, which is not output; repeatable.", False)
+        list[str] | None,
+        _sampling("--stop", "TEXT", "Stop at this text, which is not output; repeatable.", show_default=False),
     ] = None
     min_tokens: Annotated[int, _sampling("--min-tokens", "N", "Generate at least this many tokens.")] = 0
     ignore_eos: Annotated[
-        bool, _sampling("--ignore-eos", SWITCH, "Continue to --max-tokens past end-of-sequence tokens.", False)
+        bool,
+        _sampling("--ignore-eos", SWITCH, "Continue to --max-tokens past end-of-sequence tokens.", show_default=False),
     ] = False
     repetition_penalty: Annotated[
         float,

@@ -2,106 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.access import AccessOptions
 from ringkv.cli.observing import ObservingOptions
-from ringkv.cli.options import SWITCH, ServingOptions
+from ringkv.cli.options import ServingOptions
 from ringkv.cli.output import print_stderr
+from ringkv.cli.server import ServerOptions
 from ringkv.machine.interrupts import exit_on_sigterm
 
 SLOTS = 8
-SERVER = "Server"
 
 
 def serve(
     *,
+    server: ServerOptions,
     engine: ServingOptions,
     access: AccessOptions,
     observing: ObservingOptions,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all interfaces.", rich_help_panel=SERVER)
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", help="Port to listen on; 0 picks a free port.", rich_help_panel=SERVER)
-    ] = 8000,
-    served_model_name: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--served-model-name",
-            metavar="NAME",
-            help="Model name in the API; repeatable: of one model its aliases, of several one for each. By default the "
-            "name of --model.",
-            rich_help_panel=SERVER,
-            show_default=False,
-        ),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin",
-            metavar="URL",
-            help="CORS: origin that may send requests from a browser, such as http://localhost:3000; repeatable, and * "
-            "allows all. None by default.",
-            rich_help_panel=SERVER,
-            show_default=False,
-        ),
-    ] = None,
-    request_log: Annotated[
-        bool,
-        typer.Option(
-            "--request-log/--no-request-log",
-            metavar=SWITCH,
-            help="Log a line per request to stderr: method, path, status, time and tokens, without its text.",
-            rich_help_panel=SERVER,
-        ),
-    ] = True,
-    max_queue: Annotated[
-        int | None,
-        typer.Option(
-            "--max-queue",
-            metavar="REQUESTS",
-            min=0,
-            help="Requests that may wait for a slot; more get a 503. By default 8 for each slot, at least 64.",
-            rich_help_panel=SERVER,
-            show_default=False,
-        ),
-    ] = None,
-    max_queue_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-queue-tokens",
-            metavar="TOKENS",
-            min=0,
-            help="Prompt tokens that may wait for their prefill; more get a 503. By default 16 of the longest prompts.",
-            rich_help_panel=SERVER,
-            show_default=False,
-        ),
-    ] = None,
-    request_timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--request-timeout",
-            metavar="SECONDS",
-            min=0.001,
-            help="Longest time of a request. One that waits that long gets a 503; one that runs ends with the tokens "
-            "it has. No limit by default.",
-            rich_help_panel=SERVER,
-            show_default=False,
-        ),
-    ] = None,
-    drain_seconds: Annotated[
-        float,
-        typer.Option(
-            "--drain-seconds",
-            min=0,
-            help="After SIGTERM or Ctrl-C: seconds in which running requests may finish. A second signal ends them.",
-            rich_help_panel=SERVER,
-        ),
-    ] = 30,
 ) -> None:
     """Serve models over an OpenAI-compatible HTTP API.
 
@@ -112,11 +30,11 @@ def serve(
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
         ringkv serve --model smollm2 --model qwen2.5-coder-1.5b
     """
-    names = names_of(engine.model, served_model_name or ())
+    names = names_of(engine.model, server.served_model_name or ())
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()
-    edge.warn_if_open(host)
+    edge.warn_if_open(server.host)
     with observing.progress() as progress:
         progress(0, 0, "loading the server")
         from ringkv.engine.device_memory import free_bytes_elsewhere
@@ -140,16 +58,16 @@ def serve(
         with observing.telemetry() as telemetry:
             run(
                 [WantedModel(config, own) for config, own in zip(configs, names, strict=True)],
-                host,
-                port,
+                server.host,
+                server.port,
                 progress,
                 ready,
-                origins=allow_origin or (),
-                log=print_stderr if request_log else None,
-                drain_seconds=drain_seconds,
+                origins=server.allow_origin or (),
+                log=print_stderr if server.request_log else None,
+                drain_seconds=server.drain_seconds,
                 edge=edge,
                 telemetry=telemetry,
-                load=LoadOptions(max_queue, max_queue_tokens, request_timeout),
+                load=LoadOptions(server.max_queue, server.max_queue_tokens, server.request_timeout),
             )
 
 
