@@ -6,6 +6,8 @@
 Each client streams one answer after another. A kill is right if every request that was running or waiting ends with an
 error within seconds, no stream is cut or hangs, and a new request is answered within 15 seconds. The server waits a
 second before it starts an engine again, and longer if the last one was short-lived: so each engine may run for a while.
+
+At the end the server gets SIGTERM under the same load. Every request that it has accepted must finish.
 """
 
 import argparse
@@ -83,9 +85,17 @@ class KilledServer:
         with connection.getresponse() as response:
             return response.status == 200
 
+    def drain(self) -> float:
+        """Send SIGTERM, and no more requests. Return when."""
+        self._stop.set()
+        at = time.monotonic()
+        self.process.terminate()
+        return at
+
     @contextmanager
     def load(self, clients: int) -> Iterator[None]:
         """Keep clients busy while the block runs."""
+        self._stop.clear()
         with ThreadPoolExecutor(clients) as pool:
             for client in range(clients):
                 pool.submit(self._send, client)
@@ -115,15 +125,38 @@ def main() -> None:
                 print(f"killed {len(kills)} of {args.times}: back after {kills[-1].back_s:.1f} s", flush=True)
         time.sleep(PAUSE)  # the server closes its ends of the clients' connections
         files = server.process.num_fds() - files
-    affected = [running_at(kill, server.ended) for kill in kills]
-    keep("kill", vars(args), [figure(kills, affected, server.ended, files)], shown(kills, affected))
-    if failures := list(wrong(kills, affected, server.ended)):
+        killed = list(server.ended)
+        with server.load(args.clients):
+            time.sleep(STEADY)
+            at = server.drain()
+    drained = running_at(at, server.ended)
+    affected = [running_at(kill.at, killed) for kill in kills]
+    figures = figure(kills, affected, killed, files) | drain_figure(drained)
+    keep("kill", vars(args), [figures], f"{shown(kills, affected)}\n\n{shown_drain(drained)}")
+    if failures := [*wrong(kills, affected, killed), *wrong_drain(drained)]:
         sys.exit("\n".join(failures))
 
 
-def running_at(kill: Kill, ended: Sequence[Ended]) -> list[Ended]:
-    """Return the requests that a kill may have met, without those that were refused."""
-    return [one for one in ended if one.began < kill.at < one.ended and one.outcome != "refused"]
+def running_at(at: float, ended: Sequence[Ended]) -> list[Ended]:
+    """Return the requests that a signal may have met, without those that were refused."""
+    return [one for one in ended if one.began < at < one.ended and one.outcome != "refused"]
+
+
+def drain_figure(drained: Sequence[Ended]) -> dict[str, float]:
+    lost = sum(one.outcome != "finished" for one in drained)
+    return {"drained_requests": len(drained) - lost, "lost_requests": lost}
+
+
+def shown_drain(drained: Sequence[Ended]) -> str:
+    counts = drain_figure(drained)
+    return f"SIGTERM: {counts['drained_requests']} accepted requests finished, {counts['lost_requests']} did not."
+
+
+def wrong_drain(drained: Sequence[Ended]) -> Iterator[str]:
+    if lost := drain_figure(drained)["lost_requests"]:
+        yield f"SIGTERM: {lost} accepted requests did not finish"
+    if not drained:
+        yield "SIGTERM met no request; it shows nothing"
 
 
 def figure(

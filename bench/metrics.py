@@ -98,6 +98,8 @@ METRICS: Mapping[str, Metric] = {
     "failed_requests": Metric("requests", "once"),
     "cut_requests": Metric("requests", "once"),
     "hung_requests": Metric("requests", "once"),
+    "drained_requests": Metric("requests", "once"),
+    "lost_requests": Metric("requests", "once"),
     "error_s": Metric("s", "max"),
     "ready_s": SECONDS,
     "back_s": SECONDS,

@@ -35,11 +35,14 @@ def _overload(one: ResultRow) -> str:
 
 
 def _kill(one: ResultRow) -> str:
-    return (
+    killed = (
         f"{one['failed_requests']:,.0f} requests ended with an error, {one['cut_requests']:.0f} silently, "
         f"{one['hung_requests']:.0f} hung; answers again after {one['back_s']:.1f} s, "
         f"at most {one['slowest_back_s']:.1f} s"
     )
+    if "drained_requests" not in one:
+        return killed
+    return f"{killed}. SIGTERM: {one['drained_requests']:.0f} accepted finished, {one['lost_requests']:.0f} did not"
 
 
 def _strangers(one: ResultRow) -> str:
@@ -52,7 +55,7 @@ TRIALS: Mapping[str, Trial] = {
         "twice the sustainable rate, 64 clients of which 20% leave, 5% malformed; greedy answers compared",
         _overload,
     ),
-    "kill": ("kill -9 of the engine under load, 20 times", _kill),
+    "kill": ("kill -9 of the engine under load, 20 times, then SIGTERM", _kill),
     "strangers": ("500 slow senders and 64 bodies of 64 MiB", _strangers),
 }
 

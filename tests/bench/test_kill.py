@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.kill import Ended, Kill, ending, figure, running_at, shown, wrong
+from bench.kill import Ended, Kill, ending, figure, running_at, shown, shown_drain, wrong, wrong_drain
 
 DONE = b"data: [DONE]\n"
 
@@ -35,7 +35,7 @@ def test_a_stream_counts_as_its_last_two_events_say(events: list[bytes], outcome
 def test_a_kill_meets_the_requests_that_were_running() -> None:
     requests = [Ended(0, 5, "finished"), Ended(4, 10.2, "error"), Ended(9, 10.1, "refused"), Ended(11, 12, "finished")]
     kills = [Kill(10.0, 2.0, 3.0)]
-    affected = [running_at(kill, requests) for kill in kills]
+    affected = [running_at(kill.at, requests) for kill in kills]
     assert affected == [[requests[1]]]
     assert list(wrong(kills, affected, requests)) == []
     found = figure(kills, affected, requests, files=0)
@@ -53,3 +53,12 @@ def test_a_cut_or_hung_request_a_slow_return_and_a_kill_without_load_are_wrong()
         "kill 1",
         "kill 1 met no request; it shows nothing",
     ]
+
+
+def test_a_drain_is_right_if_what_it_met_has_finished() -> None:
+    requests = [Ended(0, 5, "finished"), Ended(4, 12, "finished"), Ended(9, 10.1, "refused"), Ended(9, 30, "finished")]
+    met = running_at(10.0, requests)
+    assert (shown_drain(met), list(wrong_drain(met))) == ("SIGTERM: 2 accepted requests finished, 0 did not.", [])
+    cut = [*met, Ended(8, 40, "cut")]
+    assert list(wrong_drain(cut)) == ["SIGTERM: 1 accepted requests did not finish"]
+    assert list(wrong_drain([])) == ["SIGTERM met no request; it shows nothing"]

@@ -49,3 +49,5 @@ def test_requests_that_a_kill_met_are_counted_by_how_they_ended() -> None:
     figure = {"failed_requests": 320, "cut_requests": 0, "hung_requests": 1, "back_s": 2.6, "slowest_back_s": 5.6}
     (line,) = lines(measured("kill", figure))
     assert "320 requests ended with an error, 0 silently, 1 hung; answers again after 2.6 s, at most 5.6 s" in line
+    (line,) = lines(measured("kill", figure | {"drained_requests": 16, "lost_requests": 0}))
+    assert "at most 5.6 s. SIGTERM: 16 accepted finished, 0 did not" in line
