@@ -112,6 +112,14 @@ METRICS: Mapping[str, Metric] = {
     "chunk_s": SECONDS,
     "http_bytes": Metric("B", "max"),
     "engine_bytes": Metric("B", "max"),
+    # traffic; `ttft_s` is its median
+    "goodput": Metric("requests/s", "mean"),
+    "good_share": SHARE,
+    "ttft_p99_s": Metric("s", "p99"),
+    "tpot_s": SECONDS,
+    "tpot_p99_s": Metric("s", "p99"),
+    "gap_s": Metric("s", "max"),
+    "gap_p99_s": Metric("s", "p99"),
     # fuzz
     "cases": Metric("cases", "once"),
     "findings": Metric("findings", "once"),

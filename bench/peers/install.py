@@ -19,6 +19,14 @@ UNWANTED: Mapping[str, tuple[str, ...]] = {
     "vllm": ("torchvision", "torchaudio", "torchcodec"),
     "openvino-convert": ("torchvision",),
 }
+BUILDS: Mapping[str, Mapping[str, str]] = {
+    # llama.cpp's server is compiled for this processor, without what it does not need.
+    "llama-server": {
+        "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF"
+        " -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
+        "LLAMA_CPP_BUILD_JOBS": f"{os.cpu_count() or 1}",
+    },
+}
 STEPS = ("Collecting", "Downloading", "Building", "Installing", "Successfully", "ERROR")  # pip lines that are shown
 
 Report = Callable[[str], None]
@@ -71,7 +79,14 @@ def _pip(name: str, folder: Path, arguments: list[str], report: Report) -> None:
     command: list[str | Path] = [_python(folder), "-m", "pip", "--disable-pip-version-check", *arguments]
     with (
         open(folder / "install.log", "a") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder) as pip,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env={**os.environ, **BUILDS.get(name, {})},
+        ) as pip,
     ):
         assert pip.stdout is not None
         for line in pip.stdout:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.clients.table import clients
-from bench.report import accuracy, commits, decoding, speed
+from bench.report import accuracy, commits, decoding, speed, traffic
 from bench.report.claims import claims_table
 from bench.report.faults import faults
 from bench.report.targets import targets_table
@@ -42,6 +42,7 @@ def files() -> Mapping[Path, str]:
         "kv_format": partial(decoding.kv_format, rows),
         "beside": partial(commits.beside, rows),
         "faults": partial(faults, rows),
+        "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
         "scores": partial(accuracy.summary, means),
@@ -50,6 +51,7 @@ def files() -> Mapping[Path, str]:
     return {
         DOCS / "throughput.svg": speed.throughput(rows),
         DOCS / "accuracy.svg": accuracy.picture(means),
+        DOCS / "traffic.svg": traffic.picture(rows),
         RESULTS / "accuracy.csv": accuracy.data(answers, means),
         **{page: filled(page.read_text(encoding="utf-8"), blocks) for page in PAGES},
     }

@@ -1,0 +1,159 @@
+"""figures: what clients saw of a load, in one turn and over all turns.
+
+A request meets the objective if its first token comes within `FIRST_S` and its tokens within `TOKEN_S` each, on
+average after the first, and if it gets all of its tokens. Goodput is the number of such requests per second: of the
+time in which requests arrive, or until the last answer if clients wait for their answers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+FIRST_S, TOKEN_S = 2.0, 0.150
+MS = 1e-3
+EVENTS = 0.8  # of the tokens requested
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficCell:
+    """One engine under one load. Times are seconds. None: there was no such figure.
+
+    clients: they wait for their answers. per_minute: requests offered, if they do not wait. shrink: the trace's lengths
+    were divided by this. settings: of the engine. tokens_per_s: output tokens until the last answer. good_share: of the
+    requests sent. ttft, tpot: time to the first token, and per token after it. gap_s: the longest time between two
+    events of one answer. clients_cpu_s: of the clients' process in one turn. cache_bytes: what the engine was given.
+    why: the reason for missing figures.
+    """
+
+    model: str
+    workload: str
+    engine: str
+    settings: str
+    shrink: int = 1
+    clients: int | None = None
+    per_minute: int | None = None
+    tokens_per_s: float | None = None
+    goodput: float | None = None
+    good_share: float | None = None
+    ttft_s: float | None = None
+    ttft_p99_s: float | None = None
+    tpot_s: float | None = None
+    tpot_p99_s: float | None = None
+    gap_s: float | None = None
+    gap_p99_s: float | None = None
+    sent_requests: int | None = None
+    failed_requests: int | None = None
+    clients_cpu_s: float | None = None
+    served_s: float | None = None
+    cache_bytes: int | None = None
+    why: str | None = None
+    run: str = ""
+    machine: str = ""
+
+
+@dataclass(frozen=True)
+class TrafficTurn:
+    """One turn as it is kept in the journal.
+
+    answers: of each answered request its times to the first token and per token. gaps: how many times between events
+    were so many milliseconds. window: seconds that goodput is counted in. cpu_s: of the clients.
+    """
+
+    window: float
+    duration: float
+    sent: int
+    tokens: int
+    answers: list[tuple[float, float]]
+    gaps: dict[str, int]
+    longest: float
+    cpu_s: float
+    error: str = ""
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any], wanted: Sequence[int], seconds: float | None) -> "TrafficTurn":
+        """Return the turn from the clients' reply. wanted: output tokens requested. seconds: of arrivals."""
+        outputs = [_tokens(*each) for each in zip(reply["outputs"], reply["gaps"], wanted, strict=True)]
+        rows = list(zip(reply["first"], reply["latencies"], outputs, reply["errors"], wanted, strict=True))
+        whole = [row[:3] for row in rows if not row[3] and row[2] == row[4]]
+        gaps = [gap for each in reply["gaps"] for gap in each]
+        cut = next((f"an answer has {tokens} of {want} tokens" for *_, tokens, _, want in rows if tokens != want), "")
+        return cls(
+            window=seconds or reply["duration"],
+            duration=reply["duration"],
+            sent=len(rows),
+            tokens=sum(outputs),
+            answers=[(first, (latency - first) / max(1, tokens - 1)) for first, latency, tokens in whole],
+            gaps={f"{ms}": count for ms, count in Counter(round(gap / MS) for gap in gaps).items()},
+            longest=max(gaps, default=0.0),
+            cpu_s=reply["cpu_s"],
+            error=next((_last(error) for error in reply["errors"] if error), cut),
+        )
+
+    @property
+    def good(self) -> int:
+        return sum(first <= FIRST_S and token <= TOKEN_S for first, token in self.answers)
+
+
+def _tokens(counted: int | None, gaps: Sequence[float], want: int) -> int:
+    """Return an answer's tokens; without the server's count, what was requested if nearly as many events came.
+
+    A character of several tokens comes in one event.
+    """
+    if counted is not None:
+        return counted
+    events = len(gaps) + 1
+    return want if events >= EVENTS * want else events
+
+
+def _last(error: str) -> str:
+    return error.strip().splitlines()[-1][:200]
+
+
+def turns_of(records: Iterable[Mapping[str, Any]]) -> list[TrafficTurn]:
+    known = {field.name for field in fields(TrafficTurn)}
+    return [TrafficTurn(**{key: value for key, value in record.items() if key in known}) for record in records]
+
+
+def measured(turns: Sequence[TrafficTurn]) -> dict[str, Any]:
+    """Return the figures over all turns: percentiles of all answers together, totals over total time."""
+    answers = [answer for turn in turns for answer in turn.answers]
+    sent = sum(turn.sent for turn in turns)
+    good = sum(turn.good for turn in turns)
+    gaps = Counter[int]()
+    for turn in turns:
+        gaps.update({int(ms): count for ms, count in turn.gaps.items()})
+    times = {
+        f"{name}{place}_s": quantile(sorted(answer[column] for answer in answers), share)
+        for column, name in enumerate(("ttft", "tpot"))
+        for place, share in (("", 0.5), ("_p99", 0.99))
+    }
+    return times | {
+        "tokens_per_s": sum(turn.tokens for turn in turns) / sum(turn.duration for turn in turns),
+        "goodput": good / sum(turn.window for turn in turns),
+        "good_share": good / sent,
+        "gap_s": max(turn.longest for turn in turns),
+        "gap_p99_s": quantile(sorted(gaps.elements()), 0.99, MS),
+        "sent_requests": sent,
+        "failed_requests": sent - len(answers),
+        "clients_cpu_s": sum(turn.cpu_s for turn in turns) / len(turns),
+        "served_s": sum(turn.duration for turn in turns) / len(turns),
+        "why": next((turn.error for turn in turns if turn.error), None),
+    }
+
+
+def quantile(ordered: Sequence[float], share: float, unit: float = 1.0) -> float | None:
+    """Return the smallest value that at least this share of the values does not exceed; None of none."""
+    if not ordered:
+        return None
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))] * unit
+
+
+def as_figures(cells: Sequence[TrafficCell]) -> list[dict[str, Any]]:
+    """Return the measured fields of each cell, for the table of results."""
+    return [{name: value for name, value in asdict(cell).items() if value not in (None, "")} for cell in cells]
+
+
+def from_figures(found: Sequence[Mapping[str, Any]]) -> list[TrafficCell]:
+    known = {field.name for field in fields(TrafficCell)}
+    return [TrafficCell(**{key: value for key, value in one.items() if key in known}) for one in found]

@@ -1,0 +1,123 @@
+"""traces: arrivals and lengths of recorded traffic, from the folder of real data (`bench.data`).
+
+azure-conv, azure-code   Azure's LLM inference of 2023: arrivals, prompt and output lengths
+mooncake                 Mooncake's conversations: also which pieces of prompts are shared
+servegen                 ServeGen's request rates and burstiness, with lengths as in ShareGPT
+"""
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, count, takewhile
+from math import exp, log
+from pathlib import Path
+from random import Random
+
+from bench.data import DATA
+from bench.traffic.asks import Lengths
+
+MS = 1e-3
+PART = 512  # tokens of one of Mooncake's pieces
+WINDOWS = 24  # of ten minutes each, one an hour: a day in the time of one load
+EVERY = 6
+SHAREGPT = {"prompt": (161, 1.3), "output": (338, 0.9)}
+"""Mean tokens, which vLLM's paper (arXiv 2309.06180, figure 11) gives, and the spread of a lognormal distribution."""
+LONGEST = 1024  # tokens of a ShareGPT-like prompt or output
+
+Arrivals = Callable[[float, float], Sequence[Lengths]]
+"""(requests per second, seconds) -> the requests that arrive in that time."""
+
+
+class NoTrace(Exception):
+    """The trace is not on this machine; the message says which file is missing."""
+
+
+def arrivals(name: str, shrink: int = 1, folder: Path = DATA / "traces") -> Arrivals:
+    """Return a trace as a function of the rate. shrink: its lengths are divided by this.
+
+    Raises NoTrace.
+    """
+    path = folder / FILES[name]
+    if not path.is_file():
+        raise NoTrace(f"{name} is left out: {path} is missing")
+    if name == "servegen":
+        return lambda rate, seconds: _generated(_rates(path), rate, seconds)
+    rows = [_shrunk(json.loads(line), shrink) for line in path.read_text(encoding="utf-8").splitlines()]
+    return lambda rate, seconds: scaled(rows, rate, seconds)
+
+
+FILES: Mapping[str, str] = {
+    "azure-conv": "azure2023_conv_first600s.jsonl",
+    "azure-code": "azure2023_code_first600s.jsonl",
+    "mooncake": "mooncake_conversation_le28k_first400.jsonl",
+    "servegen": "m-mid_rate.csv",
+}
+
+
+def scaled(rows: Sequence[Lengths], rate: float, seconds: float) -> list[Lengths]:
+    """Return the first `rate * seconds` requests, with their arrivals stretched or squeezed to that many seconds.
+
+    A short trace is repeated from its beginning.
+    """
+    wanted = max(1, round(rate * seconds))
+    span = rows[-1].at * len(rows) / max(1, len(rows) - 1) or 1.0
+    first = [
+        Lengths(rows[place % len(rows)].at + place // len(rows) * span, *_rest(rows[place % len(rows)]))
+        for place in range(wanted)
+    ]
+    factor = seconds / (first[-1].at * wanted / max(1, wanted - 1) or 1.0)
+    return [Lengths(one.at * factor, *_rest(one)) for one in first]
+
+
+def _rest(one: Lengths) -> tuple[int, int, tuple[int, ...] | None]:
+    return one.prompt, one.output, one.parts
+
+
+def _shrunk(row: Mapping[str, object], shrink: int) -> Lengths:
+    parts = row.get("hash_ids")
+    assert parts is None or isinstance(parts, list)
+    at, prompt, output = (float(str(row[key])) for key in ("timestamp", "input_length", "output_length"))
+    # One token of output has no time between tokens.
+    return Lengths(
+        at * MS,
+        max(1, round(prompt / shrink)),
+        max(2, round(output / shrink)),
+        None if parts is None else tuple(map(int, parts)),
+    )
+
+
+def poisson(rate: float, seconds: float, lengths: Callable[[Random], tuple[int, int]], seed: int = 0) -> list[Lengths]:
+    """Return requests that arrive at random, independently of each other."""
+    random = Random(seed)
+    times = takewhile(lambda at: at < seconds, accumulate(random.expovariate(rate) for _ in count()))
+    return [Lengths(at, *lengths(random)) for at in times]
+
+
+def _rates(path: Path) -> list[tuple[float, float]]:
+    """Return the rate and the coefficient of variation between arrivals of each window."""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[: WINDOWS * EVERY : EVERY]
+    return [(float(row["total_rate_rps"]), float(row["rate_weighted_cv"])) for row in rows]
+
+
+def _generated(windows: Sequence[tuple[float, float]], rate: float, seconds: float, seed: int = 0) -> list[Lengths]:
+    """Return arrivals whose rate and burstiness change as in the windows, with this mean rate."""
+    random, width = Random(seed), seconds / len(windows)
+    mean = sum(window for window, _ in windows) / len(windows)
+    found = []
+    for place, (window, variation) in enumerate(windows):
+        shape = 1 / variation**2
+        gap = mean / (rate * window)
+        at = place * width + random.random() * random.gammavariate(shape, gap / shape)
+        while at < (place + 1) * width:
+            found.append(Lengths(at, *_sharegpt(random)))
+            at += random.gammavariate(shape, gap / shape)
+    return found
+
+
+def _sharegpt(random: Random) -> tuple[int, int]:
+    prompt, output = (
+        min(LONGEST, max(4, round(exp(random.normalvariate(log(mean) - spread**2 / 2, spread)))))
+        for mean, spread in SHAREGPT.values()
+    )
+    return prompt, output

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from bench.peers.install import REQUIREMENTS
+from bench.traffic.engines import CELLS, ENGINES, Demand, Started, llama_slots, ringkv_budget
+
+SHORT = Demand("m", 8192, 23_040, 1_500_000_000, 64, 400, 256, 2)
+LONG = Demand("m", 8192, 23_040, 1_500_000_000, 32, 4096, 1024, 2, store=100_000_000)
+
+
+def value(engine: str, need: Demand, flag: str) -> str:
+    command = list(ENGINES[engine].command(Started(need, Path("w"), Path("t"), Path("bin"), 9)))
+    return command[command.index(flag) + 1]
+
+
+@pytest.mark.parametrize("need", [SHORT, LONG])
+def test_no_engine_gets_more_cache_than_the_others(need: Demand) -> None:
+    slots = int(value("ringkv", need, "--slots")) * int(value("ringkv", need, "--kv-budget"))
+    ours = (slots + int(value("ringkv", need, "--max-prompt"))) * need.token_bytes
+    assert ours + int(value("ringkv", need, "--prefix-store")) <= need.cache_bytes
+    assert int(value("vllm", need, "--kv-cache-memory-bytes")) == need.cache_bytes
+    for name in ("llama.cpp", "llama.cpp-unified"):
+        assert int(value(name, need, "--ctx-size")) * need.token_bytes <= need.cache_bytes
+        assert value(name, need, "--cache-ram") == "0"
+
+
+def test_short_requests_are_not_evicted_and_all_of_them_run_at_once() -> None:
+    assert ringkv_budget(SHORT) >= 400 + 256
+    assert llama_slots(SHORT) == SHORT.requests
+
+
+def test_a_slot_of_llama_cpp_holds_the_longest_request() -> None:
+    cells, slots = int(value("llama.cpp", LONG, "--ctx-size")), int(value("llama.cpp", LONG, "--parallel"))
+    assert slots == llama_slots(LONG) < LONG.requests
+    assert cells % slots == 0
+    assert (cells // slots) % CELLS == 0
+    assert cells // slots >= LONG.length
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_has_an_environment_and_is_started_on_its_port_with_its_threads(name: str) -> None:
+    engine = ENGINES[name]
+    assert engine.environment == "ringkv" or (REQUIREMENTS / f"{engine.environment}.txt").is_file()
+    assert value(name, SHORT, "--port") == "9"
+    command = list(engine.command(Started(SHORT, Path("w"), Path("t"), Path("bin"), 9)))
+    threads = engine.variables(SHORT).get("VLLM_CPU_OMP_THREADS_BIND", "")
+    assert threads == "0-1" or command[command.index("--threads") + 1] == "2"

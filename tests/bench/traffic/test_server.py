@@ -1,0 +1,60 @@
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.traffic.server import HOST, Server, ServerFailed, free_port
+
+SERVE = """
+import http.server, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_server_is_waited_for_stopped_and_ended_with_its_children(tmp_path: Path) -> None:
+    port = free_port()
+    server = Server([sys.executable, "-c", SERVE, f"{port}"], {}, port, tmp_path / "log")
+    try:
+        assert 0 < server.wait("/health", 30) < 30
+        assert server.get("/health") == b"ok"
+        assert server.get("/other") is None
+        processes = server._processes()
+        assert len(processes) == 2
+        server.pause()
+        assert _becomes(processes, psutil.STATUS_STOPPED)
+        server.resume()
+        assert server.get("/health") == b"ok"
+        assert server.cpu_seconds() > 0
+        assert server.resident_bytes() > 0
+    finally:
+        server.end()
+    assert not server.alive
+    assert _becomes(processes, psutil.STATUS_ZOMBIE)
+    assert server.url == f"http://{HOST}:{port}"
+
+
+def _becomes(processes: list[psutil.Process], status: str) -> bool:
+    """Whether all processes get this status soon, or are gone."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if all(not one.is_running() or one.status() == status for one in processes):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_server_that_ends_is_named_with_its_log(tmp_path: Path) -> None:
+    server = Server([sys.executable, "-c", "raise SystemExit(3)"], os.environ, free_port(), tmp_path / "log")
+    with pytest.raises(ServerFailed, match=r"ended with status 3; see .*log"):
+        server.wait("/health", 30)
+    server.end()
