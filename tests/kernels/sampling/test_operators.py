@@ -77,6 +77,40 @@ def test_each_row_samples_what_its_tier_does(vocab: int, scale: float) -> None:
         assert operators.sample(*inputs[:-1]).tolist() == by_tiers(inputs)
 
 
+@pytest.mark.parametrize("vocab", [1000, 50_001])
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.95])
+def test_one_sample_after_another_is_what_the_tiers_sample(vocab: int, top_p: float) -> None:
+    """Most first samples are not kept at a low top_p, so the next ones decide."""
+    settings = [{"temperature": 1.5, "top_p": top_p, "seed": seed} for seed in range(12)]
+    state = SamplingState.neutral(12, vocab, torch.device("cpu"))
+    for slot, setting in enumerate(settings):
+        state.enter(slot, Request("r", (1,), SamplingParams(**setting)))  # type: ignore[arg-type]
+    for inputs in steps(state, vocab, 2.0, 4):
+        assert operators.sample(*inputs[:-1]).tolist() == by_tiers(inputs)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_penalty_that_overflows_gives_the_infinite_logit() -> None:
+    state = state_of([{"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 0.01}], 200)
+    inputs = next(steps(state, 200, 1.0, 1))
+    inputs.allowed.fill_(-1)
+    prompt = int(inputs.in_prompt[0].nonzero()[0])
+    inputs.logits[0, prompt] = 1e38
+    assert torch.ops.ringkv.sample(*inputs[:-1]).tolist() == [prompt]
+
+
+@pytest.mark.parametrize("allowed", [(7,), (63, 64), (0, 199)])
+def test_a_grammar_that_allows_few_tokens_leaves_no_other(allowed: tuple[int, ...]) -> None:
+    state = SamplingState.neutral(3, 200, torch.device("cpu"))
+    bits = sum(1 << token for token in allowed).to_bytes(28, "little")
+    for slot, setting in enumerate(({}, {"temperature": 9.0}, {"temperature": 9.0, "top_k": 9, "top_p": 0.999})):
+        state.enter(slot, Request("r", (1,), SamplingParams(**setting, seed=1, grammar="any")))  # type: ignore[arg-type]
+        state.allow(slot, bits)
+    found = [operators.sample(*inputs[:-1]).tolist() for inputs in steps(state, 200, 5.0, 20)]
+    assert {token for row in found for token in row} == set(allowed)
+    assert found == [by_tiers(inputs) for inputs in steps(state, 200, 5.0, 20)]
+
+
 def test_equal_logits_are_decided_by_the_noise_alone() -> None:
     state = state_of([{"temperature": 1.0}, {"temperature": 0.1}, {}] * 3, 500)
     inputs = next(steps(state, 500, 0.0, 1))

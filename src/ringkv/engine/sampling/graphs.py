@@ -65,8 +65,11 @@ def _sampled(tensors: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _scored(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    """Sample, and score if any slot reports log-probabilities."""
     inputs = Inputs(*tensors)
     (tokens,) = _sampled(tensors)
+    if not inputs.scored.any():
+        return (tokens,)
     return tokens, *operators.top_logprobs(inputs.logits, tokens, inputs.scored)
 
 

@@ -18,27 +18,34 @@ class SampledStep:
 
     tokens: Tensor  # int64 [B]
     wanted: Sequence[int | None]  # how many top tokens each slot reports
-    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none below the tier ADJUSTED
+    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none if no slot reports them
     more: tuple[Tensor, ...] = ()  # tokens sampled after the drafts [B, N], and how many of these count [B]
 
     def read(self) -> Sequence[Run]:
-        """Wait for the device, and copy the tokens, and the scores if there are any."""
-        tokens = self.tokens.tolist()
-        scores = zip(*(t.tolist() for t in self.scores), strict=True) if self.scores else [None] * len(tokens)
-        first = [_sampled(*one) for one in zip(tokens, self.wanted, scores, strict=True)]
+        """Wait for the device, and copy the tokens, and the scores if a slot reports them."""
+        first = [_sampled(token) for token in self.tokens.tolist()]
+        if self.scores and any(wanted is not None for wanted in self.wanted):
+            first = self._scored(first)
         if not self.more:
             return [(one,) for one in first]
         then, kept = (t.tolist() for t in self.more)
+        return [(one, *map(_sampled, tokens[:count])) for one, tokens, count in zip(first, then, kept, strict=True)]
+
+    def _scored(self, first: Sequence[Sampled]) -> list[Sampled]:
+        """Add the log-probabilities that slots report."""
+        scores = zip(*(score.tolist() for score in self.scores), strict=True)
         return [
-            (one, *(Sampled(None if token < 0 else token, None) for token in tokens[:count]))
-            for one, tokens, count in zip(first, then, kept, strict=True)
+            one if wanted is None or one is _BAD else Sampled(one.token, _logprob(wanted, *score))
+            for one, wanted, score in zip(first, self.wanted, scores, strict=True)
         ]
 
 
-def _sampled(token: int, wanted: int | None, scores: tuple[float, list[int], list[float]] | None) -> Sampled:
-    if token < 0:
-        return Sampled(None, None)
-    if wanted is None or scores is None:
-        return Sampled(token, None)
-    logprob, ids, top = scores
-    return Sampled(token, TokenLogprob(logprob, tuple(zip(ids[:wanted], top[:wanted], strict=True))))
+_BAD = Sampled(None, None)
+
+
+def _sampled(token: int) -> Sampled:
+    return _BAD if token < 0 else Sampled(token, None)
+
+
+def _logprob(wanted: int, logprob: float, ids: Sequence[int], top: Sequence[float]) -> TokenLogprob:
+    return TokenLogprob(logprob, tuple(zip(ids[:wanted], top[:wanted], strict=True)))

@@ -22,9 +22,9 @@ class SamplingState:
     temperature: Tensor  # float32 [B]
     tier: Tensor  # int32 [B]
     allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
-    params: Tensor  # float32 [B, 7]
+    params: Tensor  # float32 [B, 8], see `params_of`
     bias: Tensor  # float32 [B, V]
-    in_prompt: Tensor  # bool [B, V]
+    in_prompt: Tensor  # bool [B, V], of slots with a repetition penalty; undefined for others
     in_output: Tensor  # int32 [B, V]
     ends: Tensor  # bool [B, V]
     scored: Tensor  # bool [B]
@@ -78,19 +78,23 @@ class SamplingState:
         self.scored[slot] = params.logprobs is not None
         self.allowed[slot] = ALL
         self.params[slot] = torch.tensor(params_of(params), device=device)
-        for plane in (self.bias, self.in_prompt, self.in_output, self.ends):
+        for plane in (self.bias, self.in_output, self.ends):
             plane[slot].zero_()
-        biased, amounts = list(params.logit_bias), list(params.logit_bias.values())
-        self.bias[slot, _ids(biased, device)] = torch.tensor(amounts, dtype=torch.float32, device=device)
-        self.in_prompt[slot, _ids(request.tokens, device)] = True
+        if params.logit_bias:
+            amounts = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32, device=device)
+            self.bias[slot, _ids(list(params.logit_bias), device)] = amounts
+        if params.repetition_penalty != 1:
+            self.in_prompt[slot].zero_()
+            self.in_prompt[slot, _ids(request.tokens, device)] = True
         # A model's files may name an end token outside its vocabulary, which cannot be sampled.
         eos = [id for id in request.eos if id < self.ends.shape[1]]
         ends = [*params.stop_token_ids, *(() if params.ignore_eos else eos)]
         self.ends[slot, _ids(ends, device)] = True
 
     def leave(self, slot: int) -> None:
-        """Free a slot, so that nothing is sampled for it; in place."""
+        """Free a slot, so that nothing is sampled or scored for it; in place."""
         self.tier[slot] = FREE
+        self.scored[slot] = False
 
     def sampled(self, slot: int) -> dict[int, int]:
         """Return how often each sampled token was sampled."""

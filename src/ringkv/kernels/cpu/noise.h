@@ -25,6 +25,16 @@ struct Noise {
   Noise(int64_t seed, int64_t position) : key(mix(mix(uint64_t(seed)) + uint64_t(position))) {}
 
   uint32_t bits(int64_t token) const { return uint32_t(mix(key + uint64_t(token)) >> (64 - kNoiseBits)); }
+
+  // Writes the bits of `count` tokens and returns the highest.
+  template <int64_t count>
+  uint32_t bits(int64_t first, uint32_t* to) const {
+    uint32_t high = 0;
+    for (int64_t i = 0; i < count; ++i) to[i] = bits(first + i);
+    for (int64_t i = 0; i < count; ++i) high = std::max(high, to[i]);
+    return high;
+  }
+
   float operator()(int64_t token) const { return of(bits(token)); }
 
   // Increases with `bits`.

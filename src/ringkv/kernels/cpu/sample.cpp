@@ -3,10 +3,9 @@
 // Sampling with a temperature costs little more than the argmax: no noise is computed for a token whose logit is too
 // low to win even with the largest noise.
 
-#include "lanes.h"
 #include "noise.h"
+#include "row_logits.h"
 #include "truncate.h"
-#include "workspace.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -15,126 +14,103 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <numeric>
 #include <optional>
-#include <utility>
+#include <vector>
 
 namespace ringkv {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kBad = -1;    // the token of a row with logits that are not finite
-constexpr int64_t kBlock = 64;  // tokens processed together
-constexpr int64_t kTop = 20;    // maximum number of reported log-probabilities
+constexpr int64_t kBad = -1;  // the token of a row with logits that are not finite
+constexpr int64_t kTop = 20;  // maximum number of reported log-probabilities
 
 enum Tier { kGrammar = 2, kAdjusted = 3, kTruncated = 4 };  // base/sampling.py
-enum Param { kTopK, kTopP, kMinP, kRepetition, kPresence, kFrequency, kMinTokens, kParams };
+enum Param { kTopK, kTopP, kMinP, kRepetition, kPresence, kFrequency, kMinTokens, kBiased, kParams };
 
-// Returns the highest logit, or NaN if there is one: at::vec's maximum propagates NaN.
-float highest(const float* logits, int64_t vocab) {
-  return at::vec::reduce_all<float>([](Vec a, Vec b) { return at::vec::maximum(a, b); }, logits, vocab);
-}
+// The token with the highest value so far; of equal values the lowest id
+struct Winner {
+  int64_t id;
+  float value;
 
-int64_t first_of(const float* logits, int64_t vocab, float value) {
-  return std::find(logits, logits + vocab, value) - logits;
-}
-
-// The masks and penalties of one row
-struct Adjustments {
-  const int32_t* allowed;
-  const float *params, *bias;
-  const bool *in_prompt, *ends;
-  const int32_t* in_output;
-
-  void allow(float* logits, int64_t vocab) const {
-    for (int64_t i = 0; i < vocab; ++i)
-      logits[i] = uint32_t(allowed[i / 32]) >> i % 32 & 1 ? logits[i] : kForbidden;
-  }
-
-  // In vLLM's order: bias, forbidden ends, repetition, frequency and presence.
-  void adjust(float* logits, int64_t vocab) const {
-    const float repetition = params[kRepetition], presence = params[kPresence], frequency = params[kFrequency];
-    const bool holds_ends = is_short(vocab);
-    for (int64_t i = 0; i < vocab; ++i) {
-      float x = logits[i] + bias[i];
-      x = holds_ends && ends[i] ? kForbidden : x;
-      x = in_prompt[i] || in_output[i] > 0 ? (x > 0 ? x / repetition : x * repetition) : x;
-      x -= frequency * float(in_output[i]);
-      logits[i] = x - (in_output[i] > 0 ? presence : 0.f);
-    }
-  }
-
- private:
-  bool is_short(int64_t vocab) const {
-    int64_t sampled = 0;
-    if (params[kMinTokens] > 0)
-      for (int64_t i = 0; i < vocab; ++i) sampled += in_output[i];
-    return float(sampled) < params[kMinTokens];
+  void offer(int64_t other, float its) {
+    if (its > value || (its == value && other < id)) *this = {other, its};
   }
 };
 
-// Returns the token with the highest logit / temperature + noise: a sample of the softmax by the Gumbel-max trick.
-int64_t sample_warm(const float* logits, int64_t vocab, float top, float temperature, const Noise& noise) {
-  const auto value = [&](int64_t i, float added) { return logits[i] / temperature + added; };
-  const int64_t likely = first_of(logits, vocab, top);
-  const float bound = value(likely, noise(likely));  // lower bound of the winner's value
-  const double slack = 1e-3 + 1e-6 * std::abs(double(bound));  // for rounding
-  int64_t winner = likely;
-  float best = kForbidden;
+// Returns the token with the highest logit / temperature + noise among those ranked before `limit`: a sample of the
+// softmax by the Gumbel-max trick. The top token must be one of them.
+int64_t sample_warm(const RowLogits& row, float temperature, const Noise& noise, Rank limit) {
+  const int64_t top = row.top_token();
+  Winner winner{top, row.top() / temperature + noise(top)};
+  Block own;
   uint32_t bits[kBlock];
-  for (int64_t first = 0; first < vocab; first += kBlock) {
-    const int64_t count = std::min(kBlock, vocab - first);
-    const float high = highest(logits + first, count) / temperature;
-    if (high + kMostNoise < bound) continue;
-    for (int64_t i = 0; i < count; ++i) bits[i] = noise.bits(first + i);
-    const uint32_t least = Noise::at_least(double(bound) - high - slack);
-    for (int64_t i = 0; i < count; ++i) {
-      if (bits[i] < least) continue;
-      if (const float one = value(first + i, Noise::of(bits[i])); one > best) best = one, winner = first + i;
-    }
+  for (int64_t block = 0; block < row.blocks(); ++block) {
+    const float high = row.peak(block) / temperature;
+    if (row.peak(block) < limit.logit || high + kMostNoise < winner.value) continue;
+    const int64_t first = block * kBlock, stop = std::min(kBlock, row.vocab() - first);
+    const uint32_t most = noise.bits<kBlock>(first, bits);
+    const double slack = 1e-3 + 1e-6 * std::abs(double(winner.value));  // for rounding
+    const uint32_t least = Noise::at_least(double(winner.value) - high - slack);
+    if (most < least) continue;
+    const float* x = row.read(block, own);
+    for (int64_t i = 0; i < stop; ++i)
+      if (bits[i] >= least && Rank{x[i], first + i} < limit)
+        winner.offer(first + i, x[i] / temperature + Noise::of(bits[i]));
   }
-  return winner;
+  return winner.id;
 }
 
 // All rows' tensors
 struct Rows {
   const float *logits, *temperature;
   const int64_t *forced, *position, *seed;
-  const int32_t* tier;
-  Adjustments adjustments;  // of the first row
+  const int32_t *tier, *allowed;
+  const float *params, *bias;
+  const uint8_t *in_prompt, *ends;
+  const int32_t* in_output;
   int64_t vocab;
 
   int64_t sample(int64_t row) const {
-    if (tier[row] < 0) return kBad;
-    const float* own = logits + row * vocab;
-    float top = highest(own, vocab);
-    if (!std::isfinite(top)) return kBad;
+    const RowLogits own(logits + row * vocab, vocab, adjustments(row));
+    if (!std::isfinite(own.model_top())) return kBad;
     if (forced[row] >= 0) return forced[row];
-    if (tier[row] >= kGrammar) {
-      own = adjusted(row);
-      top = highest(own, vocab);
+    if (temperature[row] == 0 || own.top() == kForbidden) return own.top_token();
+    const Truncated kept(own, truncation(row));
+    const Noise noise(seed[row], position[row]);
+    for (Rank limit = kept.limit();;) {
+      const int64_t token = sample_warm(own, temperature[row], noise, limit);
+      limit = {own.at(token), token};
+      if (kept.keeps(limit)) return token;
     }
-    if (temperature[row] == 0 || top == kForbidden) return first_of(own, vocab, top);
-    return sample_warm(own, vocab, top, temperature[row], Noise(seed[row], position[row]));
   }
 
  private:
-  // Returns a row's logits after masks, penalties and truncation, in the thread's workspace.
-  const float* adjusted(int64_t row) const {
-    static thread_local std::vector<float> kept;
-    static thread_local Truncate truncate;
-    float* own = workspace(kept, vocab);
-    std::copy_n(logits + row * vocab, vocab, own);
-    const Adjustments& all = adjustments;
-    const float* params = all.params + row * kParams;
-    const int64_t at = row * vocab;
-    const Adjustments one{all.allowed + row * ((vocab + 31) / 32), params, all.bias + at, all.in_prompt + at,
-                          all.ends + at, all.in_output + at};
-    one.allow(own, vocab);
-    if (tier[row] >= kAdjusted) one.adjust(own, vocab);
-    if (tier[row] >= kTruncated && temperature[row] > 0)
-      truncate(own, vocab, highest(own, vocab), {temperature[row], params[kTopK], params[kTopP], params[kMinP]});
-    return own;
+  // Returns the masks and penalties that a row's parameters need.
+  Adjustments adjustments(int64_t row) const {
+    Adjustments of;
+    if (tier[row] < kGrammar) return of;
+    of.allowed = allowed + row * ((vocab + 31) / 32);
+    if (tier[row] < kAdjusted) return of;
+    const float* own = params + row * kParams;
+    const int32_t* counts = in_output + row * vocab;
+    if (own[kBiased] != 0) of.bias = bias + row * vocab;
+    if (own[kMinTokens] > 0 && float(std::accumulate(counts, counts + vocab, int64_t(0))) < own[kMinTokens])
+      of.ends = ends + row * vocab;
+    if (own[kRepetition] == 1 && own[kPresence] == 0 && own[kFrequency] == 0) return of;
+    of.in_prompt = in_prompt + row * vocab;
+    of.in_output = counts;
+    of.repetition = own[kRepetition];
+    of.presence = own[kPresence];
+    of.frequency = own[kFrequency];
+    return of;
+  }
+
+  Truncation truncation(int64_t row) const {
+    if (tier[row] < kTruncated) return {temperature[row]};
+    const float* own = params + row * kParams;
+    return {temperature[row], own[kTopK], own[kTopP], own[kMinP]};
   }
 };
 
@@ -162,46 +138,59 @@ at::Tensor sample(const at::Tensor& logits, const at::Tensor& forced, const at::
                   data<int64_t>(position, rows, "position"),
                   data<int64_t>(seed, rows, "seed"),
                   data<int32_t>(tier, rows, "tier"),
-                  {data<int32_t>(allowed, rows * ((vocab + 31) / 32), "allowed"),
-                   data<float>(params, rows * kParams, "params"), data<float>(bias, all, "bias"),
-                   data<bool>(in_prompt, all, "in_prompt"), data<bool>(ends, all, "ends"),
-                   data<int32_t>(in_output, all, "in_output")},
+                  data<int32_t>(allowed, rows * ((vocab + 31) / 32), "allowed"),
+                  data<float>(params, rows * kParams, "params"),
+                  data<float>(bias, all, "bias"),
+                  reinterpret_cast<const uint8_t*>(data<bool>(in_prompt, all, "in_prompt")),
+                  reinterpret_cast<const uint8_t*>(data<bool>(ends, all, "ends")),
+                  data<int32_t>(in_output, all, "in_output"),
                   vocab};
-  for (int64_t row = 0; row < rows; ++row)
-    TORCH_CHECK(work.tier[row] < kGrammar || (allowed && params && bias && in_prompt && in_output && ends),
-                "sample: a row's tier needs tensors that are absent");
   at::Tensor tokens = at::empty({rows}, logits.options().dtype(at::kLong));
   int64_t* out = tokens.mutable_data_ptr<int64_t>();
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) out[row] = work.sample(row);
+  std::vector<int64_t> running;  // threads share these evenly
+  for (int64_t row = 0; row < rows; ++row) {
+    TORCH_CHECK(work.tier[row] < kGrammar || (allowed && params && bias && in_prompt && in_output && ends),
+                "sample: a row's tier needs tensors that are absent");
+    out[row] = kBad;
+    if (work.tier[row] >= 0) running.push_back(row);
+  }
+  at::parallel_for(0, int64_t(running.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[running[i]] = work.sample(running[i]);
   });
   return tokens;
 }
 
-// Returns log(sum(exp)) of a row.
-double log_sum_exp(const float* logits, int64_t vocab, float top) {
+// Returns log(sum(exp)) of a row. Blocks whose weights would be lost to rounding are left out.
+double log_sum_exp(const RowLogits& row) {
+  constexpr float negligible = 40;
+  const Vec top(row.top());
   double sum = 0;
-  for (int64_t first = 0; first < vocab; first += kBlock) {
-    const int64_t count = std::min(kBlock, vocab - first);
-    sum += at::vec::map_reduce_all<float>([=](Vec x) { return (x - Vec(top)).exp(); },
-                                          [](Vec a, Vec b) { return a + b; }, logits + first, count);
+  Block own;
+  for (int64_t block = 0; block < row.blocks(); ++block) {
+    if (row.peak(block) < row.top() - negligible) continue;
+    const float* x = row.read(block, own);
+    Vec part(0);
+    for (int64_t i = 0; i < kBlock; i += kLanes) part = part + (Vec::loadu(x + i) - top).exp();
+    sum += sum_of(part);
   }
-  return double(top) + std::log(sum);
+  return double(row.top()) + std::log(sum);
 }
 
-// Writes the ids of the `wanted` highest logits, in order; equal logits by id.
-void top_ids(const float* logits, int64_t vocab, int64_t* ids, int64_t wanted) {
-  const auto before = [&](int64_t a, int64_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); };
+// Writes the `wanted` highest tokens, in order; equal logits by id.
+void top_tokens(const RowLogits& row, Rank* tokens, int64_t wanted) {
   int64_t count = 0;
-  for (int64_t first = 0; first < vocab; first += kBlock) {
-    const int64_t stop = std::min(first + kBlock, vocab);
-    if (count == wanted && highest(logits + first, stop - first) <= logits[ids[count - 1]]) continue;
-    for (int64_t i = first; i < stop; ++i) {
-      if (count == wanted && !before(i, ids[count - 1])) continue;
+  Block own;
+  for (int64_t block = 0; block < row.blocks(); ++block) {
+    if (count == wanted && row.peak(block) <= tokens[count - 1].logit) continue;
+    const float* x = row.read(block, own);
+    const int64_t first = block * kBlock, stop = std::min(kBlock, row.vocab() - first);
+    for (int64_t i = 0; i < stop; ++i) {
+      const Rank one{x[i], first + i};
+      if (count == wanted && !(one < tokens[count - 1])) continue;
       count += count < wanted;
       int64_t at = count - 1;
-      for (; at > 0 && before(i, ids[at - 1]); --at) ids[at] = ids[at - 1];
-      ids[at] = i;
+      for (; at > 0 && one < tokens[at - 1]; --at) tokens[at] = tokens[at - 1];
+      tokens[at] = one;
     }
   }
 }
@@ -219,14 +208,29 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> top_logprobs(const at::Tensor& lo
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       if (!is_scored[row]) continue;
-      const float* one = all + row * vocab;
-      const double sum = log_sum_exp(one, vocab, highest(one, vocab));
-      top_ids(one, vocab, ids_to + row * wanted, wanted);
-      own_to[row] = float(one[std::max<int64_t>(token[row], 0)] - sum);
-      for (int64_t i = row * wanted; i < (row + 1) * wanted; ++i) top_to[i] = float(one[ids_to[i]] - sum);
+      const RowLogits one(all + row * vocab, vocab);
+      const double sum = log_sum_exp(one);
+      std::array<Rank, kTop> best;
+      top_tokens(one, best.data(), wanted);
+      own_to[row] = float(double(all[row * vocab + std::max<int64_t>(token[row], 0)]) - sum);
+      for (int64_t i = 0; i < wanted; ++i) {
+        ids_to[row * wanted + i] = best[i].id;
+        top_to[row * wanted + i] = float(double(best[i].logit) - sum);
+      }
     }
   });
   return {own, ids, top};
+}
+
+// Sets the tokens of one row that are not kept to kForbidden; in place. The kept ones are a prefix of the order.
+void truncate_row(float* logits, int64_t vocab, const Truncation& settings) {
+  const RowLogits row(logits, vocab);
+  const Truncated kept(row, settings);
+  std::vector<Rank> order(vocab);
+  for (int64_t i = 0; i < vocab; ++i) order[i] = {logits[i], i};
+  std::sort(order.begin(), order.end());
+  const auto end = std::partition_point(order.begin(), order.end(), [&](Rank one) { return kept.keeps(one); });
+  std::for_each(end, order.end(), [&](Rank one) { logits[one.id] = kForbidden; });
 }
 
 at::Tensor truncated(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& top_k,
@@ -236,9 +240,8 @@ at::Tensor truncated(const at::Tensor& logits, const at::Tensor& temperature, co
   float* to = out.mutable_data_ptr<float>();
   const at::Tensor settings = at::stack({temperature, top_k.flatten(), top_p.flatten(), min_p.flatten()}, 1);
   const float* of = data<float>(settings, rows * 4, "settings");
-  Truncate truncate;
   for (int64_t row = 0; row < rows; ++row, of += 4)
-    truncate(to + row * vocab, vocab, highest(to + row * vocab, vocab), {of[0], of[1], of[2], of[3]});
+    truncate_row(to + row * vocab, vocab, {of[0], of[1], of[2], of[3]});
   return out;
 }
 

@@ -1,160 +1,156 @@
-// Truncates one row of logits by top_k, top_p and min_p. See sampling/truncate.py.
+// Truncation of one row's logits by top_k, top_p and min_p. See sampling/truncate.py.
 //
-// Tokens are ranked by logit, ties by id. top_k and top_p keep a prefix of that order. Its end is found by partitioning
-// around pivots, as in Floyd and Rivest's selection (CACM 1975): a row is read two or three times and never sorted.
+// Tokens are ranked by logit, ties by id. top_k and top_p keep a prefix of that order. Its end is not needed to sample:
+// a token that was sampled from all is kept with a probability of top_p, and the mass ranked before it says whether it
+// is. If it is not, only the tokens ranked before it remain.
 
 #pragma once
 
-#include "lanes.h"
-#include "workspace.h"
+#include "row_logits.h"
 
-#include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
-#include <cstdint>
-#include <limits>
+#include <functional>
 #include <vector>
 
 namespace ringkv {
 
-constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-
 struct Truncation {
-  float temperature, top_k, top_p, min_p;
+  float temperature = 0, top_k = 0, top_p = 1, min_p = 0;
 
-  bool is_neutral(int64_t vocab) const { return !ranks(vocab) && min_p == 0; }
   bool limits_count(int64_t vocab) const { return top_k > 0 && top_k < float(vocab); }
-  bool ranks(int64_t vocab) const { return limits_count(vocab) || top_p < 1; }
   float divisor() const { return temperature > 0 ? temperature : 1; }
 };
 
-// Keeps all logits above `last`, and the first `ties` of those that equal it.
-struct Kept {
-  float last;
-  int64_t ties;
+// A place in the order of tokens
+struct Rank {
+  float logit;
+  int64_t id;
+
+  bool operator<(Rank other) const { return logit > other.logit || (logit == other.logit && id < other.id); }
 };
 
-struct Ranked {
-  float logit, weight;
-};
-
-// Partitions tokens into those that are kept, those still to be decided, and those that are not kept.
-class Partition {
+class Truncated {
  public:
-  // weight: the sum over all tokens
-  Partition(std::vector<Ranked>& tokens, double weight) : tokens_(tokens), rest_(weight) {}
-
-  // Returns the end of the shortest prefix whose weight reaches `target`, or of the whole order if rounding keeps its
-  // weight below that.
-  Kept reach(double target) {
-    int64_t first = 0, stop = int64_t(tokens_.size()), margin = kMargin;
-    while (true) {
-      const float pivot = pivot_of(first, stop, target / rest_, margin);
-      const int64_t equal = split(first, stop, [pivot](float x) { return x > pivot; });
-      const double above = weight_of(first, equal);
-      if (above >= target) {
-        stop = equal;
-        rest_ = above;
-        margin = -kMargin;
-        continue;
-      }
-      const int64_t below = split(equal, stop, [pivot](float x) { return x == pivot; }), ties = below - equal;
-      const double one = tokens_[equal].weight;
-      target -= above;
-      if (target <= one * double(ties) || below == stop)
-        return {pivot, one > 0 ? std::clamp(int64_t(std::ceil(target / one)), int64_t(1), ties) : ties};
-      target -= one * double(ties);
-      rest_ -= above + one * double(ties);
-      first = below;
-      margin = kMargin;
-    }
+  Truncated(const RowLogits& row, const Truncation& settings)
+      : row_(row), settings_(settings), highest_(row.top() / settings.divisor()), limit_{kForbidden, row.vocab()} {
+    if (settings.limits_count(row.vocab())) limit_ = after(int64_t(settings.top_k));
+    if (settings.top_p < 1) target_ = std::max(double(settings.top_p) * mass_before(limit_), kMinMass);
   }
 
- private:
-  // Returns a pivot: the logit at which a sample of the tokens reaches this share of the sample's weight. With many
-  // tokens it is a few samples further, so that two pivots soon enclose the end.
-  float pivot_of(int64_t first, int64_t stop, double part, int64_t margin) const {
-    std::array<Ranked, kSampleSize> some;
-    const int64_t count = std::min(kSampleSize, stop - first);
-    for (int64_t i = 0; i < count; ++i) some[i] = tokens_[first + i * (stop - first) / count];
-    std::sort(some.data(), some.data() + count, [](Ranked a, Ranked b) { return a.logit > b.logit; });
-    double all = 0, reached = 0;
-    for (int64_t i = 0; i < count; ++i) all += some[i].weight;
-    int64_t at = 0;
-    while (at < count - 1 && (reached += some[at].weight) < part * all) ++at;
-    return some[count < kSampleSize ? at : std::clamp(at + margin, int64_t(0), count - 1)].logit;
-  }
+  // Returns the rank before which top_k keeps tokens.
+  Rank limit() const { return limit_; }
 
-  // Moves tokens for which `is_first` holds to the front and returns where the others begin.
-  template <typename Test>
-  int64_t split(int64_t first, int64_t stop, Test is_first) {
-    int64_t end = first;
-    for (int64_t i = first; i < stop; ++i) {
-      const Ranked one = tokens_[i];
-      tokens_[i] = tokens_[end];
-      tokens_[end] = one;
-      end += is_first(one.logit);
-    }
-    return end;
-  }
-
-  double weight_of(int64_t first, int64_t stop) const {
-    double sum = 0;
-    for (int64_t i = first; i < stop; ++i) sum += tokens_[i].weight;
-    return sum;
-  }
-
-  static constexpr int64_t kSampleSize = 64, kMargin = 3;
-
-  std::vector<Ranked>& tokens_;
-  double rest_;  // weight of the tokens still to be decided
-};
-
-class Truncate {
- public:
-  // Sets logits[vocab] that are not kept to -inf, in place. `top` is the highest logit.
-  void operator()(float* logits, int64_t vocab, float top, const Truncation& settings) {
-    if (settings.is_neutral(vocab)) return;
-    const float* weights = weigh(logits, vocab, top, settings.divisor());
-    Kept kept{kForbidden, vocab};
-    if (settings.ranks(vocab)) kept = rank(logits, weights, vocab, settings);
-    for (int64_t i = 0; i < vocab; ++i)
-      logits[i] = logits[i] < kept.last || weights[i] < settings.min_p ? kForbidden : logits[i];
-    for (int64_t i = 0, ties = kept.ties; i < vocab; ++i)
-      if (logits[i] == kept.last && ties-- <= 0) logits[i] = kForbidden;
+  // Whether a token is kept. The top token always is, even if penalties made it infinite and its weight NaN.
+  bool keeps(Rank token) const {
+    return token < limit_ && !(settings_.min_p > 0 && weight(token.logit) < settings_.min_p) &&
+           !(settings_.top_p < 1 && mass_before(token) >= target_);
   }
 
  private:
   // Returns probabilities, scaled so that the highest is 1.
-  const float* weigh(const float* logits, int64_t vocab, float top, float divisor) {
-    float* weights = workspace(weights_, vocab);
-    const float highest = top / divisor;
-    at::vec::map<float>([=](Vec x) { return (x / Vec(divisor) - Vec(highest)).exp_u20(); }, weights, logits, vocab);
-    return weights;
+  Vec weights(Vec logits) const { return (logits / Vec(settings_.divisor()) - Vec(highest_)).exp_u20(); }
+
+  float weight(float logit) const {
+    float all[kLanes];
+    weights(Vec(logit)).store(all);
+    return all[0];
   }
 
-  Kept rank(const float* logits, const float* weights, int64_t vocab, const Truncation& settings) {
-    Kept kept{kForbidden, vocab};
-    if (settings.limits_count(vocab)) {
-      tokens_.resize(vocab);
-      for (int64_t i = 0; i < vocab; ++i) tokens_[i] = {logits[i], 1};
-      kept = Partition(tokens_, double(vocab)).reach(double(settings.top_k));
+  // Returns the sum of the weights of the tokens ranked before `end`.
+  double mass_before(Rank end) const {
+    double sum = 0;
+    int64_t ties = 0;
+    Block own;
+    for (int64_t block = 0; block < row_.blocks(); ++block) {
+      const float peak = row_.peak(block);
+      if (peak < end.logit || peak / settings_.divisor() < highest_ - kNegligible) continue;
+      const float* x = row_.read(block, own);
+      sum += sum_above(x, end.logit);
+      if (end.logit > kForbidden) ties += ties_before(x, {end.logit, end.id - block * kBlock});
     }
-    if (settings.top_p == 1) return kept;
-    int64_t ties = kept.ties;
-    double all = 0;
-    tokens_.clear();
-    for (int64_t i = 0; i < vocab; ++i)
-      if (logits[i] > kept.last || (logits[i] == kept.last && ties-- > 0)) {
-        tokens_.push_back({logits[i], weights[i]});
-        all += weights[i];
-      }
-    return Partition(tokens_, all).reach(std::max(double(settings.top_p) * all, kMinMass));
+    return sum + double(ties) * weight(end.logit);
   }
+
+  float sum_above(const float* block, float bound) const {
+    Vec sum(0);
+    for (int64_t i = 0; i < kBlock; i += kLanes) {
+      const Vec x = Vec::loadu(block + i);
+      sum = sum + Vec::blendv(Vec(0), weights(x), x > Vec(bound));
+    }
+    return sum_of(sum);
+  }
+
+  static int64_t ties_before(const float* block, Rank end) {
+    int ties = 0;
+    for (int i = 0; i < kBlock; ++i) ties += block[i] == end.logit && i < end.id;
+    return ties;
+  }
+
+  // Returns the rank after `count` tokens. The logit of the last one is found by bisection over all floats.
+  Rank after(int64_t count) const {
+    int64_t low = order_of(count_th_peak(count)), high = order_of(row_.top());
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (count_at_least(float_of(middle), count) >= count)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    const float last = float_of(low);
+    const float above = std::nextafter(last, std::numeric_limits<float>::infinity());
+    return after_ties(last, count - count_at_least(above, count));
+  }
+
+  // Returns a lower bound: as many tokens as there are peaks above it have its logit or more.
+  float count_th_peak(int64_t count) const {
+    static thread_local std::vector<float> peaks;
+    if (count > row_.blocks()) return kForbidden;
+    peaks.assign(row_.peaks(), row_.peaks() + row_.blocks());
+    std::nth_element(peaks.begin(), peaks.begin() + (count - 1), peaks.end(), std::greater<>());
+    return peaks[count - 1];
+  }
+
+  // Returns the number of tokens with this logit or more. Stops counting at `enough`.
+  int64_t count_at_least(float logit, int64_t enough) const {
+    int64_t count = 0;
+    Block own;
+    for (int64_t block = 0; block < row_.blocks() && count < enough; ++block)
+      if (row_.peak(block) >= logit) count += count_at_least(row_.read(block, own), logit);
+    return count;
+  }
+
+  static int count_at_least(const float* block, float logit) {
+    int count = 0;
+    for (int i = 0; i < kBlock; ++i) count += block[i] >= logit;
+    return count;
+  }
+
+  // Returns the rank after the first `ties` tokens with this logit.
+  Rank after_ties(float logit, int64_t ties) const {
+    Block own;
+    for (int64_t block = 0; block < row_.blocks(); ++block) {
+      if (row_.peak(block) < logit) continue;
+      const float* x = row_.read(block, own);
+      for (int64_t i = 0; i < kBlock; ++i)
+        if (x[i] == logit && --ties == 0) return {logit, block * kBlock + i + 1};
+    }
+    return {logit, row_.vocab()};
+  }
+
+  // Integers are ordered as the floats that they stand for.
+  static int64_t order_of(float x) { return reordered(std::bit_cast<int32_t>(x)); }
+  static float float_of(int64_t order) { return std::bit_cast<float>(reordered(int32_t(order))); }
+  static int32_t reordered(int32_t bits) { return bits < 0 ? bits ^ 0x7FFFFFFF : bits; }
 
   static constexpr double kMinMass = 1e-300;  // below any token's weight
-  std::vector<float> weights_;
-  std::vector<Ranked> tokens_;
+  static constexpr float kNegligible = 32;    // exp(-32) times any vocabulary is below a float's rounding of 1
+
+  const RowLogits& row_;
+  Truncation settings_;
+  float highest_;
+  Rank limit_;
+  double target_ = 0;
 };
 
 }  // namespace ringkv

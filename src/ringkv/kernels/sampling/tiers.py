@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
     temperature: Tensor  # float32 [B], 0 is greedy
     tier: Tensor  # int32 [B], the tier that each slot needs; FREE if it has no request
     allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token that a grammar allows, lowest first
-    params: Tensor  # float32 [B, 7], in the order of `params_of`
+    params: Tensor  # float32 [B, 8], in the order of `params_of`
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
     in_output: Tensor  # int32 [B, V], how often each token was sampled
@@ -58,6 +58,7 @@ def params_of(params: SamplingParams) -> tuple[float, ...]:
         p.presence_penalty,
         p.frequency_penalty,
         float(p.min_tokens),
+        float(bool(p.logit_bias)),
     )
 
 
