@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from signal import SIGTERM, signal
 from typing import Any
 
 from bench.peers.engines import ENGINES as PEERS
@@ -37,6 +38,7 @@ COLUMNS = ("model", "engine", "settings", "workload", "shrink", "clients", "per_
 
 def main() -> None:
     args = arguments()
+    signal(SIGTERM, _interrupted)  # `finally` must end the servers, which have sessions of their own
     context = load_config(locate(args.model)).context
     need = demand(args, context)
     try:
@@ -112,6 +114,10 @@ def _cell(case: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Traf
     turns = turns_of(record for record in records if record["kind"] == "turn")
     why = next((record["why"] for record in records if record["kind"] == "failed"), None)
     return TrafficCell(**case, cache_bytes=records[0]["cache_bytes"], **(measured(turns) if turns else {"why": why}))
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def report(text: str) -> None:

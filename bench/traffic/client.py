@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping
 from time import process_time
 from typing import Any
 
+from bench.peers.workers.serve import die_with_parent
+
 HEADERS = {"Connection": "close"}  # else a request may go to a connection that its server is just closing
 SAMPLING = {"temperature": 0.7, "top_p": 0.95}
 KEYS = {"started": "start_times", "first": "ttfts", "gaps": "itls", "latencies": "latencies", "errors": "errors"}
@@ -29,6 +31,7 @@ KEYS = {"started": "start_times", "first": "ttfts", "gaps": "itls", "latencies":
 
 def main() -> None:
     """Reply to commands until standard input is closed."""
+    die_with_parent()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

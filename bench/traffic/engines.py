@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.peers.install import REQUIREMENTS, Report, python_of
 
+OTHERS = 0.99  # of ringkv's cache is slots, staging and store; the rest is queries of selection windows
 CELLS = 256  # llama.cpp rounds a slot's context up to a multiple of this
 SPARE = 64  # tokens by which a text may be longer than it was made for
 BLOCK = 32  # tokens of a cache block of OpenVINO
@@ -83,7 +84,7 @@ class TrafficEngine:
 def ringkv_budget(need: Demand) -> int:
     """Return the entries of a slot: the longest request, or an equal share of the cache beside staging and store."""
     staged = need.prompt + SPARE
-    share = (need.cells - staged - need.store // need.token_bytes) // need.requests
+    share = int(need.cells * OTHERS - staged - need.store / need.token_bytes) // need.requests
     return min(need.length, share)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from bench.peers.weights import REPOSITORY
+from bench.peers.workers.serve import die_with_parent
 
 HOST = "127.0.0.1"
 POLL = 0.25  # seconds between questions whether it is ready
@@ -23,7 +24,7 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """A running server and its children, in a session of their own."""
+    """A running server and its children, in a session of their own. It ends with this process."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], port: int, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +39,7 @@ class Server:
                 cwd=REPOSITORY,
                 env={**os.environ, **environment},
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
 
     @property

@@ -49,7 +49,7 @@ Load = Callable[[str, Mapping[str, Any]], ServedEngine]
 
 def serve(load: Load) -> None:
     """Reply to commands until standard input is closed."""
-    _die_with_parent()
+    die_with_parent()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     session = Session(load)
@@ -58,7 +58,7 @@ def serve(load: Load) -> None:
     os._exit(0)  # skips slow threads and destructors of libraries
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """End this process with its parent, because a stopped process does not see its input close."""
     if sys.platform == "linux":
         set_death_signal = 1

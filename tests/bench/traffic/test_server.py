@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.peers.weights import REPOSITORY
 from bench.traffic.server import HOST, Server, ServerFailed, free_port
 
 SERVE = """
@@ -51,6 +53,23 @@ def _becomes(processes: list[psutil.Process], status: str) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+PARENT = """
+import os, sys
+from pathlib import Path
+from bench.traffic.server import Server
+server = Server([sys.executable, "-c", "import time; time.sleep(60)"], {}, 9, Path(sys.argv[1]))
+server.pause()  # a stopped process must end too
+print(server._process.pid, flush=True)
+os._exit(1)
+"""
+
+
+def test_a_server_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, f"{tmp_path / 'log'}"]
+    pid = int(subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY).stdout)
+    assert not psutil.pid_exists(pid) or _becomes([psutil.Process(pid)], psutil.STATUS_ZOMBIE)
 
 
 def test_a_server_that_ends_is_named_with_its_log(tmp_path: Path) -> None:
