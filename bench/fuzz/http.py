@@ -7,7 +7,7 @@ neither an answer nor an end.
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import cycle, islice
@@ -98,6 +98,16 @@ def _damaged(random: Random, data: bytes) -> bytes:
     return data[:at] + random.choice((b"", random.randbytes(length), data[at : at + length] * 9)) + data[at + length :]
 
 
+def _events_of(request: Request) -> Iterator[Event]:
+    count = min(8, request.sampling.max_tokens)
+    top = request.sampling.logprobs
+    for token in islice(cycle(request.tokens), count):
+        logprob = None if top is None else TokenLogprob(-0.5, tuple((other, -1.0) for other in range(top)))
+        yield Token(request.id, token, logprob)
+    kv = KVUsage("streaming", 512, len(request.tokens), 0, 0, 512)
+    yield Finished(request.id, "length", Usage(len(request.tokens), count, kv))
+
+
 class Repeating:
     """An `EngineChannel` that answers each request with its prompt, up to eight tokens."""
 
@@ -109,15 +119,10 @@ class Repeating:
     alive = True
     restarts = 0
 
-    async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
-        for request in requests:
-            count = min(8, request.sampling.max_tokens)
-            top = request.sampling.logprobs
-            for token in islice(cycle(request.tokens), count):
-                logprob = None if top is None else TokenLogprob(-0.5, tuple((other, -1.0) for other in range(top)))
-                yield Token(request.id, token, logprob)
-            kv = KVUsage("streaming", 512, len(request.tokens), 0, 0, 512)
-            yield Finished(request.id, "length", Usage(len(request.tokens), count, kv))
+    async def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]:
+        for group in groups:
+            for request in group:
+                yield list(_events_of(request))
 
     def cancel(self, request_id: str) -> None:
         pass

@@ -8,6 +8,7 @@ A prompt that contains token BREAKS fails when its third token is sampled.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -16,13 +17,14 @@ from toy import ToyEngine, limits
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Sampled
 from ringkv.base.errors import BadWeights, EngineDied
-from ringkv.base.events import Event, Failed, Finished, TokenLogprob
+from ringkv.base.events import Event, TokenLogprob
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import KVChoice
 from ringkv.base.messages import EngineMetrics, Stats
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.scheduler.loop import Loop
+from ringkv.worker.inbox import Inbox
 
 BREAKS = 0  # the byte 0x00
 VOCAB = 258
@@ -63,27 +65,26 @@ class InProcess:
         self.engine = engine
         self._loop = Loop(engine, guide=guide)
         self._seconds = seconds
-        self._streams: dict[str, asyncio.Queue[Event]] = {}
+        self._streams: dict[str, Inbox] = {}
         self._stepping: asyncio.Task[None] | None = None
 
-    async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
+    async def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]:
         if not self.alive:
             raise EngineDied("the engine process ended (exit status 1); restart it, and see its log")
-        queue = asyncio.Queue[Event]()
-        self._streams |= {request.id: queue for request in requests}
+        requests = [request for group in groups for request in group]
+        inbox = Inbox([request.id for request in requests])
+        self._streams |= {request.id: inbox for request in requests}
         self.submitted += requests
-        self._deliver(self._loop.submit(*requests))
+        for group in groups:
+            self._deliver(self._loop.submit(*group))
         if self._stepping is None or self._stepping.done():
             self._stepping = asyncio.create_task(self._step())
-        running = {request.id for request in requests}
         try:
-            while running:
-                event = await queue.get()
-                if isinstance(event, Finished | Failed):
-                    running.remove(event.request_id)
-                yield event
+            async with aclosing(inbox.batches()) as batches:
+                async for events in batches:
+                    yield events
         finally:
-            for request_id in running:
+            for request_id in inbox.running:
                 self.cancel(request_id)
 
     def cancel(self, request_id: str) -> None:
@@ -103,7 +104,11 @@ class InProcess:
 
     def _deliver(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._streams[event.request_id].put_nowait(event)
+            inbox = self._streams[event.request_id]
+            inbox.put(event)
+            if inbox.wake():
+                for request_id in list(inbox.running):
+                    self.cancel(request_id)
 
 
 def build(config: EngineConfig, on_progress: Progress) -> EchoEngine:

@@ -1,13 +1,20 @@
 """Stop strings end a choice's text."""
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
 
 import pytest
 
-from ringkv.base.errors import TooSlow
-from ringkv.server import generation
-from ringkv.server.generation import TokenOutput, merge
+from ringkv.base.errors import EngineDied
+from ringkv.base.events import Event, Failed, Token
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.server.channel import EngineChannel
+from ringkv.server.generation import OutputProcessor, generate
+from ringkv.server.metrics import Metrics
+from ringkv.text.stream import TextStream
+from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served
 
 
@@ -60,31 +67,21 @@ def test_one_choice_that_stops_leaves_the_others_alone(served: Served) -> None:
     assert [choice["text"] for choice in got["choices"]] == ["a", "xyzxy"]
 
 
-def test_a_stream_that_nobody_reads_ends_and_is_closed_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "MOST_UNSENT", 50)
-    produced, closed = 0, False
+def test_outputs_before_an_error_in_one_batch_are_sent_before_it(tokenizer: Tokenizer) -> None:
+    """Events of several steps may arrive together."""
 
-    async def endless() -> generation.OutputStream:
-        nonlocal produced, closed
-        try:
-            while True:
-                produced += 1
-                yield 0, TokenOutput(7, "x", 0, False)
-                await asyncio.sleep(0)
-        finally:
-            closed = True
+    class Batch:
+        async def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]:
+            yield [Token("r", 97), Token("r", 98), Failed("r", "EngineDied", "it ended")]
 
-    async def drained(outputs: generation.OutputStream) -> None:
-        async for _ in outputs:
-            pass
+    async def main() -> list[str]:
+        request = Request("r", (97,), SamplingParams(max_tokens=9))
+        meter = Metrics().of("m").meter(0.0, is_first=True)
+        processor = OutputProcessor(request, TextStream(tokenizer.detokenizer()), meter)
+        stream = generate(cast(EngineChannel, Batch()), [[processor]])
+        texts = [output.text for _, output in await anext(stream)]
+        with pytest.raises(EngineDied, match="it ended"):
+            await anext(stream)
+        return texts
 
-    async def read_one_and_wait() -> int:
-        outputs = merge([endless()], 1)
-        await anext(outputs)
-        while not closed:
-            await asyncio.sleep(0)
-        with pytest.raises(TooSlow, match="50 tokens wait"):
-            await drained(outputs)
-        return produced
-
-    assert 50 <= asyncio.run(asyncio.wait_for(read_one_and_wait(), 10)) <= 53
+    assert asyncio.run(main()) == ["a", "b"]

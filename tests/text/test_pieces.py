@@ -31,6 +31,14 @@ def test_an_id_outside_the_vocabulary_has_no_bytes(byte_level: Tokenizer, id: in
     assert byte_level.token_bytes(id) == b""
 
 
+def test_only_a_token_that_is_valid_alone_has_a_text(byte_level: Tokenizer):
+    id_of = {byte_level.token_bytes(id): id for id in range(byte_level.vocab_size)}
+    for _ in range(2):  # the second time it is remembered
+        assert byte_level.pieces.text(id_of[b"h"]) == "h"
+        assert byte_level.pieces.text(id_of[b"\xf0"]) is None
+        assert byte_level.pieces.text(2**40) == ""
+
+
 @pytest.mark.parametrize(("decoder", "kind"), [(decoders.WordPiece(), "WordPiece"), (None, "no decoder")])
 def test_a_decoder_of_another_family_is_refused_by_name(decoder: decoders.Decoder | None, kind: str):
     inner = tokenizers.Tokenizer(models.BPE())

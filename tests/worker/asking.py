@@ -1,6 +1,7 @@
 """Requests to a toy engine in another process, and what tests ask of it."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 import psutil
 
@@ -18,7 +19,11 @@ def request(name: str, *tokens: int, max_tokens: int = 5) -> Request:
 
 
 async def all_of(client: EngineClient | Supervisor, *requests: Request) -> list[Event]:
-    return [event async for event in client.submit(*requests)]
+    return await all_from(client.submit([requests]))
+
+
+async def all_from(stream: AsyncIterator[Sequence[Event]]) -> list[Event]:
+    return [event async for events in stream for event in events]
 
 
 async def soon(condition) -> None:

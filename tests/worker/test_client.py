@@ -15,13 +15,13 @@ import pytest
 import toy
 
 from bench.fuzz.messages import framed
-from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest
+from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest, TooSlow
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.messages import Cancel, Fatal, Stats
 from ringkv.worker.channel import Channel
 from ringkv.worker.client import EngineClient
 from ringkv.worker.codec import decode
-from tests.worker.asking import LONG, all_of, children, request, soon
+from tests.worker.asking import LONG, all_from, all_of, children, request, soon
 
 
 @asynccontextmanager
@@ -99,9 +99,9 @@ def test_a_cancelled_stream_ends_with_abort():
     async def main():
         async with engine("toy:build_slow") as client:
             events = []
-            async for event in client.submit(request("a", max_tokens=LONG)):
-                events.append(event)
-                if len(events) == 3:
+            async for batch in client.submit([[request("a", max_tokens=LONG)]]):
+                events += batch
+                if len(events) >= 3:
                     client.cancel("a")
                     client.cancel("unknown")
             return events
@@ -115,8 +115,8 @@ def test_a_cancelled_stream_ends_with_abort():
 def test_closing_a_stream_frees_its_slot():
     async def main():
         async with engine("toy:build_slow") as client:
-            async with aclosing(client.submit(request("a", max_tokens=LONG))) as stream:
-                assert isinstance(await anext(stream), Token)
+            async with aclosing(client.submit([[request("a", max_tokens=LONG)]])) as stream:
+                assert isinstance((await anext(stream))[0], Token)
                 await soon(lambda: client.stats() == Stats(0, 0, 1, 3))
             await soon(lambda: client.stats() == Stats(0, 0, 0, 4))
 
@@ -137,7 +137,7 @@ def test_a_cancelled_task_frees_its_slot():
 def test_an_id_is_refused_until_its_request_has_ended():
     async def main():
         async with engine("toy:build_slow") as client:
-            async with aclosing(client.submit(request("a", max_tokens=LONG))) as stream:
+            async with aclosing(client.submit([[request("a", max_tokens=LONG)]])) as stream:
                 await anext(stream)
                 with pytest.raises(InvalidRequest, match="'a' is in use"):
                     await all_of(client, request("a"))
@@ -149,6 +149,19 @@ def test_an_id_is_refused_until_its_request_has_ended():
 
     *tokens, _ = asyncio.run(main())
     assert [event.token for event in tokens] == toy.answer((5, 6), 5)
+
+
+def test_a_stream_that_nobody_reads_ends_at_its_bound_and_frees_its_slot_at_once(monkeypatch):
+    monkeypatch.setattr("ringkv.worker.inbox.MOST_UNREAD", 50)
+
+    async def main():
+        async with engine() as client, aclosing(client.submit([[request("a", max_tokens=LONG)]])) as stream:
+            await anext(stream)
+            await soon(lambda: client.stats() == Stats(0, 0, 0, 4))  # while the stream is open
+            with pytest.raises(TooSlow, match="tokens wait to be read"):
+                await all_from(stream)
+
+    asyncio.run(main())
 
 
 def test_if_the_engine_is_killed_every_stream_and_later_submit_raises():

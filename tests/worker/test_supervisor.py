@@ -225,7 +225,7 @@ def test_closing_a_stream_frees_its_slot_after_a_restart():
             os.kill(engine.pid, signal.SIGKILL)
             await soon(lambda: not engine.alive)
             await soon(lambda: engine.alive)
-            async with aclosing(engine.submit(request("a", max_tokens=LONG))) as stream:
+            async with aclosing(engine.submit([[request("a", max_tokens=LONG)]])) as stream:
                 await anext(stream)
                 await soon(lambda: engine.stats().running == 1)
             await soon(lambda: engine.stats() == Stats(0, 0, 0, 4))

@@ -133,7 +133,8 @@ class Ticket:
 
     def output(self, index: int, is_last: bool) -> None:
         """An output of the answer at `index` arrived."""
-        self._admission.started(self._tokens.pop(index // self._per_prompt, 0))
+        if self._tokens:
+            self._admission.started(self._tokens.pop(index // self._per_prompt, 0))
         if is_last:
             self.unfinished -= 1
             self._admission.finished(1)
@@ -153,9 +154,10 @@ async def admitted(admission: Admission, groups: Groups, outputs: OutputStream) 
     ticket = admission.admit(groups)
     try:
         async with aclosing(outputs):
-            async for index, output in outputs:
-                ticket.output(index, output.finish is not None)
-                yield index, output
+            async for batch in outputs:
+                for index, output in batch:
+                    ticket.output(index, output.finish is not None)
+                yield batch
     except DeadlineExceeded as error:
         raise admission.too_late(error) from error
     except (GeneratorExit, asyncio.CancelledError):

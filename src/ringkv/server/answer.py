@@ -3,7 +3,7 @@
 Chats and completions differ only in their `Formatter`.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from time import perf_counter
@@ -17,7 +17,8 @@ from ringkv.base.request import Request
 from ringkv.server.admission import admitted, sent_by
 from ringkv.server.best import best
 from ringkv.server.disconnect import until_disconnected
-from ringkv.server.generation import OutputProcessor, OutputStream, TokenOutput, generate, merge
+from ringkv.server.envelope import Envelope
+from ringkv.server.generation import OutputProcessor, OutputStream, TokenOutput, generate
 from ringkv.server.keys import caller_of
 from ringkv.server.middleware import ARRIVED
 from ringkv.server.request_log import MODEL, USAGE_COUNTER
@@ -40,12 +41,17 @@ class Formatter(Protocol):
         """Return the body of a non-streamed answer with all choices."""
         ...
 
-    def chunk(self, index: int, output: TokenOutput) -> JSON:
-        """Return the chunk for one token of the choice at `index`."""
+    @property
+    def head(self) -> JSON:
+        """The first fields of every chunk."""
         ...
 
-    def usage_chunk(self, usage: JSON) -> JSON:
-        """Return the last chunk, which has the usage and no choices."""
+    def choice(self, index: int, output: TokenOutput) -> JSON:
+        """Return a chunk's choice, for one token of the choice at `index`."""
+        ...
+
+    def usage(self, usage: JSON) -> JSON:
+        """Return the usage of a streamed answer, for the last chunk."""
         ...
 
 
@@ -76,11 +82,10 @@ def start(
     requests = [
         [replace(sent_by(caller.label, one, passed), salt=caller.salt(one.salt)) for one in group] for group in requests
     ]
-    streams = [generate(serving.engine, [processor(one, one is group[0]) for one in group]) for group in requests]
-    per_prompt = len(requests[0])
+    outputs = generate(serving.engine, [[processor(one, one is group[0]) for one in group] for group in requests])
     http.scope[MODEL] = serving.names[0]
-    counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, per_prompt)
-    return admitted(serving.admission, requests, merge(streams, per_prompt)), counter
+    counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, len(requests[0]))
+    return admitted(serving.admission, requests, outputs), counter
 
 
 async def collect(
@@ -89,22 +94,31 @@ async def collect(
     """Return the body of a non-streamed answer, once all `count` choices are finished."""
     choices: list[list[TokenOutput]] = [[] for _ in range(count)]
     async with aclosing(outputs):
-        async for index, output in outputs:
-            counter.add(index, output)
-            choices[index].append(output)
+        async for batch in outputs:
+            for index, output in batch:
+                counter.add(index, output)
+                choices[index].append(output)
     return formatter.complete(best(choices, body), counter.usage())
 
 
 async def chunks(
     outputs: OutputStream, formatter: Formatter, counter: UsageCounter, options: StreamOptions
-) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield one chunk per output. With `include_usage` each has `usage: null`, as OpenAI's do, or the usage so far."""
+) -> AsyncGenerator[bytes, None]:
+    """Yield events with one chunk per output, those of a batch joined.
+
+    With `include_usage` each chunk has `usage: null`, as OpenAI's do, or the usage so far.
+    """
+    envelope = Envelope(formatter.head)
+
+    def event(index: int, output: TokenOutput) -> bytes:
+        counter.add(index, output)
+        return envelope.event(formatter.choice(index, output), _usage_so_far(counter, options))
+
     async with aclosing(outputs):
-        async for index, output in outputs:
-            counter.add(index, output)
-            yield formatter.chunk(index, output) | _usage_so_far(counter, options)
+        async for batch in outputs:
+            yield b"".join([event(*one) for one in batch])
     if options.include_usage:
-        yield formatter.usage_chunk(counter.usage())
+        yield envelope.event(None, {"usage": formatter.usage(counter.usage())})
 
 
 def _usage_so_far(counter: UsageCounter, options: StreamOptions) -> JSON:

@@ -1,6 +1,6 @@
 """EngineChannel: the server's interface to an engine in another process."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from ringkv.base.engine import Limits
@@ -20,11 +20,12 @@ class EngineChannel(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
-        """Yield the events of requests that share one prompt. Each request's last event is Finished or Failed.
+    def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield the events of requests as they arrive, several at a time. Each request's last is Finished or Failed.
 
-        Closing the generator cancels the requests. Raises `EngineDied` if the engine ends meanwhile, and
-        `EngineRestarting` if there is none now.
+        The requests of a group share one prompt. Closing the generator cancels the requests. Raises `EngineDied` if the
+        engine ends meanwhile, `EngineRestarting` if there is none now, and `TooSlow`, after it has cancelled the
+        requests, if too many events wait to be read.
         """
         ...
 

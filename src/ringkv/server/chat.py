@@ -90,29 +90,27 @@ class ChatFormatter:
             self._choice(index, outputs, "message", builder.complete(outputs), builder)
             for index, (outputs, builder) in enumerate(zip(choices, builders, strict=True))
         ]
-        return self._envelope("chat.completion", formatted) | {"usage": _with_reasoning(usage, builders)}
+        usage = _with_reasoning(usage, builders)
+        return self._head("chat.completion") | {"choices": formatted, "usage": usage}
 
-    def chunk(self, index: int, output: TokenOutput) -> JSON:
+    @property
+    def head(self) -> JSON:
+        return self._head("chat.completion.chunk")
+
+    def choice(self, index: int, output: TokenOutput) -> JSON:
         builder = self._streamed.get(index) or self._streamed.setdefault(index, self._builder())
         # The role comes with the first token: clients would count a delta of its own as that token.
         role = {"role": "assistant"} if output.is_first else {}
-        choice = self._choice(index, [output], "delta", role | builder.delta(output), builder)
-        return self._envelope("chat.completion.chunk", [choice])
+        return self._choice(index, [output], "delta", role | builder.delta(output), builder)
 
-    def usage_chunk(self, usage: JSON) -> JSON:
-        return self._envelope("chat.completion.chunk", []) | {"usage": _with_reasoning(usage, self._streamed.values())}
+    def usage(self, usage: JSON) -> JSON:
+        return _with_reasoning(usage, self._streamed.values())
 
     def _builder(self) -> MessageBuilder:
         return MessageBuilder(self._rendered.reader(), self._parallel_calls)
 
-    def _envelope(self, kind: str, choices: Sequence[JSON]) -> JSON:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "choices": list(choices),
-        }
+    def _head(self, kind: str) -> JSON:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
     def _choice(
         self, index: int, outputs: Sequence[TokenOutput], key: str, message: JSON, builder: MessageBuilder

@@ -91,23 +91,18 @@ class CompletionFormatter:
     per_prompt: int = 1
     continues: ClassVar[bool] = True
 
+    @property
+    def head(self) -> JSON:
+        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
+
     def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
-        return self._envelope([self._choice(*one) for one in enumerate(choices)]) | {"usage": usage}
+        return self.head | {"choices": [self._choice(*one) for one in enumerate(choices)], "usage": usage}
 
-    def chunk(self, index: int, output: TokenOutput) -> JSON:
-        return self._envelope([self._choice(index, [output])])
+    def choice(self, index: int, output: TokenOutput) -> JSON:
+        return self._choice(index, [output])
 
-    def usage_chunk(self, usage: JSON) -> JSON:
-        return self._envelope([]) | {"usage": usage}
-
-    def _envelope(self, choices: Sequence[JSON]) -> JSON:
-        return {
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": list(choices),
-        }
+    def usage(self, usage: JSON) -> JSON:
+        return usage
 
     def _choice(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
         finish = outputs[-1].finish

@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ringkv.base.histogram import Histogram
 from ringkv.server.admission import Admission
 from ringkv.server.channel import EngineChannel
+from ringkv.server.families import LABELS, add_histogram
 
-LABELS = ("model",)
 HISTOGRAMS = {
     "queue": ("ringkv_queue_seconds", "Time from a request's submission until its prefill or its slot"),
     "prefill": ("ringkv_prefill_seconds", "Time of a prompt's prefill, with the decode steps in between"),
@@ -70,9 +68,7 @@ class EngineTimes(Collector):
         for field, (name, help_) in HISTOGRAMS.items():
             family = HistogramMetricFamily(name, help_, labels=LABELS)
             for model, metrics in measured.items():
-                histogram: Histogram = getattr(metrics, field)
-                buckets = [(_bound(bound), count) for bound, count in histogram.cumulative()]
-                family.add_metric([model], buckets, histogram.total)
+                add_histogram(family, model, getattr(metrics, field))
             yield family
         not_finite = CounterMetricFamily(
             "ringkv_requests_not_finite", "Requests that failed on logits that were not finite", labels=LABELS
@@ -86,10 +82,6 @@ class EngineTimes(Collector):
         for model, engine in self._engines.items():
             restarts.add_metric([model], engine.restarts)
         yield restarts
-
-
-def _bound(bound: float) -> str:
-    return "+Inf" if bound == inf else str(float(bound))
 
 
 class QueueGauges(Collector):

@@ -16,9 +16,9 @@ def completion_logprobs(tokenizer: Tokenizer, outputs: Sequence[TokenOutput]) ->
     `text_offset` counts characters from the start of the choice's text. Tokens with equal text share one entry of
     `top_logprobs`. A prompt's first token has null.
     """
-    tokens = [(output.token, output.logprob, output.offset) for output in outputs if output.token is not None]
-    if all(logprob is None for _, logprob, _ in tokens):
+    if all(output.logprob is None for output in outputs):
         return None
+    tokens = [(output.token, output.logprob, output.offset) for output in outputs if output.token is not None]
     return {
         "tokens": [tokenizer.token_text(token) for token, _, _ in tokens],
         "token_logprobs": [logprob and _finite(logprob.logprob) for _, logprob, _ in tokens],

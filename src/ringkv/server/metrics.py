@@ -7,13 +7,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from ringkv.base.events import Usage
+from ringkv.server.token_times import SECONDS, TokenCollector, TokenTimes
 
 FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
-INTER_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 COUNTERS = {
     "prompt_tokens": "Prompt tokens sent to the engine",
-    "generated_tokens": "Tokens generated",
     "requests_cancelled": "Requests whose client disconnected before their end",
     "kv_kept_tokens": "Prompt tokens kept at the end of prefill",
     "cached_tokens": "Prompt tokens that needed no prefill",
@@ -24,10 +23,9 @@ COUNTERS = {
 }
 HISTOGRAMS = {
     "time_to_first_token_seconds": ("Time from the request's arrival to its first token", FIRST_TOKEN_SECONDS),
-    "inter_token_seconds": ("Time between two tokens of one answer", INTER_TOKEN_SECONDS),
     "time_per_output_token_seconds": (
         "Time from an answer's first token to its last, divided by the tokens after the first",
-        INTER_TOKEN_SECONDS,
+        SECONDS,
     ),
 }
 
@@ -48,6 +46,8 @@ class Metrics:
             name: Histogram(f"ringkv_{name}", help_, ["model"], buckets=buckets, registry=registry)
             for name, (help_, buckets) in HISTOGRAMS.items()
         }
+        self._times: dict[str, TokenTimes] = {}
+        registry.register(TokenCollector(self._times))
 
     def answered(self, endpoint: str, status: int) -> None:
         self._requests.labels(endpoint, str(status)).inc()
@@ -61,14 +61,14 @@ class Metrics:
 
     def of(self, model: str) -> "ModelMetrics":
         bound = {name: metric.labels(model) for name, metric in (self._counters | self._histograms).items()}
-        return ModelMetrics(self, bound)
+        return ModelMetrics(self, bound, self._times.setdefault(model, TokenTimes()))
 
 
 class ModelMetrics:
     """The metrics of one model's requests. bound: children of the server's counters and histograms, by name."""
 
-    def __init__(self, server: Metrics, bound: Mapping[str, Any]) -> None:
-        self.server, self._bound = server, bound
+    def __init__(self, server: Metrics, bound: Mapping[str, Any], times: TokenTimes) -> None:
+        self.server, self._bound, self.times = server, bound, times
 
     def meter(self, started: float, is_first: bool) -> "Meter":
         return Meter(self, started, is_first)
@@ -77,12 +77,8 @@ class ModelMetrics:
         self._bound["prompt_tokens"].inc(prompt_tokens)
 
     def first_token(self, seconds: float) -> None:
-        self._bound["generated_tokens"].inc()
+        self.times.first()
         self._bound["time_to_first_token_seconds"].observe(seconds)
-
-    def next_token(self, seconds: float) -> None:
-        self._bound["generated_tokens"].inc()
-        self._bound["inter_token_seconds"].observe(seconds)
 
     def answer_done(self, seconds_per_token: float) -> None:
         self._bound["time_per_output_token_seconds"].observe(seconds_per_token)
@@ -120,7 +116,7 @@ class Meter:
             self._first = now
             self._metrics.first_token(now - self._started)
         else:
-            self._metrics.next_token(now - self._last)
+            self._metrics.times.next(now - self._last)
         self._last = now
         self._count += 1
 

@@ -16,6 +16,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol, RequestResponseCycle
 
+from ringkv.server.body_writer import with_body_writer
 from ringkv.server.errors import ErrorKind, body
 
 UNSENT = 64 << 10  # bytes that wait in this process for a client, above which its answer pauses
@@ -49,6 +50,7 @@ class _BoundedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.app = with_body_writer(self.app)
         self._owing: asyncio.TimerHandle | None = None  # until the client must have sent what it owes
         self._reading: asyncio.TimerHandle | None = None  # until it must have read
         self._quiet_since = monotonic()

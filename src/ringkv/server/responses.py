@@ -25,7 +25,7 @@ from ringkv.server.requests import build_requests
 from ringkv.server.responses_formatter import ResponsesFormatter
 from ringkv.server.schemas import ChatBody, GenerationBody, ResponseFormat, SentMessage
 from ringkv.server.serving import Models, Serving
-from ringkv.server.stream import EventStream, named_event
+from ringkv.server.stream import EventStream
 
 Name = Annotated[str, Field(max_length=64)]
 
@@ -105,7 +105,7 @@ def responses_router(models: Models) -> APIRouter:
         )
         outputs, counter = start(serving, http, requests, continues=False)
         if body.stream:
-            return EventStream(formatter.events(outputs, counter), named_event, done=b"", error=formatter.error)
+            return EventStream(formatter.events(outputs, counter), done=b"", error=formatter.error)
         return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
 
     return router

@@ -8,8 +8,9 @@ from typing import Any
 from ringkv.base.events import FinishReason
 from ringkv.server.answer import JSON
 from ringkv.server.errors import body_of
-from ringkv.server.generation import OutputStream, TokenOutput
+from ringkv.server.generation import Outputs, OutputStream, TokenOutput
 from ringkv.server.message_builder import MessageBuilder
+from ringkv.server.stream import named_event
 from ringkv.server.usage import UsageCounter
 
 INCOMPLETE_REASONS: Mapping[FinishReason, str] = {"length": "max_output_tokens"}  # OpenAI has no reason for an abort
@@ -24,25 +25,26 @@ class ResponsesFormatter:
         self._numbers = count()
 
     async def complete(self, stream: OutputStream, counter: UsageCounter) -> JSON:
+        outputs = []
         async with aclosing(stream):
-            outputs = [output async for _, output in self._counted(stream, counter)]
+            async for batch in stream:
+                outputs += _counted(batch, counter)
         text = self._builder.complete(outputs)["content"] or ""
         return self._response(text, outputs[-1], counter)
 
-    async def events(self, stream: OutputStream, counter: UsageCounter) -> AsyncGenerator[JSON, None]:
-        """Yield named events, one text delta per token."""
-        text, last, position = "", None, self._position
+    async def events(self, stream: OutputStream, counter: UsageCounter) -> AsyncGenerator[bytes, None]:
+        """Yield named events, one text delta per token; those of a batch of tokens are joined."""
+        text, last = "", None
         async with aclosing(stream):
-            async for _, output in self._counted(stream, counter):
-                if last is None:
-                    for event in self._opening():
-                        yield event
-                delta, last = self._builder.delta(output).get("content") or "", output
-                text += delta
-                yield self._event("output_text.delta", **position, delta=delta, logprobs=[])
+            async for batch in stream:
+                events = self._opening() if last is None else []
+                for output in _counted(batch, counter):
+                    delta, last = self._builder.delta(output).get("content") or "", output
+                    text += delta
+                    events.append(self._event("output_text.delta", **self._position, delta=delta, logprobs=[]))
+                yield _joined(events)
         assert last is not None
-        for event in self._closing(text, self._response(text, last, counter)):
-            yield event
+        yield _joined(self._closing(text, self._response(text, last, counter)))
 
     def _closing(self, text: str, response: JSON) -> Sequence[JSON]:
         (item,) = response["output"]
@@ -53,12 +55,13 @@ class ResponsesFormatter:
             self._event(str(response["status"]), response=response),
         ]
 
-    def error(self, error: Exception) -> JSON:
+    def error(self, error: Exception) -> bytes:
+        """Return the event of an error."""
         body = body_of(error)["error"]
         fields = {name: body[name] for name in ("code", "message", "param")}
-        return {"type": "error", "sequence_number": next(self._numbers), **fields}
+        return named_event({"type": "error", "sequence_number": next(self._numbers), **fields})
 
-    def _opening(self) -> Sequence[JSON]:
+    def _opening(self) -> list[JSON]:
         response = self._envelope("in_progress", [])
         return [
             self._event("created", response=response),
@@ -66,11 +69,6 @@ class ResponsesFormatter:
             self._event("output_item.added", output_index=0, item=self._item([], "in_progress")),
             self._event("content_part.added", **self._position, part=_text("")),
         ]
-
-    async def _counted(self, stream: OutputStream, counter: UsageCounter) -> OutputStream:
-        async for index, output in stream:
-            counter.add(index, output)
-            yield index, output
 
     def _event(self, kind: str, **fields: Any) -> JSON:
         return {"type": f"response.{kind}", "sequence_number": next(self._numbers), **fields}
@@ -128,6 +126,17 @@ class ResponsesFormatter:
     @property
     def _item_id(self) -> str:
         return f"msg_{self._id.removeprefix('resp_')}"
+
+
+def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:
+    """Count a batch's outputs and return them."""
+    for one in batch:
+        counter.add(*one)
+    return [output for _, output in batch]
+
+
+def _joined(events: Sequence[JSON]) -> bytes:
+    return b"".join(map(named_event, events))
 
 
 def _text(text: str) -> JSON:

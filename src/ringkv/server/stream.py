@@ -1,27 +1,37 @@
 """EventStream: server-sent events in OpenAI's format."""
 
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ringkv.server.body_writer import direct_write
 from ringkv.server.disconnect import until_disconnected
 from ringkv.server.errors import STREAM_ERROR, Disconnected, body_of, kind_of
 
+START, STOP = b"data: ", b"\n\n"  # of an event
 DONE = b"data: [DONE]\n\n"
 # Line breaks that JSON does not escape and that some clients split at.
-BREAKS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+BREAKS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
+_encoder = msgspec.json.Encoder()
+
+
+def one_line(data: Mapping[str, Any]) -> bytes:
+    """Encode JSON in one line, however a client splits lines."""
+    encoded = _encoder.encode(data)
+    if not encoded.isascii():
+        for char, escaped in BREAKS.items():
+            encoded = encoded.replace(char, escaped)
+    return encoded
 
 
 def event(data: Mapping[str, Any]) -> bytes:
-    """Encode one event in one line, however a client splits lines."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    if not text.isascii():
-        text = text.translate(BREAKS)
-    return b"data: " + text.encode() + b"\n\n"
+    """Encode one event."""
+    return START + one_line(data) + STOP
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:
@@ -30,43 +40,48 @@ def named_event(data: Mapping[str, Any]) -> bytes:
     return f"event: {kind}\n".encode() + event({"type": kind, **data})
 
 
-class EventStream(Response):
-    """Sends each chunk as one event, then `done`.
+def error_event(error: Exception) -> bytes:
+    """Encode the event of an error after the first chunk."""
+    return event(body_of(error))
 
-    Nothing is sent before the first chunk, so an earlier error has its own HTTP status; a later one becomes an event.
-    When the client disconnects, the generator of the chunks is closed.
+
+class EventStream(Response):
+    """Sends events, which are joined if several come at once, then `done`.
+
+    Nothing is sent before the first event, so an earlier error has its own HTTP status; a later one becomes an event.
+    When the client disconnects, the generator of the events is closed.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        chunks: AsyncGenerator[Mapping[str, Any], None],
-        event: Callable[[Mapping[str, Any]], bytes] = event,
+        events: AsyncGenerator[bytes, None],
         done: bytes = DONE,
-        error: Callable[[Exception], Mapping[str, Any]] = body_of,
+        error: Callable[[Exception], bytes] = error_event,
     ) -> None:
-        """error: makes the event of an error after the first chunk."""
+        """error: encodes an error that comes after the first event."""
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
-        self._chunks, self._event, self._done, self._error = chunks, event, done, error
+        self._events, self._done, self._error = events, done, error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(Disconnected):
             await until_disconnected(receive, self._send_events(scope, send))
 
     async def _send_events(self, scope: Scope, send: Send) -> None:
-        async with aclosing(self._chunks) as chunks:
-            first = await anext(chunks)
+        async with aclosing(self._events) as events:
+            first = await anext(events)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await _send(send, self._event(first))
+            await _send(send, first)
+            write = direct_write(scope) or partial(_send, send)
             try:
-                async for chunk in chunks:
-                    await _send(send, self._event(chunk))
+                async for data in events:
+                    await write(data)
             except Exception as error:
                 scope[STREAM_ERROR] = kind_of(error)
-                await _send(send, self._event(self._error(error)))
+                await _send(send, self._error(error))
             await _send(send, self._done, more=False)
 
 

@@ -45,6 +45,7 @@ class TokenPieces:
     strip: int = 0
     errors: str = "replace"
     _cache: dict[int, bytes] = field(default_factory=dict, repr=False)
+    _texts: dict[int, str | None] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, id: int) -> bytes:
         """Return the bytes of token `id`; empty for an id outside the vocabulary."""
@@ -54,6 +55,18 @@ class TokenPieces:
                 return b""
             self._cache[id] = self.spell(token)
         return self._cache[id]
+
+    def text(self, id: int) -> str | None:
+        """Return the text of token `id`; None if its bytes are not valid UTF-8 without those of its neighbours."""
+        if id not in self._texts:
+            try:
+                text = self[id].decode()
+            except UnicodeDecodeError:
+                text = None
+            if id not in self._cache:  # outside the vocabulary, so it is not remembered
+                return text
+            self._texts[id] = text
+        return self._texts[id]
 
     @classmethod
     def of(cls, tokenizer: tokenizers.Tokenizer, name: str) -> "TokenPieces":

@@ -25,6 +25,8 @@ class StopStrings:
 
     def push(self, text: str) -> str:
         """Return the text that can no longer be part of a stop string; empty after a stop."""
+        if not self._stops:
+            return text
         if self.stopped is not None:
             return ""
         text, self._held = self._held + text, ""

@@ -4,6 +4,7 @@ The pipe is a pair of sockets without a name, so only the two processes that hol
 trusts what it reads: a message has at most `LARGEST_MESSAGE` bytes and is decoded by its declared types.
 """
 
+import select
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -26,6 +27,8 @@ class InvalidMessage(Exception):
 class Channel:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._arrivals = select.poll()  # kept, because `Connection.poll` makes a selector for each call
+        self._arrivals.register(connection.fileno(), select.POLLIN)
 
     def send(self, message: EngineMessage) -> None:
         """Send a message. Blocks while the pipe is full. Raises `ChannelClosed`."""
@@ -56,7 +59,8 @@ class Channel:
     def is_waiting(self) -> bool:
         """Whether `receive` would not block: there is a message, or the other end is closed."""
         try:
-            return self._connection.poll()
+            self._connection.fileno()  # raises if this end is closed
+            return bool(self._arrivals.poll(0))
         except OSError as error:
             raise ChannelClosed from error
 

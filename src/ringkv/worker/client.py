@@ -1,7 +1,7 @@
 """EngineClient: an asyncio client of the engine process. It does not load torch.
 
     client = await EngineClient.start(config, on_progress)
-    async for event in client.submit(request): ...
+    async for events in client.submit([[request]]): ...
     await client.close()
 
 Two threads move bytes, so a full pipe or a busy engine never blocks the event loop. All else runs in the event loop.
@@ -12,7 +12,7 @@ import atexit
 import logging
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
@@ -41,9 +41,11 @@ from ringkv.base.messages import (
 from ringkv.base.request import Request
 from ringkv.worker.channel import LARGEST_MESSAGE, Channel, ChannelClosed, InvalidMessage
 from ringkv.worker.codec import encode
+from ringkv.worker.inbox import Inbox
 from ringkv.worker.process import BUILDER, STOPPING, main
 
 OnProgress = progress.Progress
+RequestGroups = Sequence[Sequence[Request]]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class EngineClient:
         self._stats = Stats(0, 0, 0, 0)
         self._metrics = EngineMetrics()
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
-        self._streams: dict[str, asyncio.Queue[Event | None]] = {}
+        self._streams: dict[str, Inbox] = {}
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._reader = Thread(target=self._read, name="engine-reader", daemon=True)
         self._writer = Thread(target=self._write, name="engine-writer", daemon=True)
@@ -123,26 +125,20 @@ class EngineClient:
         """Return what the engine has measured, as of its latest message."""
         return self._metrics
 
-    async def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
-        """Yield the events of requests that share one prompt; each request's last is Finished or Failed.
+    async def submit(self, groups: RequestGroups) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield the events of requests as they arrive, usually those of a step together; see `Inbox`.
 
-        Closing the generator early cancels the requests that still run. Raises `InvalidRequest` for an id in use and
-        for requests that are too large for one message, and `EngineDied` if the engine has ended or ends meanwhile.
+        The requests of a group share one prompt. Each request's last event is Finished or Failed. Closing the generator
+        early cancels the requests that still run. Raises `InvalidRequest` for an id in use and for requests that are
+        too large for one message, `EngineDied` if the engine has ended or ends meanwhile, and `TooSlow`.
         """
-        queue = self._open(requests)
-        running = {request.id for request in requests}
+        inbox = self._open(groups)
         try:
-            while running:
-                event = await queue.get()
-                if event is None:
-                    self._raise_if_dead()
-                    continue
-                if isinstance(event, Finished | Failed):
-                    running.remove(event.request_id)
-                yield event
+            async with aclosing(inbox.batches()) as batches:
+                async for events in batches:
+                    yield events
         finally:
-            for request_id in running:
-                self.cancel(request_id)
+            self._cancel(inbox)
 
     def cancel(self, request_id: str) -> None:
         """End a request; its stream gets Finished with reason "abort". Ignores ids that are unknown or finished."""
@@ -165,17 +161,22 @@ class EngineClient:
             await asyncio.to_thread(self._reader.join)
         atexit.unregister(self._process.kill)
 
-    def _open(self, requests: Sequence[Request]) -> "asyncio.Queue[Event | None]":
-        """Submit requests and return the one queue of their events."""
+    def _open(self, groups: RequestGroups) -> Inbox:
+        """Submit requests and return the inbox of their events."""
         self._raise_if_dead()
-        ids = [request.id for request in requests]
+        ids = [request.id for group in groups for request in group]
         duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
         if duplicate is not None:
             raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
-        self._outbox.put(_bounded(encode(Submit(tuple(requests)))))
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._streams.update(dict.fromkeys(ids, queue))
-        return queue
+        for encoded in [_bounded(encode(Submit(tuple(group)))) for group in groups]:
+            self._outbox.put(encoded)
+        inbox = Inbox(ids)
+        self._streams.update(dict.fromkeys(ids, inbox))
+        return inbox
+
+    def _cancel(self, inbox: Inbox) -> None:
+        for request_id in inbox.running:
+            self.cancel(request_id)
 
     def _send(self, message: EngineMessage) -> None:
         self._outbox.put(encode(message))
@@ -197,13 +198,18 @@ class EngineClient:
                 self._die(Failure(kind, text))
 
     def _deliver(self, events: Events) -> None:
+        woken: dict[Inbox, None] = {}  # a set that keeps its order
         for event in events:
-            queue = self._streams.get(event.request_id)
-            if queue is None:
+            inbox = self._streams.get(event.request_id)
+            if inbox is None:
                 continue
-            queue.put_nowait(event)
+            inbox.put(event)
+            woken[inbox] = None
             if isinstance(event, Finished | Failed):
                 del self._streams[event.request_id]
+        for inbox in woken:
+            if inbox.wake():
+                self._cancel(inbox)
 
     def _die(self, failure: Failure) -> None:
         """Record why the engine ended, and end all streams. Only the first call has an effect."""
@@ -213,8 +219,8 @@ class EngineClient:
         self._ended.set()
         if not self._ready.done():
             self._ready.set_exception(revive(failure))
-        for queue in self._streams.values():  # a queue of several requests gets more than one
-            queue.put_nowait(None)
+        for inbox in self._streams.values():
+            inbox.end(revive(failure))
         self._streams.clear()
 
     def _raise_if_dead(self) -> None:

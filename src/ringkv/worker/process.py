@@ -26,7 +26,6 @@ from ringkv.base.messages import (
     Cancel,
     EngineMessage,
     EngineMetrics,
-    Events,
     Fatal,
     Progress,
     Ready,
@@ -38,6 +37,7 @@ from ringkv.scheduler.loop import Loop
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
+from ringkv.worker.outbox import Outbox
 
 Build = Callable[[EngineConfig, progress.Progress], Engine]
 
@@ -87,6 +87,14 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
 
 def serve(channel: Channel, loop: Loop) -> None:
     """Alternate between messages and steps until `Shutdown`. Blocks for a message only if there is nothing to do."""
+    outbox = Outbox(channel)
+    try:
+        _serve(channel, outbox, loop)
+    finally:
+        outbox.close()
+
+
+def _serve(channel: Channel, outbox: Outbox, loop: Loop) -> None:
     sent: Stats | None = None
     measured, due = EngineMetrics(), 0.0
     while True:
@@ -97,12 +105,12 @@ def serve(channel: Channel, loop: Loop) -> None:
             events += _handle(loop, message)
         events += loop.step()
         if events:
-            channel.send(Events.of(events))
+            outbox.put(events)
         if (loop.idle or monotonic() >= due) and (metrics := loop.metrics()) != measured:
-            channel.send(measured := metrics)
+            outbox.put(measured := metrics)
             due = monotonic() + METRICS_EVERY
         if (stats := loop.stats()) != sent:
-            channel.send(sent := stats)
+            outbox.put(sent := stats)
 
 
 def _inbox(channel: Channel, block: bool) -> Iterator[EngineMessage]:

@@ -1,7 +1,7 @@
 """Supervisor: an engine whose process is started again when it ends.
 
     supervisor = Supervisor(await start(), start)
-    async for event in supervisor.submit(request): ...   # raises EngineRestarting while there is no engine
+    async for events in supervisor.submit([[request]]): ...   # raises EngineRestarting while there is no engine
     failure = await supervisor.given_up()
 
 It has the methods of `EngineClient`. Requests that run when the process ends get `EngineDied`; none is sent again,
@@ -10,7 +10,7 @@ because its client may have received a part of the answer.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
@@ -19,8 +19,7 @@ from ringkv.base.errors import EngineDied, EngineRestarting, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import in_short, revive
 from ringkv.base.messages import EngineMetrics, Stats
-from ringkv.base.request import Request
-from ringkv.worker.client import GRACE, EngineClient
+from ringkv.worker.client import GRACE, EngineClient, RequestGroups
 
 Start = Callable[[], Awaitable[EngineClient]]
 
@@ -77,13 +76,13 @@ class Supervisor:
         """Return what the latest engine has measured since its start."""
         return self._engine.metrics()
 
-    def submit(self, *requests: Request) -> AsyncGenerator[Event, None]:
-        """Yield the events of requests that share one prompt; see `EngineClient.submit`. Raises `EngineRestarting`."""
+    def submit(self, groups: RequestGroups) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield the events of requests as they arrive; see `EngineClient.submit`. Raises `EngineRestarting`."""
         if not self.alive:
             seconds = max(1, ceil(self._next - monotonic()))
             message = f"{self._name} has ended and is being started again; try again in {seconds} s"
             raise EngineRestarting(message, seconds)
-        return self._engine.submit(*requests)
+        return self._engine.submit(groups)
 
     def cancel(self, request_id: str) -> None:
         self._engine.cancel(request_id)
