@@ -109,12 +109,12 @@ def test_prefill_attention_equals_the_reference(
 ) -> None:
     heads, groups, width, staged, window, length = 8, 4, 128, 1024, 64, 900
     planes = [torch.zeros(heads, staged, width, device=device, dtype=dtype) for _ in range(2)]
-    queries = torch.zeros(heads, groups, window, width, device=device, dtype=dtype)
+    queries = torch.zeros(1, heads, groups, window, width, device=device, dtype=dtype)
     others = [t.clone() for t in (*planes, queries)]
     for start in range(0, length, chunk):
         q = torch.randn(chunk, heads, groups, width, device=device).to(dtype)
         k, v = (torch.randn(chunk, heads, width, device=device).to(dtype) for _ in range(2))
-        span = torch.tensor([start, length])
+        span = prefill_attend.table([prefill_attend.Segment(0, chunk, 0, 0, start, length)])
         found = prefill_attend.prefill_attend(q, k, v, *planes, queries, span, SCALE, sliding)
         want = prefill_attend.reference(q, k, v, *others, span, SCALE, sliding)
         close(found, want)
@@ -125,11 +125,12 @@ def test_prefill_attention_equals_the_reference(
 def test_prefill_attention_never_stores_all_scores(device: torch.device) -> None:
     chunk, heads, groups, width, staged = 512, 8, 4, 128, 65536
     planes = [torch.zeros(heads, staged, width, device=device, dtype=torch.bfloat16) for _ in range(2)]
-    window = torch.zeros(heads, groups, 64, width, device=device, dtype=torch.bfloat16)
+    window = torch.zeros(1, heads, groups, 64, width, device=device, dtype=torch.bfloat16)
     q = torch.randn(chunk, heads, groups, width, device=device).bfloat16()
     k = torch.randn(chunk, heads, width, device=device).bfloat16()
+    segments = prefill_attend.table([prefill_attend.Segment(0, chunk, 0, 0, staged - chunk, staged)])
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([staged - chunk, staged]), SCALE)
+    prefill_attend.prefill_attend(q, k, k, *planes, window, segments, SCALE)
     scores = heads * groups * chunk * staged * 2
     assert torch.cuda.max_memory_allocated() - before < scores / 4

@@ -18,6 +18,8 @@ from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
+from ringkv.engine.passes import Piece
+from ringkv.engine.sizes import Family, Sizes
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.decode_attend import commit, fresh_attend
 from ringkv.kernels.linear import linear
@@ -102,6 +104,11 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
     """Its tokens are copied from pinned memory, and nothing is copied back."""
     tiny.save(tmp_path, "Llama")
     copies: list[tuple[str, str, bool]] = []
+    pins: list[Tensor] = []
+
+    def pinned(tensor: Tensor) -> Tensor:
+        pins.append(tensor)
+        return tensor
 
     class Copies(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -111,13 +118,13 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
             return out
 
     with fake_cuda(), torch.no_grad():
-        lanes = assembled(tmp_path, torch.bfloat16, Eager()).lanes
-        graphs: dict[int, Graph] = {128: lambda arguments: arguments[:1]}  # attention itself is not looked at
-        lanes._programs = replace(lanes._programs, prefill=dict.fromkeys(lanes._programs.prefill, graphs))
-        with patch.object(torch, "zeros", wraps=torch.zeros) as zeros, Copies():
-            lanes._run(range(3, 90), 128, 0, [0, 87])  # type: ignore[arg-type]
-    assert copies == [("cpu", "cuda", True)]
-    assert [call.kwargs["pin_memory"] for call in zeros.call_args_list] == [True]
+        passes = assembled(tmp_path, torch.bfloat16, Eager()).lanes._passes
+        graphs: dict[str, Graph] = {"global": lambda arguments: arguments[:1]}  # attention itself is not looked at
+        passes._programs = replace(passes._programs, passes=Family(Sizes((128,)), {128: graphs}))
+        with patch.object(Tensor, "pin_memory", pinned), Copies():
+            passes.run([Piece(range(3, 90), 0, 0, 0, 87)])
+    assert copies == [("cpu", "cuda", True)] * 2  # tokens and positions
+    assert len(pins) == 2
 
 
 def test_several_fresh_tokens_trace_for_cuda() -> None:

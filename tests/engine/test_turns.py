@@ -31,7 +31,7 @@ def read(engine: LocalEngine, asked: Request, chunk: int = 16) -> tuple[int, Ten
     """As a loop does it: how many tokens were cached, and the logits after the prompt."""
     known = engine.begin(asked, 0)
     for work in chunks(asked, 0, known, chunk):
-        engine.prefill(work)
+        engine.prefill([work])
     return known, engine.lanes.logits(0).clone()
 
 

@@ -10,6 +10,11 @@ HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
 SCALE = 0.21  # not 1 / sqrt of a head_dim
 
 
+def one(start: int, length: int, rows: int) -> torch.Tensor:
+    """The segment of one prompt's chunk, whose rows beyond its length are padding."""
+    return prefill_attend.table([prefill_attend.Segment(0, rows, 0, 0, start, length)])
+
+
 def in_blocks(*inputs, sliding: int = 0):  # type: ignore[no-untyped-def]
     return prefill_attend.reference(*inputs, sliding, block=5)
 
@@ -40,14 +45,14 @@ def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  #
     length = 43
     q, k, v = torch.randn(64, HEADS, GROUPS, WIDTH), torch.randn(64, HEADS, WIDTH), torch.randn(64, HEADS, WIDTH)
     keys, values = torch.zeros(HEADS, STAGED, WIDTH), torch.zeros(HEADS, STAGED, WIDTH)
-    window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
+    window = torch.zeros(1, HEADS, GROUPS, WINDOW, WIDTH)
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        outs.append(kernel(q[here], k[here], v[here], keys, values, window, torch.tensor([start, length]), SCALE))
+        outs.append(kernel(q[here], k[here], v[here], keys, values, window, one(start, length, len(q[here])), SCALE))
     close(outs, whole(q[:length], k[:length], v[:length]), length, atol=1e-5, rtol=1e-4)
     assert torch.equal(keys[:, :length], k[:length].transpose(0, 1))
-    assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
+    assert torch.equal(window[0], q[length - WINDOW : length].permute(1, 2, 0, 3))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -58,25 +63,25 @@ def test_a_token_sees_only_its_sliding_window(kernel, chunk: int, sliding: int) 
     length = 43
     q, k, v = torch.randn(64, HEADS, GROUPS, WIDTH), torch.randn(64, HEADS, WIDTH), torch.randn(64, HEADS, WIDTH)
     planes = [torch.full((HEADS, STAGED, WIDTH), torch.nan) for _ in range(2)]
-    window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
+    window = torch.zeros(1, HEADS, GROUPS, WINDOW, WIDTH)
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        span = torch.tensor([start, length])
+        span = one(start, length, len(q[here]))
         outs.append(kernel(q[here], k[here], v[here], *planes, window, span, SCALE, sliding=sliding))
     close(outs, whole(q[:length], k[:length], v[:length], sliding), length, atol=1e-5, rtol=1e-4)
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
-    assert torch.equal(window, q[length - WINDOW : length].permute(1, 2, 0, 3))
+    assert torch.equal(window[0], q[length - WINDOW : length].permute(1, 2, 0, 3))
 
 
 def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> None:
     q = torch.randn(8, HEADS, GROUPS, WIDTH)
     k = torch.randn(8, HEADS, WIDTH)
     planes = [torch.zeros(HEADS, STAGED, WIDTH) for _ in range(2)]
-    window = torch.zeros(HEADS, GROUPS, WINDOW, WIDTH)
-    prefill_attend.prefill_attend(q, k, k, *planes, window, torch.tensor([0, 5]), SCALE)
-    assert torch.equal(window[:, :, -5:], q[:5].permute(1, 2, 0, 3))
-    assert not window[:, :, :-5].any()
+    window = torch.zeros(1, HEADS, GROUPS, WINDOW, WIDTH)
+    prefill_attend.prefill_attend(q, k, k, *planes, window, one(0, 5, 8), SCALE)
+    assert torch.equal(window[0, :, :, -5:], q[:5].permute(1, 2, 0, 3))
+    assert not window[0, :, :, :-5].any()
 
 
 @pytest.mark.usefixtures("compiled")
@@ -92,13 +97,13 @@ def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: in
     )
     k[350] *= loud
     planes = [torch.full((HEADS, max(staged, len(q)), width), torch.nan).bfloat16() for _ in range(2)]
-    window = torch.zeros(HEADS, groups, 64, width).bfloat16()
+    window = torch.zeros(1, HEADS, groups, 64, width).bfloat16()
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        span = torch.tensor([start, length])
+        span = one(start, length, len(q[here]))
         outs.append(prefill_attend.prefill_attend(q[here], k[here], v[here], *planes, window, span, SCALE))
     close(outs, whole(q[:length], k[:length], v[:length]), length, atol=2e-2, rtol=2e-2)
     assert torch.equal(planes[0][:, :length], k[:length].transpose(0, 1))
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
-    assert torch.equal(window, q[length - 64 : length].permute(1, 2, 0, 3))
+    assert torch.equal(window[0], q[length - 64 : length].permute(1, 2, 0, 3))

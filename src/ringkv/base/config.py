@@ -33,3 +33,9 @@ class EngineConfig:
     kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
+    staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
+
+    @property
+    def staged_entries(self) -> int:
+        """Entries of the staging."""
+        return self.staged_tokens or self.lanes * self.prompt_tokens

@@ -5,7 +5,8 @@
     to another engine:  export(slot) -> Packet, restore(packet, slot)
 
 A decode step is *sample, then forward*. `insert` leaves the prompt's last logits in the slot, so a request's first
-token comes from the same sampling graph as all others. Its last token needs no forward pass.
+token comes from the same sampling graph as all others. Its last token needs no forward pass. If slots may ride, one
+pass prefills chunks and feeds the slots: `prefill(chunks, feed=True)` stands for both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ class Limits:
     capacity: int  # entries per slot
     prompt_tokens: int  # longest prompt that staging takes
     context: int  # longest prompt plus output that the model supports
-    chunk: int  # prompt tokens per prefill step, at most
+    chunk: int  # rows of a pass with prompts, at most
     lanes: int  # prompts staged at once
     vocab: int
     entry_bytes: int  # bytes of one entry, all layers and heads
@@ -38,6 +39,10 @@ class Limits:
     staging_bytes: int = 0  # staging's part of held_bytes
     sampler_bytes: int = 0  # not in held_bytes: logits and sampling state of all slots
     drafts: int = 0  # drafts that `forward` takes for one slot, at most
+    staged_entries: int = 0  # of all lanes together; 0: each lane has prompt_tokens
+    unit: int = 0  # a prompt may be cut into chunks at multiples of this; 0: of chunk
+    packs: bool = False  # whether a pass takes chunks of several prompts
+    rides: bool = False  # whether slots may be fed in a pass with chunks
 
     @property
     def store_bytes(self) -> int:
@@ -63,6 +68,11 @@ class PrefillChunk(NamedTuple):
         return self.stop == len(self.request.tokens)
 
 
+def lane_entries(tokens: int, choice: KVChoice, longest: int) -> int:
+    """Return the staged entries that a prompt needs: as many as the longest if it is prefilled twice."""
+    return longest if choice.select.prefills_twice else tokens
+
+
 def chunks(request: Request, lane: int, start: int, size: int) -> Iterator[PrefillChunk]:
     """Yield a prompt's chunks from token `start` on. They end at multiples of `size`, wherever the first one starts."""
     while start < len(request.tokens):
@@ -74,7 +84,7 @@ def chunks(request: Request, lane: int, start: int, size: int) -> Iterator[Prefi
 def prefill(engine: "Engine", request: Request, lane: int = 0) -> None:
     """Prefill a whole prompt into a lane."""
     for work in chunks(request, lane, engine.begin(request, lane), engine.limits.chunk):
-        engine.prefill(work)
+        engine.prefill([work])
 
 
 class Packet(NamedTuple):
@@ -122,14 +132,19 @@ class Engine(Protocol):
         """Raise `InvalidRequest` if the request could never be served. Called before any work."""
         ...
 
-    def begin(self, request: Request, lane: int) -> int:
-        """Load the cached prefix of a prompt into its lane. Returns the cached tokens, fewer than the prompt has."""
+    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
+        """Load the cached prefix of a prompt into its lane. Returns the cached tokens, fewer than the prompt has.
+
+        first: the first of the `lane_entries` that the lane gets; None: the lane is one of lanes of the longest prompt.
+        """
         ...
 
-    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
-        """Run one chunk. The first one starts after the cached tokens that `begin` returned.
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
+        """Run chunks of different prompts in one pass. A prompt's first one starts after its cached tokens.
 
-        Returns the log-probability of the prompt token after each of the chunk's, if `prompt_logprobs` requests them.
+        feed: the pass also does what `forward` does, without drafts. Only if `Limits.rides`; several chunks only if
+        `Limits.packs`. Returns for each chunk the log-probability of the prompt token after each of its tokens, if
+        `prompt_logprobs` requests them.
         """
         ...
 

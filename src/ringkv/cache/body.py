@@ -110,24 +110,26 @@ class Body:
 
 
 class CacheRow(NamedTuple):
-    """One row of every group's body: a whole slot or lane."""
+    """One row of every group's body: a whole slot, or a lane, which is `size` entries of the staging from `first`."""
 
     bodies: tuple[Body, ...]
     at: int
+    first: int = 0
+    size: int | None = None  # None: all of the row
 
     @property
     def entries(self) -> int:
         """Entries per row, the fewest of all groups."""
-        return min(body.entries for body in self.bodies)
+        return min(body.entries for body in self.bodies) if self.size is None else self.size
 
     def read(self, entries: Entries) -> list[Planes]:
         """Return these entries of each group."""
-        return [body.read(self.at, entries) for body in self.bodies]
+        return [body.read(self.at, _shifted(entries, self.first)) for body in self.bodies]
 
     def write(self, first: int, groups: Sequence[Planes]) -> None:
         """Copy entries to each group, starting at entry `first`."""
         for body, planes in zip(self.bodies, groups, strict=True):
-            body.write(self.at, first, planes)
+            body.write(self.at, self.first + first, planes)
 
     def export(self, live: Sequence[int]) -> bytes:
         """Return the first `live` entries of each group as one packet, which `restore` accepts on any machine."""
@@ -148,3 +150,12 @@ class CacheRow(NamedTuple):
             target.copy_(part.view(target.dtype).view(target.shape))
         for body, n in zip(self.bodies, live, strict=True):
             body.clear(self.at, n)
+
+
+def _shifted(entries: Entries, first: int) -> Entries:
+    if not first:
+        return entries
+    if isinstance(entries, Tensor):
+        return entries + first
+    assert entries.stop is not None
+    return slice((entries.start or 0) + first, entries.stop + first)

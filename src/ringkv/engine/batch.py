@@ -3,7 +3,7 @@
 B slots, R rows of one step, L layers of a group, C entries per slot, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -19,9 +19,11 @@ from ringkv.cache.body import Body, CacheRow
 from ringkv.cache.slots import Slots
 from ringkv.engine.drafts import Drafts
 from ringkv.engine.load import ModelWeights
+from ringkv.engine.passes import Fed, RowNumbers
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.sampling.state import SamplingState
+from ringkv.engine.sizes import Sizes
 from ringkv.graphs.capture import Capture
 from ringkv.models.decoder import Decoder
 
@@ -49,11 +51,11 @@ class Batch:
             [*bodies[group].layer(row), *layer.values()]
             for layer, (group, row) in zip(weights.layers, where, strict=True)
         ]
-        self._rows = {size: torch.arange(size, device=device) for size in programs.decode}  # the slots of a step
-        self._run_forward = {size: capture(partial(self._forward, size)) for size in programs.decode}
+        self._rows = torch.arange(count, device=device)  # the slots of a step, first
+        self._run_forward = _steps(programs.decode.sizes, self._forward, capture)
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
         self._drafts = Drafts(programs.drafted, bodies, vocab)
-        self._run_drafts = {size: capture(partial(self._forward_drafts, size)) for size in programs.drafts}
+        self._run_drafts = _steps(programs.drafts.sizes, self._forward_drafts, capture)
         self._run_draft_sampler = {
             tier: capture(partial(self._sample_drafts, tier)) for tier in programs.sampling_drafts
         }
@@ -150,15 +152,32 @@ class Batch:
 
     def forward(self, drafts: Mapping[int, Sequence[int]]) -> None:
         """Feed the tokens sampled last; arguments as `base.engine.Engine.forward` takes them."""
-        running = [slot for slot, owner in enumerate(self._owners) if owner]
+        running = self._running()
         with_drafts = self._programs.rows_with_drafts(len(running)) if drafts else None
         size = with_drafts or self._programs.rows(len(running))
-        if size < len(self._owners):
-            free = (slot for slot, owner in enumerate(self._owners) if not owner)
-            self._rows[size].copy_(torch.tensor([*running, *islice(free, size - len(running))]))
+        self._select(running, size)
         if with_drafts:
-            self._drafts.propose(drafts, self._rows[size])
-        (self._run_drafts if with_drafts else self._run_forward)[size]()
+            self._drafts.propose(drafts, self._rows[:size].clone())
+        (self._run_drafts if with_drafts else self._run_forward)(size)
+
+    def fed(self) -> Fed:
+        """Return the rows that feed the tokens sampled last in a pass with others. `finish` must follow."""
+        running = self._running()
+        self._select(running, len(running))
+        return self._feed(len(running))
+
+    def finish(self, logits: Tensor) -> None:
+        """End a pass that has run the rows of `fed`. logits: float32 [R, V] of these rows."""
+        self._settle_step(self._rows[: len(logits)], logits)
+
+    def _running(self) -> list[int]:
+        return [slot for slot, owner in enumerate(self._owners) if owner]
+
+    def _select(self, running: list[int], size: int) -> None:
+        """Let a step have the running slots as its rows, and free ones after them. Steps of fixed sizes have all."""
+        if not self._programs.decode.sizes.fixed:
+            free = (slot for slot, owner in enumerate(self._owners) if not owner)
+            self._rows[:size] = torch.tensor([*running, *islice(free, size - len(running))], dtype=torch.int64)
 
     def _settle(self) -> tuple[Tensor, Tensor]:
         """Sample after all drafts, and keep those that were sampled: the tokens [B, N], and how many count [B]."""
@@ -181,22 +200,29 @@ class Batch:
         self._sampling.leave(slot)
         self.logits[slot].zero_()
 
-    def _forward(self, size: int) -> None:
-        """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
-        rows, decode = self._rows[size], self._programs.decode[size]
+    def _feed(self, size: int) -> Fed:
+        rows = self._rows[:size]
         slot = rows.int()
-        at = [(slot, slots.next_entry()[rows], slots.live_after_next()[rows]) for slots in self._slots]
-        rotations = self.decoder.rotations(self._slots[0].length[rows])
-        x = self.decoder.embed(self._tokens[rows].clamp(min=0), self.weights.shared)
-        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
-            (x,) = decode[kind]([x, *rotations[kind], *at[group], *layer])
-        self.logits.index_copy_(0, rows, self._programs.head[size]([x, *self.weights.shared.values()])[0])
+        at = (RowNumbers(slot, one.next_entry()[rows], one.live_after_next()[rows]) for one in self._slots)
+        return Fed(self._tokens[rows].clamp(min=0), self._slots[0].length[rows], tuple(at))
+
+    def _settle_step(self, rows: Tensor, logits: Tensor) -> None:
+        self.logits.index_copy_(0, rows, logits)
         for slots in self._slots:
             slots.advance()
 
+    def _forward(self, size: int) -> None:
+        """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
+        decode, fed = self._programs.decode[size], self._feed(size)
+        rotations = self.decoder.rotations(fed.positions)
+        x = self.decoder.embed(fed.tokens, self.weights.shared)
+        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
+            (x,) = decode[kind]([x, *rotations[kind], *fed.at[group], *layer])
+        self._settle_step(self._rows[:size], self._programs.head[size]([x, *self.weights.shared.values()])[0])
+
     def _forward_drafts(self, size: int) -> None:
         """Run one decode step with drafts. Only the sampled tokens are counted as seen."""
-        rows, graphs = self._rows[size], self._programs.drafts[size]
+        rows, graphs = self._rows[:size], self._programs.drafts[size]
         slot, fed = rows.int(), self._drafts.feed(rows, self._slots)
         tokens = torch.cat((self._tokens[rows, None], self._drafts.tokens[rows]), 1)
         positions = self._slots[0].length[rows, None] + torch.arange(tokens.shape[1], device=self.device)
@@ -223,3 +249,13 @@ class Batch:
         self._tokens.copy_(tokens)
         self._sampling.count(self._tokens[:, None])
         self._scores[tier] = tuple(scores)
+
+
+def _steps(sizes: Sizes, step: Callable[[int], None], capture: Capture) -> Callable[[int], None]:
+    """Return a function that runs a step of a size. Steps of fixed sizes are captured."""
+    captured = {size: capture(partial(step, size)) for size in sizes.fixed}
+
+    def run(size: int) -> None:
+        captured[size]() if captured else step(size)
+
+    return run

@@ -14,8 +14,11 @@ from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
 from ringkv.engine.device import find_device, with_index
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.lanes import Lanes
+from ringkv.engine.lanes import Lanes, LaneSizes
 from ringkv.engine.load import ModelWeights, load
+from ringkv.engine.passes import Passes
+from ringkv.engine.prefill import Prefill
+from ringkv.engine.sizes import MOST_WITH_DRAFTS, EngineSizes
 from ringkv.engine.source import digest
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.graphs.aot import AheadOfTime
@@ -56,24 +59,27 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
         _sum_in_float32()
     decoder = Decoder(model, dtype, device)
     like = torch.empty(0, dtype=dtype, device=device)
-    staged = staging.allocate(decoder.groups, config.lanes, config.prompt_tokens, config.kv.window, like)
+    staged = staging.allocate(decoder.groups, config.lanes, config.staged_entries, config.kv.window, like)
     slots = tuple(
         Body.allocate(group.stored_as(config.kv_format), config.slots, group.entries(config.capacity), like.new_zeros)
         for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
-    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window, made.smallest)
-    lanes = Lanes(decoder, weights, staged, made, turns, config.lanes, config.capacity)
+    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window)
+    passes = Passes(decoder, weights, staged, slots, made)
+    sizes = LaneSizes(config.prompt_tokens, config.chunk, config.capacity)
+    lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
-    return LocalEngine(config, model, lanes, batch, turns, weights.bytes)
+    return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
 
 
 def _check_drafts(config: EngineConfig, weights: ModelWeights) -> None:
-    if config.speculate and not programs.draft_sizes(config.slots, weights, config.speculate):
+    sizes = EngineSizes.of(config.chunk, torch.device(config.device), config.slots, weights, config.speculate)
+    if config.speculate and sizes.drafts.none:
         raise InvalidRequest(
             f"speculate {config.speculate} would never run: a step of {config.slots} slots has more than "
-            f"{programs.MOST_WITH_DRAFTS} tokens with it, or other rounding than without; choose fewer slots, or 0",
+            f"{MOST_WITH_DRAFTS} tokens with it, or other rounding than without; choose fewer slots, or 0",
             "speculate",
         )
 

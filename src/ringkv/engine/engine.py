@@ -17,6 +17,7 @@ from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.lanes import Lanes
+from ringkv.engine.prefill import Prefill
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
@@ -26,9 +27,16 @@ class LocalEngine:
     """A model, its caches and its graphs. Built by `engine.build`; all memory is allocated by then."""
 
     def __init__(
-        self, config: EngineConfig, model: ModelConfig, lanes: Lanes, batch: Batch, turns: Turns, weight_bytes: int
+        self,
+        config: EngineConfig,
+        model: ModelConfig,
+        lanes: Lanes,
+        batch: Batch,
+        prefill: Prefill,
+        turns: Turns,
+        weight_bytes: int,
     ) -> None:
-        self.config, self.model, self.lanes, self.batch = config, model, lanes, batch
+        self.config, self.model, self.lanes, self.batch, self._prefill = config, model, lanes, batch, prefill
         self.weight_bytes = weight_bytes
         self._turns = turns
 
@@ -41,7 +49,7 @@ class LocalEngine:
             prompt_tokens=config.prompt_tokens,
             context=self.model.context,
             chunk=config.chunk,
-            lanes=config.lanes,
+            lanes=self.lanes.count,
             vocab=self.model.vocab_size,
             entry_bytes=self.batch.entry_bytes,
             slot_bytes=self.batch.slot_bytes,
@@ -49,6 +57,10 @@ class LocalEngine:
             staging_bytes=self.lanes.bytes,
             sampler_bytes=self.batch.sampler_bytes,
             drafts=self.batch.drafts,
+            staged_entries=self.lanes.staging.entries,
+            unit=self._prefill.unit,
+            packs=self._prefill.packs,
+            rides=self._prefill.rides,
         )
 
     @property
@@ -89,12 +101,12 @@ class LocalEngine:
             )
 
     @torch.inference_mode()
-    def begin(self, request: Request, lane: int) -> int:
-        return self.lanes.begin(request, lane, self._choice(request))
+    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
+        return self.lanes.begin(request, lane, first, self._choice(request))
 
     @torch.inference_mode()
-    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
-        return self.lanes.prefill(work)
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
+        return self._prefill.run(work, feed)
 
     @torch.inference_mode()
     def compress(self, lane: int, choice: KVChoice) -> Layouts:

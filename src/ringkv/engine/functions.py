@@ -1,6 +1,6 @@
-"""The static functions that become graphs: a layer of each kind in prefill and in a decode step, and the head.
+"""The static functions that become graphs: a layer of each kind in prefill, in a decode step and in both, and the head.
 
-N rows: the chunk's tokens, or the slots. All arguments are tensors; a layer's weights come last, in `names` order.
+N rows of a pass, R of them slots. All arguments are tensors; a layer's weights come last, in `names` order.
 """
 
 from collections.abc import Sequence
@@ -15,32 +15,63 @@ from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
 from ringkv.models.rotary import Rotation
 
+PIECES = {3: (0,), 4: (1,), 5: (1,), 6: (0,)}  # pieces, staged entries and lanes, which may differ between calls
+
 
 def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
-    """(x, cos, sin, span, keys, values, window, *weights) -> (x,). Writes keys and values to staging.
+    """(x, cos, sin, segments, keys, values, window, *weights) -> (x,). Writes keys and values to staging.
 
-    It keeps the last queries in `window`.
+    It keeps each prompt's last queries in `window`. See `prefill_attend`.
     """
     layer = decoder.layers[kind]
     scale, sliding = layer.attention.cache.scale, layer.window or 0
 
-    def body(
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        span: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        window: Tensor,
-        *weights: Tensor,
-    ) -> tuple[Tensor, ...]:
+    def body(x: Tensor, cos: Tensor, sin: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        (segments, keys, values, window), weights = others[:4], others[4:]
+
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return prefill_attend(q, k, v, keys, values, window, span, scale, sliding).out
+            return prefill_attend(q, k, v, keys, values, window, segments, scale, sliding).out
 
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
-    key = f"prefill {layer} {names}"
-    return StaticFunction(body, key, dynamic=dict.fromkeys((4, 5), (1,)))
+    return StaticFunction(body, f"prefill {layer} {names}", PIECES, rows=(0, 1, 2))
+
+
+def mixed_layer(decoder: Decoder, kind: str, names: Sequence[str], format: PlaneFormat) -> StaticFunction:
+    """(x, cos, sin, segments, keys, values, window, slot, entry, live, *planes, *weights) -> (x,).
+
+    Prefill and decode in one pass over the weights: each row belongs to a segment or to a slot. slot, entry, live [N];
+    live is 0 for the rows of segments. Both attentions return 0 for the other's rows.
+    """
+    layer = decoder.layers[kind]
+    scale, sliding = layer.attention.cache.scale, layer.window or 0
+    decode_attend, count = FORMATS[format].attend, _planes_of(format)
+
+    def body(x: Tensor, cos: Tensor, sin: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        (segments, keys, values, window), (slot, entry, live) = others[:4], others[4:7]
+        planes, weights = others[7 : 7 + count], others[7 + count :]
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            staged = prefill_attend(q, k, v, keys, values, window, segments, scale, sliding).out
+            return staged + decode_attend(q, k, v, *planes, slot, entry, live, scale).out
+
+        return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
+
+    key, dynamic = f"mixed {layer} {names} {format}", PIECES | _slots_from(10, format)
+    return StaticFunction(body, key, dynamic, rows=(0, 1, 2, 7, 8, 9))
+
+
+def _planes_of(format: PlaneFormat) -> int:
+    """Return how many tensors hold the keys and values of slots in a format."""
+    return 2 * FORMATS[format].tensors + FORMATS[format].centered
+
+
+def _slots_from(place: int, format: PlaneFormat) -> dict[int, tuple[int, ...]]:
+    """Return the dynamic dimensions, slots and entries, of the planes that start at this argument."""
+    centers = place + 2 * FORMATS[format].tensors
+    return dict.fromkeys(range(place, centers), (0, 2)) | dict.fromkeys(
+        range(centers, place + _planes_of(format)), (0,)
+    )
 
 
 def decode_layer(
@@ -52,8 +83,7 @@ def decode_layer(
     attend one after the other, each as it would in a step of its own.
     """
     scale = decoder.layers[kind].attention.cache.scale
-    decode_attend, entries = FORMATS[format].attend, 2 * FORMATS[format].tensors
-    count = entries + FORMATS[format].centered
+    decode_attend, count = FORMATS[format].attend, _planes_of(format)
 
     def body(
         x: Tensor, cos: Tensor, sin: Tensor, slot: Tensor, entry: Tensor, live: Tensor, *others: Tensor
@@ -73,11 +103,7 @@ def decode_layer(
         return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
     key = f"decode {decoder.layers[kind]} {names} {format} {tokens}"
-    return StaticFunction(
-        body,
-        key,
-        dynamic=dict.fromkeys(range(6, 6 + entries), (0, 2)) | dict.fromkeys(range(6 + entries, 6 + count), (0,)),
-    )
+    return StaticFunction(body, key, _slots_from(6, format), rows=tuple(range(6)))
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:
@@ -86,4 +112,4 @@ def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:
     def body(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         return (decoder.logits(x, dict(zip(names, weights, strict=True))),)
 
-    return StaticFunction(body, f"head {decoder.config.norm} {names}")
+    return StaticFunction(body, f"head {decoder.config.norm} {names}", rows=(0,))

@@ -1,111 +1,96 @@
-"""Programs: every graph an engine replays, made once for its fixed shapes.
+"""Programs: every graph an engine replays, made once.
 
-B slots, V vocabulary. Each kind of layer has one graph per prefill size and one per size of a decode step. They are
+B slots, V vocabulary. Each kind of layer has graphs for passes with pieces of prompts, and for decode steps. They are
 replayed for every layer of the kind; weights and caches are arguments. The head and the samplers have graphs too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import places
+from ringkv.base.cache_spec import PlaneFormat, places
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.sampling.graphs import draft_samplers, is_compiled, samplers
+from ringkv.engine.sizes import SMALL, EngineSizes, Family, Sizes
 from ringkv.engine.staging import Staging
-from ringkv.graphs.graph import Backend, Eager, Graph
-from ringkv.kernels.library import is_native
+from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
+from ringkv.kernels.decode_attend import WIDTH_STEP
+from ringkv.kernels.prefill_attend import Segment, table, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
 from ringkv.models.decoder import Decoder
 
-DECODE = (1, 4, 8, 16, 32, 64, 128)
-FEW = 8  # rows up to which kernels/cpu/linear.cpp does not widen four-bit weights
-MOST_WITH_DRAFTS = 32  # tokens of a step; with more, multiplying takes longer than reading the weights
-SMALL = 64  # the size for the ends of prompts on a CPU; a chunk must be a multiple of it
-SMALLEST_ON_GPU = 128  # fewer tokens take as long, because reading the weights bounds the time
+PASS_EXAMPLE, STEP_EXAMPLE = 256, 8  # rows that a graph for any number is traced with: loops are parallel by these
+
+ByKind = Mapping[str, Graph]
 
 
 @dataclass(frozen=True)
 class Programs:
+    """rides: slots may decode in a pass with pieces of prompts; its graphs then take the slots' planes too.
+
+    unit: a prompt may be cut at multiples of this.
+    """
+
     backend: Backend
-    sizes: tuple[int, ...]  # tokens per piece
+    rides: bool
+    unit: int
     drafted: int  # tokens that a step may have beside a slot's sampled one
-    prefill: Mapping[str, Mapping[int, Graph]]  # by kind of layer, by tokens per piece
-    decode: Mapping[int, Mapping[str, Graph]]  # by rows of a step, by kind of layer
-    drafts: Mapping[int, Mapping[str, Graph]]  # the same for steps with drafts; none if nothing is drafted
-    head: Mapping[int, Graph]  # by tokens of a step
-    head_of_one: Graph  # a prompt's last token; eager, as it runs once a request
+    passes: Family[ByKind]  # by rows
+    decode: Family[ByKind]  # by slots
+    drafts: Family[ByKind]  # the same for steps with drafts
+    head: Family[Graph]  # by rows
+    head_of_one: Graph  # a prompt's last token alone, if the head has fixed sizes; eager, as it runs once a request
     sampling: Mapping[SamplerTier, Graph]
     sampling_drafts: Mapping[SamplerTier, Graph]  # for all drafts of all slots; only the tiers that drafts may have
 
     @property
-    def smallest(self) -> int:
-        """Rows of the smallest prefill graphs."""
-        return min(self.sizes)
+    def packs(self) -> bool:
+        """Whether a pass may have pieces of several prompts: rows must not depend on their neighbours."""
+        return self.passes.sizes.is_any
 
-    def pieces(self, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
-        """Cover entries start .. stop-1 with (start, size) pieces: the largest size of which more than half is needed.
+    @property
+    def repeated(self) -> int:
+        """Tokens of a piece of a prompt that is prefilled a second time."""
+        return SMALL if self.packs else min(self.passes.sizes.fixed)
 
-        A piece is smaller if it would pass the lane's `room`.
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Cover tokens start .. stop-1 with (start, size) pieces: the largest size of which more than half is needed.
+
+        One piece covers all if any size is possible.
         """
+        if self.packs:
+            yield start, stop - start
+            return
         while start < stop:
-            fitting = (size for size in self.sizes if size < 2 * (stop - start) and start + size <= room)
-            size = max(fitting, default=self.smallest)
+            size = max((size for size in self.passes.sizes.fixed if size < 2 * (stop - start)), default=self.repeated)
             yield start, size
             start += size
 
+    def pieces_of(self, tokens: int, chunk: int) -> Iterator[tuple[int, int]]:
+        """Cover a text with pieces, chunk by chunk."""
+        for start in range(0, tokens, chunk):
+            yield from self.pieces(start, min(start + chunk, tokens))
+
     def rows(self, running: int) -> int:
         """Return the rows of the smallest step for so many running slots."""
-        return min(size for size in self.decode if size >= running)
+        rows = self.decode.sizes.fit(running)
+        assert rows is not None
+        return rows
 
     def rows_with_drafts(self, running: int) -> int | None:
         """Return the rows of the smallest step with drafts; None if there is no such step."""
-        return min((size for size in self.drafts if size >= running), default=None)
+        return self.drafts.sizes.fit(running)
 
 
-def sizes(chunk: int, device: torch.device) -> tuple[int, ...]:
-    """Return the prefill sizes for a chunk: two on a CPU; on a GPU its halves, so that a prompt's end is one piece."""
-    if device.type == "cuda":
-        return _halves(chunk)
-    return tuple(sorted({SMALL, chunk})) if chunk % SMALL == 0 else (chunk,)
-
-
-def _halves(chunk: int) -> tuple[int, ...]:
-    """Return a chunk and its halves down to SMALLEST_ON_GPU, the smallest first."""
-    is_whole = chunk % 2 == 0 and chunk // 2 >= SMALLEST_ON_GPU
-    return (*_halves(chunk // 2), chunk) if is_whole else (chunk,)
-
-
-def decode_sizes(slots: int, weights: ModelWeights) -> tuple[int, ...]:
-    """Return the rows of decode steps, so that few running slots take few rows.
-
-    A request's tokens must not depend on its neighbours, so all sizes must round a row alike. Only our own kernels
-    promise that; with others there is one size.
-    """
-    if not (weights.is_packed and is_native("linear")):
-        return (slots,)
-    smaller = (size for size in DECODE if size < slots)
-    if weights.is_packed_in(torch.uint8):  # four bits, which few rows do not widen
-        smaller = (size for size in smaller if (size <= FEW) == (slots <= FEW))
-    return (*smaller, slots)
-
-
-def draft_sizes(slots: int, weights: ModelWeights, drafts: int) -> tuple[int, ...]:
-    """Return the rows of decode steps that may have `drafts` per row.
-
-    A step with drafts must not change a token, so its products must round as without drafts. Steps with more tokens
-    than MOST_WITH_DRAFTS are left out.
-    """
-    sizes = decode_sizes(slots, weights) if drafts else ()
-    sizes = tuple(size for size in sizes if size * (1 + drafts) <= MOST_WITH_DRAFTS)
-    if weights.is_packed_in(torch.uint8):
-        return tuple(size for size in sizes if (size * (1 + drafts) <= FEW) == (size <= FEW))
-    return sizes
+Args = tuple[StaticFunction, list[Tensor]]
+"""A function and its example arguments."""
 
 
 def make(
@@ -118,54 +103,99 @@ def make(
     drafts: int = 0,
 ) -> Programs:
     """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied."""
-    shared = list(weights.shared.values())
-    slots, device = bodies[0].rows, staging.queries[0].device
-    first = {kind: _First.of(kind, decoder, weights) for kind in decoder.layers}
+    slots, device, vocab = bodies[0].rows, staging.queries[0].device, decoder.config.vocab_size
+    sizes, kinds = EngineSizes.of(chunk, device, slots, weights, drafts), tuple(decoder.layers)
+    examples = _Examples(decoder, weights, staging, bodies, sizes.rides and fits_kernels(decoder))
 
-    def rows(kind: str, n: int) -> list[Tensor]:
-        x = torch.zeros(n, decoder.config.hidden_size, dtype=decoder.dtype, device=device)
-        return [x, *decoder.rotation(kind, torch.zeros(n, dtype=torch.int64, device=device))]
+    def graph(name: str, of: Sizes, function: StaticFunction, example: list[Tensor]) -> Graph:
+        return backend.make(name, function.for_any_rows() if of.is_any else function, example)
 
-    def prefill(kind: str, size: int) -> Graph:
-        group, row, layer = first[kind]
-        lane = [plane[0] for plane in (*staging.bodies[group].layer(row), staging.queries[group][row])]
-        example = [*rows(kind, size), torch.zeros(2, dtype=torch.int64), *lane, *layer.values()]
-        return backend.make(f"prefill-{kind}-{size}", functions.prefill_layer(decoder, kind, tuple(layer)), example)
+    def layers(name: str, of: Sizes, example: int, args: Callable[[str, int], Args], tag: str = "") -> Family[ByKind]:
+        def by_kind(rows: int) -> ByKind:
+            size = f"{'' if of.is_any else rows}{tag}"
+            return {kind: graph("-".join(filter(None, (name, kind, size))), of, *args(kind, rows)) for kind in kinds}
 
-    def decode(kind: str, size: int, tokens: int = 1) -> Graph:
-        group, row, layer = first[kind]
-        format = bodies[group].group.spec.key.format
-        shapes = [(size,), *[(size,) if tokens == 1 else (size, tokens)] * 2]
-        numbers = [torch.zeros(shape, dtype=torch.int32, device=device) for shape in shapes]
-        example = [*rows(kind, size * tokens), *numbers, *bodies[group].layer(row), *layer.values()]
-        name = f"decode-{kind}-{size}" if tokens == 1 else f"decode-{kind}-{size}x{tokens}"
-        return backend.make(name, functions.decode_layer(decoder, kind, tuple(layer), format, tokens), example)
+        return Family(of, {rows: by_kind(rows) for rows in of.to_make(example)})
 
-    def head(size: int) -> Graph:
-        x = torch.zeros(size, decoder.config.hidden_size, dtype=decoder.dtype, device=device)
-        return backend.make(f"head-{size}", head_function, [x, *shared])
+    def head(rows: int) -> Graph:
+        return graph("head" if sizes.head.is_any else f"head-{rows}", sizes.head, *examples.head(rows))
 
-    pieces, decoding = sizes(chunk, device), decode_sizes(slots, weights)
-    drafting, tokens = draft_sizes(slots, weights, drafts), 1 + drafts
-    head_function = functions.head(decoder, tuple(weights.shared))
-    vocab = decoder.config.vocab_size
+    tokens, drafting = 1 + drafts, not sizes.drafts.none
     return Programs(
         backend=backend,
-        sizes=pieces,
+        rides=examples.rides,
+        unit=_unit(decoder, device),
         drafted=drafts if drafting else 0,
-        prefill={kind: {size: prefill(kind, size) for size in pieces} for kind in decoder.layers},
-        decode={size: {kind: decode(kind, size) for kind in decoder.layers} for size in decoding},
-        drafts={size: {kind: decode(kind, size, tokens) for kind in decoder.layers} for size in drafting},
-        head={size: head(size) for size in _heads(decoding, drafting, tokens)},
-        head_of_one=Eager().make("head-1", head_function, []),
+        passes=layers("mixed" if examples.rides else "prefill", sizes.passes, PASS_EXAMPLE, examples.of_pass),
+        decode=layers("decode", sizes.decode, STEP_EXAMPLE, examples.decode),
+        drafts=layers("decode", sizes.drafts, STEP_EXAMPLE, partial(examples.decode, tokens=tokens), f"x{tokens}"),
+        head=Family(sizes.head, {rows: head(rows) for rows in sizes.head.to_make(STEP_EXAMPLE)}),
+        head_of_one=Eager().make("head-1", *examples.head(1)),
         sampling=samplers(backend, slots, vocab, device),
         sampling_drafts=draft_samplers(backend, slots * drafts, vocab, device) if drafting else {},
     )
 
 
-def _heads(decoding: Sequence[int], drafting: Sequence[int], tokens: int) -> list[int]:
-    """Return the tokens of all steps."""
-    return sorted({*decoding, *(size * tokens for size in drafting)})
+def fits_kernels(decoder: Decoder) -> bool:
+    """Whether the C++ operators attend for all heads; the references would compute for rows without a slot too."""
+    return all(layer.attention.head_dim % WIDTH_STEP == 0 for layer in decoder.layers.values())
+
+
+def _unit(decoder: Decoder, device: torch.device) -> int:
+    """Return the tokens between two places where a prompt may be cut: the most of any kind of layer."""
+    return max(
+        unit_of(layer.attention.head_dim, decoder.dtype, device, layer.window or 0) for layer in decoder.layers.values()
+    )
+
+
+class _Examples:
+    """The functions of an engine's graphs, with the arguments that they are made for."""
+
+    def __init__(
+        self, decoder: Decoder, weights: ModelWeights, staging: Staging, bodies: Sequence[Body], rides: bool
+    ) -> None:
+        self._decoder, self._weights, self._staging, self._bodies = decoder, weights, staging, bodies
+        self.rides, self._device = rides, staging.queries[0].device
+        self._first = {kind: _First.of(kind, decoder, weights) for kind in decoder.layers}
+
+    def of_pass(self, kind: str, rows: int) -> Args:
+        """A layer of a pass with pieces of prompts, and with slots if they may ride."""
+        group, row, layer = self._first[kind]
+        staged = self._staging.layer(group, row)
+        example = [*self._rows(kind, rows), table([Segment(0, rows, 0, 0, 0, 0)]), *staged]
+        names = tuple(layer)
+        if not self.rides:
+            return functions.prefill_layer(self._decoder, kind, names), [*example, *layer.values()]
+        planes = self._bodies[group].layer(row)
+        function = functions.mixed_layer(self._decoder, kind, names, self._format(group))
+        return function, [*example, *self._numbers(rows), *planes, *layer.values()]
+
+    def decode(self, kind: str, slots: int, tokens: int = 1) -> Args:
+        """A layer of a decode step with so many tokens for each slot."""
+        group, row, layer = self._first[kind]
+        numbers = self._numbers(slots) if tokens == 1 else self._numbers(slots, tokens)
+        example = [*self._rows(kind, slots * tokens), *numbers, *self._bodies[group].layer(row), *layer.values()]
+        return functions.decode_layer(self._decoder, kind, tuple(layer), self._format(group), tokens), example
+
+    def head(self, rows: int) -> Args:
+        """The final norm and the vocabulary projection."""
+        shared = self._weights.shared
+        return functions.head(self._decoder, tuple(shared)), [self._hidden(rows), *shared.values()]
+
+    def _format(self, group: int) -> PlaneFormat:
+        return self._bodies[group].group.spec.key.format
+
+    def _numbers(self, rows: int, *tokens: int) -> list[Tensor]:
+        """Slot int32 [rows]; entry and live int32 [rows, tokens]."""
+        shapes = (rows,), (rows, *tokens), (rows, *tokens)
+        return [torch.zeros(shape, dtype=torch.int32, device=self._device) for shape in shapes]
+
+    def _rows(self, kind: str, rows: int) -> list[Tensor]:
+        positions = torch.zeros(rows, dtype=torch.int64, device=self._device)
+        return [self._hidden(rows), *self._decoder.rotation(kind, positions)]
+
+    def _hidden(self, rows: int) -> Tensor:
+        return torch.zeros(rows, self._decoder.config.hidden_size, dtype=self._decoder.dtype, device=self._device)
 
 
 class _First(NamedTuple):
@@ -183,7 +213,7 @@ class _First(NamedTuple):
 
 def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights, drafts: int = 0) -> int:
     """Return how many graphs `make` builds for a model with so many kinds of layers."""
-    decoding, drafting = decode_sizes(slots, weights), draft_sizes(slots, weights, drafts)
-    layers = kinds * (len(sizes(chunk, device)) + len(decoding) + len(drafting))
-    sampling = len(SamplerTier) + (len(DRAFT_TIERS) if drafting else 0) if is_compiled(device) else 0
-    return layers + sampling + len(_heads(decoding, drafting, 1 + drafts))
+    sizes = EngineSizes.of(chunk, device, slots, weights, drafts)
+    layers = kinds * sum(len(family.to_make(1)) for family in (sizes.passes, sizes.decode, sizes.drafts))
+    sampling = len(SamplerTier) + (0 if sizes.drafts.none else len(DRAFT_TIERS)) if is_compiled(device) else 0
+    return layers + sampling + len(sizes.head.to_make(1))

@@ -1,5 +1,7 @@
 """The staging workspace: dense caches of the prompts being prefilled, fixed in size.
 
+All lanes share one row of S entries. A lane is a run of these, as long as its prompt, and a window of queries.
+
 L layers of a group, P lanes, H key-value heads, G query heads each, W last queries, D head_dim.
 """
 
@@ -15,7 +17,7 @@ from ringkv.cache.body import Body, CacheRow
 
 @dataclass(frozen=True)
 class Staging:
-    """Lanes of S entries, and each lane's last queries, which select what is kept."""
+    """Entries of all lanes, and each lane's last queries, which select what is kept."""
 
     bodies: tuple[Body, ...]  # one per group
     queries: tuple[Tensor, ...]  # one per group: [L, P, H, G, W, D], rotated, right-aligned
@@ -26,16 +28,26 @@ class Staging:
 
     @property
     def entries(self) -> int:
-        """S, entries per lane."""
+        """S, entries of all lanes."""
         return self.bodies[0].entries
+
+    @property
+    def lanes(self) -> int:
+        """P, prompts that are staged at once."""
+        return self.queries[0].shape[1]
 
     @property
     def window(self) -> int:
         """W, queries kept per lane."""
         return self.queries[0].shape[4]
 
-    def lane(self, lane: int) -> CacheRow:
-        return CacheRow(self.bodies, lane)
+    def layer(self, group: int, row: int) -> list[Tensor]:
+        """Return one layer's planes [H, S, D], and its windows [P, H, G, W, D], the arguments of its graph."""
+        return [*(plane[0] for plane in self.bodies[group].layer(row)), self.queries[group][row]]
+
+    def entries_of(self, first: int, count: int) -> CacheRow:
+        """Return a lane's entries."""
+        return CacheRow(self.bodies, 0, first, count)
 
 
 class Start(NamedTuple):
@@ -51,10 +63,10 @@ class Start(NamedTuple):
         return self.tokens - self.entries
 
 
-def allocate(groups: Sequence[LayerGroup], lanes: int, tokens: int, window: int, like: Tensor) -> Staging:
-    """Allocate zeroed lanes, so that padding never holds a NaN, with the dtype and device of `like`."""
+def allocate(groups: Sequence[LayerGroup], lanes: int, entries: int, window: int, like: Tensor) -> Staging:
+    """Allocate zeroed entries, so that padding never holds a NaN, with the dtype and device of `like`."""
     return Staging(
-        tuple(Body.allocate(group, lanes, tokens, like.new_zeros) for group in groups),
+        tuple(Body.allocate(group, 1, entries, like.new_zeros) for group in groups),
         tuple(
             like.new_zeros(len(g.layers), lanes, g.spec.key.heads, g.queries, window, g.spec.key.width) for g in groups
         ),

@@ -34,26 +34,22 @@ def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFor
 class Turns:
     """Loads lanes from `cache.store` and saves to it.
 
-    window: last tokens of a prompt that are always prefilled, because their queries select what is kept. margin: rows
-    of the smallest prefill graph, whose padding may run past a prompt's end.
+    window: last tokens of a prompt that are always prefilled, because their queries select what is kept.
     """
 
-    def __init__(self, pool: Pool, window: int, margin: int) -> None:
+    def __init__(self, pool: Pool, window: int) -> None:
         self.bytes = pool.bytes
         self._prefixes, self._conversations = Prefixes(pool), Conversations(pool)
-        self._window, self._margin = window, margin
+        self._window = window
 
     def begin(self, request: Request, choice: KVChoice, lane: CacheRow) -> Start:
         """Load the longest cached prefix of a prompt into its lane."""
         if not self.bytes:
             return Start()
-        room = lane.entries
         blocks = max(0, len(request.tokens) - self._window) // BLOCK
         known = list(self._prefixes.cached(prefixes.block_hashes(request.tokens, request.salt)[:blocks]))
-        while known and not self._fits(len(known) * BLOCK, len(request.tokens), room):
-            known.pop()
         tokens = len(known) * BLOCK
-        found = self._found(request, choice, room)
+        found = self._found(request, choice, lane.entries)
         if found and found.tokens > tokens:
             self._conversations.load(found, lane)
             return Start(found.tokens, found.entries, is_dense=False)
@@ -81,14 +77,9 @@ class Turns:
     def _found(self, request: Request, choice: KVChoice, room: int) -> ConversationHit | None:
         """Return the conversation that the prompt continues, if both fit into a lane."""
         found = self._conversations.find(request.salt, choice, request.tokens) if _continues(choice) else None
-        if found is None or not self._fits(found.entries, found.entries + len(request.tokens) - found.tokens, room):
+        if found is None or found.entries + len(request.tokens) - found.tokens > room:
             return None
         return found
-
-    def _fits(self, start: int, stop: int, room: int) -> bool:
-        """Return whether prefilling places start .. stop-1 of a lane stays inside it, with the last piece's padding."""
-        is_aligned = start % self._margin == 0  # chunks and lanes are too, so the pieces end inside the lane
-        return stop + (0 if is_aligned else self._margin) <= room
 
 
 def _continues(choice: KVChoice) -> bool:

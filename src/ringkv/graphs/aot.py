@@ -4,7 +4,7 @@
 
 A warm start loads a library in a millisecond and traces nothing. The key covers all that a graph depends on: our
 source, our operators that have a kernel, the argument shapes and strides, torch, the compiler, the processor and
-the thread count. A cache's length is not part of it: one graph serves every budget.
+the thread count. Dynamic lengths are not part of it: one graph serves every number of rows, slots and entries.
 """
 
 import contextlib
@@ -61,12 +61,10 @@ class AheadOfTime:
     def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], into: Path) -> None:
         self.on_build(name)
         self.builds += 1
-        scratch = str(into.parent)
+        scratch, dynamic = str(into.parent), function.dynamic_dimensions(example)
         with _quiet(), _environment(**self._variables(scratch)):
-            dynamic = [
-                dict.fromkeys(dimensions, torch.export.Dim.DYNAMIC) for dimensions in _dynamic(function, example)
-            ]
-            shapes = {"arguments": tuple(dynamic)}
+            example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
+            shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
             exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
             package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{scratch}/{name}.pt2")
             _unpack(Path(package), into)
@@ -115,13 +113,14 @@ def _load(path: Path) -> Graph:
     return run
 
 
-def _dynamic(function: StaticFunction, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """Return the dimensions of each argument whose length may differ between starts.
+def _several(tensor: Tensor, dimensions: Collection[int]) -> Tensor:
+    """Return a tensor to trace with, whose dynamic lengths are at least 2: torch takes a length of 1 as a constant.
 
-    torch treats a length of 1 as a constant.
+    The graph works for a length of 1 too. Only the tensor's shape is used.
     """
-    pairs = zip(function.dynamic_dimensions(example), example, strict=True)
-    return [tuple(dim for dim in dimensions if tensor.shape[dim] > 1) for dimensions, tensor in pairs]
+    if all(tensor.shape[dim] > 1 for dim in dimensions):
+        return tensor
+    return tensor.new_empty([max(2, n) if dim in dimensions else n for dim, n in enumerate(tensor.shape)])
 
 
 def _signature(tensor: Tensor, dynamic: Collection[int]) -> str:
@@ -132,7 +131,7 @@ def _signature(tensor: Tensor, dynamic: Collection[int]) -> str:
 
 
 def _digest(compiler: str, source: str, function: StaticFunction, example: Sequence[Tensor]) -> str:
-    dynamic = _dynamic(function, example)
+    dynamic = function.dynamic_dimensions(example)
     signatures = [_signature(tensor, dims) for tensor, dims in zip(example, dynamic, strict=True)]
     parts = [
         source,

@@ -5,7 +5,7 @@ of the weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from torch import Tensor
@@ -20,12 +20,17 @@ class StaticFunction:
 
     key: distinguishes functions whose arguments have the same shapes: its name, and all that its body captured.
     dynamic: by an argument's place, the dimensions whose length the body does not depend on. A backend may make one
-    graph for all lengths.
+    graph for all lengths. rows: the arguments whose first dimension is the rows of a pass.
     """
 
     body: TensorFunction
     key: str
     dynamic: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    rows: tuple[int, ...] = ()
+
+    def for_any_rows(self) -> "StaticFunction":
+        """Return this function with rows among its dynamic dimensions."""
+        return replace(self, dynamic={**self.dynamic, **dict.fromkeys(self.rows, (0,))})
 
     @classmethod
     def plain(cls, body: TensorFunction) -> "StaticFunction":

@@ -26,8 +26,8 @@ _CACHE = (
 LIBRARY.define("cache_attend" + _CACHE)
 LIBRARY.define("cache_attend_any" + _CACHE)
 _PREFILL = (
-    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor span, float scale)"
-    " -> (Tensor, Tensor)"
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor segments,"
+    " float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
 LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("scale)", "scale, int sliding)"))

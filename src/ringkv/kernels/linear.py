@@ -121,13 +121,13 @@ def _shape(
     dtype: torch.dtype,
     offset: float,
 ) -> Tensor:
-    return x.new_empty(len(x), weight.shape[0] * PANEL_N, dtype=dtype)
+    return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N, dtype=dtype)
 
 
 def _gated_shape(
     x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float, activation: str, offset: float
 ) -> Tensor:
-    return x.new_empty(len(x), weight.shape[0] * PANEL_N // 2)
+    return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N // 2)
 
 
 LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")

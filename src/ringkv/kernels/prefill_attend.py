@@ -1,7 +1,13 @@
-"""prefill_attend: stage one chunk of a prompt and attend causally to all staged tokens.
+"""prefill_attend: stage pieces of prompts and attend causally to all staged tokens of each prompt.
 
-T tokens of the chunk, H key-value heads, G query heads per key-value head, S staged tokens, D head_dim, W window.
+N rows of a pass, H key-value heads, G query heads per key-value head, S staged entries, D head_dim, P lanes, W window.
+
+A prompt is cut on a grid of `unit_of` tokens. Inside a piece the fallback attends unit by unit, and the tiles operator
+in query blocks that divide a unit. So a token's bits do not depend on how its prompt was cut into pieces.
 """
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +19,43 @@ from ringkv.kernels.partial import Partial, merge
 
 BLOCK = 2048  # keys scored at a time if flash attention does not support the inputs
 MAX_WIDTH = 256  # largest head_dim of torch's flash attention on CUDA
+UNIT, TILES_UNIT = 64, 32  # tokens; for any head group the rows of TILES_UNIT are whole query blocks of the operator
+
+
+class Segment(NamedTuple):
+    """One piece of a prompt: the rows of a pass that it takes, and its place in the staging.
+
+    first: the lane's first staged entry. start: the place of the piece's first token in the lane. length: the places
+    that the whole prompt takes.
+    """
+
+    row: int
+    rows: int
+    lane: int
+    first: int
+    start: int
+    length: int
+
+    @property
+    def here(self) -> slice:
+        """The piece's rows."""
+        return slice(self.row, self.row + self.rows)
+
+    @property
+    def entries(self) -> slice:
+        """The piece's staged entries."""
+        return slice(self.first + self.start, self.first + self.start + self.rows)
+
+
+def table(segments: Sequence[Segment]) -> Tensor:
+    """Return segments as int64 [M, 6] on the CPU, the argument of `prefill_attend`."""
+    return torch.tensor(segments, dtype=torch.int64).view(-1, len(Segment._fields))
+
+
+def unit_of(width: int, dtype: torch.dtype, device: torch.device, sliding: int) -> int:
+    """Return the tokens between two places where a prompt may be cut, for a head_dim."""
+    q = torch.empty(0, width, dtype=dtype, device=device)
+    return TILES_UNIT if not sliding and fits_tiles(q, "prefill_attend_tiles") else UNIT
 
 
 def prefill_attend(
@@ -22,18 +65,18 @@ def prefill_attend(
     keys: Tensor,
     values: Tensor,
     window: Tensor,
-    span: Tensor,
+    segments: Tensor,
     scale: float,
     sliding: int = 0,
 ) -> Partial:
-    """Stage k, v [T, H, D] and attend causally with q [T, H, G, D] to tokens 0 .. start+T-1.
+    """Stage k, v [N, H, D] and attend causally with q [N, H, G, D], each segment to the staged tokens of its lane.
 
-    keys, values [H, S, D] and window [H, G, W, D] change in place. span int64 [2] on the CPU: the chunk's first
-    position, and the prompt's length. The window keeps the prompt's last W queries, right-aligned. Tokens beyond the
-    length are padding, which no token of the prompt sees. scale: factor on the scores. sliding: tokens that a token
-    sees, including itself; 0 is all. Returns out [T, H, G, D] and lse [T, H, G].
+    keys, values [H, S, D] and window [P, H, G, W, D] change in place. segments: a `table`, in the order of their rows.
+    A lane's window keeps its prompt's last W queries, right-aligned. Rows of no segment have out 0 and lse -inf. Rows
+    beyond a prompt's length are padding, which no token of the prompt sees. scale: factor on the scores. sliding:
+    tokens that a token sees, including itself; 0 is all. Returns out [N, H, G, D] and lse [N, H, G].
     """
-    staged = (q, k, v, keys, values, window, span, scale)
+    staged = (q, k, v, keys, values, window, segments, scale)
     if sliding:
         return Partial(*torch.ops.ringkv.prefill_attend_sliding(*staged, sliding))
     # Selected here, so that a compiled graph calls the tiles operator without returning to Python in every layer.
@@ -42,16 +85,64 @@ def prefill_attend(
     return Partial(*attend(*staged))
 
 
-def _stage(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor) -> int:
-    """Write the chunk to the staging lane and return its first position."""
-    start, length = (int(n) for n in span.tolist())
-    stop, first = start + q.shape[0], length - window.shape[2]
-    keys[:, start:stop] = k.transpose(0, 1)
-    values[:, start:stop] = v.transpose(0, 1)
-    low, high = max(start, first), min(stop, length)
+class _Piece(NamedTuple):
+    """One segment's tensors: its queries and new vectors, and what its lane has staged, new vectors included.
+
+    seen_k, seen_v [H, start + T, D]
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    seen_k: Tensor
+    seen_v: Tensor
+    start: int
+
+    def seen(self, stop: int, first: int = 0) -> tuple[Tensor, Tensor]:
+        """Return staged keys and values first .. stop-1."""
+        return self.seen_k[:, first:stop], self.seen_v[:, first:stop]
+
+    def units(self, unit: int) -> Iterator["_Piece"]:
+        """Cut the piece at the multiples of `unit` in its prompt."""
+        at = 0
+        while at < len(self.q):
+            stop = min(len(self.q), at + unit - (self.start + at) % unit)
+            q, k, v = (part[at:stop] for part in (self.q, self.k, self.v))
+            yield _Piece(q, k, v, *self.seen(self.start + stop), self.start + at)
+            at = stop
+
+
+def _each(
+    attend: Callable[[_Piece], Partial],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    segments: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Stage every segment, and attend with each."""
+    out = torch.zeros_like(q, memory_format=torch.contiguous_format)
+    lse = q.new_full(q.shape[:-1], float("-inf"), dtype=torch.float32)
+    for segment in map(Segment._make, segments.tolist()):
+        if segment.rows:
+            found = attend(_stage(segment, q[segment.here], k[segment.here], v[segment.here], keys, values, window))
+            out[segment.here], lse[segment.here] = found
+    return out, lse
+
+
+def _stage(segment: Segment, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> _Piece:
+    """Write a segment to its staging lane."""
+    keys[:, segment.entries] = k.transpose(0, 1)
+    values[:, segment.entries] = v.transpose(0, 1)
+    start, stop, first = segment.start, segment.start + segment.rows, segment.length - window.shape[3]
+    low, high = max(start, first), min(stop, segment.length)
     if low < high:
-        window[:, :, low - first : high - first] = q[low - start : high - start].permute(1, 2, 0, 3)
-    return start
+        queries = q[low - start : high - start].permute(1, 2, 0, 3)
+        window[segment.lane, :, :, low - first : high - first] = queries
+    seen = slice(segment.first, segment.entries.stop)
+    return _Piece(q, k, v, keys[:, seen], values[:, seen], start)
 
 
 def reference(
@@ -61,23 +152,31 @@ def reference(
     keys: Tensor,
     values: Tensor,
     window: Tensor,
-    span: Tensor,
+    segments: Tensor,
     scale: float,
     sliding: int = 0,
     block: int | None = None,
 ) -> Partial:
     """Implement `prefill_attend` in plain torch, in float32, `block` keys at a time (all if None)."""
-    start = _stage(q, k, v, keys, values, window, span)
-    rows, stop = q.permute(1, 2, 0, 3).float() * scale, start + len(q)
-    position = torch.arange(start, stop, device=q.device)[:, None]
+
+    def attend(piece: _Piece) -> Partial:
+        return _in_blocks(piece, scale, sliding, block)
+
+    return Partial(*_each(attend, q, k, v, keys, values, window, segments))
+
+
+def _in_blocks(piece: _Piece, scale: float, sliding: int, block: int | None) -> Partial:
+    rows, start, stop = piece.q.permute(1, 2, 0, 3).float() * scale, piece.start, piece.seen_k.shape[1]
+    position = torch.arange(start, stop, device=rows.device)[:, None]
     result = Partial(torch.zeros_like(rows), rows.new_full(rows.shape[:-1], float("-inf")))
     first = max(0, start - sliding + 1) if sliding else 0
     for low in range(first, stop, block or stop):
         here = slice(low, min(stop, low + (block or stop)))
-        key = torch.arange(here.start, here.stop, device=q.device)
+        key = torch.arange(here.start, here.stop, device=rows.device)
         hidden = (key > position) | (key <= position - sliding) if sliding else key > position
-        result = merge(result, _attend(rows, keys[:, None, here].float(), values[:, None, here].float(), hidden))
-    return Partial(result.out.permute(2, 0, 1, 3).to(q.dtype), result.lse.permute(2, 0, 1).contiguous())
+        keys, values = (plane[:, None].float() for plane in piece.seen(here.stop, here.start))
+        result = merge(result, _attend(rows, keys, values, hidden))
+    return Partial(result.out.permute(2, 0, 1, 3).to(piece.q.dtype), result.lse.permute(2, 0, 1).contiguous())
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
@@ -88,21 +187,37 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
 
 
 def _two_calls(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, scale: float
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, segments: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Merge two flash calls by their log-sum-exp: the history without a mask, and the chunk with a causal one.
+    """Merge two flash calls by their log-sum-exp: the history without a mask, and the unit with a causal one."""
+    return _each(
+        lambda piece: _by_units(piece, lambda unit: _history_and_unit(unit, scale)),
+        q,
+        k,
+        v,
+        keys,
+        values,
+        window,
+        segments,
+    )
 
-    In the history, the G query heads of a key-value head are rows of one matrix, so keys are read once for all.
-    """
-    start = _stage(q, k, v, keys, values, window, span)
-    chunk, heads, groups, width = q.shape
-    rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
-    here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (k, v))
+
+def _by_units(piece: _Piece, attend: Callable[[_Piece], Partial]) -> Partial:
+    found = [attend(unit) for unit in piece.units(UNIT)]
+    return Partial(*map(torch.cat, zip(*found, strict=True)))
+
+
+def _history_and_unit(piece: _Piece, scale: float) -> Partial:
+    """The G query heads of a key-value head are rows of one matrix, so the history is read once for all."""
+    chunk, heads, groups, width = piece.q.shape
+    rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
+    here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (piece.k, piece.v))
     here = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, scale, causal=True)
     found = Partial(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
-    if start:
-        found = merge(found, _flash(rows, keys[None, :, :start], values[None, :, :start], scale))
-    return _as_chunk(found, q)
+    if piece.start:
+        keys, values = piece.seen(piece.start)
+        found = merge(found, _flash(rows, keys[None], values[None], scale))
+    return Partial(*_as_chunk(found, piece.q))
 
 
 def _banded(
@@ -112,23 +227,33 @@ def _banded(
     keys: Tensor,
     values: Tensor,
     window: Tensor,
-    span: Tensor,
+    segments: Tensor,
     scale: float,
     sliding: int,
 ) -> tuple[Tensor, Tensor]:
-    """Run flash attention with a band mask, over all keys from the first that the chunk's first token sees.
+    """Run flash attention with a band mask, over all keys from the first that a unit's first token sees."""
+    return _each(
+        lambda piece: _by_units(piece, lambda unit: _band(unit, scale, sliding)),
+        q,
+        k,
+        v,
+        keys,
+        values,
+        window,
+        segments,
+    )
 
-    The G query heads of a key-value head are rows of one matrix, so keys are read once for all.
-    """
-    start = _stage(q, k, v, keys, values, window, span)
-    chunk, heads, groups, width = q.shape
-    first, stop = max(0, start - sliding + 1), start + chunk
-    position, key = torch.arange(start, stop)[:, None], torch.arange(first, stop)
+
+def _band(piece: _Piece, scale: float, sliding: int) -> Partial:
+    """The G query heads of a key-value head are rows of one matrix, so keys are read once for all."""
+    chunk, heads, groups, width = piece.q.shape
+    first, stop = max(0, piece.start - sliding + 1), piece.start + chunk
+    position, key = torch.arange(piece.start, stop)[:, None], torch.arange(first, stop)
     hidden = (key > position) | (key <= position - sliding)
-    band = torch.zeros_like(hidden, dtype=q.dtype).masked_fill_(hidden, float("-inf")).repeat(groups, 1)
-    rows = q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
-    seen = keys[None, :, first:stop], values[None, :, first:stop]
-    return _as_chunk(_flash(rows, *seen, scale, mask=band), q)
+    band = torch.zeros_like(hidden, dtype=piece.q.dtype).masked_fill_(hidden, float("-inf")).repeat(groups, 1)
+    rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
+    keys, values = piece.seen(stop, first)
+    return Partial(*_as_chunk(_flash(rows, keys[None], values[None], scale, mask=band), piece.q))
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False, mask: Tensor | None = None) -> Partial:
@@ -140,23 +265,26 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False, 
 def _as_chunk(found: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
     """Reshape a result [1, H, G * T, D] to out [T, H, G, D] and lse [T, H, G]."""
     chunk, heads, groups, width = q.shape
-    out = found.out.reshape(heads, groups, chunk, width).permute(2, 0, 1, 3).contiguous()
-    return out, found.lse.reshape(heads, groups, chunk).permute(2, 0, 1).float().contiguous()
+    out = found.out.reshape(heads, groups, chunk, width).permute(2, 0, 1, 3)
+    return out, found.lse.reshape(heads, groups, chunk).permute(2, 0, 1).float()
 
 
 def _cuda(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, span: Tensor, scale: float
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, segments: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Run FlashAttention-2 if it supports the inputs, else blocks of keys. Neither materialises all scores."""
     if not _fits_flash(q):
-        return reference(q, k, v, keys, values, window, span, scale, block=BLOCK)
-    seen = _stage(q, k, v, keys, values, window, span) + len(q)
-    chunk, heads, groups, width = q.shape
-    rows = q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
+        return reference(q, k, v, keys, values, window, segments, scale, block=BLOCK)
+    return _each(lambda piece: _flash_on_cuda(piece, scale), q, k, v, keys, values, window, segments)
+
+
+def _flash_on_cuda(piece: _Piece, scale: float) -> Partial:
+    chunk, heads, groups, width = piece.q.shape
+    rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
     # For this operator "causal" aligns the last query with the last key, and query heads may share key-value heads.
     attend = torch.ops.aten._scaled_dot_product_flash_attention
-    out, lse = attend(rows, keys[None, :, :seen], values[None, :, :seen], 0.0, True, False, scale=scale)[:2]
-    return _as_chunk(Partial(out, lse), q)
+    out, lse = attend(rows, piece.seen_k[None], piece.seen_v[None], 0.0, True, False, scale=scale)[:2]
+    return Partial(*_as_chunk(Partial(out, lse), piece.q))
 
 
 def _fits_flash(q: Tensor) -> bool:
@@ -176,11 +304,11 @@ def _cuda_sliding(
     keys: Tensor,
     values: Tensor,
     window: Tensor,
-    span: Tensor,
+    segments: Tensor,
     scale: float,
     sliding: int,
 ) -> tuple[Tensor, Tensor]:
-    return reference(q, k, v, keys, values, window, span, scale, sliding, BLOCK)
+    return reference(q, k, v, keys, values, window, segments, scale, sliding, BLOCK)
 
 
 def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:

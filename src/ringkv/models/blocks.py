@@ -36,11 +36,11 @@ def attention(
     """Return attention over normalised x [N, hidden], plus the residual."""
     heads, width = block.kv_heads, block.head_dim
     qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), weights["attention_norm"], norm.eps, offset=norm.offset)
-    q, k, v = qkv.view(len(x), -1, width).split((block.heads, heads, heads), dim=1)
+    q, k, v = qkv.view(x.shape[0], -1, width).split((block.heads, heads, heads), dim=1)
     if block.qk_norm:
         q, k = (rms_norm(one, weights[f"{name}_norm"], norm.eps, norm.offset) for name, one in (("q", q), ("k", k)))
-    out = attend(rotate(q, angles).reshape(len(x), heads, -1, width), rotate(k, angles), v)
-    return linear(out.reshape(len(x), -1), weights["output"], weights.get("output_bias"), residual=residual)
+    out = attend(rotate(q, angles).reshape(x.shape[0], heads, -1, width), rotate(k, angles), v)
+    return linear(out.reshape(x.shape[0], -1), weights["output"], weights.get("output_bias"), residual=residual)
 
 
 def feed_forward(

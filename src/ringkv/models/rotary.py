@@ -23,6 +23,10 @@ def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.
 
 
 def rotate(x: Tensor, by: Rotation) -> Tensor:
-    """Rotate x [N, heads, D]. The pairs are (i, i + D/2), as in Hugging Face checkpoints."""
-    low, high = x.chunk(2, dim=-1)
-    return torch.cat((low * by.cos - high * by.sin, high * by.cos + low * by.sin), dim=-1)
+    """Rotate x [N, heads, D], in float32. The pairs are (i, i + D/2), as in Hugging Face checkpoints.
+
+    It rounds once, as a compiled graph does, so that the plain function has the graph's bits.
+    """
+    low, high = x.float().chunk(2, dim=-1)
+    cos, sin = by.cos.float(), by.sin.float()
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)

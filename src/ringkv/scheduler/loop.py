@@ -148,7 +148,7 @@ class Loop:
 
     def _prefill(self, work: PrefillChunk, slot: int) -> list[Event]:
         try:
-            logprobs = self._engine.prefill(work)
+            (logprobs,) = self._engine.prefill([work])
         except Exception as error:
             return self._fail_all(work.request, error)
         scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]

@@ -26,7 +26,7 @@ class Selection(NamedTuple):
     def fill(self, slot: CacheRow, lane: CacheRow) -> None:
         """Copy the kept entries from a lane to a slot."""
         for target, staged, source in zip(slot.bodies, lane.bodies, self.sources, strict=True):
-            target.take(slot.at, staged, lane.at, source)
+            target.take(slot.at, staged, lane.at, source + lane.first if lane.first else source)
 
 
 def select(prompts: Sequence[StagedPrompt], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:

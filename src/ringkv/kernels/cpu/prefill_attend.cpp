@@ -1,9 +1,11 @@
-// prefill_attend with tiles on the CPU: stages a chunk and attends causally to all staged tokens. See
+// prefill_attend with tiles on the CPU: stages pieces of prompts and attends causally to all staged tokens of each. See
 // prefill_attend.py.
 //
 // FlashAttention (arXiv 2205.14135) that computes K Q^T instead of Q K^T: keys are the left operand, read in place, and
 // each SIMD lane runs one query's softmax, without reductions across lanes. A task is a few hundred query rows of one
 // key-value head. It reads the keys and values once for all of them, kKeyBlock at a time.
+//
+// Pieces start at whole query blocks of their prompt, so a query block has the same rows however the prompt is cut.
 
 #include "scores.h"
 #include "workspace.h"
@@ -16,8 +18,10 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -32,13 +36,14 @@ constexpr float kSlack = 8.f;               // rise of scores above the referenc
 constexpr float kMaxSum = 0x1p64f;          // a larger sum of weights means that scores rose too far
 constexpr int64_t kParts = kKeyBlock / kMR;  // parts of a block, pipelined between the tile and vector units
 
+// One piece of a prompt.
 struct Chunk {
   const BF16 *q, *k, *v;
   BF16 *keys, *values, *window, *out;
   float* lse;                                 // log-sum-exp of the scores of each row of q
   int64_t tokens, heads, groups, width;       // of q
   int64_t k_token, k_head, v_token, v_head;   // strides
-  int64_t head, capacity;                     // stride of staged heads; staged tokens that fit
+  int64_t head, capacity;                     // stride of staged heads; staged entries from the lane's first on
   int64_t window_size, start, length;
   float scale;
 };
@@ -316,44 +321,90 @@ class AttendTask {
   __mmask16 rose_[2] = {};
 };
 
-void attend_all(const Chunk& c) {
+// Query rows [first, first + rows) of one head of a piece.
+struct RowsOfHead {
+  const Chunk* chunk;
+  int64_t head, first, rows;
+
+  // Keys that its last row sees.
+  int64_t keys() const { return chunk->start + (first + rows - 1) / chunk->groups + 1; }
+};
+
+void add_tasks(const Chunk& c, std::vector<RowsOfHead>& tasks) {
   const int64_t rows = c.tokens * c.groups;
   const int64_t task_rows = std::max<int64_t>(kTaskElements / c.width / kQueryBlock, 1) * kQueryBlock;
   const int64_t parts = (rows + task_rows - 1) / task_rows;
   const int64_t size = ((rows + parts - 1) / parts + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
+  for (int64_t first = 0; first < rows; first += size)
+    for (int64_t h = 0; h < c.heads; ++h) tasks.push_back({&c, h, first, std::min(size, rows - first)});
+}
+
+void attend_all(const std::vector<Chunk>& chunks) {
+  static thread_local std::vector<RowsOfHead> tasks;
+  tasks.clear();
+  for (const Chunk& c : chunks) add_tasks(c, tasks);
+  // Tasks that see more keys go first, so that no thread ends with a long task.
+  std::stable_sort(tasks.begin(), tasks.end(), [](const RowsOfHead& a, const RowsOfHead& b) {
+    return a.keys() * a.rows > b.keys() * b.rows;
+  });
+  const int64_t heads = chunks.empty() ? 0 : chunks[0].heads, all = int64_t(chunks.size()) * heads;
+  const RowsOfHead* const task_at = tasks.data();
+  const int64_t count = int64_t(tasks.size());
   std::atomic<int64_t> next{0};
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t h = 0; h < c.heads; ++h) stage_head(c, h);
+    for (int64_t i = 0; i < all; ++i) stage_head(chunks[i / heads], i % heads);
     const Tiles tiles(2 * kTileM);
     const NoSubnormals no_subnormals;
-    // Later rows see more keys. They go first, so that no thread ends with a long task.
-    for (int64_t task; (task = next++) < parts * c.heads;) {
-      const int64_t part = parts - 1 - task / c.heads, first = part * size;
-      if (first < rows) AttendTask(c, task % c.heads, first, std::min(size, rows - first)).run();
+    for (int64_t i; (i = next++) < count;) {
+      const auto [chunk, head, first, rows] = task_at[i];
+      AttendTask(*chunk, head, first, rows).run();
     }
   }
 }
 
+// Rows [from, to) belong to no piece.
+void clear_rows(const at::Tensor& out, const at::Tensor& lse, int64_t from, int64_t to) {
+  if (from >= to) return;
+  out.narrow(0, from, to - from).zero_();
+  lse.narrow(0, from, to - from).fill_(-std::numeric_limits<float>::infinity());
+}
+
 std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                   at::Tensor keys, at::Tensor values, at::Tensor window,
-                                                  const at::Tensor& span, double scale) {
-  const auto* bounds = span.const_data_ptr<int64_t>();
-  const int64_t start = bounds[0], length = bounds[1];
+                                                  const at::Tensor& segments, double scale) {
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(3) % kTileK == 0,
               "prefill_attend: q must be bfloat16, with head_dim a multiple of 32");
   TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && window.is_contiguous(),
               "prefill_attend: rows of k and v, and the window, must be contiguous");
   TORCH_CHECK(keys.strides() == values.strides() && keys.stride(1) == keys.size(2) && keys.stride(2) == 1,
               "prefill_attend: staged tokens must follow each other");
-  TORCH_CHECK(start + q.size(0) <= keys.size(1), "prefill_attend: the chunk ends beyond the staging");
+  TORCH_CHECK(segments.scalar_type() == at::kLong && segments.is_contiguous() && segments.size(1) == 6,
+              "prefill_attend: segments must be int64 [M, 6]");
   const auto rows = q.contiguous();
   auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
-  attend_all({rows.const_data_ptr<BF16>(), k.const_data_ptr<BF16>(), v.const_data_ptr<BF16>(),
-              keys.data_ptr<BF16>(), values.data_ptr<BF16>(), window.data_ptr<BF16>(), out.data_ptr<BF16>(),
-              lse.data_ptr<float>(), q.size(0), q.size(1), q.size(2), q.size(3), k.stride(0), k.stride(1),
-              v.stride(0), v.stride(1), keys.stride(0), keys.size(1), window.size(2), start, length, float(scale)});
+  const int64_t heads = q.size(1), groups = q.size(2), width = q.size(3), row_size = heads * groups * width;
+  std::vector<Chunk> chunks;
+  int64_t done = 0;
+  for (int64_t i = 0; i < segments.size(0); ++i) {
+    const int64_t* s = segments.const_data_ptr<int64_t>() + 6 * i;
+    const int64_t row = s[0], count = s[1], lane = s[2], first = s[3], start = s[4], length = s[5];
+    if (count == 0) continue;
+    TORCH_CHECK(done <= row && row + count <= q.size(0) && 0 <= lane && lane < window.size(0) && 0 <= first &&
+                    0 <= start && first + start + count <= keys.size(1),
+                "prefill_attend: a piece lies outside the rows, the lanes or the staging, or overlaps another");
+    clear_rows(out, lse, done, row);
+    done = row + count;
+    chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, k.const_data_ptr<BF16>() + row * k.stride(0),
+                      v.const_data_ptr<BF16>() + row * v.stride(0), keys.data_ptr<BF16>() + first * width,
+                      values.data_ptr<BF16>() + first * width, window.data_ptr<BF16>() + lane * window.stride(0),
+                      out.data_ptr<BF16>() + row * row_size, lse.data_ptr<float>() + row * heads * groups, count, heads,
+                      groups, width, k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0),
+                      keys.size(1) - first, window.size(3), start, length, float(scale)});
+  }
+  clear_rows(out, lse, done, q.size(0));
+  if (!chunks.empty()) attend_all(chunks);
   return {out, lse};
 }
 

@@ -1,0 +1,116 @@
+"""Passes: pieces of prompts, and rows of slots if they ride, through all layers at once.
+
+N rows: those of the pieces, in their order, then R rows of slots, then padding. L layers.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import places
+from ringkv.cache.body import Body
+from ringkv.engine.load import ModelWeights
+from ringkv.engine.programs import Programs
+from ringkv.engine.staging import Staging
+from ringkv.kernels.prefill_attend import Segment, table
+from ringkv.models.decoder import Decoder
+
+
+class Piece(NamedTuple):
+    """Tokens of a prompt that one pass prefills.
+
+    first: the lane's first staged entry. start: the place of the first token in the lane. length: the places that the
+    whole prompt takes. gap: a token's position in the text minus its place.
+    """
+
+    tokens: Sequence[int]
+    lane: int
+    first: int
+    start: int
+    length: int
+    gap: int = 0
+
+
+class RowNumbers(NamedTuple):
+    """Where rows write and read in the slots of one group of layers: int32 [R] each."""
+
+    slot: Tensor
+    entry: Tensor
+    live: Tensor  # 0 for a row that belongs to no slot
+
+    def among(self, before: int, rows: int) -> "RowNumbers":
+        """Return numbers for a pass of so many rows, of which the first `before` are not the slots'."""
+        after = rows - before - len(self.slot)
+        return RowNumbers(*(torch.nn.functional.pad(one, (before, after)) for one in self))
+
+
+class Fed(NamedTuple):
+    """The rows of slots in one pass: their tokens and positions int64 [R], and their places by group of layers."""
+
+    tokens: Tensor
+    positions: Tensor
+    at: tuple[RowNumbers, ...]
+
+
+class Passes:
+    """Runs passes over the staging and the slots."""
+
+    def __init__(
+        self, decoder: Decoder, weights: ModelWeights, staging: Staging, bodies: Sequence[Body], programs: Programs
+    ) -> None:
+        self._decoder, self._weights, self._staging, self._programs = decoder, weights, staging, programs
+        self._device = staging.queries[0].device
+        self._groups = [group for group, _ in places(decoder.groups).values()]
+        self._staged = [staging.layer(*place) for place in places(decoder.groups).values()]
+        self._slots = [bodies[group].layer(row) for group, row in places(decoder.groups).values()]
+        self._no_slots = self._nothing_fed()
+
+    def run(self, pieces: Sequence[Piece], fed: Fed | None = None) -> Tensor:
+        """Run one pass, and return the hidden states [N, hidden] of its rows, padding included."""
+        fed = fed or self._no_slots
+        before = sum(len(piece.tokens) for piece in pieces)
+        rows = self._programs.passes.sizes.fit(before + len(fed.tokens))
+        assert rows is not None
+        after = rows - before - len(fed.tokens)
+        tokens, positions = self._numbers(pieces, after)
+        x = self._decoder.embed(_between(tokens, fed.tokens, before), self._weights.shared)
+        rotations = self._decoder.rotations(_between(positions, fed.positions, before))
+        segments = table(list(_segments(pieces)))
+        at = [numbers.among(before, rows) for numbers in fed.at] if self._programs.rides else []
+        graphs = self._programs.passes[rows]
+        for layer, (kind, weights) in enumerate(zip(self._decoder.kinds, self._weights.layers, strict=True)):
+            slots = [*at[self._groups[layer]], *self._slots[layer]] if self._programs.rides else []
+            (x,) = graphs[kind]([x, *rotations[kind], segments, *self._staged[layer], *slots, *weights.values()])
+        return x
+
+    def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
+        """Yield the tokens and the positions of pieces, and of so many rows of padding after them."""
+        tokens = [token for piece in pieces for token in piece.tokens] + [0] * after
+        yield self._moved(torch.tensor(tokens))
+        starts = ((piece.start + piece.gap, len(piece.tokens)) for piece in pieces)
+        yield self._moved(
+            torch.cat([*(torch.arange(start, start + n) for start, n in starts), torch.zeros(after)]).long()
+        )
+
+    def _moved(self, numbers: Tensor) -> Tensor:
+        if self._device.type == "cuda":
+            return numbers.pin_memory().to(self._device, non_blocking=True)
+        return numbers
+
+    def _nothing_fed(self) -> Fed:
+        none = torch.empty(0, dtype=torch.int64, device=self._device)
+        return Fed(none, none, tuple(RowNumbers(*[none.int()] * 3) for _ in self._decoder.groups))
+
+
+def _between(rows: Tensor, others: Tensor, at: int) -> Tensor:
+    """Insert `others` into rows at a place."""
+    return torch.cat((rows[:at], others, rows[at:])) if len(others) else rows
+
+
+def _segments(pieces: Sequence[Piece]) -> Iterator[Segment]:
+    row = 0
+    for piece in pieces:
+        yield Segment(row, len(piece.tokens), piece.lane, piece.first, piece.start, piece.length)
+        row += len(piece.tokens)
