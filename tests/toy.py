@@ -107,7 +107,7 @@ class ToyEngine:
         if len(request.tokens) > self.limits.prompt_tokens:
             raise PromptTooLong(f"prompt has {len(request.tokens)} tokens, toy takes {self.limits.prompt_tokens}")
 
-    def begin(self, request: Request, lane: int) -> int:
+    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
         """Return no cached tokens, except 3 for a request named "cached..."."""
         self._break("begin", request)
         self.log.append(Begun(request.id))
@@ -115,17 +115,26 @@ class ToyEngine:
         self.lanes[lane] = Staged(request, list(request.tokens[:cached]))
         return cached
 
-    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
         """Return log-probabilities: a prompt token's is its id, negated."""
+        assert self.limits.packs or len(work) == 1
+        assert len({chunk.lane for chunk in work}) == len(work) > 0, "a lane has two chunks in one pass"
+        for chunk in work:
+            self._prefill(chunk)
+        if feed:
+            assert self.limits.rides
+            self.forward()
+        return [tuple(_scored(chunk)) for chunk in work]
+
+    def _prefill(self, work: PrefillChunk) -> None:
         self._break("prefill", work.request)
         self.log.append(Chunk(work, stalls=bool(self.slots)))
         staged = self.lanes[work.lane]
         assert staged.request.tokens == work.request.tokens, "a lane was taken before its prompt was done"
         assert len(staged.tokens) == work.start, "a chunk was skipped or repeated"
-        assert work.stop % self.limits.chunk == 0 or work.is_last
+        assert work.stop % (self.limits.unit or self.limits.chunk) == 0 or work.is_last
         assert 0 < work.stop - work.start <= self.limits.chunk
         staged.tokens.extend(work.request.tokens[work.start : work.stop])
-        return tuple(_scored(work))
 
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         if choice.budget is not None and choice.budget <= SINKS:

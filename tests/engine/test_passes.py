@@ -66,7 +66,9 @@ def equal(found: list[Tensor], want: list[Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(found, want, strict=True))
 
 
-@pytest.mark.parametrize(("graphs", "weights"), [("off", "bf16"), ("compiled", "bf16"), ("off", "int8"), ("off", "int4")])
+@pytest.mark.parametrize(
+    ("graphs", "weights"), [("off", "bf16"), ("compiled", "bf16"), ("off", "int8"), ("off", "int4")]
+)
 def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs: str, weights: Weights) -> None:
     made = engine(folder, graphs, weights)
     assert made.limits.packs
@@ -84,7 +86,9 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
                 work.append(PrefillChunk(request, lane, at[lane], at[lane] + size))
                 at[lane] += size
         made.prefill(work)
-    found = [staged(made, lane, first, length) for lane, (first, length) in enumerate(zip(firsts, LENGTHS, strict=True))]
+    found = [
+        staged(made, lane, first, length) for lane, (first, length) in enumerate(zip(firsts, LENGTHS, strict=True))
+    ]
     assert all(map(equal, found, want))
 
 

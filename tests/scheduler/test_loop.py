@@ -17,8 +17,11 @@ from ringkv.scheduler.loop import Loop
 RING = KVChoice("streaming")
 
 
-def request(name: str, *tokens: int, max_tokens: int = 5, kv: KVChoice | None = None, **sampling) -> Request:
-    return Request(name, tokens or (1, 2, 3), SamplingParams(max_tokens=max_tokens, **sampling), kv)
+def request(
+    name: str, *tokens: int, max_tokens: int = 5, kv: KVChoice | None = None, salt: str = "", **sampling
+) -> Request:
+    """Prompts with different salts share no prefill; each has its own."""
+    return Request(name, tokens or (1, 2, 3), SamplingParams(max_tokens=max_tokens, **sampling), kv, salt=salt or name)
 
 
 def run(loop: Loop, *requests: Request) -> list[Event]:
@@ -125,7 +128,7 @@ def test_one_prompt_is_prefilled_once_and_each_request_gets_its_own_cache():
     loop = Loop(engine)
     prompt = (1,) * 60
     kinds = {"full": KVChoice("full"), "ring": RING, "small": KVChoice("streaming", budget=16)}
-    loop.submit(*(request(name, *prompt, max_tokens=9, kv=kv) for name, kv in kinds.items()))
+    loop.submit(*(request(name, *prompt, max_tokens=9, kv=kv, salt="one") for name, kv in kinds.items()))
     ended = ends(run(loop))
     assert {name: end.usage.kv.capacity for name, end in ended.items()} == {"full": 64, "ring": 64, "small": 16}
     chunks = [line.work.start for line in engine.log if isinstance(line, toy.Chunk)]
@@ -134,9 +137,9 @@ def test_one_prompt_is_prefilled_once_and_each_request_gets_its_own_cache():
 
 def test_a_failed_prefill_fails_all_its_requests_and_a_failed_insertion_one():
     loop = Loop(toy.ToyEngine())
-    loop.submit(request("prefill-a"), request("b"))
+    loop.submit(request("prefill-a", salt="one"), request("b", salt="one"))
     assert {name: type(end) for name, end in ends(run(loop)).items()} == {"prefill-a": Failed, "b": Failed}
-    loop.submit(request("insert-a"), request("b"), request("compress-c"), request("d"))
+    loop.submit(*(request(name, salt="two") for name in ("insert-a", "b", "compress-c", "d")))
     ended = ends(run(loop))
     assert {name for name, end in ended.items() if isinstance(end, Failed)} == {"insert-a", "compress-c"}
     assert ended["b"].usage.completion_tokens == ended["d"].usage.completion_tokens == 5

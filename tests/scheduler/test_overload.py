@@ -4,7 +4,7 @@ Each scheduler step is followed by a check of its slots and lanes: each is free 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -40,7 +40,9 @@ class Load:
         self._first = self.scheduler._waiting.first
         self.scheduler._waiting.first = self.first
 
-    def first(self, slots: Mapping[str, int], shares: Shares) -> PendingPrompt | None:
+    def first(
+        self, slots: Mapping[str, int], shares: Shares, ready: Callable[[PendingPrompt], bool]
+    ) -> PendingPrompt | None:
         """Check whose turn it is against all prompts that wait, so that none is passed over."""
         jobs = self.scheduler._jobs.values()
         with_lane = Counter(job.request.owner for job in jobs if job.prompt.lane is not None)
@@ -50,7 +52,7 @@ class Load:
             key=lambda one: (one.priority, with_lane[one.owner], shares.of(one.owner), one.arrival),
             default=None,
         )
-        found = self._first(slots, shares)
+        found = self._first(slots, shares, ready)
         assert found is expected
         return found
 
@@ -93,12 +95,12 @@ class Load:
         prompts = [*it._staged, *it._shared]
         reserved = [prompt.jobs[0].slot for prompt in it._staged]
         assert sorted([*it._running, *reserved, *it._free_slots]) == list(range(self.engine.limits.slots))
-        assert sorted([*(prompt.lane for prompt in prompts), *it._free_lanes]) == list(range(self.engine.limits.lanes))
+        assert sorted([*(prompt.lane for prompt in prompts), *it._lanes.free]) == list(range(self.engine.limits.lanes))
         assert set(self.engine.slots) == set(it._running), "the engine has another slot filled than the scheduler"
         assert {name for name in self.submitted if not self.ends[name]} == set(it._jobs)
         stats = it.stats()
         assert stats.running + len(reserved) + stats.free_slots == self.engine.limits.slots
-        assert stats.free_lanes == len(it._free_lanes)
+        assert stats.free_lanes == len(it._lanes.free)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -127,7 +129,7 @@ def begun(engine: toy.ToyEngine) -> list[str]:
 
 def request(name: str, owner: str, priority: int = 0, max_tokens: int = 4) -> Request:
     sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-    return Request(name, (1, 2, 3), sampling, owner=owner, priority=priority)
+    return Request(name, (1, 2, 3), sampling, owner=owner, priority=priority, salt=name)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 4])

@@ -1,7 +1,7 @@
 import pytest
 import toy
 
-from ringkv.base.engine import Sampled
+from ringkv.base.engine import PrefillChunk, Sampled
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.failure import Failure
@@ -19,8 +19,9 @@ def scheduler(**shapes: int) -> Scheduler:
     return Scheduler(toy.limits(**shapes), RING)
 
 
-def request(name: str, prompt: int = 5, max_tokens: int = 100) -> Request:
-    return Request(name, (1,) * prompt, SamplingParams(max_tokens=max_tokens))
+def request(name: str, prompt: int = 5, max_tokens: int = 100, salt: str | None = None) -> Request:
+    """Prompts with different salts share no prefill; by default each has its own."""
+    return Request(name, (1,) * prompt, SamplingParams(max_tokens=max_tokens), salt=name if salt is None else salt)
 
 
 def following(it: Scheduler, cached: int = 0) -> Action:
@@ -30,11 +31,18 @@ def following(it: Scheduler, cached: int = 0) -> Action:
     return action
 
 
+def chunk(action: Action) -> PrefillChunk:
+    """Return a pass's only chunk."""
+    assert isinstance(action, Prefill)
+    (work,) = action.work
+    return work
+
+
 def carry_out(it: Scheduler, action: Action, token: int | None = 1) -> list:
     """Report an action as done, with `token` sampled in every slot. Returns the events."""
     match action:
-        case Prefill(work, _) if work.is_last:
-            it.prefill_finished(work)
+        case Prefill((work,), _) if work.is_last:
+            it.passed(work)
             it.inserted(work.request.id, (toy.layout(work.stop, RING, 64),))
         case Insert(inserted, _, _):
             it.inserted(inserted.id, (toy.layout(len(inserted.tokens), RING, 64),))
@@ -51,7 +59,7 @@ def names(it: Scheduler, count: int) -> list[str]:
         carry_out(it, action)
         match action:
             case Prefill():
-                seen.append(f"P{action.work.request.id}")
+                seen.append(f"P{chunk(action).request.id}")
             case Insert():
                 seen.append(f"+{action.request.id}")
             case _:
@@ -73,7 +81,7 @@ def test_requests_take_slots_in_order_of_submission():
     assert names(it, 3) == ["Pa", "D", "F"]
     assert it.stats() == Stats(waiting=1, prefilling=0, running=2, free_slots=0)
     it.cancel("a")
-    assert following(it).work.request.id == "b"
+    assert chunk(following(it)).request.id == "b"
 
 
 def test_a_held_request_is_skipped_and_keeps_its_place():
@@ -99,7 +107,7 @@ def test_a_slot_is_reserved_before_the_first_chunk():
 def test_chunks_begin_at_multiples_of_the_chunk_and_cover_the_prompt():
     it = scheduler(chunk=8)
     it.submit(request("a", prompt=21))
-    works = [following(it).work for _ in range(3)]
+    works = [chunk(following(it)) for _ in range(3)]
     assert [(work.start, work.stop) for work in works] == [(0, 8), (8, 16), (16, 21)]
     assert [work.is_last for work in works] == [False, False, True]
 
@@ -108,20 +116,21 @@ def test_chunks_begin_at_multiples_of_the_chunk_and_cover_the_prompt():
 def test_a_prompt_is_prefilled_after_its_cached_tokens_and_chunks_end_at_the_same_tokens(cached):
     it = scheduler(chunk=8)
     it.submit(request("a", prompt=21))
-    first = following(it, cached).work
+    first = chunk(following(it, cached))
     assert (first.start, first.stop) == (cached, min(21, (cached // 8 + 1) * 8))
     assert it.prefilled("a") == first.stop
     while not first.is_last:
-        start, first = first.stop, following(it).work
+        start, first = first.stop, chunk(following(it))
         assert first.start == start
     assert it.usage("a").cached_tokens == cached
 
 
 def test_a_prompt_begins_once_for_all_that_share_it():
     it = scheduler(chunk=2)
-    it.submit(request("a"), request("b"))
-    assert it.next() == Begin(request("a"), 0)
-    it.begun(request("a"), 0)
+    it.submit(request("a", salt="one"), request("b", salt="one"))
+    first = it.next()
+    assert first == Begin(request("a", salt="one"), 0)
+    it.begun(first.request, 0)
     actions = [it.next() for _ in range(3)]
     assert [type(action) for action in actions] == [Prefill] * 3
 
@@ -245,7 +254,7 @@ def test_a_failed_prompt_frees_its_slot_and_lane():
     it.submit(request("b"))
     following(it)
     assert it.failed("a", Failure("BadToken", "no", "prompt")).events == [Failed("a", "BadToken", "no", "prompt")]
-    assert following(it).work.request.id == "b"
+    assert chunk(following(it)).request.id == "b"
 
 
 def test_an_id_in_use_is_refused_until_its_request_ends():
@@ -260,14 +269,16 @@ def test_an_id_in_use_is_refused_until_its_request_ends():
 
 def test_a_shared_prompt_is_prefilled_once_and_inserted_for_each():
     it = scheduler(slots=3, chunk=2)
-    it.submit(request("a", prompt=4), request("b", prompt=4), request("c", prompt=4))
+    it.submit(
+        request("a", prompt=4, salt="one"), request("b", prompt=4, salt="one"), request("c", prompt=4, salt="one")
+    )
     assert names(it, 9) == ["Pa", "Pa", "D", "F", "+b", "D", "F", "+c", "D"]
     assert it.stats() == Stats(waiting=0, prefilling=0, running=3, free_slots=0)
 
 
 def test_a_shared_prompt_keeps_its_lane_until_the_last_has_a_slot():
     it = scheduler(slots=1)
-    it.submit(request("a", max_tokens=1), request("b", max_tokens=1))
+    it.submit(request("a", max_tokens=1, salt="one"), request("b", max_tokens=1, salt="one"))
     it.submit(request("later", max_tokens=1))
     assert names(it, 3) == ["Pa", "D", "+b"]
     assert it.stats().waiting == 1  # the lane has just become free, and no slot
@@ -276,7 +287,7 @@ def test_a_shared_prompt_keeps_its_lane_until_the_last_has_a_slot():
 
 def test_slots_that_a_shared_prompt_needs_are_not_given_to_a_later_one():
     it = scheduler(slots=2, lanes=2)
-    it.submit(request("a"), request("b"))
+    it.submit(request("a", salt="one"), request("b", salt="one"))
     assert names(it, 1) == ["Pa"]
     it.submit(request("later"))
     assert names(it, 4) == ["D", "F", "+b", "D"]
@@ -286,7 +297,7 @@ def test_slots_that_a_shared_prompt_needs_are_not_given_to_a_later_one():
 @pytest.mark.parametrize("steps", range(3))
 def test_if_the_first_request_is_cancelled_the_next_continues_its_prompt(steps):
     it = scheduler(slots=2, chunk=2)
-    it.submit(request("a", prompt=6), request("b", prompt=6))
+    it.submit(request("a", prompt=6, salt="one"), request("b", prompt=6, salt="one"))
     names(it, steps)
     assert it.cancel("a").freed == []  # its slot is the other's now
     assert names(it, 4 - steps) == ["Pb"] * (3 - steps) + ["D"]
@@ -295,7 +306,7 @@ def test_if_the_first_request_is_cancelled_the_next_continues_its_prompt(steps):
 
 def test_a_prompt_whose_requests_are_all_cancelled_frees_its_lane():
     it = scheduler(slots=1)
-    it.submit(request("a"), request("b"))
+    it.submit(request("a", salt="one"), request("b", salt="one"))
     names(it, 1)
     it.cancel("b")
     it.cancel("a")

@@ -1,5 +1,6 @@
 """Requests that share a prompt, beside one that runs: the order of the engine calls."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,9 +24,9 @@ class Recorder(toy.ToyEngine):
     calls: str = ""
     choices: list[KVChoice] = field(default_factory=list)  # passed to compress
 
-    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
         self.calls += "p"
-        return super().prefill(work)
+        return super().prefill(work, feed)
 
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         self.calls += "c"
@@ -65,7 +66,7 @@ def tokens(events: list[Event], name: str) -> list[int]:
 def test_a_running_request_waits_for_one_chunk_or_insertion_between_two_tokens(slots: int, lanes: int) -> None:
     engine = Recorder(toy.limits(slots=slots, lanes=lanes))
     loop = Loop(engine)
-    loop.submit(request("running", max_tokens=60))
+    loop.submit(request("running", (1, 2, 4), max_tokens=60))
     while loop.stats().running == 0:
         loop.step()
     engine.calls = ""

@@ -1,5 +1,6 @@
 """The engine's times, with an engine whose every call takes a known time on a clock that only it advances."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -19,9 +20,9 @@ class Timed(toy.ToyEngine):
 
     clock: float = 0.0
 
-    def prefill(self, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
         self.clock += 1
-        return super().prefill(work)
+        return super().prefill(work, feed)
 
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         self.clock += 0.5
@@ -36,8 +37,9 @@ class Timed(toy.ToyEngine):
         super().forward(drafts)
 
 
-def request(name: str, prompt: int = 8, max_tokens: int = 3) -> Request:
-    return Request(name, (1,) * prompt, SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+def request(name: str, prompt: int = 8, max_tokens: int = 3, salt: str = "") -> Request:
+    """Prompts with different salts share no prefill."""
+    return Request(name, (1,) * prompt, SamplingParams(max_tokens=max_tokens, ignore_eos=True), salt=salt)
 
 
 def run(engine: Timed, *prompts: tuple[Request, ...]) -> Loop:
@@ -60,7 +62,7 @@ def test_a_request_alone_has_the_times_of_its_calls() -> None:
 
 def test_a_request_queues_until_the_one_before_it_ends() -> None:
     engine = Timed(toy.limits(slots=1))
-    metrics = run(engine, (request("a", max_tokens=1),), (request("b", max_tokens=1),)).metrics()
+    metrics = run(engine, (request("a", max_tokens=1),), (request("b", max_tokens=1, salt="b"),)).metrics()
     one = 1 + 0.5 + 0.0625
     assert (metrics.queue.count, metrics.queue.total) == (2, one)
     assert metrics.service == one
@@ -79,7 +81,7 @@ def test_requests_with_logits_that_are_not_finite_are_counted() -> None:
 def test_recent_requests_count_more_in_the_service_time() -> None:
     engine = Timed(toy.limits(slots=1))
     short = run(engine, (request("a", max_tokens=1),)).metrics().service
-    loop = run(Timed(toy.limits(slots=1)), *((request(f"{n}", max_tokens=1 + 2 * (n > 0)),) for n in range(60)))
+    loop = run(Timed(toy.limits(slots=1)), *((request(f"{n}", max_tokens=1 + 2 * (n > 0), salt=f"{n}"),) for n in range(60)))
     long = 1.5 + 0.0625 + 2 * 0.1875
     assert short == 1.5625
     assert loop.metrics().service == pytest.approx(long, rel=0.01)

@@ -43,6 +43,7 @@ class Limits:
     unit: int = 0  # a prompt may be cut into chunks at multiples of this; 0: of chunk
     packs: bool = False  # whether a pass takes chunks of several prompts
     rides: bool = False  # whether slots may be fed in a pass with chunks
+    max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
 
     @property
     def store_bytes(self) -> int:

@@ -9,17 +9,22 @@ from ringkv.base.request import Request
 
 
 class Begin(NamedTuple):
-    """Load the cached prefix of a prompt into its `lane`."""
+    """Load the cached prefix of a prompt into its `lane`. first: of the lane's entries, see `Engine.begin`."""
 
     request: Request
     lane: int
+    first: int | None = None
 
 
 class Prefill(NamedTuple):
-    """Run one chunk. After the last one, compress and insert into `slot`."""
+    """Run chunks of different prompts in one pass. After a prompt's last one, compress and insert it.
 
-    work: PrefillChunk
-    slot: int
+    slots: of the chunks, in their order. feed: the pass is also a Forward without drafts.
+    """
+
+    work: tuple[PrefillChunk, ...]
+    slots: tuple[int, ...]
+    feed: bool = False
 
 
 class Insert(NamedTuple):

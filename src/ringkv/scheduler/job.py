@@ -4,6 +4,7 @@ Requests that share a prompt share its prefill. The prompt is compressed for eac
 """
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -28,7 +29,9 @@ class PendingPrompt:
     priority: int = 0
     arrival: int = 0
     lane: int | None = None
-    cached: int | None = None  # cached tokens; None before it gets its lane
+    first: int | None = None  # of its lane's entries
+    entries: int = 0  # of its lane
+    cached: int | None = None  # cached tokens; None before they are loaded
     prefilled: int = 0  # tokens, cached ones included
 
     @property
@@ -38,11 +41,33 @@ class PendingPrompt:
     def begin(self, cached: int) -> None:
         self.cached = self.prefilled = cached
 
-    def next_chunk(self, size: int) -> PrefillChunk:
+    @property
+    def request(self) -> Request:
+        """The first request; all have one prompt."""
+        return self.jobs[0].request
+
+    @property
+    def length(self) -> int:
+        return len(self.request.tokens)
+
+    @property
+    def twin_key(self) -> Hashable | None:
+        """Equal for prompts that may share one prefill; None for one that shares with nobody.
+
+        Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice.
+        """
+        alone = any(job.request.sampling.prompt_logprobs is not None or job.kv.turns != "reread" for job in self.jobs)
+        return None if alone else (self.request.tokens, self.request.salt)
+
+    def chunk(self, stop: int) -> PrefillChunk:
+        """Return the chunk of its next tokens, up to `stop`."""
         assert self.lane is not None
-        work = next(chunks(self.jobs[0].request, self.lane, self.prefilled, size))
-        self.prefilled = work.stop
-        return work
+        return PrefillChunk(self.request, self.lane, self.prefilled, stop)
+
+    def next_chunk(self, size: int) -> PrefillChunk:
+        """Return its next chunk, which ends at a multiple of `size` or the prompt's end."""
+        assert self.lane is not None
+        return next(chunks(self.request, self.lane, self.prefilled, size))
 
 
 @dataclass(eq=False)
@@ -53,6 +78,7 @@ class Job:
     kv: KVChoice
     limits: Limits
     prompt: PendingPrompt
+    shared: int = 0  # prompt tokens that were prefilled before it joined its prompt
     is_held: bool = False
     slot: int | None = None
     layouts: Layouts = ()  # of its slot, once it runs
@@ -130,7 +156,7 @@ class Job:
         return limit if self.layout.free_entries is None else min(limit, self.layout.free_entries + 1)
 
     def usage(self) -> Usage:
-        prompt, cached = len(self.request.tokens), self.prompt.cached or 0
+        prompt, cached = len(self.request.tokens), max(self.shared, self.prompt.cached or 0)
         return Usage(prompt, self.sampled, self._kv_usage(), cached, self.drafted, self.accepted)
 
     def _kv_usage(self) -> KVUsage:

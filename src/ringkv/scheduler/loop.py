@@ -14,7 +14,7 @@ from dataclasses import replace
 from time import monotonic
 
 from ringkv.base.engine import Engine, PrefillChunk
-from ringkv.base.events import Event, Scored, Usage
+from ringkv.base.events import Event, Scored, TokenLogprob, Usage
 from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import EngineMetrics, Stats
@@ -91,10 +91,10 @@ class Loop:
 
     def _run(self, action: Action) -> list[Event]:
         match action:
-            case Begin(request, lane):
-                return self._begin(request, lane)
-            case Prefill(work, slot):
-                return self._prefill(work, slot)
+            case Begin(request, lane, first):
+                return self._begin(request, lane, first)
+            case Prefill(work, slots, feed):
+                return self._prefill(work, slots, feed)
             case Insert(request, lane, slot):
                 return self._insert(request, lane, slot)
             case Decode(owners, forced):
@@ -123,8 +123,8 @@ class Loop:
         events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
         since = self._watch.now()
         runs = self._engine.sample(forced, allowed.tokens).read()
-        self._watch.sampled(since)
-        events += self._settle(self._scheduler.sampled(owners, runs))
+        gap = self._watch.sampled(since)
+        events += self._settle(self._scheduler.sampled(owners, runs, gap))
         self._guided.take(events, (owners[slot] for slot in forced))
         return events
 
@@ -137,25 +137,37 @@ class Loop:
             return self._fail(request, error)
         return []
 
-    def _begin(self, request: Request, lane: int) -> list[Event]:
+    def _begin(self, request: Request, lane: int, first: int | None) -> list[Event]:
         self._watch.begin(request.id, lane)
         try:
-            cached = self._engine.begin(request, lane)
+            cached = self._engine.begin(request, lane, first)
         except Exception as error:
             return self._fail_all(request, error)
         self._scheduler.begun(request, cached)
         return []
 
-    def _prefill(self, work: PrefillChunk, slot: int) -> list[Event]:
+    def _prefill(self, work: Sequence[PrefillChunk], slots: Sequence[int], feed: bool) -> list[Event]:
+        """Run a pass. An error in one that feeds the slots is raised, because they cannot go on."""
+        since = self._watch.now()
         try:
-            (logprobs,) = self._engine.prefill([work])
+            logprobs = self._engine.prefill(work, feed)
         except Exception as error:
-            return self._fail_all(work.request, error)
-        scored: list[Event] = [Scored(one, logprobs) for one in self._scheduler.sharing(work.request) if logprobs]
+            if feed:
+                raise
+            return [event for chunk in work for event in self._fail_all(chunk.request, error)]
+        if feed:
+            self._watch.fed(since)
+        done = zip(work, slots, logprobs, strict=True)
+        return [event for one in done for event in self._prefilled(*one)]
+
+    def _prefilled(self, work: PrefillChunk, slot: int, logprobs: Sequence[TokenLogprob]) -> list[Event]:
+        """Report a chunk, and insert the prompt after its last one."""
+        sharing = self._scheduler.sharing(work.request) if logprobs else ()
+        scored: list[Event] = [Scored(one, tuple(logprobs)) for one in sharing]
+        self._scheduler.passed(work)
         if not work.is_last:
             return scored
         self._watch.prefilled(work.lane)
-        self._scheduler.prefill_finished(work)
         return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:

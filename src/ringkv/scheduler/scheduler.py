@@ -4,19 +4,20 @@
 
 - Requests take slots and lanes in the order of `WaitingPrompts`: priority, the owner's share, submission. A request
   that is held, because its grammar is still being compiled, is skipped and keeps its place.
-- A decode step follows each chunk or insertion if any request runs. So a running request waits for at most one of them
-  between two of its tokens. A prompt's last chunk includes its first insertion. If no request runs, chunks and
-  insertions follow each other directly.
-- A prompt that gets a lane begins with its cached tokens and is prefilled from there.
-- With several lanes the staged prompts alternate chunk by chunk, so a short prompt does not wait for a long one.
-- Requests with one prompt share its prefill. The first has a slot reserved. The prompt keeps its lane until all others
+- A prompt that gets a lane begins with its cached tokens and is prefilled from there. If one that begins alike is being
+  prefilled, it waits until it can take their common blocks from the prefix store.
+- Requests with one prompt share its prefill, submitted together or not. The prompt keeps its lane until all who wait
   have a slot. They get slots before prompts of any owner that still wait for a lane.
+- What happens between two tokens of a running request is bounded: by `Limits.max_step` if the engine packs chunks of
+  several prompts into a pass, else to one chunk or insertion. If no request runs, passes and insertions follow each
+  other directly.
+- If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -24,12 +25,16 @@ from ringkv.base.engine import Limits, PrefillChunk, Run, Sampled
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
-from ringkv.base.kv import KVChoice, Layouts
+from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
+from ringkv.scheduler.alike import common_tokens
+from ringkv.scheduler.costs import Costs, Work, chunk_work
 from ringkv.scheduler.deadlines import Deadlines
 from ringkv.scheduler.job import Job, PendingPrompt
+from ringkv.scheduler.lanes import Lanes
+from ringkv.scheduler.packing import pack
 from ringkv.scheduler.shares import Shares
 from ringkv.scheduler.waiting import WaitingPrompts
 
@@ -51,14 +56,16 @@ class Scheduler:
         self._shared: deque[PendingPrompt] = deque()  # prefilled, in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = list(range(limits.slots))
-        self._free_lanes = list(range(limits.lanes))
+        self._lanes = Lanes(limits)
         heapify(self._free_slots)
-        heapify(self._free_lanes)
         self._arrivals = count()
         self._shares = Shares()
         self._deadlines = Deadlines()
         self.not_finite = 0  # requests that failed because their logits were not finite
-        self._decode_is_due = False  # a chunk or an insertion has run since the last decode step
+        self._costs = Costs()
+        self._work = Work()  # since the last sampling
+        self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
+        self._most_rows = limits.unit  # of prompts in one pass so far
         self._forward_is_due = False  # tokens were sampled and not yet fed
 
     @property
@@ -68,7 +75,7 @@ class Scheduler:
     def stats(self) -> Stats:
         running, staged = len(self._running), len(self._staged)
         waiting = len(self._jobs) - running - staged
-        return Stats(waiting, staged, running, len(self._free_slots), len(self._free_lanes))
+        return Stats(waiting, staged, running, len(self._free_slots), len(self._lanes.free))
 
     def prefilled(self, request_id: str) -> int:
         """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
@@ -143,20 +150,17 @@ class Scheduler:
         return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
 
     def next(self) -> Action:
-        """Return the next action. Report its end: `begun`, `prefill_finished`, `inserted`, `sampled`, or `failed`."""
-        if self._forward_is_due:
-            self._forward_is_due = False
-            if self._running:
-                return self._forward()
-        may_stall = not (self._decode_is_due and self._running)
-        if may_stall and self._shared and self._free_slots:
+        """Return the next action. Report its end: `begun`, `passed`, `inserted`, `sampled`, or `failed`."""
+        if self._forward_is_due and self._running:
+            return (self._limits.rides and self._stage(self._reserve(), feed=True)) or self._forward()
+        self._forward_is_due = False
+        begin = self._reserve()
+        if self._shared and self._free_slots and self._may_add(self._insertion()):
             return self._insert()
-        self._reserve()
-        if may_stall and self._staged:
-            return self._chunk()
-        if self._running:
-            return self._decode()
-        return Idle()
+        waits = self._running and (self._stalls or self._limits.rides)
+        if not waits and (staged := self._stage(begin, feed=False)):
+            return staged
+        return self._decode() if self._running else Idle()
 
     def sharing(self, request: Request) -> list[str]:
         """Return the requests that wait for this one's prompt."""
@@ -166,24 +170,33 @@ class Scheduler:
         """Report that `cached` tokens of its prompt were copied to its lane. If any were, a decode step is due."""
         self._jobs[request.id].prompt.begin(cached)
         self._shares.serve(request.owner, len(request.tokens) - cached)
-        self._decode_is_due |= cached > 0
+        self._work += Work(moved=cached)
+        self._stalls |= cached > 0
 
-    def prefill_finished(self, work: PrefillChunk) -> None:
-        """Report a prompt's last chunk. The prompt stays in its lane until all its requests are inserted."""
+    def passed(self, work: PrefillChunk) -> None:
+        """Report that a chunk has run. After its last one a prompt waits in its lane until it is inserted."""
         prompt = self._jobs[work.request.id].prompt
-        self._staged.remove(prompt)
-        self._shared.append(prompt)
+        if work.is_last:
+            self._staged.remove(prompt)
+            self._shared.append(prompt)
 
     def inserted(self, request_id: str, layouts: Layouts) -> None:
         """Report that the request's prompt is compressed and in its slot. The next decode step samples from it."""
         job = self._jobs[request_id]
         assert job.slot is not None
+        self._work += self._insertion_of(job.prompt)
         job.run(layouts)
         self._running[job.slot] = job
         self._leave_prompt(job)
 
-    def sampled(self, owners: Sequence[str | None], runs: Sequence[Run]) -> Outcome:
-        """Report one run of tokens per slot. Runs whose owner ended after the step began are dropped."""
+    def sampled(self, owners: Sequence[str | None], runs: Sequence[Run], seconds: float | None = None) -> Outcome:
+        """Report one run of tokens per slot. Runs whose owner ended after the step began are dropped.
+
+        seconds: since the last sampling; None if no request ran then.
+        """
+        if seconds is not None:
+            self._costs.observe(self._work, seconds)
+        self._work, self._stalls = Work(), False
         outcome = Outcome([], [])
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
@@ -197,16 +210,69 @@ class Scheduler:
         self._forward_is_due = True
         return outcome
 
-    def _reserve(self) -> None:
-        """Give waiting prompts a slot and a lane each. Slots for requests with a prefilled prompt are left free."""
-        needed = sum(len(prompt.jobs) for prompt in self._shared)
-        while len(self._free_slots) > needed and self._free_lanes and (prompt := self._first_waiting()):
+    def _reserve(self) -> Begin | None:
+        """Give waiting prompts a slot and a lane each, and return the Begin of one that is new in its lane.
+
+        Slots for requests with a prefilled prompt are left free. A prompt that is in a lane already needs no other.
+        """
+        while len(self._free_slots) > self._needed() and (prompt := self._first_waiting()):
             self._waiting.discard(prompt)
-            prompt.jobs[0].slot, prompt.lane = heappop(self._free_slots), heappop(self._free_lanes)
-            self._staged.append(prompt)
+            if (twin := self._twin(prompt)) is not None:
+                self._join(prompt, twin)
+            else:
+                prompt.jobs[0].slot = heappop(self._free_slots)
+                self._staged.append(prompt)
+        new = next((prompt for prompt in self._staged if prompt.cached is None), None)
+        return Begin(new.request, new.lane, new.first) if new and new.lane is not None else None
+
+    def _needed(self) -> int:
+        """Count the slots for requests whose prompt is in a lane and who have none reserved."""
+        return sum(job.slot is None for prompt in (*self._staged, *self._shared) for job in prompt.jobs)
 
     def _first_waiting(self) -> PendingPrompt | None:
-        return self._waiting.first(self._slots_by_owner(), self._shares) if self._waiting else None
+        """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short one may pass it."""
+        if not self._waiting:
+            return None
+        slots = self._slots_by_owner()
+        prompt = self._waiting.first(slots, self._shares, self._is_ready)
+        if prompt is None or self._twin(prompt) or self._lanes.take(prompt):
+            return prompt
+        if not self._lanes.has_room_for_short:
+            return None
+        short = self._waiting.first(slots, self._shares, self._lanes.has_room_beside)
+        return short if short and self._lanes.take(short, beside=True) else None
+
+    def _is_ready(self, prompt: PendingPrompt) -> bool:
+        """Whether no prompt that begins like this one is being prefilled, whose blocks it could soon have cached."""
+        if not self._limits.store_bytes or prompt.twin_key is None or self._twin(prompt):
+            return True
+        most = prompt.length - prompt.jobs[0].kv.window  # the last tokens are always prefilled
+        return not any(self._will_cache(other, prompt, most) for other in self._staged)
+
+    @staticmethod
+    def _will_cache(other: PendingPrompt, prompt: PendingPrompt, most: int) -> bool:
+        """Whether one that is being prefilled will store blocks of another's first `most` tokens."""
+        if other.twin_key is None or other.request.salt != prompt.request.salt or other.prefilled >= most:
+            return False
+        common = min(most, common_tokens(other.request.tokens, prompt.request.tokens))
+        return common // BLOCK * BLOCK > other.prefilled
+
+    def _twin(self, prompt: PendingPrompt) -> PendingPrompt | None:
+        """Return the prompt in a lane, being prefilled or prefilled, with the same tokens."""
+        key = prompt.twin_key
+        if key is None:
+            return None
+        in_lanes = (other for other in (*self._staged, *self._shared) if other is not prompt and other.twin_key == key)
+        return next(in_lanes, None) or self._lanes.kept(key)
+
+    def _join(self, prompt: PendingPrompt, twin: PendingPrompt) -> None:
+        """Let a waiting prompt's requests share the prefill of one in a lane."""
+        if not twin.jobs:
+            self._lanes.again(prompt.twin_key)
+            self._shared.append(twin)
+        for job in prompt.jobs:
+            job.prompt, job.shared = twin, twin.prefilled
+        twin.jobs.extend(prompt.jobs)
 
     def _slots_by_owner(self) -> Counter[str]:
         """Count the slots that each owner has or will have: running requests, and those whose prompt has a lane."""
@@ -215,35 +281,91 @@ class Scheduler:
             slots[prompt.owner] += len(prompt.jobs)
         return slots
 
+    def _may_add(self, work: Work) -> bool:
+        """Whether work that may wait fits beside what was done and what is due before the next tokens."""
+        if not self._running or not self._stalls:
+            return True
+        return self._limits.packs and self._costs.predict(self._work + work) <= self._limits.max_step
+
+    def _insertion(self) -> Work:
+        return self._insertion_of(self._shared[0])
+
+    def _insertion_of(self, prompt: PendingPrompt) -> Work:
+        return Work(ends=1, moved=prompt.length)
+
     def _insert(self) -> Insert:
         prompt = self._shared[0]
         assert prompt.lane is not None
         job = prompt.jobs[0]
         job.slot = heappop(self._free_slots)
-        self._decode_is_due = True
+        self._stalls = True
         return Insert(job.request, prompt.lane, job.slot)
 
-    def _forward(self) -> Forward:
+    def _feed(self) -> None:
+        """Count the tokens that the next pass feeds."""
+        self._forward_is_due = False
         for job in self._running.values():
             job.fed += 1
+        self._work += self._feeding()
+
+    def _feeding(self) -> Work:
+        """The work of feeding each slot a token."""
+        live = sum(job.layout.live(len(job.request.tokens) + job.fed) for job in self._running.values() if job.layout)
+        return Work(rows=len(self._running), entries=live)
+
+    def _forward(self) -> Forward:
+        self._feed()
         if not self._limits.drafts:
             return Forward({})
         drafts = {slot: job.draft(self._limits.drafts) for slot, job in self._running.items()}
         return Forward({slot: tokens for slot, tokens in drafts.items() if tokens})
 
-    def _chunk(self) -> Begin | Prefill:
-        prompt = self._staged[0]
-        request, slot = prompt.jobs[0].request, prompt.jobs[0].slot
-        assert slot is not None
-        assert prompt.lane is not None
-        if prompt.cached is None:
-            return Begin(request, prompt.lane)
-        self._decode_is_due = True
+    def _stage(self, begin: Begin | None, feed: bool) -> Begin | Prefill | None:
+        """Return what brings the staged prompts further; None if there are none.
+
+        begin: of one that is new in its lane. While requests run, cached tokens are loaded for one prompt at a time.
+        feed: a pass feeds the slots too.
+        """
+        if begin and not (self._running and self._work.moved):
+            return begin
+        ready = [prompt for prompt in self._staged if prompt.cached is not None]
+        if not ready:
+            return None
+        chunks = self._chunks(ready, feed)
+        if feed:
+            self._feed()
+        self._stalls = True
+        self._work += _work_of(chunks)
         self._staged.rotate(-1)
-        return Prefill(prompt.next_chunk(self._limits.chunk), slot)
+        slots = []
+        for chunk in chunks:
+            job = self._jobs[chunk.request.id]
+            assert job.slot is not None
+            job.prompt.prefilled = chunk.stop
+            slots.append(job.slot)
+        return Prefill(tuple(chunks), tuple(slots), feed)
+
+    def _chunks(self, prompts: Sequence[PendingPrompt], feed: bool) -> list[PrefillChunk]:
+        """Return the chunks of the next pass: as many as fit into the time that running requests may wait."""
+        if not self._limits.packs:
+            return [prompts[0].next_chunk(self._limits.chunk)]
+        unit, before = self._limits.unit, self._work + (self._feeding() if feed else Work())
+        bounded = bool(self._running) and self._limits.max_step > 0
+        rows = min(self._limits.chunk, 2 * self._most_rows) if bounded else self._limits.chunk
+        chunks = pack(prompts, rows, unit)
+        while bounded and rows > unit and self._costs.predict(before + self._ending(chunks)) > self._limits.max_step:
+            rows = max(unit, min(rows - unit, rows * 3 // 4 // unit * unit))
+            chunks = pack(prompts, rows, unit)
+        if bounded:
+            self._most_rows = max(self._most_rows, _work_of(chunks).rows)
+        return chunks
+
+    def _ending(self, chunks: Sequence[PrefillChunk]) -> Work:
+        """The work of chunks, and of inserting the prompts that end with them."""
+        ends = [len(chunk.request.tokens) for chunk in chunks if chunk.is_last]
+        return _work_of(chunks) + Work(ends=len(ends), moved=sum(ends))
 
     def _decode(self) -> Decode:
-        self._decode_is_due = False
         owners: list[str | None] = [None] * self._limits.slots
         forced = {}
         for slot, job in self._running.items():
@@ -287,18 +409,24 @@ class Scheduler:
         return [Freed(job.slot, job.resumable)]
 
     def _leave_prompt(self, job: Job) -> None:
-        """Remove a job from its prompt. During prefill the next job takes its slot; the last job frees the lane."""
-        prompt = job.prompt
+        """Remove a job from its prompt. During prefill the next job takes its slot; the last job leaves the lane."""
+        prompt, key = job.prompt, job.prompt.twin_key
         prompt.jobs.remove(job)
         if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
             prompt.jobs[0].slot, job.slot = job.slot, None
         if not prompt.jobs:
-            self._drop(prompt)
+            self._leave_lane(prompt, key)
         self._waiting.update(prompt)
 
-    def _drop(self, prompt: PendingPrompt) -> None:
-        for queue in (self._staged, self._shared):
-            if prompt in queue:
-                queue.remove(prompt)
-        if prompt.lane is not None:
-            heappush(self._free_lanes, prompt.lane)
+    def _leave_lane(self, prompt: PendingPrompt, key: Hashable | None) -> None:
+        """Free the lane of a prompt without requests; one that is prefilled is kept for others like it."""
+        if prompt in self._shared:
+            self._shared.remove(prompt)
+            self._lanes.keep(prompt, key)
+        elif prompt in self._staged:
+            self._staged.remove(prompt)
+            self._lanes.give(prompt)
+
+
+def _work_of(chunks: Sequence[PrefillChunk]) -> Work:
+    return sum((chunk_work(chunk.start, chunk.stop) for chunk in chunks), Work())

@@ -22,7 +22,8 @@ class Stopwatch:
         self._begun: dict[int, float] = {}  # by lane
         self._prefill: dict[int, float] = {}  # seconds of the last prefill, by lane
         self._times: dict[str, tuple[float, float]] = {}  # seconds in the queue and of the prefill
-        self._feeding = 0.0  # seconds of the forward pass since the last sampling
+        self._feeding: float | None = None  # seconds of the forward pass since the last sampling; None without one
+        self._sampled = 0.0  # when the last step was done
 
     def submit(self, request_id: str) -> None:
         self._submitted[request_id] = self.now()
@@ -57,10 +58,16 @@ class Stopwatch:
         """The forward pass of a step is done; `sampled` counts it."""
         self._feeding = self.now() - since
 
-    def sampled(self, since: float) -> None:
-        """A step is done. since: when its sampling began."""
-        self.metrics = replace(self.metrics, step=self.metrics.step.plus(self.now() - since + self._feeding))
-        self._feeding = 0.0
+    def sampled(self, since: float) -> float | None:
+        """A step is done. since: when its sampling began.
+
+        Returns the seconds since the last step was done; None if nothing was fed since then.
+        """
+        now, fed = self.now(), self._feeding
+        gap = None if fed is None else now - self._sampled
+        self.metrics = replace(self.metrics, step=self.metrics.step.plus(now - since + (fed or 0.0)))
+        self._feeding, self._sampled = None, now
+        return gap
 
     def timed(self, event: Event) -> Event:
         """Return a Finished with the request's times in its usage; any other event unchanged."""

@@ -7,10 +7,13 @@ of arrival. A lower priority number always comes first, however long the others 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 
 from ringkv.scheduler.job import PendingPrompt
 from ringkv.scheduler.shares import Shares
+
+LOOK_AHEAD = 16
 
 
 class WaitingPrompts:
@@ -37,14 +40,20 @@ class WaitingPrompts:
         if not owners:
             del self._lines[prompt.priority]
 
-    def first(self, slots: Mapping[str, int], shares: Shares) -> PendingPrompt | None:
-        """Return the prompt whose turn it is. slots: by owner, those that it has or will take; missing ones have 0."""
+    def first(
+        self, slots: Mapping[str, int], shares: Shares, ready: Callable[[PendingPrompt], bool] = lambda prompt: True
+    ) -> PendingPrompt | None:
+        """Return the prompt whose turn it is. slots: by owner, those that it has or will take; missing ones have 0.
+
+        ready: prompts for which it is False are passed over, at most LOOK_AHEAD of an owner.
+        """
         if not self._lines:
             return None
         lines = self._lines[min(self._lines)].values()
         return min(
-            (line[0] for line in lines),
+            (prompt for line in lines for prompt in islice(filter(ready, line[:LOOK_AHEAD]), 1)),
             key=lambda prompt: (slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival),
+            default=None,
         )
 
     def __bool__(self) -> bool:

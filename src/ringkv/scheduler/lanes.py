@@ -1,0 +1,76 @@
+"""Lanes: which prompt has which staging lane and which of its entries.
+
+A prompt whose requests all have slots stays in its lane, so that the next request with the same prompt needs no
+prefill. Such prompts leave when their lane or their entries are needed, the least recently used first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+
+from ringkv.base.engine import Limits, lane_entries
+from ringkv.scheduler.job import PendingPrompt
+from ringkv.scheduler.space import Space
+
+
+class Lanes:
+    def __init__(self, limits: Limits) -> None:
+        self._longest = limits.prompt_tokens
+        self._space = Space(limits.staged_entries, limits.prompt_tokens) if limits.staged_entries else None
+        self._free = list(range(limits.lanes))
+        self._kept: OrderedDict[Hashable, PendingPrompt] = OrderedDict()
+        heapify(self._free)
+
+    @property
+    def free(self) -> list[int]:
+        """Lanes that no request needs, those of kept prompts included."""
+        return [*self._free, *(prompt.lane for prompt in self._kept.values() if prompt.lane is not None)]
+
+    def take(self, prompt: PendingPrompt, beside: bool = False) -> bool:
+        """Give a prompt a lane; False if there is none. beside: only a short one that leaves room for the longest."""
+        entries = self._entries(prompt)
+        while not (self._free and self._has_entries(entries, beside)):
+            if not self._kept:
+                return False
+            self.give(self._kept.popitem(last=False)[1])
+        prompt.lane, prompt.entries = heappop(self._free), entries
+        prompt.first = self._space.take(entries, beside) if self._space else None
+        return True
+
+    @property
+    def has_room_for_short(self) -> bool:
+        """Whether some prompt may get a lane although the next one needs too many entries."""
+        return bool(self._free and self._space and self._space.fits(1, beside=True))
+
+    def has_room_beside(self, prompt: PendingPrompt) -> bool:
+        """Whether a prompt is short and fits into what the longest leaves."""
+        entries = self._entries(prompt)
+        return bool(self._space and self._free and self._space.is_short(entries)) and self._has_entries(entries, True)
+
+    def _entries(self, prompt: PendingPrompt) -> int:
+        return lane_entries(prompt.length, prompt.jobs[0].kv, self._longest)
+
+    def _has_entries(self, entries: int, beside: bool) -> bool:
+        return self._space is None or self._space.fits(entries, beside)
+
+    def keep(self, prompt: PendingPrompt, key: Hashable | None) -> None:
+        """Keep a prefilled prompt in its lane after its last request, if other prompts may share it."""
+        if key is None:
+            self.give(prompt)
+        else:
+            self._kept[key] = prompt
+
+    def kept(self, key: Hashable) -> PendingPrompt | None:
+        """Return the kept prompt with this key."""
+        return self._kept.get(key)
+
+    def again(self, key: Hashable) -> None:
+        """Note that requests share a kept prompt again, so that it may not leave."""
+        del self._kept[key]
+
+    def give(self, prompt: PendingPrompt) -> None:
+        """Free a prompt's lane."""
+        assert prompt.lane is not None
+        heappush(self._free, prompt.lane)
+        if self._space and prompt.first is not None:
+            self._space.give(prompt.first, prompt.entries)
