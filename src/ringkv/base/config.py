@@ -34,6 +34,7 @@ class EngineConfig:
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
+    max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
 
     @property
     def staged_entries(self) -> int:

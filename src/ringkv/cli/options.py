@@ -99,6 +99,19 @@ class _Speculation:
 
 
 @dataclass(frozen=True)
+class _Steps:
+    max_step: Annotated[
+        int | None,
+        _machine(
+            "--max-step",
+            "MS",
+            "Longest time between two tokens of a request while other prompts are prefilled; 150 by default. "
+            "More prefills faster.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class _PrefixStore:
     prefix_store: Annotated[
         str,
@@ -126,7 +139,7 @@ class _EngineSettings(_StudySettings, _Speculation, _Lengths, CompressionSetting
 
 
 @dataclass(frozen=True)
-class _ConversationSettings(_EngineSettings, _PrefixStore, TurnSettings, SelectionSettings):
+class _ConversationSettings(_EngineSettings, _Steps, _PrefixStore, TurnSettings, SelectionSettings):
     """All settings of an engine for conversations."""
 
 

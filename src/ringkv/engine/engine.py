@@ -61,6 +61,7 @@ class LocalEngine:
             unit=self._prefill.unit,
             packs=self._prefill.packs,
             rides=self._prefill.rides,
+            max_step=config.max_step,
         )
 
     @property

@@ -20,6 +20,9 @@ DEFAULT_CHUNK_ON_GPU = 2048  # a smaller chunk is bound by kernel launches
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
 MOST_DRAFTS = 7
+MAX_STEP = 150  # ms; a token every 150 ms is faster than people read
+MOST_LANES = 16  # prompts that share passes; each lane has a window of queries
+SHORT_PROMPTS = 4096  # entries for short prompts beside the longest
 MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
 
 
@@ -30,14 +33,17 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
+    slots, longest = at_least(1, "slots", options.slots, 1), at_least(1, "lanes", options.lanes, 1)
     return EngineConfig(
         model_dir=model_dir,
         kv=kv,
-        slots=at_least(1, "slots", options.slots, 1),
+        slots=slots,
         capacity=kv.budget,
         prompt_tokens=prompt_tokens,
         chunk=chunk,
-        lanes=at_least(1, "lanes", options.lanes, 1),
+        lanes=max(longest, min(slots, MOST_LANES)),
+        staged_tokens=longest * prompt_tokens + min(prompt_tokens, SHORT_PROMPTS) * (slots > longest),
+        max_step=at_least(1, "max_step", options.max_step, MAX_STEP) / 1000,
         dtype=dtype,
         weights=_weights(options, dtype, device),
         device=device,

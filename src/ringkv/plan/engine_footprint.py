@@ -17,7 +17,7 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     return Footprint(
         slot=sum(group.stored_as(engine.kv_format).slot_bytes(engine.capacity, item) for group in config.groups),
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
-        staging=engine.lanes * (engine.prompt_tokens * token + queries),
+        staging=engine.staged_entries * token + engine.lanes * queries,
         reserve=RESERVE,
         store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),

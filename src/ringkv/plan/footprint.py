@@ -2,7 +2,7 @@
 
 token    layers x elements of one token in one layer x bytes of an element
 slot     entries x token in the slots' format, and its centers; a layer with a sliding window has `window` entries
-staging  lanes x prompt tokens x token       dense keys and values of the prompts being prefilled
+staging  staged tokens x token               dense keys and values of the prompts being prefilled
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
 step     weights read + slots x slot         the least bytes that a decode step reads
