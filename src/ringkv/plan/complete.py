@@ -34,6 +34,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
     slots, longest = at_least(1, "slots", options.slots, 1), at_least(1, "lanes", options.lanes, 1)
+    alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
         model_dir=model_dir,
         kv=kv,
@@ -41,8 +42,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         capacity=kv.budget,
         prompt_tokens=prompt_tokens,
         chunk=chunk,
-        lanes=max(longest, min(slots, MOST_LANES)),
-        staged_tokens=longest * prompt_tokens + min(prompt_tokens, SHORT_PROMPTS) * (slots > longest),
+        lanes=longest if alone else max(longest, min(slots, MOST_LANES)),
+        staged_tokens=longest * prompt_tokens + (0 if alone else min(prompt_tokens, SHORT_PROMPTS)),
         max_step=at_least(1, "max_step", options.max_step, MAX_STEP) / 1000,
         dtype=dtype,
         weights=_weights(options, dtype, device),

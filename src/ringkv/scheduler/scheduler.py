@@ -6,8 +6,9 @@
   that is held, because its grammar is still being compiled, is skipped and keeps its place.
 - A prompt that gets a lane begins with its cached tokens and is prefilled from there. If one that begins alike is being
   prefilled, it waits until it can take their common blocks from the prefix store.
-- Requests with one prompt share its prefill, submitted together or not. The prompt keeps its lane until all who wait
-  have a slot. They get slots before prompts of any owner that still wait for a lane.
+- Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
+  with the same prompt. The prompt keeps its lane until all who wait have a slot. They get slots before prompts of any
+  owner that still wait for a lane.
 - What happens between two tokens of a running request is bounded: by `Limits.max_step` if the engine packs chunks of
   several prompts into a pass, else to one chunk or insertion. If no request runs, passes and insertions follow each
   other directly.
@@ -244,7 +245,7 @@ class Scheduler:
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
         """Whether no prompt that begins like this one is being prefilled, whose blocks it could soon have cached."""
-        if not self._limits.store_bytes or prompt.twin_key is None or self._twin(prompt):
+        if self._key(prompt) is None or self._twin(prompt):
             return True
         most = prompt.length - prompt.jobs[0].kv.window  # the last tokens are always prefilled
         return not any(self._will_cache(other, prompt, most) for other in self._staged)
@@ -259,16 +260,20 @@ class Scheduler:
 
     def _twin(self, prompt: PendingPrompt) -> PendingPrompt | None:
         """Return the prompt in a lane, being prefilled or prefilled, with the same tokens."""
-        key = prompt.twin_key
+        key = self._key(prompt)
         if key is None:
             return None
         in_lanes = (other for other in (*self._staged, *self._shared) if other is not prompt and other.twin_key == key)
         return next(in_lanes, None) or self._lanes.kept(key)
 
+    def _key(self, prompt: PendingPrompt) -> Hashable | None:
+        """Return what is equal for prompts that may share a prefill; None without a prefix store."""
+        return prompt.twin_key if self._limits.store_bytes > 0 else None
+
     def _join(self, prompt: PendingPrompt, twin: PendingPrompt) -> None:
         """Let a waiting prompt's requests share the prefill of one in a lane."""
         if not twin.jobs:
-            self._lanes.again(prompt.twin_key)
+            self._lanes.again(self._key(prompt))
             self._shared.append(twin)
         for job in prompt.jobs:
             job.prompt, job.shared = twin, twin.prefilled
@@ -410,7 +415,7 @@ class Scheduler:
 
     def _leave_prompt(self, job: Job) -> None:
         """Remove a job from its prompt. During prefill the next job takes its slot; the last job leaves the lane."""
-        prompt, key = job.prompt, job.prompt.twin_key
+        prompt, key = job.prompt, self._key(job.prompt)
         prompt.jobs.remove(job)
         if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
             prompt.jobs[0].slot, job.slot = job.slot, None
