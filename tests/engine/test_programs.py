@@ -1,11 +1,13 @@
-"""Which prefill graphs there are, and how the pieces of a chunk are cut for them."""
+"""How many rows graphs have, and how the pieces of a chunk are cut for them if their sizes are fixed."""
 
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 import torch
 
-from ringkv.engine.programs import Programs, sizes
+from ringkv.engine.programs import Programs
+from ringkv.engine.sizes import EngineSizes, Family, Sizes, fixed_sizes
 from ringkv.graphs.graph import Eager
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
@@ -15,13 +17,14 @@ def programs(chunk: int, device: torch.device) -> Programs:
     def unused(arguments: list[torch.Tensor]) -> list[torch.Tensor]:
         raise AssertionError
 
-    return Programs(Eager(), sizes(chunk, device), 0, {}, {}, {}, {}, unused, {}, {})
+    passes, none = Family(Sizes(fixed_sizes(chunk, device)), {}), Family(Sizes(most=0), {})
+    return Programs(Eager(), False, 64, 0, passes, none, none, none, unused, {}, {})
 
 
-def large_and_small(start: int, stop: int, room: int, large: int, small: int) -> Iterator[tuple[int, int]]:
-    """By hand: large pieces if more than half of one is needed and it fits, else small ones."""
+def large_and_small(start: int, stop: int, large: int, small: int) -> Iterator[tuple[int, int]]:
+    """By hand: large pieces if more than half of one is needed, else small ones."""
     while start < stop:
-        size = large if stop - start > large // 2 and start + large <= room else small
+        size = large if stop - start > large // 2 else small
         yield start, size
         start += size
 
@@ -31,31 +34,59 @@ def test_a_cpu_takes_whole_chunks_and_pieces_of_64(chunk: int) -> None:
     made = programs(chunk, CPU)
     for tokens in range(1, chunk + 1):
         for start in (0, 64):
-            for room in (1024, start + -(-tokens // 64) * 64):
-                wanted = large_and_small(start, start + tokens, room, chunk, 64 if chunk % 64 == 0 else chunk)
-                assert list(made.pieces(start, start + tokens, room)) == list(wanted)
+            wanted = large_and_small(start, start + tokens, chunk, 64 if chunk % 64 == 0 else chunk)
+            assert list(made.pieces(start, start + tokens)) == list(wanted)
 
 
 def test_a_gpu_takes_halves_of_a_chunk_of_at_least_128_tokens() -> None:
-    assert sizes(2048, GPU) == (128, 256, 512, 1024, 2048)
-    assert sizes(2000, GPU) == (250, 500, 1000, 2000)
-    assert sizes(100, GPU) == (100,)
+    assert fixed_sizes(2048, GPU) == (128, 256, 512, 1024, 2048)
+    assert fixed_sizes(2000, GPU) == (250, 500, 1000, 2000)
+    assert fixed_sizes(100, GPU) == (100,)
 
 
 def test_on_a_gpu_every_end_of_a_prompt_is_one_piece_that_is_more_than_half_full() -> None:
     made = programs(2048, GPU)
     for tokens in range(1, 2049):
-        ((start, size),) = made.pieces(2048, 2048 + tokens, room=8192)
+        ((start, size),) = made.pieces(2048, 2048 + tokens)
         assert start == 2048
         assert tokens <= size
         assert size < 2 * tokens or size == 128
 
 
-def test_on_a_gpu_pieces_end_where_the_lane_ends() -> None:
-    made = programs(2048, GPU)
-    for start in range(0, 4096, 128):  # a prompt whose beginning is cached starts anywhere among them
-        for stop in range(start + 1, min(start + 2048, 4096) + 1, 37):
-            pieces = list(made.pieces(start, stop, room=4096))
-            ends = [at + size for at, size in pieces]
-            assert [at for at, _ in pieces] == [start, *ends[:-1]]
-            assert stop <= ends[-1] <= 4096
+class Weights:
+    """Only what decides about sizes."""
+
+    def __init__(self, packed: bool, four_bits: bool = False) -> None:
+        self.is_packed, self._four_bits = packed, four_bits
+
+    def is_packed_in(self, dtype: torch.dtype) -> bool:
+        return self._four_bits
+
+
+def of(slots: int, drafts: int = 0, packed: bool = True, four_bits: bool = False) -> EngineSizes:
+    with patch("ringkv.engine.sizes.is_native", lambda name: True):
+        return EngineSizes.of(512, CPU, slots, Weights(packed, four_bits), drafts)  # type: ignore[arg-type]
+
+
+def test_our_operators_run_any_number_of_rows_whatever_the_slots() -> None:
+    assert of(1) == of(64) == EngineSizes(Sizes(), Sizes(), Sizes(most=0), Sizes(), rides=True)
+    assert [Sizes().fit(rows) for rows in (1, 3, 500)] == [1, 3, 500]
+
+
+def test_other_operators_run_fixed_numbers_of_rows() -> None:
+    found = of(6, drafts=3, packed=False)
+    assert found == EngineSizes(Sizes((64, 512)), Sizes((6,)), Sizes((6,)), Sizes((6, 24)), rides=False)
+    assert [found.passes.fit(rows) for rows in (1, 64, 65, 512, 513)] == [64, 64, 512, 512, None]
+    assert of(9, drafts=3, packed=False).drafts.none  # 36 tokens are too many
+
+
+def test_with_four_bits_all_steps_of_an_engine_have_few_rows_or_none_have() -> None:
+    few, many = of(8, drafts=3, four_bits=True), of(9, drafts=1, four_bits=True)
+    assert (few.rides, many.rides) == (False, True)
+    assert [few.decode.fit(8), few.passes.fit(2), few.drafts.fit(2), few.drafts.fit(3)] == [8, 9, 2, None]
+    assert [many.decode.fit(1), many.passes.fit(2), many.drafts.fit(1), many.drafts.fit(17)] == [9, 9, 9, None]
+
+
+def test_a_step_with_drafts_has_at_most_32_tokens() -> None:
+    sizes = of(64, drafts=3).drafts
+    assert (sizes.fit(8), sizes.fit(9)) == (8, None)

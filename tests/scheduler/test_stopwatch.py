@@ -81,7 +81,8 @@ def test_requests_with_logits_that_are_not_finite_are_counted() -> None:
 def test_recent_requests_count_more_in_the_service_time() -> None:
     engine = Timed(toy.limits(slots=1))
     short = run(engine, (request("a", max_tokens=1),)).metrics().service
-    loop = run(Timed(toy.limits(slots=1)), *((request(f"{n}", max_tokens=1 + 2 * (n > 0), salt=f"{n}"),) for n in range(60)))
+    requests = (request(f"{n}", max_tokens=1 + 2 * (n > 0), salt=f"{n}") for n in range(60))
+    loop = run(Timed(toy.limits(slots=1)), *((one,) for one in requests))
     long = 1.5 + 0.0625 + 2 * 0.1875
     assert short == 1.5625
     assert loop.metrics().service == pytest.approx(long, rel=0.01)

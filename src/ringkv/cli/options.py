@@ -139,7 +139,7 @@ class _EngineSettings(_StudySettings, _Speculation, _Lengths, CompressionSetting
 
 
 @dataclass(frozen=True)
-class _ConversationSettings(_EngineSettings, _Steps, _PrefixStore, TurnSettings, SelectionSettings):
+class _ConversationSettings(_EngineSettings, _PrefixStore, TurnSettings, SelectionSettings):
     """All settings of an engine for conversations."""
 
 
@@ -159,7 +159,7 @@ class ConversationOptions(_ConversationSettings, EngineOptions, _Model):
 
 
 @dataclass(frozen=True)
-class ServingOptions(_ConversationSettings, _Models):
+class ServingOptions(_ConversationSettings, _Steps, _Models):
     """Options of one or more engines for conversations, which differ in their model."""
 
 
