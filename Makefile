@@ -48,6 +48,7 @@ bench: dev
 	@$(BIN)/python -m bench.flat
 	@$(BIN)/python -m bench.threads
 	@$(BIN)/python -m bench.limits
+	@$(BIN)/python -m bench.sampling
 	@$(BIN)/python -m bench.report
 
 clients: dev

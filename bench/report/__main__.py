@@ -15,6 +15,7 @@ from bench.clients.table import clients
 from bench.report import accuracy, commits, decoding, speed, traffic
 from bench.report.claims import claims_table
 from bench.report.faults import faults
+from bench.report.sampling import sampling
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
 
@@ -42,6 +43,7 @@ def files() -> Mapping[Path, str]:
         "kv_format": partial(decoding.kv_format, rows),
         "beside": partial(commits.beside, rows),
         "faults": partial(faults, rows),
+        "sampling": partial(sampling, rows),
         "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from bench.peers.cells import Protocol
-from bench.report import peers
+from bench.report import peers, sampling
 from bench.report.peers import EVICTS, FULL, KEEP_ALL, LLAMA, OPENVINO, OURS, PEERS, VLLM, choose, closest
 from bench.report.speed import MACHINES, MODELS
 from bench.results import ResultRow, figures, table
@@ -90,6 +90,7 @@ def _ourselves() -> Iterator[Target]:
         ("token selection, of prefill", 0.02, of("limits", "of_prefill"), _percent),
         ("compress and insert 1k tokens", 0.005, of("limits", "per_1k_s"), lambda taken: f"{taken * 1e3:.1f} ms"),
         ("step of 8 requests, one with a grammar: slower by", 0.2, of("structured", "more"), _percent),
+        ("step at temperature, top-p or top-k: slower than greedy by", 0.05, sampling.added, _percent),
     ):
         yield Target(claim, bound, measured, show, at_most=True)
 

@@ -1,0 +1,36 @@
+"""sampling: what each kind of sampling costs beside greedy."""
+
+from collections.abc import Sequence
+
+from bench.report.speed import MACHINES, MODELS
+from bench.results import ResultRow, figures, newest, table
+
+TARGETED = ("temperature", "top-p", "top-k")
+SHOWN = (*TARGETED, "penalty", "grammar", "logprobs")
+
+
+def sampling(rows: Sequence[ResultRow]) -> str:
+    """Return the table of added milliseconds per step, and their share of a greedy step, by model and rows."""
+    cases: dict[tuple[str, ...], dict[str, ResultRow]] = {}
+    for one in newest(figures(rows, "sampling"), "model", "machine", "rows"):
+        case = MODELS[one["model"]], MACHINES[one["machine"]], f"{one['rows']}", f"{one['vocab']:,}"
+        cases.setdefault(case, {})[one["kind"]] = one
+    lines = [(*case, _step(kinds["greedy"]), *(_more(kinds, kind) for kind in SHOWN)) for case, kinds in cases.items()]
+    return table(("model", "machine", "rows", "vocabulary", "greedy step", *SHOWN), lines)
+
+
+def added(rows: Sequence[ResultRow], machine: str) -> list[float]:
+    """Return the share of a greedy step that temperature, top-p and top-k add, for all models and rows."""
+    found = newest(figures(rows, "sampling", machine=machine), "model", "rows")
+    return [one["more"] for one in found if one["kind"] in TARGETED]
+
+
+def _step(greedy: ResultRow) -> str:
+    return f"{1e3 * (greedy['sample_s'] + greedy['forward_s']):.1f} ms"
+
+
+def _more(kinds: dict[str, ResultRow], kind: str) -> str:
+    if kind not in kinds:
+        return ""
+    added = kinds[kind]["sample_s"] - kinds["greedy"]["sample_s"]
+    return f"{1e3 * added:+.2f} ms ({kinds[kind]['more']:+.1%})"
