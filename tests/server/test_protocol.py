@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ringkv.server import protocol
 from ringkv.server.protocol import ConnectionLimits
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
@@ -201,3 +202,18 @@ def test_a_client_that_reads_one_large_answer_slowly_gets_all_of_it(tokenizer: T
             time.sleep(0.03)
     assert time.monotonic() - started > 0.6
     assert len(json.loads(received.partition(b"\r\n\r\n")[2])["choices"]) == 4
+
+
+def test_small_parts_are_sent_at_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio leaves TCP's delay on for listeners like this one."""
+    delays: list[int] = []
+    bound = protocol._bound_socket
+
+    def recorded(connection: socket.socket, seconds: float) -> None:
+        bound(connection, seconds)
+        delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(protocol, "_bound_socket", recorded)
+    with bounded(tokenizer, ConnectionLimits()) as served:
+        served.http.get("/health")
+    assert delays == [1]
