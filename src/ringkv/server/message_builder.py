@@ -51,14 +51,18 @@ class MessageBuilder:
 
     def _fields(self, parts: Iterable[AnswerPart]) -> tuple[str, str, list[JSON]]:
         """Return content, reasoning and tool calls, and count the calls."""
-        parts = list(parts)
-        calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
+        content, reasoning, calls = "", "", list[JSON]()
+        for part in parts:
+            match part:
+                case Content(text):
+                    content += text
+                case Reasoning(text):
+                    reasoning += text
+                case ToolCall():
+                    calls.append(_call(part))
         if not self._parallel_calls:
             calls = calls[: 1 - self._calls]
         self._calls += len(calls)
-        content, reasoning = (
-            "".join(part.text for part in parts if isinstance(part, kind)) for kind in (Content, Reasoning)
-        )
         return content, reasoning, calls
 
 

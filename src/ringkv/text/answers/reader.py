@@ -27,6 +27,8 @@ class Reader:
 
     def push(self, text: str) -> list[AnswerPart]:
         """Return the parts that are complete now."""
+        if not self._spans and self._inside is None and not self._strips:
+            return [Content(text)] if text else []
         self._held += text
         return [part for part in self._read() if part != Content("")]
 
