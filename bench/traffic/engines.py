@@ -161,7 +161,7 @@ def _llama(start: Started, slots: int, cells: int, *more: str) -> list[str]:
         "--threads": start.need.threads,
         "--threads-batch": start.need.threads,
         "--threads-http": 4,
-        "--batch-size": 2048,
+        "--batch-size": 512,  # tokens of a step; with more, running requests wait longer and nothing is faster
         "--ubatch-size": 512,
         "--flash-attn": "on",
         "--cache-ram": 0,  # prompts that left their slots are not kept beside the cache

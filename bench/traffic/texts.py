@@ -22,17 +22,17 @@ class Texts:
         start = Random(name).randrange(len(self._ids) - length)
         return self._tokenizer.decode(self._ids[start : start + length])
 
-    def ask(self, name: str, wanted: Lengths, part: int) -> Ask:
-        """Return a request of these lengths. part: tokens of each of its parts."""
-        prompt = self._prompt(name, wanted, part)
+    def ask(self, scope: str, name: str, wanted: Lengths, part: int) -> Ask:
+        """Return a request of these lengths. scope: whose requests share parts. part: tokens of each part."""
+        prompt = self._prompt(scope, name, wanted, part)
         return Ask(wanted.at, prompt, len(self._tokenizer.encode(prompt)), wanted.output)
 
-    def _prompt(self, name: str, wanted: Lengths, part: int) -> str:
+    def _prompt(self, scope: str, name: str, wanted: Lengths, part: int) -> str:
         if wanted.parts is None:
-            return self.stretch(name, wanted.prompt)
+            return self.stretch(f"{scope}/{name}", wanted.prompt)
         sizes = (min(part, wanted.prompt - part * place) for place in range(len(wanted.parts)))
         return "".join(
-            self.stretch(f"part {key}", part) if size == part else self.stretch(f"part {key} of {size}", size)
+            self.stretch(f"{scope}/part {key} of {size}", size)
             for key, size in zip(wanted.parts, sizes, strict=True)
             if size > 0
         )

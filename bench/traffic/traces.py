@@ -8,7 +8,8 @@ servegen                 ServeGen's request rates and burstiness, with lengths a
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, count, takewhile
+from dataclasses import replace
+from itertools import accumulate, count, groupby, pairwise, takewhile
 from math import exp, log
 from pathlib import Path
 from random import Random
@@ -55,22 +56,28 @@ FILES: Mapping[str, str] = {
 
 
 def scaled(rows: Sequence[Lengths], rate: float, seconds: float) -> list[Lengths]:
-    """Return the first `rate * seconds` requests, with their arrivals stretched or squeezed to that many seconds.
+    """Return the requests of the first seconds, once the trace's mean rate is `rate`.
 
     A short trace is repeated from its beginning.
     """
-    wanted = max(1, round(rate * seconds))
-    span = rows[-1].at * len(rows) / max(1, len(rows) - 1) or 1.0
-    first = [
-        Lengths(rows[place % len(rows)].at + place // len(rows) * span, *_rest(rows[place % len(rows)]))
-        for place in range(wanted)
+    spread = _spread(rows)
+    span = spread[-1].at * len(rows) / max(1, len(rows) - 1) or 1.0
+    factor = len(rows) / (span * rate)
+    endless = (replace(one, at=(one.at + lap * span) * factor) for lap in count() for one in spread)
+    return list(takewhile(lambda one: one.at < seconds, endless))
+
+
+def _spread(rows: Sequence[Lengths]) -> list[Lengths]:
+    """Spread requests of the same time evenly until the next time, as Mooncake's times are multiples of 3 s."""
+    groups = [list(group) for _, group in groupby(rows, lambda one: one.at)]
+    times = [group[0].at for group in groups]
+    mean = times[-1] / max(1, len(times) - 1)
+    gaps = [after - before for before, after in pairwise([*times, times[-1] + mean])]
+    return [
+        replace(one, at=one.at + gap * place / len(group))
+        for group, gap in zip(groups, gaps, strict=True)
+        for place, one in enumerate(group)
     ]
-    factor = seconds / (first[-1].at * wanted / max(1, wanted - 1) or 1.0)
-    return [Lengths(one.at * factor, *_rest(one)) for one in first]
-
-
-def _rest(one: Lengths) -> tuple[int, int, tuple[int, ...] | None]:
-    return one.prompt, one.output, one.parts
 
 
 def _shrunk(row: Mapping[str, object], shrink: int) -> Lengths:

@@ -1,12 +1,13 @@
 """turns: engines in alternating turns; each turn is written to a journal at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bench.peers.journal import Journal
 from bench.peers.worker import Worker, WorkerFailed
+from bench.traffic.asks import Ask
 from bench.traffic.engines import Demand
 from bench.traffic.figures import TrafficTurn, turns_of
 from bench.traffic.loads import Load
@@ -105,11 +106,9 @@ class Turns:
         server, is_new = self.servers.take(engine)
         try:
             if is_new:
-                warm = [self.texts.ask(f"warm {place}", one, load.part) for place, one in enumerate(load.asks[:WARM])]
+                warm = self._asks("warm", replace(load, asks=load.asks[:WARM]))
                 self._call(server, WARM, [(0.0, one.prompt, one.tokens, WARM_OUTPUT) for one in warm])
-            asks = [
-                self.texts.ask(f"{load.name} {turn} {place}", one, load.part) for place, one in enumerate(load.asks)
-            ]
+            asks = self._asks(f"{load.name} {turn}", load)
             sent = [(one.at, one.prompt, one.tokens, one.output) for one in asks]
             reply = self._call(server, load.clients, sent)
         finally:
@@ -117,6 +116,9 @@ class Turns:
         if not server.alive:
             raise ServerFailed("the server ended under the load")
         return TrafficTurn.of(reply, [one.output for one in asks], load.seconds)
+
+    def _asks(self, scope: str, load: Load) -> list[Ask]:
+        return [self.texts.ask(scope, f"{place}", one, load.part) for place, one in enumerate(load.asks)]
 
     def _call(self, server: Server, clients: int | None, asks: Sequence[tuple[float, str, int, int]]) -> dict[str, Any]:
         served = self.servers.demand.served

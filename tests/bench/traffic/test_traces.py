@@ -19,7 +19,7 @@ def row(ms: float, prompt: int, output: int, *parts: int) -> dict[str, object]:
 
 
 def test_a_trace_is_squeezed_to_the_rate_and_keeps_its_order_and_its_bursts(tmp_path: Path) -> None:
-    trace(tmp_path, [row(0, 10, 20, 1), row(0, 11, 21, 1, 2), row(3000, 12, 22, 3), row(4000, 13, 23, 4)])
+    trace(tmp_path, [row(0, 10, 20, 1), row(1, 11, 21, 1, 2), row(3001, 12, 22, 3), row(4001, 13, 23, 4)])
     found = arrivals("mooncake", folder=tmp_path)(2.0, 2.0)
     assert [(one.prompt, one.output, one.parts) for one in found] == [
         (10, 20, (1,)),
@@ -28,9 +28,22 @@ def test_a_trace_is_squeezed_to_the_rate_and_keeps_its_order_and_its_bursts(tmp_
         (13, 23, (4,)),
     ]
     gaps = [after.at - before.at for before, after in pairwise(found)]
-    assert gaps[0] == 0
-    assert gaps[1] == pytest.approx(3 * gaps[2])
+    assert [gap / gaps[2] for gap in gaps] == pytest.approx([0.001, 3, 1])
     assert found[-1].at == pytest.approx(2.0 * 3 / 4)  # the last of four arrives one mean gap before the end
+
+
+def test_requests_of_one_time_are_spread_until_the_next_time() -> None:
+    rows = [Lengths(at, 10, 20) for at in (0.0, 0.0, 0.0, 3.0, 6.0, 6.0)]
+    found = scaled(rows, rate=1.0, seconds=6.0)
+    gaps = [after.at - before.at for before, after in pairwise(found)]
+    assert [gap / gaps[0] for gap in gaps] == pytest.approx([1, 1, 1, 3, 1.5])
+
+
+def test_only_requests_of_the_time_are_sent_and_the_rate_holds_over_the_whole_trace() -> None:
+    rows = [Lengths(at, 10, 20) for at in (0.0, 1.0, 2.0, 30.0, 60.0, 90.0)]  # busy at first
+    whole = scaled(rows, rate=2.0, seconds=300.0)
+    assert len(whole) == pytest.approx(600, rel=0.01)
+    assert scaled(rows, rate=2.0, seconds=100.0) == [one for one in whole if one.at < 100]
 
 
 def test_a_short_trace_is_repeated_from_its_beginning() -> None:

@@ -51,8 +51,8 @@ class FakeClients:
 
 
 class FakeTexts:
-    def ask(self, name: str, wanted: Lengths, part: int) -> Ask:
-        return Ask(wanted.at, name, wanted.prompt, wanted.output)
+    def ask(self, scope: str, name: str, wanted: Lengths, part: int) -> Ask:
+        return Ask(wanted.at, f"{scope}/{name}", wanted.prompt, wanted.output)
 
 
 def turns(tmp_path: Path, clients: FakeClients, log: list[str], count: int = 2, available: int = 10**12) -> Turns:
