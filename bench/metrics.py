@@ -112,6 +112,10 @@ METRICS: Mapping[str, Metric] = {
     "chunk_s": SECONDS,
     "http_bytes": Metric("B", "max"),
     "engine_bytes": Metric("B", "max"),
+    # overhead: CPU time
+    "http_token_s": SECONDS,
+    "engine_token_s": SECONDS,
+    "http_request_s": SECONDS,
     # traffic; `ttft_s` is its median
     "goodput": Metric("requests/s", "mean"),
     "good_share": SHARE,
