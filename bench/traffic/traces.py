@@ -9,7 +9,7 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, count, groupby, pairwise, takewhile
+from itertools import accumulate, count, groupby, islice, pairwise, takewhile
 from math import exp, log
 from pathlib import Path
 from random import Random
@@ -56,15 +56,15 @@ FILES: Mapping[str, str] = {
 
 
 def scaled(rows: Sequence[Lengths], rate: float, seconds: float) -> list[Lengths]:
-    """Return the requests of the first seconds, once the trace's mean rate is `rate`.
+    """Return the first `rate * seconds` requests, squeezed or stretched so that the next one arrives after the end.
 
     A short trace is repeated from its beginning.
     """
     spread = _spread(rows)
     span = spread[-1].at * len(rows) / max(1, len(rows) - 1) or 1.0
-    factor = len(rows) / (span * rate)
-    endless = (replace(one, at=(one.at + lap * span) * factor) for lap in count() for one in spread)
-    return list(takewhile(lambda one: one.at < seconds, endless))
+    endless = (replace(one, at=one.at + lap * span) for lap in count() for one in spread)
+    *found, following = islice(endless, max(1, round(rate * seconds)) + 1)
+    return [replace(one, at=one.at * seconds / following.at) for one in found]
 
 
 def _spread(rows: Sequence[Lengths]) -> list[Lengths]:
