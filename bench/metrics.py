@@ -84,6 +84,10 @@ METRICS: Mapping[str, Metric] = {
     "attend_ratio": RATIO,
     "entry_bytes": BYTES,
     # beside
+    "short_before_s": SECONDS,
+    "short_now_s": SECONDS,
+    "short_ratio": RATIO,
+    "within_share": SHARE,
     "prefill_before_s": SECONDS,
     "prefill_now_s": SECONDS,
     "step_before_s": SECONDS,

@@ -4,7 +4,7 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
-from ringkv.cli.options import ConversationOptions, EngineOptions, Sampling
+from ringkv.cli.options import ConversationOptions, EngineOptions, Sampling, ServingOptions
 from ringkv.plan.options import AUTO, Options
 
 
@@ -13,8 +13,9 @@ def names(kind: type) -> set[str]:
 
 
 def test_every_engine_option_has_a_flag_except_two_for_programs() -> None:
-    assert names(Options) - names(ConversationOptions) == {"chunk", "lanes"}
-    assert names(ConversationOptions) - names(Options) == {"model"}
+    assert names(Options) - names(ServingOptions) == {"chunk", "lanes"}
+    assert names(ServingOptions) - names(Options) == {"model"}
+    assert names(ServingOptions) - names(ConversationOptions) == {"max_step"}
 
 
 def test_only_conversations_have_a_prefix_store_and_turns() -> None:
