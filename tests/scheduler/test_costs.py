@@ -1,0 +1,62 @@
+"""Predicted times of work, on machines whose costs are known."""
+
+from random import Random
+
+import pytest
+
+from ringkv.scheduler.costs import Costs, Work, chunk_work
+
+
+def seconds(work: Work, speed: float = 1.0) -> float:
+    """A machine's time for some work."""
+    costs = 0.004, 3e-4, 2e-8, 1e-6, 8e-4, 1e-6
+    return speed * sum(each * count for each, count in zip(costs, (1, *work), strict=True))
+
+
+def works(count: int) -> list[Work]:
+    random = Random(0)
+    chunk = [chunk_work(start := random.randrange(0, 4000), start + random.randrange(0, 500)) for _ in range(count)]
+    others = [Work(random.randint(1, 64), 0, random.randrange(20_000), random.randrange(3), 0) for _ in range(count)]
+    return [one + other for one, other in zip(chunk, others, strict=True)]
+
+
+def trained(count: int, noise: float = 0.0, speed: float = 1.0, costs: Costs | None = None) -> Costs:
+    costs, random = costs or Costs(), Random(1)
+    for work in works(count):
+        costs.observe(work, seconds(work, speed) * (1 + noise * random.random()))
+    return costs
+
+
+def test_a_chunks_work_counts_its_tokens_and_the_tokens_that_they_see():
+    assert chunk_work(0, 4) == Work(rows=4, pairs=8)
+    whole, parts = chunk_work(0, 700), chunk_work(0, 300) + chunk_work(300, 700)
+    assert whole == parts
+
+
+def test_nothing_is_predicted_before_anything_is_measured():
+    assert Costs().predict(Work(rows=500)) == 0
+
+
+def test_predictions_of_other_work_are_within_a_tenth():
+    costs = trained(300)
+    for work in works(400)[300:]:
+        assert costs.predict(work) == pytest.approx(seconds(work), rel=0.1)
+
+
+def test_with_scatter_nearly_all_measurements_are_below_the_prediction():
+    costs, random = trained(1000, noise=0.3), Random(2)
+    found = [seconds(work) * (1 + 0.3 * random.random()) <= costs.predict(work) for work in works(400)]
+    assert sum(found) > 0.85 * len(found)
+    assert all(costs.predict(work) < 1.6 * seconds(work) for work in works(400))
+
+
+def test_predictions_follow_a_machine_that_gets_slower():
+    costs = trained(1000, speed=2.0, costs=trained(300))
+    assert all(costs.predict(work) > 1.6 * seconds(work) for work in works(50))
+
+
+def test_one_disturbed_measurement_changes_little():
+    costs, work = trained(300), Work(rows=100, pairs=5000)
+    before = costs.predict(work)
+    costs.observe(work, 50 * seconds(work))
+    assert costs.predict(work) < 1.5 * before

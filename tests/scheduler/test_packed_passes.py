@@ -1,0 +1,180 @@
+"""A scheduler of an engine whose passes take several prompts and the slots; and prompts that share a prefill."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from ringkv.base.engine import Limits, PrefillChunk
+from ringkv.base.events import Event, Finished, Token, TokenLogprob
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.loop import Loop
+from tests import toy
+
+STORE = 10**6
+
+
+def limits(**changes: Any) -> Limits:
+    shapes = {"slots": 8, "lanes": 8, "chunk": 128, "staged_entries": 1024, "unit": 32, "packs": True, "rides": True}
+    return toy.limits(**{**shapes, "max_step": 1.0, "held_bytes": STORE, **changes})
+
+
+@dataclass
+class Timed(toy.ToyEngine):
+    """A row of a pass takes 10 ms of a clock, an insertion 50 ms. Lanes are checked not to overlap."""
+
+    clock: float = 0.0
+    passes: list[list[PrefillChunk]] = field(default_factory=list)
+    places: dict[int, range] = field(default_factory=dict)
+
+    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
+        assert first is not None
+        self.places[lane] = range(first, first + len(request.tokens))
+        return super().begin(request, lane, first)
+
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
+        self.passes.append(list(work))
+        self.clock += 0.01 * (sum(chunk.stop - chunk.start for chunk in work) + feed * len(self.slots))
+        own = [self.places[chunk.lane] for chunk in work]
+        assert sum(map(len, own)) == len(set().union(*own)), "two lanes share an entry"
+        return super().prefill(work, feed)
+
+    def insert(self, lane: int, slot: int, request: Request) -> None:
+        self.clock += 0.05
+        super().insert(lane, slot, request)
+
+    def forward(self, drafts: Any = None) -> None:
+        self.clock += 0.0 if self.passes and self.sampled is None else 0.01 * len(self.slots)
+        super().forward(drafts)
+
+
+def prompt(name: str, tokens: Sequence[int], max_tokens: int = 5, **others: Any) -> Request:
+    return Request(name, tuple(tokens), SamplingParams(max_tokens=max_tokens, ignore_eos=True), **others)
+
+
+def serve(loop: Loop) -> list[Event]:
+    events = []
+    while not loop.idle:
+        events += loop.step()
+    return events
+
+
+def answers(events: list[Event]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for event in events:
+        if isinstance(event, Token):
+            found.setdefault(event.request_id, []).append(event.token)
+    return found
+
+
+def started(**changes: Any) -> tuple[Timed, Loop]:
+    engine = Timed(limits(**changes))
+    return engine, Loop(engine, clock=lambda: engine.clock)
+
+
+def test_prompts_that_arrive_together_share_a_pass() -> None:
+    engine, loop = started()
+    for n in range(8):
+        loop.submit(prompt(f"{n}", [n + 1] * 12))
+    found = answers(serve(loop))
+    assert [len(work) for work in engine.passes] == [8]
+    assert found == {f"{n}": toy.answer([n + 1] * 12, 5) for n in range(8)}
+
+
+def test_slots_are_fed_in_the_pass_that_prefills() -> None:
+    engine, loop = started()
+    loop.submit(prompt("running", [3] * 5, max_tokens=40))
+    while not loop.stats().running:
+        loop.step()
+    engine.log.clear()
+    loop.submit(prompt("late", [5] * 200))
+    events = serve(loop)
+    calls = [line for line in engine.log if line in ("sample", "forward") or isinstance(line, toy.Chunk)]
+    chunks = [place for place, line in enumerate(calls) if isinstance(line, toy.Chunk)]
+    assert len(chunks) > 1
+    assert all(calls[place - 1] == "sample" and calls[place + 1] == "forward" for place in chunks)
+    assert answers(events)["late"] == toy.answer([5] * 200, 5)
+
+
+def gaps(loop: Loop, engine: Timed, events: list[Event]) -> Iterator[float]:
+    last: dict[str, float] = {}
+    while not loop.idle:
+        for event in [*events, *loop.step()]:
+            if isinstance(event, Token):
+                if event.request_id in last:
+                    yield engine.clock - last[event.request_id]
+                last[event.request_id] = engine.clock
+        events = []
+
+
+@pytest.mark.parametrize("bound", [0.6, 1.0, 1.5])
+def test_the_time_between_two_tokens_stays_within_max_step(bound: float) -> None:
+    engine, loop = started(max_step=bound)
+    random = Random(5)
+    for n in range(80):
+        loop.submit(prompt(f"{n}", random.choices(range(97), k=random.randint(5, 300)), random.randint(5, 40)))
+    found = list(gaps(loop, engine, []))
+    late = found[len(found) // 4 :]  # the costs are known by then
+    assert sum(gap <= 1.2 * bound for gap in late) >= 0.99 * len(late)
+    assert max(late) > 0.5 * bound, "prompts could have been prefilled faster"
+
+
+def test_the_same_prompt_is_prefilled_once_however_often_it_is_asked() -> None:
+    engine, loop = started()
+    same = list(range(1, 60))
+    events = [event for n in range(50) for event in loop.submit(prompt(f"{n}", same))]
+    events += serve(loop)
+    for n in range(50, 100):
+        loop.submit(prompt(f"{n}", same))
+        events += serve(loop)
+    assert [type(line) for line in engine.log].count(toy.Begun) == 1
+    assert answers(events) == {f"{n}": toy.answer(same, 5) for n in range(100)}
+    cached = Counter(event.usage.cached_tokens for event in events if isinstance(event, Finished))
+    assert cached[59] >= 92  # all except those who joined while it was prefilled
+
+
+@pytest.mark.parametrize("other", [{"salt": "other"}, {"prompt_logprobs": 0}, {}])
+def test_prompts_of_others_scored_ones_and_those_without_a_store_are_prefilled_each(other: dict[str, Any]) -> None:
+    engine, loop = started(held_bytes=STORE if other else 0)
+    salt, scored = other.pop("salt", ""), other.get("prompt_logprobs")
+    for name, own in (("a", ""), ("b", salt)):
+        sampling = SamplingParams(max_tokens=2, ignore_eos=True, prompt_logprobs=scored)
+        loop.submit(Request(name, (1, 2, 3), sampling, salt=own))
+    serve(loop)
+    assert [line.request_id for line in engine.log if isinstance(line, toy.Begun)] == ["a", "b"]
+
+
+def test_a_kept_prompt_leaves_when_its_lane_is_needed() -> None:
+    engine, loop = started(lanes=1, slots=2)
+    for name, tokens in (("a", [1] * 9), ("b", [2] * 9), ("again", [1] * 9)):
+        loop.submit(prompt(name, tokens))
+        serve(loop)
+    assert [line.request_id for line in engine.log if isinstance(line, toy.Begun)] == ["a", "b", "again"]
+    assert loop.stats().free_lanes == 1
+
+
+def test_a_prompt_waits_for_the_blocks_of_one_that_begins_alike() -> None:
+    engine, loop = started(chunk=64)
+    loop.submit(prompt("a", [7] * 200))
+    loop.submit(prompt("b", [7] * 130 + [8] * 70))
+    loop.submit(prompt("c", [9] * 20))
+    serve(loop)
+    begun = [line.request_id for line in engine.log if isinstance(line, toy.Begun)]
+    chunks = [line for line in engine.log if isinstance(line, toy.Begun | toy.Chunk)]
+    place = chunks.index(toy.Begun("b"))
+    before = [line.work.stop for line in chunks[:place] if isinstance(line, toy.Chunk) and line.work.request.id == "a"]
+    assert begun == ["a", "c", "b"]
+    assert max(before) >= 128
+
+
+def test_a_short_prompt_passes_one_that_needs_more_entries_than_are_free() -> None:
+    _, loop = started(staged_entries=700, prompt_tokens=512, chunk=64)
+    loop.submit(prompt("long", [1] * 500))
+    loop.submit(prompt("longer", [2] * 512))
+    loop.submit(prompt("short", [3] * 20))
+    found = [event.request_id for event in serve(loop) if isinstance(event, Finished)]
+    assert found == ["short", "long", "longer"]

@@ -1,0 +1,52 @@
+"""Which chunks share a pass."""
+
+import pytest
+
+from ringkv.base.engine import Limits
+from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.scheduler.job import Job, PendingPrompt
+from ringkv.scheduler.packing import pack
+from tests import toy
+
+
+def prompts(*lengths: int, limits: Limits | None = None) -> list[PendingPrompt]:
+    made = []
+    for lane, length in enumerate(lengths):
+        prompt = PendingPrompt(lane=lane)
+        prompt.begin(0)
+        request = Request(f"{lane}", (1,) * length, SamplingParams())
+        prompt.jobs.append(Job(request, KVChoice(), limits or toy.limits(), prompt))
+        made.append(prompt)
+    return made
+
+
+def spans(waiting: list[PendingPrompt], rows: int, unit: int = 32) -> list[tuple[int, int, int]]:
+    return [(chunk.lane, chunk.start, chunk.stop) for chunk in pack(waiting, rows, unit)]
+
+
+def test_ten_short_prompts_are_one_pass() -> None:
+    assert spans(prompts(*[30] * 10), 512) == [(lane, 0, 30) for lane in range(10)]
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    assert spans(prompts(5000, 40), 512) == [(0, 0, 448), (1, 0, 40)]
+
+
+def test_chunks_end_at_units_or_at_the_end_of_a_prompt() -> None:
+    assert spans(prompts(100, 100, 100), 128) == [(0, 0, 64), (1, 0, 32), (2, 0, 32)]
+    waiting = prompts(100)
+    waiting[0].prefilled = 64
+    assert spans(waiting, 512) == [(0, 64, 100)]
+
+
+def test_a_prompt_that_begins_between_units_ends_its_first_chunk_at_one() -> None:
+    waiting = prompts(300)
+    waiting[0].begin(45)
+    assert spans(waiting, 100) == [(0, 45, 128)]
+
+
+@pytest.mark.parametrize("rows", [1, 31])
+def test_the_first_prompt_gets_one_unit_at_least(rows: int) -> None:
+    assert spans(prompts(100, 100), rows) == [(0, 0, 32)]
