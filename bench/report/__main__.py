@@ -16,6 +16,7 @@ from bench.report import accuracy, commits, decoding, speed, traffic
 from bench.report.claims import claims_table
 from bench.report.faults import faults
 from bench.report.sampling import sampling
+from bench.report.short import short
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
 
@@ -44,6 +45,7 @@ def files() -> Mapping[Path, str]:
         "beside": partial(commits.beside, rows),
         "faults": partial(faults, rows),
         "sampling": partial(sampling, rows),
+        "short": partial(short, rows),
         "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),

@@ -17,6 +17,7 @@ Show = Callable[[float], str]
 MIDDLE = (4096, 8192)  # prompt tokens
 OTHERS = tuple(engine for engine in KEEP_ALL if engine not in OPENVINO)
 SMOLLM2, QWEN = MODELS
+MIXED = "chunk of 512 and 8 slots:"
 
 
 class Target(NamedTuple):
@@ -80,6 +81,12 @@ def _ourselves() -> Iterator[Target]:
         "first token of a second turn, faster than with an empty prefix store", 10.0, of("turns", "sooner"), _times
     )
     yield Target("answers that fit random schemas", 1.0, of("structured", "fitting"), _percent)
+    for claim, what, bound in (
+        ("10 prompts of 30 tokens: sooner than before", "10 prompts of 30 tokens, until each has a token", 4.0),
+        ("chunk of 512 and 8 slots: two passes over one", f"{MIXED} two passes (before) and one (now)", 1.25),
+    ):
+        yield Target(claim, bound, of("short", "short_ratio", what=what), _times)
+    yield Target("times between two tokens within 1.2 times `--max-step`", 0.99, of("short", "within_share"), _percent)
     generate = of("startup", "first_s", command="ringkv generate")
     for claim, bound, measured, show in (
         ("step after the longest prompt, over the shortest", 1.1, of("limits", "over_shortest"), _times),

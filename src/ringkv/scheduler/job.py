@@ -3,10 +3,11 @@
 Requests that share a prompt share its prefill. The prompt is compressed for each of them under its own choice.
 """
 
+from array import array
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from itertools import takewhile
 
 from ringkv.base.engine import Limits, PrefillChunk, chunks
@@ -14,6 +15,7 @@ from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
+from ringkv.scheduler.alike import common_tokens
 from ringkv.scheduler.drafts import Lookup
 
 
@@ -33,6 +35,7 @@ class PendingPrompt:
     entries: int = 0  # of its lane
     cached: int | None = None  # cached tokens; None before they are loaded
     prefilled: int = 0  # tokens, cached ones included
+    _common: dict["PendingPrompt", int] = field(default_factory=dict)
 
     @property
     def is_held(self) -> bool:
@@ -50,14 +53,22 @@ class PendingPrompt:
     def length(self) -> int:
         return len(self.request.tokens)
 
-    @property
-    def twin_key(self) -> Hashable | None:
+    @cached_property
+    def twin_key(self) -> bytes | None:
         """Equal for prompts that may share one prefill; None for one that shares with nobody.
 
         Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice.
         """
-        alone = any(job.request.sampling.prompt_logprobs is not None or job.kv.turns != "reread" for job in self.jobs)
-        return None if alone else (self.request.tokens, self.request.salt)
+        if any(job.request.sampling.prompt_logprobs is not None or job.kv.turns != "reread" for job in self.jobs):
+            return None
+        tokens = array("q", self.request.tokens).tobytes()
+        return blake2b(tokens + self.request.salt.encode(), digest_size=32).digest()
+
+    def common(self, other: "PendingPrompt") -> int:
+        """Return the leading tokens that two prompts have in common, in whole blocks; computed once."""
+        if other not in self._common:
+            self._common[other] = common_tokens(self.request.tokens, other.request.tokens)
+        return self._common[other]
 
     def chunk(self, stop: int) -> PrefillChunk:
         """Return the chunk of its next tokens, up to `stop`."""

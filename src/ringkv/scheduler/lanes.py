@@ -5,7 +5,6 @@ prefill. Such prompts leave when their lane or their entries are needed, the lea
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 
 from ringkv.base.engine import Limits, lane_entries
@@ -18,7 +17,7 @@ class Lanes:
         self._longest = limits.prompt_tokens
         self._space = Space(limits.staged_entries, limits.prompt_tokens) if limits.staged_entries else None
         self._free = list(range(limits.lanes))
-        self._kept: OrderedDict[Hashable, PendingPrompt] = OrderedDict()
+        self._kept: OrderedDict[bytes, PendingPrompt] = OrderedDict()
         heapify(self._free)
 
     @property
@@ -53,20 +52,20 @@ class Lanes:
     def _has_entries(self, entries: int, beside: bool) -> bool:
         return self._space is None or self._space.fits(entries, beside)
 
-    def keep(self, prompt: PendingPrompt, key: Hashable | None) -> None:
+    def keep(self, prompt: PendingPrompt, key: bytes | None) -> None:
         """Keep a prefilled prompt in its lane after its last request, if other prompts may share it."""
         if key is None:
             self.give(prompt)
         else:
             self._kept[key] = prompt
 
-    def kept(self, key: Hashable) -> PendingPrompt | None:
+    def kept(self, key: bytes) -> PendingPrompt | None:
         """Return the kept prompt with this key."""
         return self._kept.get(key)
 
-    def again(self, key: Hashable) -> None:
+    def again(self, prompt: PendingPrompt) -> None:
         """Note that requests share a kept prompt again, so that it may not leave."""
-        del self._kept[key]
+        self._kept = OrderedDict((key, other) for key, other in self._kept.items() if other is not prompt)
 
     def give(self, prompt: PendingPrompt) -> None:
         """Free a prompt's lane."""

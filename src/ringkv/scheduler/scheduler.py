@@ -18,7 +18,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -30,7 +30,6 @@ from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
-from ringkv.scheduler.alike import common_tokens
 from ringkv.scheduler.costs import Costs, Work, chunk_work
 from ringkv.scheduler.deadlines import Deadlines
 from ringkv.scheduler.job import Job, PendingPrompt
@@ -255,8 +254,7 @@ class Scheduler:
         """Whether one that is being prefilled will store blocks of another's first `most` tokens."""
         if other.twin_key is None or other.request.salt != prompt.request.salt or other.prefilled >= most:
             return False
-        common = min(most, common_tokens(other.request.tokens, prompt.request.tokens))
-        return common // BLOCK * BLOCK > other.prefilled
+        return min(most, prompt.common(other)) // BLOCK * BLOCK > other.prefilled
 
     def _twin(self, prompt: PendingPrompt) -> PendingPrompt | None:
         """Return the prompt in a lane, being prefilled or prefilled, with the same tokens."""
@@ -266,14 +264,14 @@ class Scheduler:
         in_lanes = (other for other in (*self._staged, *self._shared) if other is not prompt and other.twin_key == key)
         return next(in_lanes, None) or self._lanes.kept(key)
 
-    def _key(self, prompt: PendingPrompt) -> Hashable | None:
+    def _key(self, prompt: PendingPrompt) -> bytes | None:
         """Return what is equal for prompts that may share a prefill; None without a prefix store."""
         return prompt.twin_key if self._limits.store_bytes > 0 else None
 
     def _join(self, prompt: PendingPrompt, twin: PendingPrompt) -> None:
         """Let a waiting prompt's requests share the prefill of one in a lane."""
         if not twin.jobs:
-            self._lanes.again(self._key(prompt))
+            self._lanes.again(twin)
             self._shared.append(twin)
         for job in prompt.jobs:
             job.prompt, job.shared = twin, twin.prefilled
@@ -282,8 +280,7 @@ class Scheduler:
     def _slots_by_owner(self) -> Counter[str]:
         """Count the slots that each owner has or will have: running requests, and those whose prompt has a lane."""
         slots = Counter(job.request.owner for job in self._running.values())
-        for prompt in (*self._staged, *self._shared):
-            slots[prompt.owner] += len(prompt.jobs)
+        slots.update(job.request.owner for prompt in (*self._staged, *self._shared) for job in prompt.jobs)
         return slots
 
     def _may_add(self, work: Work) -> bool:
@@ -415,19 +412,19 @@ class Scheduler:
 
     def _leave_prompt(self, job: Job) -> None:
         """Remove a job from its prompt. During prefill the next job takes its slot; the last job leaves the lane."""
-        prompt, key = job.prompt, self._key(job.prompt)
+        prompt = job.prompt
         prompt.jobs.remove(job)
         if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
             prompt.jobs[0].slot, job.slot = job.slot, None
         if not prompt.jobs:
-            self._leave_lane(prompt, key)
+            self._leave_lane(prompt)
         self._waiting.update(prompt)
 
-    def _leave_lane(self, prompt: PendingPrompt, key: Hashable | None) -> None:
+    def _leave_lane(self, prompt: PendingPrompt) -> None:
         """Free the lane of a prompt without requests; one that is prefilled is kept for others like it."""
         if prompt in self._shared:
             self._shared.remove(prompt)
-            self._lanes.keep(prompt, key)
+            self._lanes.keep(prompt, self._key(prompt))
         elif prompt in self._staged:
             self._staged.remove(prompt)
             self._lanes.give(prompt)
