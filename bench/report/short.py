@@ -8,18 +8,12 @@ from bench.results import ResultRow, figures, newest, table
 
 def short(rows: Sequence[ResultRow]) -> str:
     """Return the table of `bench.short`."""
-    lines = [
-        (MODELS[one["model"]], MACHINES[one["machine"]], one["what"], _shown(one, "before"), _shown(one, "now"))
-        + (f"{one['short_ratio']:.2f}", _target(one))
-        for one in newest(figures(rows, "short"), "model", "machine")
-    ]
+    found = newest(figures(rows, "short"), "model", "machine")
+    lines = [(MODELS[one["model"]], MACHINES[one["machine"]], one["what"], *_measured(one)) for one in found]
     return table(("model", "machine", "what", "before", "now", "before/now", "target"), lines)
 
 
-def _shown(one: ResultRow, side: str) -> str:
-    return f"{1e3 * one[f'short_{side}_s']:.0f} ms"
-
-
-def _target(one: ResultRow) -> str:
+def _measured(one: ResultRow) -> tuple[str, ...]:
+    before, now = (f"{1e3 * one[f'short_{side}_s']:.0f} ms" for side in ("before", "now"))
     within = f", {one['within_share']:.1%} are" if "within_share" in one else ""
-    return f"{one['target']}{within}"
+    return before, now, f"{one['short_ratio']:.2f}", f"{one['target']}{within}"
