@@ -6,8 +6,8 @@ state is a slow random walk, so they adapt if the machine gets slower. A margin 
 
 from typing import NamedTuple
 
-DRIFT = 1e-4  # variance that a weight gains with each measurement, relative to its prior's
-NOISE = 0.05  # standard deviation of a measurement, relative to it
+DRIFT = 0.01  # standard deviation of a weight's change from one measurement to the next, relative to the weight
+NOISE = 0.1  # standard deviation of a measurement, relative to it
 HIGH, RATE = 0.95, 0.02  # the share of measurements that a prediction covers, and how fast its margin follows
 MOST_MARGIN = 2.0
 OUTLIER = 3.0  # times the prediction; a measurement above it counts as that
@@ -75,7 +75,7 @@ class Costs:
         self._weights = [weight + one * error for weight, one in zip(self._weights, gain, strict=True)]
         for i, row in enumerate(variance):
             variance[i] = [value - gain[i] * other for value, other in zip(row, spread, strict=True)]
-            variance[i][i] = min(1.0, variance[i][i] + DRIFT)
+            variance[i][i] = min(1.0, variance[i][i] + (DRIFT * self._weights[i]) ** 2)
 
     def _follow(self, ratio: float) -> None:
         """Move the margin towards the quantile HIGH of measured over expected seconds."""
