@@ -16,4 +16,4 @@ def short(rows: Sequence[ResultRow]) -> str:
 def _measured(one: ResultRow) -> tuple[str, ...]:
     before, now = (f"{1e3 * one[f'short_{side}_s']:.0f} ms" for side in ("before", "now"))
     within = f", {one['within_share']:.1%} are" if "within_share" in one else ""
-    return before, now, f"{one['short_ratio']:.2f}", f"{one['target']}{within}"
+    return before, now, f"{one['short_ratio']:.2f}", f"{one.get('target', '')}{within}"
