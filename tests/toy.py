@@ -107,7 +107,7 @@ class ToyEngine:
         if len(request.tokens) > self.limits.prompt_tokens:
             raise PromptTooLong(f"prompt has {len(request.tokens)} tokens, toy takes {self.limits.prompt_tokens}")
 
-    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
         """Return no cached tokens, except 3 for a request named "cached..."."""
         self._break("begin", request)
         self.log.append(Begun(request.id))

@@ -11,17 +11,15 @@ def speculation(rows: Sequence[ResultRow]) -> str:
     lines = [
         (
             MODELS[one["model"]],
-            MACHINES[one["machine"]],
             one["text"],
             one["temperature"],
-            f"{one['drafts']}",
             f"{one['per_pass']:.2f}",
             f"{one['accepted']:.0%}",
             f"{one['speedup']:.2f}x",
         )
         for one in figures(rows, "speculation")
     ]
-    head = ("model", "machine", "text", "temperature", "`--speculate`", "tokens per pass", "drafts kept", "throughput")
+    head = ("model", "text", "temperature", "tokens per pass", "drafts kept", "throughput")
     return table(head, lines)
 
 

@@ -13,10 +13,10 @@ def sampling(rows: Sequence[ResultRow]) -> str:
     """Return the table of added milliseconds per step, and their share of a greedy step, by model and rows."""
     cases: dict[tuple[str, ...], dict[str, ResultRow]] = {}
     for one in newest(figures(rows, "sampling"), "model", "machine", "rows"):
-        case = MODELS[one["model"]], MACHINES[one["machine"]], f"{one['rows']}", f"{one['vocab']:,}"
+        case = MODELS[one["model"]], MACHINES[one["machine"]], f"{one['rows']}"
         cases.setdefault(case, {})[one["kind"]] = one
     lines = [(*case, _step(kinds["greedy"]), *(_more(kinds, kind) for kind in SHOWN)) for case, kinds in cases.items()]
-    return table(("model", "machine", "rows", "vocabulary", "greedy step", *SHOWN), lines)
+    return table(("model", "machine", "rows", "greedy step", *SHOWN), lines)
 
 
 def added(rows: Sequence[ResultRow], machine: str) -> list[float]:

@@ -77,7 +77,7 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
     firsts = [7, 700, 1300, 900]  # entries of the lanes, in another order than their numbers
     requests = [prompt(length) for length in LENGTHS]
     for lane, (request, first) in enumerate(zip(requests, firsts, strict=True)):
-        assert made.begin(request, lane, first) == 0
+        assert made.begin(request, lane, range(first, first + len(request.tokens))) == 0
     at = [0] * len(LENGTHS)
     for sizes in ((32, 33, 5, 64), (128, 0, 0, 32), (64, 0, 0, 1), (76, 0, 0, 0)):
         work = []

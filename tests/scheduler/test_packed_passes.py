@@ -31,10 +31,11 @@ class Timed(toy.ToyEngine):
     passes: list[list[PrefillChunk]] = field(default_factory=list)
     places: dict[int, range] = field(default_factory=dict)
 
-    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
-        assert first is not None
-        self.places[lane] = range(first, first + len(request.tokens))
-        return super().begin(request, lane, first)
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
+        assert entries is not None
+        assert len(entries) >= len(request.tokens)
+        self.places[lane] = entries
+        return super().begin(request, lane, entries)
 
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
         self.passes.append(list(work))
@@ -178,3 +179,47 @@ def test_a_short_prompt_passes_one_that_needs_more_entries_than_are_free() -> No
     loop.submit(prompt("short", [3] * 20))
     found = [event.request_id for event in serve(loop) if isinstance(event, Finished)]
     assert found == ["short", "long", "longer"]
+
+
+def test_a_short_prompt_that_joins_another_takes_no_lane_of_its_own() -> None:
+    _, loop = started(staged_entries=700, prompt_tokens=512, chunk=64)
+    for name, tokens in (("long", [1] * 500), ("longer", [2] * 512), ("a", [3] * 20), ("b", [3] * 20)):
+        loop.submit(prompt(name, tokens))
+    serve(loop)
+    assert loop.stats().free_lanes == 8
+    loop.submit(prompt("again", [4] * 512))
+    assert "again" in answers(serve(loop))
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.2])
+def test_answers_that_share_a_prompt_get_their_slots_although_prompts_keep_coming(bound: float) -> None:
+    _, loop = started(max_step=bound)
+    names = ("a", "b", "c")
+    loop.submit(prompt("running", [1] * 9, max_tokens=200))
+    loop.submit(*(prompt(name, [2] * 40, max_tokens=3) for name in names))
+    events: list[Event] = []
+    for n in range(60):
+        loop.submit(prompt(f"more {n}", [n % 90] * 60, max_tokens=2))
+        for _ in range(6):
+            events += loop.step()
+    ended = {event.request_id for event in events if isinstance(event, Finished)}
+    assert ended >= set(names)
+
+
+def test_salts_and_tokens_are_never_confused() -> None:
+    engine, loop = started()
+    loop.submit(prompt("a", (1, 2, 3), salt="A" + 7 * chr(0)))
+    loop.submit(prompt("b", (1, 2, 3, ord("A"))))
+    loop.submit(prompt("c", (1, 2, 3), salt=chr(0xD800)))
+    found = answers(serve(loop))
+    assert found["b"] == toy.answer((1, 2, 3, ord("A")), 5)
+    assert [type(line) for line in engine.log].count(toy.Begun) == 3
+
+
+def test_a_request_that_finds_its_prompt_prefilled_reports_no_prefill() -> None:
+    engine, loop = started()
+    for name in ("a", "b"):
+        loop.submit(prompt(name, [5] * 60))
+        (ended,) = [event for event in serve(loop) if isinstance(event, Finished)]
+        assert (ended.usage.prefill_seconds > 0) == (name == "a")
+        engine.clock += 100

@@ -27,7 +27,7 @@ def test_kept_and_evicted_tokens_and_wraps_are_counted(fresh: Served) -> None:
 def test_cached_tokens_count_once_for_all_answers_to_a_prompt(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = fresh.engine.engine.begin
     monkeypatch.setattr(
-        fresh.engine.engine, "begin", lambda request, lane, first: begin(replace(request, id="cached"), lane)
+        fresh.engine.engine, "begin", lambda request, lane, entries: begin(replace(request, id="cached"), lane)
     )
     usage = fresh.post("completions", prompt=["abcdef", "ghijkl"], n=3, max_tokens=2).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == 6  # the first three of each prompt

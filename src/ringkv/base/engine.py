@@ -133,10 +133,10 @@ class Engine(Protocol):
         """Raise `InvalidRequest` if the request could never be served. Called before any work."""
         ...
 
-    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
         """Load the cached prefix of a prompt into its lane. Returns the cached tokens, fewer than the prompt has.
 
-        first: the first of the `lane_entries` that the lane gets; None: the lane is one of lanes of the longest prompt.
+        entries: the staged entries that the lane gets, `lane_entries` of them; None: as many as the longest prompt has.
         """
         ...
 

@@ -102,8 +102,8 @@ class LocalEngine:
             )
 
     @torch.inference_mode()
-    def begin(self, request: Request, lane: int, first: int | None = None) -> int:
-        return self.lanes.begin(request, lane, first, self._choice(request))
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
+        return self.lanes.begin(request, lane, entries, self._choice(request))
 
     @torch.inference_mode()
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:

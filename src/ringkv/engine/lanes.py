@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.engine import PrefillChunk, lane_entries
+from ringkv.base.engine import PrefillChunk
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
@@ -29,6 +29,7 @@ from ringkv.engine.turns import Turns
 from ringkv.models.decoder import Decoder
 
 _NOTHING = Start()
+SELECTIONS = 8  # of one prompt, kept for requests that share it with the same choices
 
 
 @dataclass
@@ -95,14 +96,15 @@ class Lanes:
     def bytes(self) -> int:
         return self.staging.bytes
 
-    def begin(self, request: Request, lane: int, first: int | None, choice: KVChoice) -> int:
+    def begin(self, request: Request, lane: int, entries: range | None, choice: KVChoice) -> int:
         """Load the cached prefix of a prompt into its lane, and return the number of cached tokens.
 
         It is 0 if the prompt's log-probabilities are requested: they come from its prefill.
         """
-        count = self._sizes.prompt if first is None else lane_entries(len(request.tokens), choice, self._sizes.prompt)
-        first = lane * count if first is None else first
-        assert first + count <= self.staging.entries, "the lane lies outside the staging"
+        first, count = lane * self._sizes.prompt, self._sizes.prompt
+        if entries is not None:
+            first, count = entries.start, len(entries)
+        assert len(request.tokens) <= count <= self.staging.entries - first, "the lane lies outside the staging"
         is_scored = request.sampling.prompt_logprobs is not None
         start = Start() if is_scored else self._turns.begin(request, choice, self.staging.entries_of(first, count))
         self._lanes[lane] = _Lane(request.tokens, start, first, count)
@@ -149,6 +151,8 @@ class Lanes:
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
             views = [self.view(lane, group, choice.select.queries) for group in range(len(groups))]
             moved = tuple(plan.shifted(prompt.start.gap) for plan in plans)
+            if len(prompt.selections) == SELECTIONS:
+                del prompt.selections[next(iter(prompt.selections))]
             prompt.selections[choice] = Selection(moved, select(views, choice, plans))
         return prompt.selections[choice]
 

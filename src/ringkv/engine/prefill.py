@@ -42,7 +42,7 @@ class Prefill:
         ends = [(chunk.lane, rows[-1:]) for chunk, rows in zip(work, hidden, strict=True) if chunk.is_last]
         logits = self._logits([*(last for _, last in ends), *fed])
         for (lane, _), row in zip(ends, logits, strict=False):
-            self._lanes.end(lane, row)
+            self._lanes.end(lane, row.clone())  # without the other rows
         if feed:
             self._batch.finish(logits[len(ends) :])
         return found

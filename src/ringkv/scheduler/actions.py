@@ -9,11 +9,11 @@ from ringkv.base.request import Request
 
 
 class Begin(NamedTuple):
-    """Load the cached prefix of a prompt into its `lane`. first: of the lane's entries, see `Engine.begin`."""
+    """Load the cached prefix of a prompt into its `lane`. entries: of the lane, see `Engine.begin`."""
 
     request: Request
     lane: int
-    first: int | None = None
+    entries: range | None = None
 
 
 class Prefill(NamedTuple):

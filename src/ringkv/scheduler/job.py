@@ -31,11 +31,10 @@ class PendingPrompt:
     priority: int = 0
     arrival: int = 0
     lane: int | None = None
-    first: int | None = None  # of its lane's entries
-    entries: int = 0  # of its lane
+    entries: range | None = None  # of its lane
     cached: int | None = None  # cached tokens; None before they are loaded
     prefilled: int = 0  # tokens, cached ones included
-    _common: dict["PendingPrompt", int] = field(default_factory=dict)
+    alike: dict["PendingPrompt", int] = field(default_factory=dict)  # tokens that it begins with like others
 
     @property
     def is_held(self) -> bool:
@@ -57,18 +56,21 @@ class PendingPrompt:
     def twin_key(self) -> bytes | None:
         """Equal for prompts that may share one prefill; None for one that shares with nobody.
 
-        Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice.
+        Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice, and so does a
+        lane's size if the prompt is prefilled twice.
         """
-        if any(job.request.sampling.prompt_logprobs is not None or job.kv.turns != "reread" for job in self.jobs):
+        if any(job.request.sampling.prompt_logprobs is not None for job in self.jobs):
             return None
-        tokens = array("q", self.request.tokens).tobytes()
-        return blake2b(tokens + self.request.salt.encode(), digest_size=32).digest()
+        if any(job.kv.turns != "reread" or job.kv.select.prefills_twice for job in self.jobs):
+            return None
+        salt = blake2b(self.request.salt.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+        return blake2b(salt + array("q", self.request.tokens).tobytes(), digest_size=32).digest()
 
     def common(self, other: "PendingPrompt") -> int:
         """Return the leading tokens that two prompts have in common, in whole blocks; computed once."""
-        if other not in self._common:
-            self._common[other] = common_tokens(self.request.tokens, other.request.tokens)
-        return self._common[other]
+        if other not in self.alike:
+            self.alike[other] = common_tokens(self.request.tokens, other.request.tokens)
+        return self.alike[other]
 
     def chunk(self, stop: int) -> PrefillChunk:
         """Return the chunk of its next tokens, up to `stop`."""

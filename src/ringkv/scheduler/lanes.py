@@ -29,11 +29,13 @@ class Lanes:
         """Give a prompt a lane; False if there is none. beside: only a short one that leaves room for the longest."""
         entries = self._entries(prompt)
         while not (self._free and self._has_entries(entries, beside)):
-            if not self._kept:
+            if not self._kept or entries > self._free_entries:
                 return False
             self.give(self._kept.popitem(last=False)[1])
-        prompt.lane, prompt.entries = heappop(self._free), entries
-        prompt.first = self._space.take(entries, beside) if self._space else None
+        prompt.lane = heappop(self._free)
+        if self._space:
+            first = self._space.take(entries, beside)
+            prompt.entries = range(first, first + entries)
         return True
 
     @property
@@ -47,7 +49,13 @@ class Lanes:
         return bool(self._space and self._free and self._space.is_short(entries)) and self._has_entries(entries, True)
 
     def _entries(self, prompt: PendingPrompt) -> int:
-        return lane_entries(prompt.length, prompt.jobs[0].kv, self._longest)
+        return max(lane_entries(prompt.length, job.kv, self._longest) for job in prompt.jobs)
+
+    @property
+    def _free_entries(self) -> int:
+        """Entries that no request needs, those of kept prompts included; no bound if each lane has its own."""
+        kept = sum(len(prompt.entries) for prompt in self._kept.values() if prompt.entries)
+        return self._space.free + kept if self._space else self._longest
 
     def _has_entries(self, entries: int, beside: bool) -> bool:
         return self._space is None or self._space.fits(entries, beside)
@@ -71,5 +79,5 @@ class Lanes:
         """Free a prompt's lane."""
         assert prompt.lane is not None
         heappush(self._free, prompt.lane)
-        if self._space and prompt.first is not None:
-            self._space.give(prompt.first, prompt.entries)
+        if self._space and prompt.entries:
+            self._space.give(prompt.entries.start, len(prompt.entries))

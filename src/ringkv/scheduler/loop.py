@@ -91,8 +91,8 @@ class Loop:
 
     def _run(self, action: Action) -> list[Event]:
         match action:
-            case Begin(request, lane, first):
-                return self._begin(request, lane, first)
+            case Begin(request, lane, entries):
+                return self._begin(request, lane, entries)
             case Prefill(work, slots, feed):
                 return self._prefill(work, slots, feed)
             case Insert(request, lane, slot):
@@ -137,10 +137,10 @@ class Loop:
             return self._fail(request, error)
         return []
 
-    def _begin(self, request: Request, lane: int, first: int | None) -> list[Event]:
+    def _begin(self, request: Request, lane: int, entries: range | None) -> list[Event]:
         self._watch.begin(request.id, lane)
         try:
-            cached = self._engine.begin(request, lane, first)
+            cached = self._engine.begin(request, lane, entries)
         except Exception as error:
             return self._fail_all(request, error)
         self._scheduler.begun(request, cached)

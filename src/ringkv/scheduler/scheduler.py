@@ -67,6 +67,8 @@ class Scheduler:
         self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
         self._most_rows = limits.unit  # of prompts in one pass so far
         self._forward_is_due = False  # tokens were sampled and not yet fed
+        self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
+        self._fed = False  # slots were fed since the last sampling, and a request has run ever since
 
     @property
     def idle(self) -> bool:
@@ -151,11 +153,14 @@ class Scheduler:
 
     def next(self) -> Action:
         """Return the next action. Report its end: `begun`, `passed`, `inserted`, `sampled`, or `failed`."""
+        self._fed &= bool(self._running)
         if self._forward_is_due and self._running:
-            return (self._limits.rides and self._stage(self._reserve(), feed=True)) or self._forward()
+            mixes = self._limits.rides and not self._insert_is_due
+            return (mixes and self._stage(self._reserve(), feed=True)) or self._forward()
         self._forward_is_due = False
         begin = self._reserve()
-        if self._shared and self._free_slots and self._may_add(self._insertion()):
+        self._insert_is_due = bool(self._shared and self._free_slots)
+        if self._insert_is_due and self._may_add(self._insertion()):
             return self._insert()
         waits = self._running and (self._stalls or self._limits.rides)
         if not waits and (staged := self._stage(begin, feed=False)):
@@ -194,9 +199,9 @@ class Scheduler:
 
         seconds: since the last sampling; None if no request ran then.
         """
-        if seconds is not None:
+        if seconds is not None and self._fed:
             self._costs.observe(self._work, seconds)
-        self._work, self._stalls = Work(), False
+        self._work, self._stalls, self._fed = Work(), False, False
         outcome = Outcome([], [])
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
@@ -217,13 +222,14 @@ class Scheduler:
         """
         while len(self._free_slots) > self._needed() and (prompt := self._first_waiting()):
             self._waiting.discard(prompt)
+            prompt.alike.clear()
             if (twin := self._twin(prompt)) is not None:
                 self._join(prompt, twin)
             else:
                 prompt.jobs[0].slot = heappop(self._free_slots)
                 self._staged.append(prompt)
         new = next((prompt for prompt in self._staged if prompt.cached is None), None)
-        return Begin(new.request, new.lane, new.first) if new and new.lane is not None else None
+        return Begin(new.request, new.lane, new.entries) if new and new.lane is not None else None
 
     def _needed(self) -> int:
         """Count the slots for requests whose prompt is in a lane and who have none reserved."""
@@ -240,7 +246,7 @@ class Scheduler:
         if not self._lanes.has_room_for_short:
             return None
         short = self._waiting.first(slots, self._shares, self._lanes.has_room_beside)
-        return short if short and self._lanes.take(short, beside=True) else None
+        return short if short and (self._twin(short) or self._lanes.take(short, beside=True)) else None
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
         """Whether no prompt that begins like this one is being prefilled, whose blocks it could soon have cached."""
@@ -287,7 +293,11 @@ class Scheduler:
         """Whether work that may wait fits beside what was done and what is due before the next tokens."""
         if not self._running or not self._stalls:
             return True
-        return self._limits.packs and self._costs.predict(self._work + work) <= self._limits.max_step
+        return self._limits.packs and self._fits(self._work + work)
+
+    def _fits(self, work: Work) -> bool:
+        """Whether running requests may wait for so much work between two tokens."""
+        return not self._limits.max_step or self._costs.predict(work) <= self._limits.max_step
 
     def _insertion(self) -> Work:
         return self._insertion_of(self._shared[0])
@@ -305,7 +315,7 @@ class Scheduler:
 
     def _feed(self) -> None:
         """Count the tokens that the next pass feeds."""
-        self._forward_is_due = False
+        self._forward_is_due, self._fed = False, True
         for job in self._running.values():
             job.fed += 1
         self._work += self._feeding()
@@ -355,7 +365,7 @@ class Scheduler:
         bounded = bool(self._running) and self._limits.max_step > 0
         rows = min(self._limits.chunk, 2 * self._most_rows) if bounded else self._limits.chunk
         chunks = pack(prompts, rows, unit)
-        while bounded and rows > unit and self._costs.predict(before + self._ending(chunks)) > self._limits.max_step:
+        while bounded and rows > unit and not self._fits(before + self._ending(chunks)):
             rows = max(unit, min(rows - unit, rows * 3 // 4 // unit * unit))
             chunks = pack(prompts, rows, unit)
         if bounded:

@@ -21,6 +21,7 @@ class Stopwatch:
         self._started: dict[str, float] = {}
         self._begun: dict[int, float] = {}  # by lane
         self._prefill: dict[int, float] = {}  # seconds of the last prefill, by lane
+        self._ended: dict[int, float] = {}  # when it ended
         self._times: dict[str, tuple[float, float]] = {}  # seconds in the queue and of the prefill
         self._feeding: float | None = None  # seconds of the forward pass since the last sampling; None without one
         self._sampled = 0.0  # when the last step was done
@@ -43,13 +44,15 @@ class Stopwatch:
 
     def prefilled(self, lane: int) -> None:
         """The prompt in this lane is prefilled."""
+        self._ended[lane] = self.now()
         self._prefill[lane] = seconds = self.now() - self._begun[lane]
         self.metrics = replace(self.metrics, prefill=self.metrics.prefill.plus(seconds))
 
     def insert(self, request_id: str, lane: int) -> None:
         """The request takes its slot, with the prompt in this lane."""
         self.start(request_id)
-        self._times[request_id] = (self._times[request_id][0], self._prefill[lane])
+        shared = max(0.0, self._ended[lane] - self._submitted[request_id])  # one that came later waited for less of it
+        self._times[request_id] = (self._times[request_id][0], min(self._prefill[lane], shared))
 
     def compressed(self, since: float) -> None:
         self.metrics = replace(self.metrics, compress=self.metrics.compress.plus(self.now() - since))
