@@ -55,7 +55,6 @@ def files() -> Mapping[Path, str]:
     return {
         DOCS / "throughput.svg": speed.throughput(rows),
         DOCS / "accuracy.svg": accuracy.picture(means),
-        DOCS / "traffic.svg": traffic.picture(rows),
         RESULTS / "accuracy.csv": accuracy.data(answers, means),
         **{page: filled(page.read_text(encoding="utf-8"), blocks) for page in PAGES},
     }
