@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,7 +16,6 @@ from torch.nn.functional import cross_entropy
 from ringkv import LLM, SamplingParams
 from ringkv.base.engine import PrefillChunk
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
@@ -119,9 +119,10 @@ def test_the_common_prefix_of_two_places_is_prefilled_once_with_the_same_answers
 ) -> None:
     read: Counter[str] = Counter()
 
-    def counted(engine: LocalEngine, work: PrefillChunk) -> tuple[TokenLogprob, ...]:
-        read[work.request.id.split("/")[0]] += work.stop - work.start
-        return prefill(engine, work)
+    def counted(engine: LocalEngine, chunks: Sequence[PrefillChunk], feed: bool = False) -> Any:
+        for chunk in chunks:
+            read[chunk.request.id.split("/")[0]] += chunk.stop - chunk.start
+        return prefill(engine, chunks, feed)
 
     prefill = LocalEngine.prefill
     monkeypatch.setattr(LocalEngine, "prefill", counted)

@@ -114,14 +114,14 @@ def take_first(x: Tensor, cache: Tensor) -> tuple[Tensor, ...]:
 
 def test_one_graph_serves_every_length_of_a_dynamic_dimension(backend: AheadOfTime) -> None:
     take = StaticFunction(take_first, "take", dynamic={1: (1,)})
-    for rows, builds in ((6, 1), (9, 1), (4, 1), (1, 2)):  # torch treats a length of 1 as a constant
+    for rows in (1, 6, 9, 4):  # torch alone would take the length of 1 as a constant
         x, cache = torch.randn(3), torch.randn(3, rows)
         want = cache.clone()
         want[:, 0] += x
         (got,) = backend.make("take", take, [x, cache])([x, cache])
         torch.testing.assert_close(got, want[:, 0] * 2)
         assert torch.equal(cache, want)
-        assert backend.builds == builds
+        assert backend.builds == 1
 
 
 def test_the_key_depends_on_the_available_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,8 @@ def test_every_option_reaches_the_engine() -> None:
     kv = engine.kv
     assert (kv.policy, kv.budget, kv.sinks, kv.recent, kv.elastic) == ("streaming", 640, 8, 0.1, False)
     assert kv.select == SnapKV(window=16, kernel=7, pooling="avg", groups="max", domain="candidates")
-    assert (engine.slots, engine.prompt_tokens, engine.chunk, engine.lanes) == (3, 1024, 256, 2)
+    assert (engine.slots, engine.prompt_tokens, engine.chunk) == (3, 1024, 256)
+    assert (engine.lanes, engine.staged_tokens) == (3, 2 * 1024 + 1024)  # a lane for each slot, and short prompts
     assert (engine.dtype, engine.graphs, engine.threads) == ("float32", "off", 5)
 
 
@@ -152,6 +153,20 @@ def test_a_prompt_limit_left_open_is_halved_until_it_fits() -> None:
     assert resolved(QWEN, memory - 1).prompt_tokens == 4096
     with pytest.raises(DoesNotFit):
         resolved(QWEN, memory - 1, prompt_tokens=8192)
+
+
+def test_short_prompts_have_staging_of_their_own_unless_memory_is_short() -> None:
+    weights, token = 134_515_008 * 2, 23_040
+    rest = weights + RESERVE + 2 * SMOLLM2_SAMPLER
+    short = rest + 2 * SMOLLM2_QUERIES + (8192 + 4096 + 2 * 2048) * token
+    assert [
+        (one.lanes, one.staged_tokens) for one in (resolved(slots=2, memory=memory) for memory in (short, short - 1))
+    ] == [
+        (2, 8192 + 4096),
+        (1, 8192),
+    ]
+    assert resolved(slots=40).lanes == 16
+    assert resolved(slots=4, prompt_tokens=1024).staged_tokens == 2 * 1024
 
 
 def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:

@@ -1,6 +1,7 @@
 """complete: fills in the options that a user leaves open, without regard to memory."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -33,7 +34,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
-    slots, longest = at_least(1, "slots", options.slots, 1), at_least(1, "lanes", options.lanes, 1)
+    slots, longest = at_least(1, "slots", options.slots, 1), _longest(options)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
         model_dir=model_dir,
@@ -55,6 +56,18 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         speculate=_speculate(options),
         kv_format=_kv_format(options, device),
     )
+
+
+def longest_prompts_only(engine: EngineConfig, options: Options) -> EngineConfig | None:
+    """Return the configuration whose staging holds the longest prompts only; None if it holds no others."""
+    lanes = _longest(options)
+    entries = lanes * engine.prompt_tokens
+    return replace(engine, lanes=lanes, staged_tokens=entries) if entries < engine.staged_entries else None
+
+
+def _longest(options: Options) -> int:
+    """Return how many of the longest prompts staging holds at once."""
+    return at_least(1, "lanes", options.lanes, 1)
 
 
 def _device(requested: str | None) -> str:

@@ -10,7 +10,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
-from ringkv.plan.complete import complete, default_threads
+from ringkv.plan.complete import complete, default_threads, longest_prompts_only
 from ringkv.plan.engine_footprint import engine_footprint, staged_token_bytes
 from ringkv.plan.footprint import Footprint
 from ringkv.plan.options import AUTO, Options
@@ -38,7 +38,8 @@ def resolve(
     device_bytes: how much of a GPU's memory it may use, if it runs there; None if that is unknown, or for a CPU.
 
     The default prompt limit is the model's context, at most 32,768. If the engine does not fit, an "auto"
-    prefix store is dropped first, then the default prompt limit is halved until the engine fits.
+    prefix store is dropped first, then the staging for short prompts beside the longest, then the default prompt
+    limit is halved until the engine fits.
     Raises `InvalidRequest` naming the option at fault, `BudgetTooSmall`, and `DoesNotFit` with the bytes needed, the
     bytes available and what would fit.
     """
@@ -89,13 +90,14 @@ class _Plan:
     def smaller(self, place: Place) -> "_Plan | None":
         """Return a plan that needs less there; None if it is at its smallest.
 
-        It has no "auto" prefix store if that lies there, else a shorter prompt if staging does.
+        It has no "auto" prefix store if that lies there; else, if staging does, no room for short prompts beside the
+        longest, or a shorter prompt.
         """
         (folder, config, options), need = self.wanted, self.needs.get(place, _NOTHING)
         if need.store and options.prefix_store == AUTO and self.engine.kv.turns == "reread":
             wanted = Wanted(folder, config, replace(options, prefix_store=0))
             return _Plan(wanted, complete(*wanted))
-        engine = _smaller(self.engine, config, options) if need.staging else None
+        engine = _less_staging(self.engine, config, options) if need.staging else None
         return _Plan(self.wanted, engine) if engine else None
 
 
@@ -139,7 +141,11 @@ def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footpri
         )
 
 
-def _smaller(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
+def _less_staging(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
+    return longest_prompts_only(engine, options) or _half_the_prompt(engine, config, options)
+
+
+def _half_the_prompt(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
     """Return the configuration for half the prompt limit; None if the user set the limit or it is at its lowest."""
     if options.prompt_tokens is not None or engine.prompt_tokens <= SMALLEST_PROMPT:
         return None
