@@ -79,13 +79,12 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
     for lane, (request, first) in enumerate(zip(requests, firsts, strict=True)):
         assert made.begin(request, lane, range(first, first + len(request.tokens))) == 0
     at = [0] * len(LENGTHS)
-    for sizes in ((32, 33, 5, 64), (128, 0, 0, 32), (64, 0, 0, 1), (76, 0, 0, 0)):
-        work = []
-        for lane, (request, size) in enumerate(zip(requests, sizes, strict=True)):
-            if size:
-                work.append(PrefillChunk(request, lane, at[lane], at[lane] + size))
-                at[lane] += size
-        made.prefill(work)
+    for units in ((1, 2, 1, 2), (4, 0, 0, 1), (2, 0, 0, 1), (9, 0, 0, 0)):
+        stops = [min(start + n * made.limits.unit, length) for start, n, length in zip(at, units, LENGTHS, strict=True)]
+        pieces = enumerate(zip(requests, at, stops, strict=True))
+        made.prefill([PrefillChunk(one, lane, start, stop) for lane, (one, start, stop) in pieces if start < stop])
+        at = stops
+    assert at == [*LENGTHS]
     found = [
         staged(made, lane, first, length) for lane, (first, length) in enumerate(zip(firsts, LENGTHS, strict=True))
     ]
@@ -104,7 +103,7 @@ def test_slots_that_ride_get_the_logits_of_a_decode_step(folder: Path, graphs: s
         for slot, length in ((1, 300), (5, 33), (11, 5)):
             tiny.enter(made, prompt(length), slot)
         logits = []
-        for work in chunks(late, 2, made.begin(late, 2), 32):
+        for work in chunks(late, 2, made.begin(late, 2), made.limits.unit):
             made.sample().read()
             if ride:
                 made.prefill([work], feed=True)
