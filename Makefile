@@ -5,6 +5,7 @@
 # make check   lint, format, types, import contracts
 # make bench   measure ringkv alone (an hour on a quiet machine), append the figures, update README and docs
 # make peers   measure ringkv beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
+# make traffic measure ringkv's server beside vLLM's, llama.cpp's and OpenVINO's under load (hours; installs them)
 # make clients run OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark and schemathesis against the server
 #              (half an hour; installs them; needs data sets, see docs/accuracy.md)
 # make report  write the tables and plots of README and docs from the measurements
@@ -15,7 +16,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test amx avx2 check bench peers clients report device dev clean
+.PHONY: help demo test amx avx2 check bench peers traffic clients report device dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -66,6 +67,14 @@ peers: dev
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384 --requests 1,4,8
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --needle 10
 	@$(BIN)/python -m bench.perplexity --tokens 20480
+	@$(BIN)/python -m bench.report
+
+traffic: dev
+	@$(BIN)/python -m bench.traffic
+	@$(BIN)/python -m bench.traffic --workload azure-conv --turns 1 --seconds 45 --rates 0.5,1,1.5,2,3
+	@$(BIN)/python -m bench.traffic --workload azure-code --turns 1 --seconds 45 --rates 0.25,0.5,1,1.5
+	@$(BIN)/python -m bench.traffic --workload mooncake --turns 1 --shrink 4 --prompt 7000 --store 300MB --rates 0.25,0.5,1
+	@$(BIN)/python -m bench.traffic --model qwen2.5-coder-1.5b --each 1 --turns 1
 	@$(BIN)/python -m bench.report
 
 device:

@@ -95,6 +95,8 @@ def served(engine: EngineSettings, environment: Mapping[str, str]) -> Iterator[S
         *engine.flags,
         "--prefix-store",
         "0",
+        "--graphs",
+        "compiled",
         "--port",
         "0",
     ]

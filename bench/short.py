@@ -148,7 +148,7 @@ def _mixed(model: str, turns: int) -> Iterator[dict[str, Any]]:
 
 
 def _timed(engine: Any, run: Callable[[PrefillChunk], object], size: int) -> float:
-    work = next(chunks(_request("chunk", size, size), 0, engine.begin(_request("chunk", size, size), 0), size))
+    work = next(chunks(_request("chunk", size, size), 0, engine.begin(_request("chunk", size, size), 0).tokens, size))
     engine.sample().read()
     started = time.perf_counter()
     run(work)
@@ -208,7 +208,7 @@ def _engine(model: str, slots: int, **options: Any) -> Any:
 
 def _enter(engine: Any, slot: int, tokens: int) -> None:
     request = _request(f"{slot}", tokens, slot, 10**6)
-    for work in chunks(request, 0, engine.begin(request, 0), engine.limits.chunk):
+    for work in chunks(request, 0, engine.begin(request, 0).tokens, engine.limits.chunk):
         engine.prefill([work])
     engine.insert(0, slot, request)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, PrefillChunk, Run, Sampled
+from ringkv.base.engine import Cached, Limits, PrefillChunk, Run, Sampled
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout, Layouts
@@ -107,13 +107,13 @@ class ToyEngine:
         if len(request.tokens) > self.limits.prompt_tokens:
             raise PromptTooLong(f"prompt has {len(request.tokens)} tokens, toy takes {self.limits.prompt_tokens}")
 
-    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
         """Return no cached tokens, except 3 for a request named "cached..."."""
         self._break("begin", request)
         self.log.append(Begun(request.id))
         cached = min(3, len(request.tokens) - 1) if request.id.startswith("cached") else 0
         self.lanes[lane] = Staged(request, list(request.tokens[:cached]))
-        return cached
+        return Cached(cached, cached)
 
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
         """Return log-probabilities: a prompt token's is its id, negated."""

@@ -137,7 +137,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--budget", type=int, default=512)
     parser.add_argument("--queue", type=int, default=16, help="requests that may wait")
-    parser.add_argument("--graphs", default="auto", help="as of ringkv serve")
+    parser.add_argument("--graphs", default="compiled", help="as of ringkv serve")
     parser.add_argument("--warm", type=float, default=30, help="seconds in which the sustainable rate is measured")
     parser.add_argument("--http-mb", type=int, default=400, help="bound of the HTTP process's memory")
     parser.add_argument("--engine-mb", type=int, default=3000, help="bound of the engine process's memory")

@@ -97,6 +97,7 @@ def ringkv(start: Started) -> list[str]:
         "--kv-budget": ringkv_budget(need),
         "--max-prompt": min(need.context - 1, need.prompt + SPARE),
         "--prefix-store": need.store,
+        "--graphs": "compiled",
         "--threads": need.threads,
         "--max-queue": 100_000,
         "--max-queue-tokens": 1_000_000_000,

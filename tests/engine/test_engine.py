@@ -304,7 +304,7 @@ def test_prefill_takes_chunks_in_any_interleaving_with_decode(engine: LocalEngin
     alone, _ = tiny.decode(engine, 10, slot=1)
     engine.release(1)
     tiny.enter(engine, runner, slot=0)
-    for work in chunks(late, 0, engine.begin(late, 0), 16):
+    for work in chunks(late, 0, engine.begin(late, 0).tokens, 16):
         engine.prefill([work])
         tiny.decode(engine, 1)
     engine.insert(0, 1, late)

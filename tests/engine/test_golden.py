@@ -79,7 +79,7 @@ def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Pa
 def _check_scores(engine: LocalEngine, tokens: list[int], want: torch.Tensor) -> None:
     """What each token of a prompt but its first was worth, and the two likeliest in its place."""
     asked = tiny.request(tokens, prompt_logprobs=2)
-    works = chunks(asked, 0, engine.begin(asked, 0), engine.limits.chunk)
+    works = chunks(asked, 0, engine.begin(asked, 0).tokens, engine.limits.chunk)
     scores = [score for work in works for found in engine.prefill([work]) for score in found]
     values = [score.logprob for score in scores]
     assert values == pytest.approx(want[:-1].gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist(), abs=1e-4)

@@ -77,7 +77,7 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
     firsts = [7, 700, 1300, 900]  # entries of the lanes, in another order than their numbers
     requests = [prompt(length) for length in LENGTHS]
     for lane, (request, first) in enumerate(zip(requests, firsts, strict=True)):
-        assert made.begin(request, lane, range(first, first + len(request.tokens))) == 0
+        assert made.begin(request, lane, range(first, first + len(request.tokens))).tokens == 0
     at = [0] * len(LENGTHS)
     for units in ((1, 2, 1, 2), (4, 0, 0, 1), (2, 0, 0, 1), (9, 0, 0, 0)):
         stops = [min(start + n * made.limits.unit, length) for start, n, length in zip(at, units, LENGTHS, strict=True)]
@@ -103,7 +103,7 @@ def test_slots_that_ride_get_the_logits_of_a_decode_step(folder: Path, graphs: s
         for slot, length in ((1, 300), (5, 33), (11, 5)):
             tiny.enter(made, prompt(length), slot)
         logits = []
-        for work in chunks(late, 2, made.begin(late, 2), made.limits.unit):
+        for work in chunks(late, 2, made.begin(late, 2).tokens, made.limits.unit):
             made.sample().read()
             if ride:
                 made.prefill([work], feed=True)

@@ -29,7 +29,7 @@ def engine(llama_dir: Path) -> LocalEngine:
 
 def read(engine: LocalEngine, asked: Request, chunk: int = 16) -> tuple[int, Tensor]:
     """As a loop does it: how many tokens were cached, and the logits after the prompt."""
-    known = engine.begin(asked, 0)
+    known = engine.begin(asked, 0).tokens
     for work in chunks(asked, 0, known, chunk):
         engine.prefill([work])
     return known, engine.lanes.logits(0).clone()

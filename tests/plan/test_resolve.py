@@ -295,7 +295,7 @@ def test_a_budget_that_a_policy_cannot_work_with_is_refused(options: dict[str, A
         ({"threads": 0}, "threads", "at least 1"),
         ({"dtype": "int8"}, "dtype", "bfloat16"),
         ({"dtype": "float16"}, "dtype", "bfloat16 or float32"),
-        ({"graphs": "yes"}, "graphs", "auto, compiled, off"),
+        ({"graphs": "yes"}, "graphs", "auto, compiled, background, off"),
     ],
 )
 def test_an_invalid_option_is_refused_by_name(options: dict[str, Any], param: str, says: str) -> None:
@@ -312,11 +312,13 @@ def test_a_cpu_with_a_number_is_refused() -> None:
 def test_graphs_are_compiled_if_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete, "missing_for_graphs", lambda: None)
     assert [resolved(graphs=one).graphs for one in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]
+    assert resolved(graphs="background").graphs == "background"
+    assert resolved(graphs="background", device="cuda:0").graphs == "compiled"
 
 
 def test_without_a_compiler_graphs_are_off_and_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete, "missing_for_graphs", lambda: "no C++ compiler was found")
-    assert resolved().graphs == "off"
+    assert resolved().graphs == resolved(graphs="background").graphs == "off"
     assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver, without a compiler
     for device in ("cpu", "cuda"):
         with pytest.raises(InvalidRequest, match=r"no C\+\+ compiler was found"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringkv.base.engine import Limits, PrefillChunk
+from ringkv.base.engine import Cached, Limits, PrefillChunk
 from ringkv.base.events import Event, Finished, Token, TokenLogprob
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -31,7 +31,7 @@ class Timed(toy.ToyEngine):
     passes: list[list[PrefillChunk]] = field(default_factory=list)
     places: dict[int, range] = field(default_factory=dict)
 
-    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
         assert entries is not None
         assert len(entries) >= len(request.tokens)
         self.places[lane] = entries
@@ -122,6 +122,22 @@ def test_the_time_between_two_tokens_stays_within_max_step(bound: float) -> None
     late = found[len(found) // 4 :]  # the costs are known by then
     assert sum(gap <= 1.2 * bound for gap in late) >= 0.99 * len(late)
     assert max(late) > 0.5 * bound, "prompts could have been prefilled faster"
+
+
+def test_prompts_get_as_long_as_decoding_if_that_takes_most_of_max_step() -> None:
+    engine, loop = started(slots=64, lanes=16, max_step=0.2)  # 60 slots take 0.6 s
+    for n in range(60):
+        loop.submit(prompt(f"{n}", [n] * 5, max_tokens=400))
+    for _ in range(300):
+        loop.step()
+    before = len(engine.passes)
+    for n in range(60, 64):
+        loop.submit(prompt(f"{n}", [n] * 300, max_tokens=1))
+    while any(loop.usage(f"{n}") for n in range(60, 64)):
+        assert loop.usage("0"), "the others ended first"
+        loop.step()
+    rows = [sum(chunk.stop - chunk.start for chunk in one) for one in engine.passes[before:]]
+    assert 1200 / len(rows) > 32
 
 
 def test_the_same_prompt_is_prefilled_once_however_often_it_is_asked() -> None:

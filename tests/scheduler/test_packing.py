@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringkv.base.engine import Limits
+from ringkv.base.engine import Cached, Limits
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -15,7 +15,7 @@ def prompts(*lengths: int, limits: Limits | None = None) -> list[PendingPrompt]:
     made = []
     for lane, length in enumerate(lengths):
         prompt = PendingPrompt(lane=lane)
-        prompt.begin(0)
+        prompt.begin(Cached())
         request = Request(f"{lane}", (1,) * length, SamplingParams())
         prompt.jobs.append(Job(request, KVChoice(), limits or toy.limits(), prompt))
         made.append(prompt)
@@ -43,8 +43,15 @@ def test_chunks_end_at_units_or_at_the_end_of_a_prompt() -> None:
 
 def test_a_prompt_that_begins_between_units_ends_its_first_chunk_at_one() -> None:
     waiting = prompts(300)
-    waiting[0].begin(45)
+    waiting[0].begin(Cached(45, 45))
     assert spans(waiting, 100) == [(0, 45, 128)]
+
+
+def test_tokens_without_an_entry_do_not_count_for_units() -> None:
+    waiting = prompts(300)
+    waiting[0].begin(Cached(45, 20))  # token 57 has place 32
+    assert spans(waiting, 20) == [(0, 45, 57)]
+    assert spans(waiting, 100) == [(0, 45, 121)]
 
 
 @pytest.mark.parametrize("rows", [1, 31])

@@ -1,7 +1,7 @@
 import pytest
 import toy
 
-from ringkv.base.engine import PrefillChunk, Sampled
+from ringkv.base.engine import Cached, PrefillChunk, Sampled
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.failure import Failure
@@ -27,7 +27,7 @@ def request(name: str, prompt: int = 5, max_tokens: int = 100, salt: str | None 
 def following(it: Scheduler, cached: int = 0) -> Action:
     """Return the next action after any Begin, which is reported with `cached` tokens."""
     while isinstance(action := it.next(), Begin):
-        it.begun(action.request, cached)
+        it.begun(action.request, Cached(cached, cached))
     return action
 
 
@@ -130,7 +130,7 @@ def test_a_prompt_begins_once_for_all_that_share_it():
     it.submit(request("a", salt="one"), request("b", salt="one"))
     first = it.next()
     assert first == Begin(request("a", salt="one"), 0)
-    it.begun(first.request, 0)
+    it.begun(first.request, Cached())
     actions = [it.next() for _ in range(3)]
     assert [type(action) for action in actions] == [Prefill] * 3
 

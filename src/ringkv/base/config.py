@@ -12,7 +12,7 @@ from ringkv.base.kv import KVChoice
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
-Graphs = Literal["compiled", "off"]
+Graphs = Literal["compiled", "background", "off"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class EngineConfig:
     dtype: DType
     weights: Weights  # "bf16": matrices in `dtype`; "int8" and "int4" quantise the matrices, not the cache
     device: str  # "cpu", "cuda:0"
-    graphs: Graphs  # "compiled": static graphs, built once and cached on disk; "off": the same functions, eager
+    graphs: Graphs  # "compiled": before the engine is ready; "background": while functions run eagerly; "off": never
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # directory of built graphs
     kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`

@@ -69,6 +69,18 @@ class PrefillChunk(NamedTuple):
         return self.stop == len(self.request.tokens)
 
 
+class Cached(NamedTuple):
+    """The cached prefix of a prompt in its lane. tokens: fewer than the prompt has. entries: of them that are left."""
+
+    tokens: int = 0
+    entries: int = 0
+
+    @property
+    def gap(self) -> int:
+        """Tokens without an entry. A token's position is its place in the lane plus this."""
+        return self.tokens - self.entries
+
+
 def lane_entries(tokens: int, choice: KVChoice, longest: int) -> int:
     """Return the staged entries that a prompt needs: as many as the longest if it is prefilled twice."""
     return longest if choice.select.prefills_twice else tokens
@@ -84,7 +96,7 @@ def chunks(request: Request, lane: int, start: int, size: int) -> Iterator[Prefi
 
 def prefill(engine: "Engine", request: Request, lane: int = 0) -> None:
     """Prefill a whole prompt into a lane."""
-    for work in chunks(request, lane, engine.begin(request, lane), engine.limits.chunk):
+    for work in chunks(request, lane, engine.begin(request, lane).tokens, engine.limits.chunk):
         engine.prefill([work])
 
 
@@ -133,8 +145,8 @@ class Engine(Protocol):
         """Raise `InvalidRequest` if the request could never be served. Called before any work."""
         ...
 
-    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
-        """Load the cached prefix of a prompt into its lane. Returns the cached tokens, fewer than the prompt has.
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
+        """Load the cached prefix of a prompt into its lane.
 
         entries: the staged entries that the lane gets, `lane_entries` of them; None: as many as the longest prompt has.
         """

@@ -77,7 +77,12 @@ class _Machine:
     ] = None
     graphs: Annotated[
         str | None,
-        _machine("--graphs", "WHEN", "Static graphs: auto (compiled if possible, default), compiled or off."),
+        _machine(
+            "--graphs",
+            "WHEN",
+            "When static graphs are compiled: compiled (before the start), background (meanwhile plain functions run) "
+            "or off. By default auto: background for serve, else compiled, if there is a compiler.",
+        ),
     ] = None
     threads: Annotated[
         int | None,
@@ -105,8 +110,8 @@ class _Steps:
         _machine(
             "--max-step",
             "MS",
-            "Longest time between two tokens of a request while other prompts are prefilled; 150 by default. "
-            "More prefills faster.",
+            "Longest time between two tokens of a request while other prompts are prefilled, if it is more than two "
+            "decode steps; 150 by default. More prefills faster.",
         ),
     ] = None
 

@@ -1,7 +1,9 @@
 """build: an EngineConfig becomes an engine, with all its memory allocated and its graphs ready."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -22,6 +24,7 @@ from ringkv.engine.sizes import MOST_WITH_DRAFTS, EngineSizes
 from ringkv.engine.source import digest
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.graphs.aot import AheadOfTime
+from ringkv.graphs.background import Background
 from ringkv.graphs.capture import CudaGraphs, no_capture
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
@@ -48,7 +51,11 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
     _check_drafts(config, weights)
     total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights, config.speculate)
-    return assemble(config, model, weights, _backend(config, tell, total))
+    backend = _backend(config, tell, total)
+    engine = assemble(config, model, weights, backend)
+    if isinstance(backend, Background):
+        backend.start()
+    return engine
 
 
 @torch.inference_mode()
@@ -112,7 +119,10 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
 
     if torch.device(config.device).type == "cuda":
         return Inductor(config.cache_dir / "inductor", on_build)
-    return AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build, partial(_tell_waiting, tell))
+    ahead = AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build, partial(_tell_waiting, tell))
+    if config.graphs == "background":
+        return Background(ahead, partial(_load_operators, compiler.path, config.cache_dir))
+    return ahead
 
 
 def _tell_waiting(tell: Progress, name: str) -> None:
@@ -128,7 +138,11 @@ def _load_kernels(config: EngineConfig, tell: Progress) -> None:
         log.warning("running without C++ kernels, slower: %s", missing)
         return
     tell(0, 1, "loading CPU kernels (compiled once; kept on disk)")
+    _load_operators(compiler.path, config.cache_dir, partial(_tell_waiting, tell, "CPU kernels"))
+
+
+def _load_operators(compiler: str, cache_dir: Path, on_wait: Callable[[], None] = lambda: None) -> None:
     try:
-        native.load(compiler.path, config.cache_dir / "kernels", partial(_tell_waiting, tell, "CPU kernels"))
+        native.load(compiler, cache_dir / "kernels", on_wait)
     except RuntimeError as error:
         log.warning("running without C++ kernels: %s", error)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import places
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Limits, Packet, PrefillChunk
+from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -102,7 +102,7 @@ class LocalEngine:
             )
 
     @torch.inference_mode()
-    def begin(self, request: Request, lane: int, entries: range | None = None) -> int:
+    def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
         return self.lanes.begin(request, lane, entries, self._choice(request))
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.engine import PrefillChunk
+from ringkv.base.engine import Cached, PrefillChunk
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
@@ -46,12 +46,12 @@ class _Lane:
     @property
     def entries(self) -> int:
         """One for each token except those that an earlier turn had evicted."""
-        return len(self.tokens) - self.start.gap
+        return len(self.tokens) - self.start.cached.gap
 
     @property
     def read(self) -> int:
         """Tokens that were prefilled here, and so have queries."""
-        return len(self.tokens) - self.start.tokens
+        return len(self.tokens) - self.start.cached.tokens
 
 
 class LaneSizes(NamedTuple):
@@ -96,10 +96,10 @@ class Lanes:
     def bytes(self) -> int:
         return self.staging.bytes
 
-    def begin(self, request: Request, lane: int, entries: range | None, choice: KVChoice) -> int:
-        """Load the cached prefix of a prompt into its lane, and return the number of cached tokens.
+    def begin(self, request: Request, lane: int, entries: range | None, choice: KVChoice) -> Cached:
+        """Load the cached prefix of a prompt into its lane.
 
-        It is 0 if the prompt's log-probabilities are requested: they come from its prefill.
+        It is empty if the prompt's log-probabilities are requested: they come from its prefill.
         """
         first, count = lane * self._sizes.prompt, self._sizes.prompt
         if entries is not None:
@@ -108,12 +108,12 @@ class Lanes:
         is_scored = request.sampling.prompt_logprobs is not None
         start = Start() if is_scored else self._turns.begin(request, choice, self.staging.entries_of(first, count))
         self._lanes[lane] = _Lane(request.tokens, start, first, count)
-        return start.tokens
+        return start.cached
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
         """Yield the pieces that each take a pass; one if a pass may have any size."""
         lane = self._lanes[work.lane]
-        gap = lane.start.gap
+        gap = lane.start.cached.gap
         for start, size in self._programs.pieces(work.start - gap, work.stop - gap):
             tokens = work.request.tokens[start + gap : min(start + gap + size, work.stop)]
             yield Piece(tokens, work.lane, lane.first, start, lane.entries, gap)
@@ -150,7 +150,7 @@ class Lanes:
             groups = self._decoder.groups
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
             views = [self.view(lane, group, choice.select.queries) for group in range(len(groups))]
-            moved = tuple(plan.shifted(prompt.start.gap) for plan in plans)
+            moved = tuple(plan.shifted(prompt.start.cached.gap) for plan in plans)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
             prompt.selections[choice] = Selection(moved, select(views, choice, plans))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.engine import Cached
 from ringkv.cache.body import Body, CacheRow
 
 
@@ -51,16 +52,10 @@ class Staging:
 
 
 class Start(NamedTuple):
-    """The cached prefix of a prompt: its `tokens`, and their `entries` in the lane, one each if `is_dense`."""
+    """What a lane begins with. is_dense: each cached token has an entry, at its own place."""
 
-    tokens: int = 0
-    entries: int = 0
+    cached: Cached = Cached()
     is_dense: bool = True
-
-    @property
-    def gap(self) -> int:
-        """Tokens without an entry. A token's position is its place in the lane plus this."""
-        return self.tokens - self.entries
 
 
 def allocate(groups: Sequence[LayerGroup], lanes: int, entries: int, window: int, like: Tensor) -> Staging:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from ringkv.base.cache_spec import LayerGroup, PlaneFormat
+from ringkv.base.engine import Cached
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
@@ -52,9 +53,9 @@ class Turns:
         found = self._found(request, choice, lane.entries)
         if found and found.tokens > tokens:
             self._conversations.load(found, lane)
-            return Start(found.tokens, found.entries, is_dense=False)
+            return Start(Cached(found.tokens, found.entries), is_dense=False)
         self._prefixes.load(known, lane)
-        return Start(tokens, tokens)
+        return Start(Cached(tokens, tokens))
 
     def staged(self, request: Request, start: int, stop: int, lane: CacheRow) -> None:
         """Save tokens start .. stop-1 of a prompt. They and all tokens before them have an entry each in the lane."""

@@ -25,11 +25,15 @@ from torch import Tensor
 from ringkv.base.errors import BadCache
 from ringkv.base.failure import in_short
 from ringkv.graphs.graph import Graph, StaticFunction, TensorFunction
-from ringkv.kernels.built import built
+from ringkv.kernels.built import built, is_whole
 from ringkv.kernels.library import native_operators
 from ringkv.machine.folders import make_private
 from ringkv.machine.processor import identity
 from ringkv.machine.tethered import script
+
+
+def _ignore(name: str) -> None:
+    """Report nothing."""
 
 
 class AheadOfTime:
@@ -45,7 +49,7 @@ class AheadOfTime:
         compiler: str,
         source: str,
         on_build: Callable[[str], None],
-        on_wait: Callable[[str], None] = lambda name: None,
+        on_wait: Callable[[str], None] = _ignore,
     ) -> None:
         self.folder, self.compiler, self.source = folder, compiler, source
         self.on_build, self.on_wait = on_build, on_wait
@@ -54,9 +58,20 @@ class AheadOfTime:
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # torch.export merges two arguments that are one tensor, and would mix them up without an error.
         assert len({id(tensor) for tensor in example}) == len(example), f"{name}: two example arguments are one tensor"
-        path = self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
+        path = self._path(name, function, example)
         built(path, partial(self._build, name, function, example), partial(self.on_wait, name))
         return _load(path)
+
+    def has(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> bool:
+        """Whether the graph is in the folder, whole."""
+        return is_whole(self._path(name, function, example))
+
+    def silent(self) -> "AheadOfTime":
+        """Return the same without callbacks, for another process."""
+        return AheadOfTime(self.folder, self.compiler, self.source, _ignore, _ignore)
+
+    def _path(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Path:
+        return self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
 
     def _build(self, name: str, function: StaticFunction, example: Sequence[Tensor], into: Path) -> None:
         self.on_build(name)

@@ -23,16 +23,17 @@ def built(folder: Path, make: Make, on_wait: Callable[[], None]) -> Path:
     One process makes it; the others call `on_wait` and wait. If it is whole, nothing is written.
     Raises BadCache if its parent is not ours alone, and if it has to be made and the disk is full or read-only.
     """
-    if not _is_whole(folder):
+    if not is_whole(folder):
         if fault := make_private(folder.parent) or unwritable(folder.parent):
             raise BadCache(f"{folder.name} has to be compiled and cannot be stored: {fault}")
         with locked(folder.with_name(f"{folder.name}.lock"), on_wait):
-            if not _is_whole(folder):  # another process may have made it meanwhile
+            if not is_whole(folder):  # another process may have made it meanwhile
                 _make(folder, make)
     return folder
 
 
-def _is_whole(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
+    """Whether the folder is there, with each file as it was sealed. Raises BadCache if it is not ours alone."""
     if not folder.is_dir():
         return False
     if fault := strangers(folder.parent) or strangers(folder):

@@ -142,13 +142,17 @@ def is_quantisable(dtype: DType, device: str) -> bool:
 
 
 def _graphs(options: Options, device: str) -> Graphs:
-    requested = one_of(("auto", "compiled", "off"), "graphs", options.graphs, "auto")
+    requested = one_of(("auto", "compiled", "background", "off"), "graphs", options.graphs, "auto")
     if requested == "off":
         return "off"
     missing = missing_for_graphs()
     if missing and requested == "compiled":
         raise InvalidRequest(f"graphs cannot be compiled: {missing}; or choose graphs off", "graphs")
-    return "off" if missing and device == "cpu" else "compiled"  # a GPU captures a step even if it is not compiled
+    if device != "cpu":
+        return "compiled"  # a GPU captures a step even if it is not compiled
+    if missing:
+        return "off"
+    return "background" if requested == "background" else "compiled"
 
 
 def _threads(requested: int | None) -> int:

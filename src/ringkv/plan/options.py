@@ -18,7 +18,8 @@ class Options(AtStart):
     output_tokens: longest output under policy full, which evicts nothing.
     prefix_store: host memory of the prefix store, "1GB" or 10**9 bytes. "auto" is 1 GB if that fits. Default: 0.
     speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
-    graphs: "auto" compiles static graphs if that is possible. lanes: longest prompts that staging holds at once.
+    graphs: "auto" compiles static graphs if that is possible, "background" does so while the engine runs eagerly.
+    lanes: longest prompts that staging holds at once.
     max_step: milliseconds between two tokens of a running request while prompts are prefilled.
     """
 
@@ -31,7 +32,7 @@ class Options(AtStart):
     dtype: DType | None = None
     weights: Weights | None = None
     device: str | None = None
-    graphs: Literal["auto", "compiled", "off"] | None = None
+    graphs: Literal["auto", "compiled", "background", "off"] | None = None
     threads: int | None = None
     speculate: int | None = None
     max_step: int | None = None

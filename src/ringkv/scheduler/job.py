@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import takewhile
 
-from ringkv.base.engine import Limits, PrefillChunk, chunks
+from ringkv.base.engine import Cached, Limits, PrefillChunk, chunks
 from ringkv.base.events import FinishReason, KVUsage, Usage
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.request import Request
@@ -32,7 +32,7 @@ class PendingPrompt:
     arrival: int = 0
     lane: int | None = None
     entries: range | None = None  # of its lane
-    cached: int | None = None  # cached tokens; None before they are loaded
+    cached: Cached | None = None  # None before it is loaded
     prefilled: int = 0  # tokens, cached ones included
     alike: dict["PendingPrompt", int] = field(default_factory=dict)  # tokens that it begins with like others
 
@@ -40,8 +40,13 @@ class PendingPrompt:
     def is_held(self) -> bool:
         return any(job.is_held for job in self.jobs)
 
-    def begin(self, cached: int) -> None:
-        self.cached = self.prefilled = cached
+    def begin(self, cached: Cached) -> None:
+        self.cached, self.prefilled = cached, cached.tokens
+
+    @property
+    def gap(self) -> int:
+        """See `Cached`."""
+        return self.cached.gap if self.cached else 0
 
     @property
     def request(self) -> Request:
@@ -169,7 +174,7 @@ class Job:
         return limit if self.layout.free_entries is None else min(limit, self.layout.free_entries + 1)
 
     def usage(self) -> Usage:
-        prompt, cached = len(self.request.tokens), max(self.shared, self.prompt.cached or 0)
+        prompt, cached = len(self.request.tokens), max(self.shared, (self.prompt.cached or Cached()).tokens)
         return Usage(prompt, self.sampled, self._kv_usage(), cached, self.drafted, self.accepted)
 
     def _kv_usage(self) -> KVUsage:

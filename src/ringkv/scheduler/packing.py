@@ -10,8 +10,8 @@ def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[Prefill
     """Return chunks of at most `rows` tokens together, one for each prompt at most, in the order of the prompts.
 
     Each prompt gets an equal share, so a short one does not wait for a long one. What is left goes to the first ones.
-    Chunks end at multiples of `unit` or at their prompt's end. Only the first prompt's may be longer than `rows`: it
-    has at least one unit.
+    Chunks end at places in their lane that are multiples of `unit`, or at their prompt's end. Only the first prompt's
+    may be longer than `rows`: it has at least one unit.
     """
     share = max(unit, rows // max(1, len(prompts)))
     stops: dict[int, int] = {}
@@ -30,5 +30,5 @@ def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[Prefill
 
 def _cut(prompt: PendingPrompt, start: int, tokens: int, unit: int) -> int:
     """Return where a chunk of at most so many tokens ends."""
-    end, stop = prompt.length, start + tokens
-    return end if stop >= end else max(start, stop // unit * unit)
+    end, stop, gap = prompt.length, start + tokens, prompt.gap
+    return end if stop >= end else max(start, (stop - gap) // unit * unit + gap)

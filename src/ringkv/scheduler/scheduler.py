@@ -9,9 +9,9 @@
 - Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
   with the same prompt. The prompt keeps its lane until all who wait have a slot. They get slots before prompts of any
   owner that still wait for a lane.
-- What happens between two tokens of a running request is bounded: by `Limits.max_step` if the engine packs chunks of
-  several prompts into a pass, else to one chunk or insertion. If no request runs, passes and insertions follow each
-  other directly.
+- What happens between two tokens of a running request is bounded: by `Limits.max_step`, or twice a decode step if that
+  is longer, if the engine packs chunks of several prompts into a pass; else to one chunk or insertion. If no request
+  runs, passes and insertions follow each other directly.
 - If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from ringkv.base.engine import Limits, PrefillChunk, Run, Sampled
+from ringkv.base.engine import Cached, Limits, PrefillChunk, Run, Sampled
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
@@ -171,12 +171,12 @@ class Scheduler:
         """Return the requests that wait for this one's prompt."""
         return [job.request.id for job in self._jobs[request.id].prompt.jobs]
 
-    def begun(self, request: Request, cached: int) -> None:
-        """Report that `cached` tokens of its prompt were copied to its lane. If any were, a decode step is due."""
+    def begun(self, request: Request, cached: Cached) -> None:
+        """Report what was copied to its lane of a prompt's cached tokens. If any were, a decode step is due."""
         self._jobs[request.id].prompt.begin(cached)
-        self._shares.serve(request.owner, len(request.tokens) - cached)
-        self._work += Work(moved=cached)
-        self._stalls |= cached > 0
+        self._shares.serve(request.owner, len(request.tokens) - cached.tokens)
+        self._work += Work(moved=cached.entries)
+        self._stalls |= cached.tokens > 0
 
     def passed(self, work: PrefillChunk) -> None:
         """Report that a chunk has run. After its last one a prompt waits in its lane until it is inserted."""
@@ -297,7 +297,14 @@ class Scheduler:
 
     def _fits(self, work: Work) -> bool:
         """Whether running requests may wait for so much work between two tokens."""
-        return not self._limits.max_step or self._costs.predict(work) <= self._limits.max_step
+        return not self._limits.max_step or self._costs.predict(work) <= self._longest_wait()
+
+    def _longest_wait(self) -> float:
+        """Return the seconds that running requests may wait for their next tokens beside prompts.
+
+        If feeding them takes most of `max_step`, prompts get as long again. Else they would hardly get on.
+        """
+        return max(self._limits.max_step, 2 * self._costs.predict(self._feeding()))
 
     def _insertion(self) -> Work:
         return self._insertion_of(self._shared[0])

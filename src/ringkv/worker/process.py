@@ -5,15 +5,12 @@ so the process that starts it never loads torch.
 """
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
-from threading import Thread
+from multiprocessing.connection import Connection
 from time import monotonic
 
 from ringkv.base import log_lines, progress
@@ -33,6 +30,7 @@ from ringkv.base.messages import (
     Stats,
     Submit,
 )
+from ringkv.machine.parent import exit_with_parent
 from ringkv.scheduler.loop import Loop
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
@@ -52,7 +50,7 @@ def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -
     """Run until `Shutdown`, or until the pipe is closed or the parent ends. The exit status is 1 after `Fatal`."""
     log_lines.inherit()
     _ignore_signals()
-    _exit_with_parent()
+    exit_with_parent()
     channel = Channel(connection)
     try:
         fatal = _build_then_serve(channel, config, builder)
@@ -145,16 +143,3 @@ def _ignore_signals() -> None:
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-
-
-def _exit_with_parent() -> None:
-    """Exit at once when the parent ends, even during a long build or step."""
-    parent = parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    Thread(target=watch, name="parent-watch", daemon=True).start()

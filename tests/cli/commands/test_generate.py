@@ -110,7 +110,7 @@ def test_a_system_message_goes_in_front(ask: Any, llm: LLM, model_dir: Path) -> 
             "--kv-kernel is a parameter of --kv-select snapkv; --kv-select keydiff takes none",
         ),
         (("Why?", "--kv-compression", "4x"), 2, "--kv-budget 64 and --kv-compression 4x both set the budget"),
-        (("Why?", "--graphs", "never"), 2, "--graphs is 'never'; it must be one of auto, compiled, off"),
+        (("Why?", "--graphs", "never"), 2, "--graphs is 'never'; it must be one of auto, compiled, background, off"),
         (("Why?", "--dtype", "float16"), 2, "--dtype float16 does not run on the CPU"),
         (("Why?", "--temperature", "-1"), 2, "--temperature is -1.0; it must be 0 or more"),
         (("Why?", "--max-tokens", "0"), 2, "--max-tokens is 0; it must be at least 1"),

@@ -1,6 +1,7 @@
 """ringkv serve: an OpenAI-compatible HTTP server."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ringkv.base.errors import InvalidRequest
@@ -10,6 +11,7 @@ from ringkv.cli.options import ServingOptions
 from ringkv.cli.output import print_stderr
 from ringkv.cli.server import ServerOptions
 from ringkv.machine.interrupts import exit_on_sigterm
+from ringkv.plan.options import Options
 
 SLOTS = 8
 
@@ -47,7 +49,8 @@ def serve(
         from ringkv.weights.read_ahead import read_ahead
 
         folders = [locate(model, progress) for model in engine.model]
-        wanted = [Wanted(folder, load_config(folder), engine.options(SLOTS)) for folder in folders]
+        options = _compiling_behind(engine.options(SLOTS))
+        wanted = [Wanted(folder, load_config(folder), options) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
@@ -69,6 +72,11 @@ def serve(
                 telemetry=telemetry,
                 load=LoadOptions(server.max_queue, server.max_queue_tokens, server.request_timeout),
             )
+
+
+def _compiling_behind(options: Options) -> Options:
+    """Return the options of a server: it answers before its graphs are compiled, unless its user has decided."""
+    return replace(options, graphs="background") if options.graphs in (None, "auto") else options
 
 
 def names_of(models: Sequence[str], given: Sequence[str]) -> list[tuple[str, ...]]:

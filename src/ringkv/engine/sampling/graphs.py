@@ -4,6 +4,7 @@ B slots, N drafts per slot, V vocabulary.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,22 +43,21 @@ def is_compiled(device: torch.device) -> bool:
 
 def graph(tier: SamplerTier) -> StaticFunction:
     """A tier as a static function of the tensors of `Inputs`."""
-    sampler = SAMPLERS[tier]
+    return StaticFunction(partial(_sample, tier), f"sample {tier.name}")
 
-    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return sampler(Inputs(*tensors))
 
-    return StaticFunction(body, f"sample {tier.name}")
+def _sample(tier: SamplerTier, *tensors: Tensor) -> tuple[Tensor, ...]:
+    return SAMPLERS[tier](Inputs(*tensors))
 
 
 def graph_of_drafts(tier: SamplerTier) -> StaticFunction:
     """A tier of `DRAFT_TIERS` as a static function of the first tensors of `Inputs`: it reads no others."""
-    sampler, unread = SAMPLERS[tier], len(Inputs._fields) - len(DRAFT_FIELDS)
+    return StaticFunction(partial(_sample_drafts, tier), f"sample drafts {tier.name}")
 
-    def body(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return sampler(Inputs(*tensors, *[tensors[0]] * unread))
 
-    return StaticFunction(body, f"sample drafts {tier.name}")
+def _sample_drafts(tier: SamplerTier, *tensors: Tensor) -> tuple[Tensor, ...]:
+    unread = len(Inputs._fields) - len(DRAFT_FIELDS)
+    return SAMPLERS[tier](Inputs(*tensors, *[tensors[0]] * unread))
 
 
 def _sampled(tensors: list[Tensor]) -> tuple[Tensor, ...]:

@@ -1,0 +1,115 @@
+"""Graphs that another process compiles, against plain calls; and what happens if they cannot be compiled."""
+
+import logging
+import pickle
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.engine import functions
+from ringkv.graphs.aot import AheadOfTime
+from ringkv.graphs.background import Background
+from ringkv.graphs.graph import StaticFunction
+from ringkv.machine.compiler import find_compiler, missing_for_graphs
+from ringkv.models.config import load_config
+from ringkv.models.decoder import Decoder
+from tests.engine import tiny
+
+pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+
+
+def scaled(factor: float, x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
+    seen.add_(1)
+    return (torch.softmax(x * factor, -1),)
+
+
+def branching(x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
+    return (x if x.sum() > 0 else -x,)
+
+
+def example(rows: int = 3) -> list[Tensor]:
+    return [torch.randn(rows, 8)[:, 2:], torch.zeros(1)]  # with strides
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Background:
+    return Background(ahead(tmp_path), partial(torch.set_flush_denormal, False))
+
+
+def ahead(folder: Path) -> AheadOfTime:
+    compiler = find_compiler()
+    assert compiler is not None
+    return AheadOfTime(folder, compiler.path, "source", lambda name: pytest.fail("compiled in this process"))
+
+
+def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
+    backend: Background, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    function = StaticFunction(partial(scaled, 2.0), "scaled", dynamic={1: (0,)})
+    graph = backend.make("f", function, example())
+    x, seen = example()
+    backend.start()
+    calls = 0
+    while not backend.builds:
+        assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
+        calls += 1
+        backend.join(0.2)
+    torch.testing.assert_close(graph([x, seen])[0], torch.softmax(x * 2, -1))
+    assert seen.item() == calls + 1
+    assert "compiling 1 graphs in the background, about 12 s" in caplog.text
+
+    again = Background(ahead(tmp_path), partial(pytest.fail, "another process was started"))
+    torch.testing.assert_close(again.make("f", function, example())([x, seen])[0], torch.softmax(x * 2, -1))
+    again.start()
+    assert again.builds == 0
+
+
+def test_a_graph_that_cannot_be_compiled_stays_a_plain_call(
+    backend: Background, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = backend.make("broken", StaticFunction.plain(branching), example())
+    backend.start()
+    backend.join()
+    x, seen = example()
+    assert torch.equal(graph([x, seen])[0], x if x.sum() > 0 else -x)
+    assert "graphs run uncompiled, slower: RuntimeError: broken could not be compiled" in caplog.text
+
+
+def test_a_compiling_process_that_ends_leaves_plain_calls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    backend = Background(ahead(tmp_path), partial(exit, 3))
+    graph = backend.make("f", StaticFunction(partial(scaled, 2.0), "scaled"), example())
+    with caplog.at_level(logging.WARNING):
+        backend.start()
+        backend.join()
+    x, seen = example()
+    assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
+    assert "graphs run uncompiled, slower: EOFError" in caplog.text
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma3"])
+def test_an_engines_functions_can_be_sent_to_another_process(tmp_path: Path, family: str) -> None:
+    tiny.save(tmp_path, family)
+    decoder = Decoder(load_config(tmp_path), torch.float32, torch.device("cpu"))
+    names = ("final_norm", "embed")
+    x, norm, embed = (
+        torch.randn(3, decoder.config.hidden_size),
+        torch.randn(decoder.config.hidden_size),
+        torch.randn(9, decoder.config.hidden_size),
+    )
+    head = functions.head(decoder, names)
+    layers = [
+        made
+        for kind in decoder.layers
+        for made in (
+            functions.prefill_layer(decoder, kind, names),
+            functions.mixed_layer(decoder, kind, names, "plain"),
+            functions.decode_layer(decoder, kind, names, "plain"),
+        )
+    ]
+    sent = pickle.loads(pickle.dumps([head, *layers]))
+    assert [one.key for one in sent] == [one.key for one in [head, *layers]]
+    assert len({one.key for one in sent}) == len(sent)
+    assert torch.equal(sent[0].body(x, norm, embed)[0], head.body(x, norm, embed)[0])
