@@ -30,6 +30,7 @@ constexpr int64_t kKC = 1536;       // KC: K elements of MC rows that fit in L2
 constexpr int64_t kInnerKC = 256;   // K elements of MR rows that fit in L1
 constexpr int64_t kUnsplitK = 640;  // up to this K, kInnerKC does not split it
 constexpr int64_t kNCPairs = 4;     // NC, in pairs of panels
+constexpr int64_t kFewRows = 2;     // rows for which hardware prefetch is enough
 
 struct Product {
   const BF16* x;
@@ -164,13 +165,33 @@ class ThreadProduct {
         if (is_small) widened_.load(pair, stop, k, k + blocks);
         for (int64_t i = pair; i < stop; ++i) {
           const BF16 *left = widened_.at(2 * i, k), *right = widened_.at(std::min(2 * i + 1, p_.panels - 1), k);
-          tiles_.multiply(x_.at(first + m, first, k), left, right, blocks, sums(i, m, buffer_), k > 0);
+          const Ahead ahead = m == 0 && rows > kFewRows ? after(i, k, {pair, stop, from, to, inner_kc}) : Ahead();
+          tiles_.multiply(x_.at(first + m, first, k), left, right, blocks, sums(i, m, buffer_), k > 0, ahead);
           if (k == from) flush();
         }
       }
       if (to == blocks_) pending_ = {first, m, rows, pair, stop, buffer_};
       buffer_ = 1 - buffer_;
     }
+  }
+
+  // Pairs [pair, stop) and blocks [from, to) along K, `step` at a time.
+  struct Piece {
+    int64_t pair, stop, from, to, step;
+  };
+
+  // What the first rows read after blocks k to k + step of pair i: the same blocks of the next pair, the next blocks of
+  // the first pair, or the next piece. Other rows find it in L2. Widening has a prefetch of its own.
+  Ahead after(int64_t i, int64_t k, const Piece& piece) const {
+    if constexpr (!std::is_same_v<Storage, StoredBF16>) return {};
+    if (i + 1 < piece.stop) return blocks_of(i + 1, k);
+    if (k + piece.step < piece.to) return blocks_of(piece.pair, k + piece.step);
+    return piece.stop < end_ ? blocks_of(piece.stop, piece.from) : Ahead();
+  }
+  Ahead blocks_of(int64_t pair, int64_t k) const {
+    const auto weight = p_.weight_of<Storage>();
+    return {weight.block(2 * pair, k), weight.block(std::min(2 * pair + 1, p_.panels - 1), k), Storage::kBlockBytes,
+            Storage::kBlockBytes};
   }
 
   float* sums(int64_t pair, int64_t m, int64_t buffer) const {

@@ -39,6 +39,28 @@ struct OutputTiles {
   int64_t row, next_panel, next_tile;
 };
 
+// What to prefetch to L2 during a product: `bytes` of each block of two panels, whose blocks are `stride` bytes apart.
+// Without it the memory is idle while rows after the first ones multiply what is in L2.
+struct Ahead {
+  const uint8_t *first = nullptr, *second = nullptr;
+  int64_t bytes = 0, stride = 0;
+
+  // Returns what to prefetch in one of `parts` passes over the blocks.
+  Ahead part(int64_t i, int64_t parts) const {
+    const int64_t share = (bytes + parts - 1) / parts;
+    return {first + i * share, second + i * share, share, stride};
+  }
+  Ahead from(int64_t block) const { return {first + block * stride, second + block * stride, bytes, stride}; }
+  void fetch_block() {
+    for (int64_t line = 0; line < bytes; line += 64) {
+      __builtin_prefetch(first + line, 0, 2);
+      __builtin_prefetch(second + line, 0, 2);
+    }
+    first += stride;
+    second += stride;
+  }
+};
+
 // Calls `run` with the number of rows, at most MOST, as a compile-time constant.
 template <int MOST, typename Run, int M = 1>
 void at_most(int64_t rows, const Run& run) {

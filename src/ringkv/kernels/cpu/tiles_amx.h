@@ -94,8 +94,8 @@ class Tiles {
 
   // c[m][0..31] (+)= x[m] . two panels, over `blocks` blocks; a row of c has kNR elements. Few rows are memory-bound
   // and prefetch one block ahead; many rows read the weight from L2 and prefetch two blocks ahead.
-  void multiply(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
-                bool add) const {
+  void multiply(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks, float* c, bool add,
+                const Ahead&) const {
     if (rows_ > kTileM)
       multiply_four<PrefetchBlocks<2>>(x, first, second, blocks, {c, kNR, kTileN, kTileM * kNR}, add);
     else

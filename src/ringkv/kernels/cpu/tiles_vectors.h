@@ -13,13 +13,14 @@ constexpr int64_t kKCBlocks = 1 << 20;  // blocks along K per pass over the rows
 // c (+)= x . (first, second), for M rows over `blocks` blocks.
 template <int M>
 inline void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
-                          int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add) {
+                          int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add, Ahead ahead) {
   __m512 sums[M][2];
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
     for (int s = 0; s < 2; ++s)
       sums[m][s] = add ? _mm512_loadu_ps(c + m * c_row + s * next_panel) : _mm512_setzero_ps();
-  for (; blocks > 0; --blocks, x += block, first += kBlockSize, second += kBlockSize)
+  for (; blocks > 0; --blocks, x += block, first += kBlockSize, second += kBlockSize) {
+    ahead.fetch_block();
     for (int64_t k = 0; k < kTileK; k += 2) {
       const auto left = (__m512bh)_mm512_loadu_si512(first + k * kTileN);
       const auto right = (__m512bh)_mm512_loadu_si512(second + k * kTileN);
@@ -32,6 +33,7 @@ inline void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16*
         sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right, both);
       }
     }
+  }
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
     for (int s = 0; s < 2; ++s) _mm512_storeu_ps(c + m * c_row + s * next_panel, sums[m][s]);
@@ -119,7 +121,8 @@ void multiply_panels(const Floats<M>& x, const BF16* const* panels, int64_t bloc
 // independent chains of FMAs.
 template <int M>
 void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
-                   int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add) {
+                   int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add, Ahead ahead) {
+  for (int64_t k = 0; k < blocks; ++k) ahead.fetch_block();
   Floats<M> floats;
   floats.widen(x, row, block, blocks);
   const BF16* panels[] = {first, second};
@@ -134,7 +137,7 @@ constexpr int64_t kKCBlocks = 1 << 20;
 
 template <int M>
 void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
-                   int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add) {
+                   int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add, Ahead) {
   for (int s = 0; s < 2; ++s) {
     const BF16* panel = s ? second : first;
     float sums[M][kTileN];
@@ -160,13 +163,16 @@ void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first,
 
 // c (+)= x . (first, second), for up to kMR rows over `blocks` blocks.
 inline void multiply_tiles(const LeftOperand& x, int64_t rows, const BF16* first, const BF16* second, int64_t blocks,
-                           const OutputTiles& c, bool add) {
+                           const OutputTiles& c, bool add, const Ahead& ahead = {}) {
+  const int64_t parts = (rows + kRowsInRegisters - 1) / kRowsInRegisters;  // a few more or less if a tile has a rest
+  int64_t part = 0;
   const auto multiply = [&](const BF16* at, float* to, int64_t k, int64_t count) {
     const int64_t depth = std::min(kKCBlocks, blocks - k);
+    const Ahead own = ahead.part(part++ % parts, parts).from(k);
     at_most<kRowsInRegisters>(count, [&](auto rows_at_once) {
       constexpr int M = decltype(rows_at_once)::value;
       multiply_rows<M>(at + k * x.block, x.row, x.block, first + k * kBlockSize, second + k * kBlockSize, depth, to,
-                       c.row, c.next_panel, add || k > 0);
+                       c.row, c.next_panel, add || k > 0, own);
     });
   };
   for (int64_t k = 0; k < blocks; k += kKCBlocks)
@@ -189,9 +195,9 @@ class Tiles {
   void shape(int64_t rows) { rows_ = rows; }
 
   // c[m][0..31] (+)= x[m] . two panels, over `blocks` blocks; a row of c has kNR elements.
-  void multiply(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks, float* c,
-                bool add) const {
-    multiply_tiles(x, rows_, first, second, blocks, {c, kNR, kTileN, kTileM * kNR}, add);
+  void multiply(const LeftOperand& x, const BF16* first, const BF16* second, int64_t blocks, float* c, bool add,
+                const Ahead& ahead) const {
+    multiply_tiles(x, rows_, first, second, blocks, {c, kNR, kTileN, kTileM * kNR}, add, ahead);
   }
 
  private:

@@ -227,11 +227,14 @@ class WidenedPanels {
   int64_t first_ = 0, from_ = 0, blocks_ = 0;
 };
 
+// Not widened. A pair is multiplied in parts so small that L2 also holds the next part, which is prefetched meanwhile.
 template <>
 class WidenedPanels<StoredBF16> {
+  static constexpr int64_t kPrefetchBlocks = 48;
+
  public:
   WidenedPanels(const PackedWeight<StoredBF16>& weight, PanelExtent) : weight_(weight) {}
-  static PanelExtent few_rows_extent(PanelExtent all) { return all; }
+  static PanelExtent few_rows_extent(PanelExtent all) { return {all.pairs, std::min(all.blocks, kPrefetchBlocks)}; }
   void load(int64_t, int64_t, int64_t, int64_t) {}
   const BF16* at(int64_t panel, int64_t k) const { return reinterpret_cast<const BF16*>(weight_.block(panel, k)); }
 
