@@ -7,14 +7,14 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.job import Job, PendingPrompt
-from ringkv.scheduler.packing import pack
+from ringkv.scheduler.packing import in_order, pack
 from tests import toy
 
 
 def prompts(*lengths: int, limits: Limits | None = None) -> list[PendingPrompt]:
     made = []
     for lane, length in enumerate(lengths):
-        prompt = PendingPrompt(lane=lane)
+        prompt = PendingPrompt(lane=lane, arrival=lane)
         prompt.begin(Cached())
         request = Request(f"{lane}", (1,) * length, SamplingParams())
         prompt.jobs.append(Job(request, KVChoice(), limits or toy.limits(), prompt))
@@ -30,12 +30,19 @@ def test_ten_short_prompts_are_one_pass() -> None:
     assert spans(prompts(*[30] * 10), 512) == [(lane, 0, 30) for lane in range(10)]
 
 
-def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
-    assert spans(prompts(5000, 40), 512) == [(0, 0, 448), (1, 0, 40)]
+def test_prompts_fill_a_pass_in_their_order() -> None:
+    assert spans(prompts(100, 40, 30, 5), 160) == [(0, 0, 100), (1, 0, 40), (3, 0, 5)]
+
+
+def test_the_shortest_rest_is_first_and_in_every_fourth_pass_the_oldest() -> None:
+    waiting = prompts(5000, 40, 90, 40)
+    waiting[2].prefilled = 64
+    orders = [[prompt.lane for prompt in in_order(waiting, number)] for number in range(1, 9)]
+    assert orders == 2 * [*[[2, 1, 3, 0]] * 3, [0, 2, 1, 3]]
 
 
 def test_chunks_end_at_units_or_at_the_end_of_a_prompt() -> None:
-    assert spans(prompts(100, 100, 100), 128) == [(0, 0, 64), (1, 0, 32), (2, 0, 32)]
+    assert spans(prompts(200, 100), 140) == [(0, 0, 128)]
     waiting = prompts(100)
     waiting[0].prefilled = 64
     assert spans(waiting, 512) == [(0, 64, 100)]

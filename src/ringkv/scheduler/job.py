@@ -57,6 +57,11 @@ class PendingPrompt:
     def length(self) -> int:
         return len(self.request.tokens)
 
+    @property
+    def left(self) -> int:
+        """Tokens that are not prefilled yet."""
+        return self.length - self.prefilled
+
     @cached_property
     def twin_key(self) -> bytes | None:
         """Equal for prompts that may share one prefill; None for one that shares with nobody.

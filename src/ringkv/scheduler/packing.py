@@ -5,30 +5,38 @@ from collections.abc import Sequence
 from ringkv.base.engine import PrefillChunk
 from ringkv.scheduler.job import PendingPrompt
 
+OLDEST_EVERY = 4  # passes
+
+
+def in_order(prompts: Sequence[PendingPrompt], number: int) -> list[PendingPrompt]:
+    """Return prompts in the order in which they get rows of pass `number`: the one with the fewest tokens left first.
+
+    So most requests get their first token soon, and a short prompt does not wait for a long one. In every fourth pass
+    the oldest is first, so that it gets on whatever arrives.
+    """
+    order = sorted(prompts, key=lambda prompt: (prompt.left, prompt.arrival))
+    if number % OLDEST_EVERY == 0:
+        oldest = min(prompts, key=lambda prompt: prompt.arrival)
+        order.sort(key=lambda prompt: prompt is not oldest)
+    return order
+
 
 def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[PrefillChunk]:
-    """Return chunks of at most `rows` tokens together, one for each prompt at most, in the order of the prompts.
+    """Return chunks of at most `rows` tokens together: as much of each prompt as fits, in their order.
 
-    Each prompt gets an equal share, so a short one does not wait for a long one. What is left goes to the first ones.
     Chunks end at places in their lane that are multiples of `unit`, or at their prompt's end. Only the first prompt's
     may be longer than `rows`: it has at least one unit.
     """
-    share = max(unit, rows // max(1, len(prompts)))
-    stops: dict[int, int] = {}
-    left = rows
-    for size in (share, rows):
-        for place, prompt in enumerate(prompts):
-            start = stops.get(place, prompt.prefilled)
-            stop = _cut(prompt, start, min(size, left), unit)
-            if stop > start:
-                stops[place] = stop
-                left -= stop - start
-    if not stops and prompts:
-        stops[0] = _cut(prompts[0], prompts[0].prefilled, unit, unit)
-    return [prompts[place].chunk(stop) for place, stop in sorted(stops.items())]
+    chunks, left = list[PrefillChunk](), rows
+    for prompt in prompts:
+        stop = _cut(prompt, left, unit)
+        if stop > prompt.prefilled:
+            chunks.append(prompt.chunk(stop))
+            left -= stop - prompt.prefilled
+    return chunks or [prompt.chunk(_cut(prompt, unit, unit)) for prompt in prompts[:1]]
 
 
-def _cut(prompt: PendingPrompt, start: int, tokens: int, unit: int) -> int:
-    """Return where a chunk of at most so many tokens ends."""
-    end, stop, gap = prompt.length, start + tokens, prompt.gap
-    return end if stop >= end else max(start, (stop - gap) // unit * unit + gap)
+def _cut(prompt: PendingPrompt, tokens: int, unit: int) -> int:
+    """Return where a prompt's next chunk of at most so many tokens ends."""
+    stop, gap = prompt.prefilled + tokens, prompt.gap
+    return prompt.length if stop >= prompt.length else max(prompt.prefilled, (stop - gap) // unit * unit + gap)

@@ -34,7 +34,7 @@ from ringkv.scheduler.costs import Costs, Work, chunk_work
 from ringkv.scheduler.deadlines import Deadlines
 from ringkv.scheduler.job import Job, PendingPrompt
 from ringkv.scheduler.lanes import Lanes
-from ringkv.scheduler.packing import pack
+from ringkv.scheduler.packing import in_order, pack
 from ringkv.scheduler.shares import Shares
 from ringkv.scheduler.waiting import WaitingPrompts
 
@@ -65,7 +65,8 @@ class Scheduler:
         self._costs = Costs()
         self._work = Work()  # since the last sampling
         self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
-        self._most_rows = limits.unit  # of prompts in one pass so far
+        self._passes = 0  # with prompts so far
+        self._most_rows = limits.unit  # of prompts in one of them
         self._forward_is_due = False  # tokens were sampled and not yet fed
         self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
         self._fed = False  # slots were fed since the last sampling, and a request has run ever since
@@ -369,6 +370,8 @@ class Scheduler:
         if not self._limits.packs:
             return [prompts[0].next_chunk(self._limits.chunk)]
         unit, before = self._limits.unit, self._work + (self._feeding() if feed else Work())
+        self._passes += 1
+        prompts = in_order(prompts, self._passes)
         bounded = bool(self._running) and self._limits.max_step > 0
         rows = min(self._limits.chunk, 2 * self._most_rows) if bounded else self._limits.chunk
         chunks = pack(prompts, rows, unit)
