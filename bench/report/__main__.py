@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from bench.clients.table import clients
-from bench.report import accuracy, commits, decoding, speed, traffic
+from bench.report import accuracy, decoding, speed, traffic
 from bench.report.claims import claims_table
 from bench.report.faults import faults
 from bench.report.sampling import sampling
-from bench.report.short import short
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
 
@@ -42,10 +41,8 @@ def files() -> Mapping[Path, str]:
         "perplexity": partial(speed.perplexity, rows),
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
-        "beside": partial(commits.beside, rows),
         "faults": partial(faults, rows),
         "sampling": partial(sampling, rows),
-        "short": partial(short, rows),
         "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
@@ -55,6 +52,7 @@ def files() -> Mapping[Path, str]:
     return {
         DOCS / "throughput.svg": speed.throughput(rows),
         DOCS / "accuracy.svg": accuracy.picture(means),
+        DOCS / "traffic.svg": traffic.picture(rows),
         RESULTS / "accuracy.csv": accuracy.data(answers, means),
         **{page: filled(page.read_text(encoding="utf-8"), blocks) for page in PAGES},
     }

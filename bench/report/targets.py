@@ -1,13 +1,14 @@
 """targets: the performance targets, and the figures of each kind of machine. A missed target is not removed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from bench.peers.cells import Protocol
-from bench.report import peers, sampling
+from bench.report import peers, sampling, traffic
 from bench.report.peers import EVICTS, FULL, KEEP_ALL, LLAMA, OPENVINO, OURS, PEERS, VLLM, choose, closest
 from bench.report.speed import MACHINES, MODELS
-from bench.results import ResultRow, figures, table
+from bench.results import ResultRow, figures, newest, table
 from ringkv.plan.footprint import read_bytes, token_bytes
 from ringkv.plan.shapes import known
 
@@ -17,6 +18,7 @@ Show = Callable[[float], str]
 MIDDLE = (4096, 8192)  # prompt tokens
 OTHERS = tuple(engine for engine in KEEP_ALL if engine not in OPENVINO)
 SMOLLM2, QWEN = MODELS
+SHORT_TRACES = ("azure-conv", "azure-code", "servegen")
 MIXED = "chunk of 512 and 8 slots:"
 
 
@@ -44,7 +46,9 @@ class Target(NamedTuple):
 
 
 def targets_table(rows: Sequence[ResultRow]) -> str:
-    return table(("", "target", *MACHINES.values()), [target.row(rows) for target in (*_peers(), *_ourselves())])
+    return table(
+        ("", "target", *MACHINES.values()), [target.row(rows) for target in (*_peers(), *_traffic(), *_ourselves())]
+    )
 
 
 def _peers() -> Iterator[Target]:
@@ -71,6 +75,17 @@ def _peers() -> Iterator[Target]:
     yield Target("SmolLM2-135M, 8 x 8k: peak memory of peers that keep all, less ours", 0, _memory, _mebibytes)
 
 
+def _traffic() -> Iterator[Target]:
+    clients = "short prompts, 16 and 64 clients:"
+    for family, bound in (("llama.cpp", 1.5), ("vLLM", 1.5), ("OpenVINO", 1.2)):
+        yield Target(f"{clients} throughput over {family}", bound, partial(traffic.speed_over, family=family), _times)
+    first = traffic.first_token_over_best
+    yield Target(f"{clients} p99 of first tokens over the best peer's", 1.0, first, _times, at_most=True)
+    for claim, bound, workloads in (("Azure's and ServeGen's", 1.5, SHORT_TRACES), ("Mooncake's", 2.0, ("mooncake",))):
+        measured = partial(traffic.goodput_over_best, workloads=workloads)
+        yield Target(f"{claim} arrivals: goodput over the best peer", bound, measured, _times)
+
+
 def _ourselves() -> Iterator[Target]:
     of = _figures
     yield Target("decode step, of its floor", 0.8, of("limits", "share", what="decode", weights="bfloat16"), _percent)
@@ -83,6 +98,7 @@ def _ourselves() -> Iterator[Target]:
     yield Target("answers that fit random schemas", 1.0, of("structured", "fitting"), _percent)
     for claim, what, bound in (
         ("10 prompts of 30 tokens: sooner than before", "10 prompts of 30 tokens, until each has a token", 4.0),
+        ("step of 2 requests: with 2 slots over 32", "step of 2 requests, 2 slots (before) and 32 (now)", 0.9),
         ("chunk of 512 and 8 slots: two passes over one", f"{MIXED} two passes (before) and one (now)", 1.25),
     ):
         yield Target(claim, bound, of("short", "short_ratio", what=what), _times)
@@ -97,6 +113,8 @@ def _ourselves() -> Iterator[Target]:
         ("token selection, of prefill", 0.02, of("limits", "of_prefill"), _percent),
         ("compress and insert 1k tokens", 0.005, of("limits", "per_1k_s"), lambda taken: f"{taken * 1e3:.1f} ms"),
         ("step of 8 requests, one with a grammar: slower by", 0.2, of("structured", "more"), _percent),
+        ("this commit over 099e118: prefill of 2k", 1.02, partial(_beside, metric="prefill_ratio"), "{:.3f}x".format),
+        ("this commit over 099e118: decode step", 1.02, partial(_beside, metric="step_ratio"), "{:.3f}x".format),
         ("step at temperature, top-p or top-k: slower than greedy by", 0.05, sampling.added, _percent),
     ):
         yield Target(claim, bound, measured, show, at_most=True)
@@ -150,6 +168,12 @@ def _figures(bench: str, metric: str, **columns: str) -> Measured:
     return lambda rows, machine: [
         one[metric] for one in figures(rows, bench, machine=machine, **columns) if metric in one
     ]
+
+
+def _beside(rows: Sequence[ResultRow], machine: str, metric: str) -> Found:
+    """Measure the time over an earlier commit's in the newest run of each model and number of slots."""
+    found = figures(rows, "beside", machine=machine, before="099e118")
+    return [one[metric] for one in newest(found, "model", "slots") if metric in one]
 
 
 def _times(ratio: float) -> str:

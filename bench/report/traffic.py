@@ -9,7 +9,7 @@ from bench.report.speed import MACHINES, MODELS
 from bench.results import ResultRow, figures, newest, table
 from bench.traffic.figures import TrafficCell, from_figures
 
-OURS = "ringkv"
+OURS, RATE = "ringkv", "tokens_per_s"
 FAMILIES: Mapping[str, Sequence[str]] = {
     OURS: (OURS,),
     "vLLM": ("vllm",),
@@ -29,7 +29,7 @@ def traffic(rows: Sequence[ResultRow]) -> str:
         name = f"{workload}{f', lengths / {shrink}' if shrink > 1 else ''}"
         case = (MODELS[model], MACHINES[machine], f"{name}, {clients} clients" if clients else name)
         if clients:
-            rates = {family: _best(found, members, "tokens_per_s") for family, members in FAMILIES.items()}
+            rates = {family: _best(found, members, RATE) for family, members in FAMILIES.items()}
             lines.append((*case, "tokens/s", *_shown(rates, "{:,.0f}"), _over(rates)))
             firsts = {family: _first(found, members) for family, members in FAMILIES.items()}
             lines.append((*case, "first token, p99", *_shown(firsts, "{:.2f} s"), ""))
@@ -42,6 +42,39 @@ def traffic(rows: Sequence[ResultRow]) -> str:
 def picture(rows: Sequence[ResultRow]) -> str:
     """Return a chart with a panel for each model and workload that was offered at several rates."""
     return chart(TITLE, list(_panels(cell for cell in _cells(rows) if cell.per_minute)))
+
+
+def speed_over(rows: Sequence[ResultRow], machine: str, family: str) -> list[float | None]:
+    """Return our throughput over another engine's, for each model and number of clients that wait."""
+    cases = [found for found in _loads(rows, machine) if found[0].clients]
+    return [_ratio(_best(found, FAMILIES[OURS], RATE), _best(found, FAMILIES[family], RATE)) for found in cases]
+
+
+def first_token_over_best(rows: Sequence[ResultRow], machine: str) -> list[float | None]:
+    """Return our p99 time to the first token over the best other's, for the same cases."""
+    others = [members for family, members in FAMILIES.items() if family != OURS]
+    ratios = []
+    for found in _loads(rows, machine):
+        if found[0].clients:
+            best = min((first for members in others if (first := _first(found, members))), default=None)
+            ratios.append(_ratio(_first(found, FAMILIES[OURS]), best))
+    return ratios
+
+
+def goodput_over_best(rows: Sequence[ResultRow], machine: str, workloads: Sequence[str]) -> list[float | None]:
+    """Return our best goodput over the best other's, for each of these workloads that was offered."""
+    others = [engine for family, members in FAMILIES.items() if family != OURS for engine in members]
+    cases = [found for found in _loads(rows, machine) if not found[0].clients and found[0].workload in workloads]
+    return [_ratio(_best(found, FAMILIES[OURS], "goodput"), _best(found, others, "goodput")) for found in cases]
+
+
+def _loads(rows: Sequence[ResultRow], machine: str) -> list[list[TrafficCell]]:
+    """Return the cells of each load on a machine."""
+    return [list(group) for load, group in groupby(_cells(rows), _load) if load[1] == machine]
+
+
+def _ratio(ours: float | None, other: float | None) -> float | None:
+    return ours / other if ours is not None and other else None
 
 
 def _panels(found: Iterable[TrafficCell]) -> Iterator[Panel]:

@@ -114,3 +114,13 @@ def test_a_second_turn_is_compared_with_one_from_an_empty_store() -> None:
     )
     claim = "first token of a second turn, faster than with an empty prefix store"
     assert table_verdict(rows, claim) == "9.00x to 30.00x, **missed in 1 of 2**"
+
+
+def test_the_time_over_an_earlier_commits_is_of_the_newest_run_of_each_model_and_slot_count() -> None:
+    def run(number: str, slots: int, ratio: float, before: str = "099e118") -> list[ResultRow]:
+        figure = {"model": "smollm2", "slots": slots, "before": before, "prefill_ratio": 0.5, "step_ratio": ratio}
+        return measured("beside", figure, run=number)
+
+    rows = [*run("1", 1, 1.01), *run("1", 8, 1.3), *run("2", 8, 0.9), *run("3", 8, 2.0, before="another")]
+    assert table_verdict(rows, "this commit over 099e118: decode step") == "0.900x to 1.010x, met"
+    assert table_verdict(rows, "this commit over 099e118: prefill of 2k") == "0.500x, met"
