@@ -146,9 +146,13 @@ class _Compiler:
         self._connection.close()
 
     def compile(self, graph: _Swapped) -> None:
-        """Raises RuntimeError if the graph cannot be compiled, and EOFError if the process has ended."""
-        self._connection.send((graph.name, graph.function, graph.shapes))
-        if fault := self._connection.recv():
+        """Raises RuntimeError if the graph cannot be compiled, or the process has ended."""
+        try:
+            self._connection.send((graph.name, graph.function, graph.shapes))
+            fault = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise RuntimeError("the compiling process has ended") from error
+        if fault:
             raise RuntimeError(f"{graph.name} could not be compiled: {fault}")
 
 
