@@ -108,14 +108,18 @@ def _rates(path: Path) -> list[tuple[float, float]]:
 
 
 def _generated(windows: Sequence[tuple[float, float]], rate: float, seconds: float, seed: int = 0) -> list[Lengths]:
-    """Return arrivals whose rate and burstiness change as in the windows, with this mean rate."""
+    """Return arrivals whose rate and burstiness change as in the windows, with this mean rate.
+
+    The trace has hundreds of requests a second. Of these a share p is taken at random, so that the square of a window's
+    coefficient of variation, c, becomes 1 + p (c - 1).
+    """
     random, width = Random(seed), seconds / len(windows)
     mean = sum(window for window, _ in windows) / len(windows)
-    found = []
+    share, found = min(1.0, rate / mean), []
     for place, (window, variation) in enumerate(windows):
-        shape = 1 / variation**2
+        shape = 1 / (1 + share * (variation**2 - 1))
         gap = mean / (rate * window)
-        at = place * width + random.random() * random.gammavariate(shape, gap / shape)
+        at = place * width + random.gammavariate(shape, gap / shape)
         while at < (place + 1) * width:
             found.append(Lengths(at, *_sharegpt(random)))
             at += random.gammavariate(shape, gap / shape)

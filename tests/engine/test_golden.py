@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ringkv.base.cache_spec import places
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
@@ -34,6 +38,57 @@ GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
 }
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 64,
+    "short_factor": [1.0 + i / 10 for i in range(12)],
+    "long_factor": [1.0 + i / 3 for i in range(12)],
+}
+PHI4_MINI = {
+    "hidden_size": 192,
+    "pad_token_id": 0,
+    "original_max_position_embeddings": 64,
+    "rope_parameters": LONGROPE,
+}
+GRANITE = {
+    "embedding_multiplier": 12.0,
+    "attention_multiplier": 0.1,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
+GRANITE4 = {
+    "num_local_experts": 0,
+    "layer_types": ["full_attention"] * 3,
+    "position_embedding_type": "rope",
+    "shared_intermediate_size": 160,
+    "mamba_n_heads": 6,
+}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "pad_token_id": 0}
+GROUPED = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.5,
+    "moe_intermediate_size": 64,
+    "first_k_dense_replace": 1,
+    "pad_token_id": 0,
+}
+MSCALE = YARN | {"mscale": 1.0, "mscale_all_dim": 0.8}
+LATENT = GROUPED | {
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 24,
+    "n_shared_experts": 2,
+    "num_key_value_heads": 6,
+}
+OLMO3_ROPES = {
+    "full_attention": YARN,
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
 
 MODELS = {
     "llama": ("Llama", {}),
@@ -49,6 +104,26 @@ MODELS = {
     "qwen2-sliding": ("Qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}),
     "gemma3": ("Gemma3", GEMMA3),
     "gemma3-scaled": ("Gemma3", GEMMA3 | {"query_pre_attn_scalar": 80, "rope_parameters": GEMMA3_ROPES}),
+    "phi3": ("Phi3", {"sliding_window": None, "pad_token_id": 0}),
+    "phi3-sliding": ("Phi3", {"sliding_window": 16, "pad_token_id": 0}),
+    "phi4-mini": ("Phi3", PHI4_MINI),
+    "granite": ("Granite", GRANITE),
+    "granite4": ("GraniteMoeHybrid", GRANITE | GRANITE4),
+    "olmo2": ("Olmo2", {"pad_token_id": 0}),
+    "olmo3": ("Olmo3", {"pad_token_id": 0, "sliding_window": 16, "num_hidden_layers": 4}),
+    "olmo3-yarn": (
+        "Olmo3",
+        {"pad_token_id": 0, "sliding_window": 16, "num_hidden_layers": 4, "rope_parameters": OLMO3_ROPES},
+    ),
+    "smollm3": ("SmolLM3", {"pad_token_id": 0, "num_hidden_layers": 4}),
+    "glm4": ("Glm4", {"pad_token_id": 0}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None}),
+    "qwen2-moe": ("Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 64}),
+    "qwen3-moe": ("Qwen3Moe", EXPERTS | {"norm_topk_prob": True, "mlp_only_layers": [1]}),
+    "glm4-moe": ("Glm4Moe", GROUPED | {"use_qk_norm": True}),
+    "deepseek-v2-lite": ("DeepseekV2", LATENT | {"q_lora_rank": None, "topk_method": "greedy"}),
+    "deepseek-v2": ("DeepseekV2", LATENT | {"q_lora_rank": 48, "topk_method": "group_limited_greedy"}),
+    "deepseek-v3": ("DeepseekV3", LATENT | {"q_lora_rank": 48, "rope_parameters": MSCALE}),
     "wide-heads": ("Qwen3", {"head_dim": 64, "hidden_size": 80}),
 }
 
@@ -74,6 +149,57 @@ def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Pa
     tiny.enter(chunked, prompt, slot=1)
     _, logits = tiny.decode(chunked, 23, slot=1, forced=tokens[77:])
     torch.testing.assert_close(logits, want[76:99], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_decoding_over_a_compressed_cache_is_attention_to_what_each_layer_and_head_keeps(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, changes = MODELS[name]
+    tiny.save(tmp_path, kind, **changes)
+    tokens = torch.randint(3, 199, (130,)).tolist()
+    engine = build(tiny.config(tmp_path))
+    asked = tiny.request(tokens[:100])
+    tiny.enter(engine, asked)
+    visible = _visible(engine, 100, len(tokens))
+    _, logits = tiny.decode(engine, 30, forced=tokens[100:])
+    want = _their_logits(_attending(tmp_path, kind, visible, monkeypatch), tokens)
+    torch.testing.assert_close(logits, want[99:129], atol=1e-4, rtol=1e-4)
+
+
+def _visible(engine: LocalEngine, prompt: int, total: int) -> list[torch.Tensor]:
+    """Which tokens each token sees, bool [H, T, T] for each layer: all before it, and those in the slot's entries."""
+    choice, groups = engine.default_kv, engine.lanes.groups
+    plans, kept = engine.compress(0, choice), engine.kept(0, choice)
+    at, found = torch.arange(total)[:, None], []
+    for layer, (group, _) in places(groups).items():
+        causal = (at.T <= at) & (at.T > at - (groups[group].window or total))
+        heads = len(kept[layer])
+        visible, held = causal.expand(heads, -1, -1).clone(), torch.full((heads, plans[group].capacity), -1)
+        held[:, : kept[layer].shape[1]] = torch.from_numpy(kept[layer])
+        for position in range(prompt, total):
+            held[:, plans[group].entry(position)] = position
+            visible[:, position] = (held[:, :, None] == torch.arange(total)).any(1)
+        found.append(visible)
+    return found
+
+
+def _attending(folder: Path, kind: str, visible: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return transformers' model, whose attention sees these tokens."""
+
+    def attend(
+        module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: object, scaling: float, **_: object
+    ) -> tuple[torch.Tensor, None]:
+        k, v = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
+        seen = visible[module.layer_idx].repeat_interleave(q.shape[1] // len(visible[module.layer_idx]), 0)
+        scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~seen, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2), None
+
+    name = "attends_to_kept_tokens"
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, name, attend)
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, eager_mask)
+    model_class = getattr(transformers, f"{kind}ForCausalLM")
+    return model_class.from_pretrained(folder, attn_implementation=name).eval().float()
 
 
 def _check_scores(engine: LocalEngine, tokens: list[int], want: torch.Tensor) -> None:

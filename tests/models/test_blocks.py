@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ringkv.models.blocks import attention, feed_forward
 from ringkv.models.config import ModelConfig, parse_config
+from ringkv.models.layer import Attention, FeedForward
 from ringkv.models.rotary import rotation
 from ringkv.models.weights import CheckpointTensor, Declared
 
@@ -58,13 +59,16 @@ def test_ranks_that_split_the_declared_axes_add_up_to_the_whole(family: str) -> 
 
     def outputs(rank: int | None) -> tuple[Tensor, Tensor]:
         part = RANKS if rank is not None else 1
-        block, gated = layer.attention, layer.feed_forward
+        block, between = layer.attention, layer.feed_forward
+        assert isinstance(block, Attention)
+        assert isinstance(between, FeedForward)
         weights = made(declared, rank)
-        block = replace(block, heads=block.heads // part, kv_heads=block.kv_heads // part)
-        return (
-            attention(block, layer.norm, x, angles, weights, attend),
-            feed_forward(replace(gated, intermediate=gated.intermediate // part), layer.norm, x, weights),
+        own = replace(
+            layer,
+            attention=replace(block, heads=block.heads // part, kv_heads=block.kv_heads // part),
+            feed_forward=replace(between, intermediate=between.intermediate // part),
         )
+        return attention(own, x, angles, weights, attend), feed_forward(own, x, weights)
 
     shares = [outputs(rank) for rank in range(RANKS)]
     for whole, *parts in zip(outputs(None), *shares, strict=True):

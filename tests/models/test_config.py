@@ -128,7 +128,7 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
 @pytest.mark.parametrize(
     ("setting", "named", "supported"),
     [
-        ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM", "Qwen3ForCausalLM"),
+        ({"architectures": ["Qwen3NextForCausalLM"]}, "Qwen3NextForCausalLM", "Qwen3ForCausalLM"),
         ({"architectures": None, "model_type": "gpt2"}, "gpt2", "LlamaForCausalLM"),
         ({"hidden_act": "gelu"}, "gelu", "silu"),
         ({"quantization_config": {"quant_method": "gptq"}}, "gptq", "safetensors"),
@@ -137,7 +137,7 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "whole head"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary", "whole head"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic", "yarn"),
-        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope", "llama3"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "dynamic", "llama3"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters", "one rotary"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping", "softmax"),
         ({"num_local_experts": 8}, "num_local_experts", "dense"),

@@ -47,6 +47,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir)
     check_turns(config.kv, model.groups, config.kv_format)
+    _check_format(model, config)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
     _check_drafts(config, weights)
@@ -79,6 +80,14 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
+
+
+def _check_format(model: ModelConfig, config: EngineConfig) -> None:
+    if config.kv_format != "plain" and any(group.spec.value is None for group in model.groups):
+        raise InvalidRequest(
+            f"kv_format {config.kv_format} is not implemented for latent caches, which hold one plane; choose plain",
+            "kv_format",
+        )
 
 
 def _check_drafts(config: EngineConfig, weights: ModelWeights) -> None:

@@ -13,42 +13,66 @@ from torch import Tensor
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
+from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
+from ringkv.models.layer import Layer
 from ringkv.models.rotary import Rotation
 
-PIECES = {3: (0,), 4: (1,), 5: (1,), 6: (0,)}  # pieces, staged entries and lanes, which may differ between calls
+SEGMENTS = 3  # the argument with the segments; planes and the window follow
 
 
 def prefill_layer(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
-    """(x, cos, sin, segments, keys, values, window, *weights) -> (x,). Writes keys and values to staging.
+    """(x, cos, sin, segments, *planes, window, *weights) -> (x,). Writes keys and values to staging.
 
-    It keeps each prompt's last queries in `window`. See `prefill_attend`.
+    planes: keys and values, or latents alone. It keeps each prompt's last queries in `window`. See `prefill_attend`.
     """
-    body = partial(_prefill, decoder, kind, names)
-    return StaticFunction(body, f"prefill {decoder.layers[kind]} {names}", PIECES, rows=(0, 1, 2))
+    body, dynamic = partial(_prefill, decoder, kind, names), _pieces(decoder.layers[kind])
+    return StaticFunction(body, f"prefill {decoder.layers[kind]} {names}", dynamic, rows=(0, 1, 2))
 
 
 def _prefill(
     decoder: Decoder, kind: str, names: Sequence[str], x: Tensor, cos: Tensor, sin: Tensor, *others: Tensor
 ) -> tuple[Tensor, ...]:
-    (segments, keys, values, window), weights = others[:4], others[4:]
-    scale, sliding = decoder.layers[kind].attention.cache.scale, decoder.layers[kind].window or 0
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return prefill_attend(q, k, v, keys, values, window, segments, scale, sliding).out
-
+    layer, segments = decoder.layers[kind], others[0]
+    staged, weights = others[1 : 1 + _staged(layer)], others[1 + _staged(layer) :]
+    attend = partial(_attend_staged, layer, segments, staged)
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
 
+def _attend_staged(
+    layer: Layer, segments: Tensor, staged: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor
+) -> Tensor:
+    scale = layer.attention.cache.scale
+    if layer.attention.cache.value is None:
+        latents, window = staged
+        return prefill_attend_latent(q, k, latents, window, segments, scale).out
+    keys, values, window = staged
+    return prefill_attend(q, k, v, keys, values, window, segments, scale, layer.window or 0).out
+
+
+def _staged(layer: Layer) -> int:
+    """Return how many tensors the staging of a layer has: its planes and the window."""
+    return len(layer.attention.cache.planes) + 1
+
+
+def _pieces(layer: Layer) -> dict[int, tuple[int, ...]]:
+    """Return the dimensions that may differ between calls: pieces, staged entries and lanes."""
+    window = SEGMENTS + _staged(layer)
+    return {SEGMENTS: (0,), **dict.fromkeys(range(SEGMENTS + 1, window), (1,)), window: (0,)}
+
+
 def mixed_layer(decoder: Decoder, kind: str, names: Sequence[str], format: PlaneFormat) -> StaticFunction:
-    """(x, cos, sin, segments, keys, values, window, slot, entry, live, *planes, *weights) -> (x,).
+    """(x, cos, sin, segments, *staged planes, window, slot, entry, live, *planes, *weights) -> (x,).
 
     Prefill and decode in one pass over the weights: each row belongs to a segment or to a slot. slot, entry, live [N];
     live is 0 for the rows of segments. Both attentions return 0 for the other's rows.
     """
-    key, dynamic = f"mixed {decoder.layers[kind]} {names} {format}", PIECES | _slots_from(10, format)
-    return StaticFunction(partial(_mixed, decoder, kind, names, format), key, dynamic, rows=(0, 1, 2, 7, 8, 9))
+    layer = decoder.layers[kind]
+    key, numbers = f"mixed {layer} {names} {format}", SEGMENTS + 1 + _staged(layer)
+    dynamic = _pieces(layer) | _slots_from(numbers + 3, layer, format)
+    rows = (0, 1, 2, *range(numbers, numbers + 3))
+    return StaticFunction(partial(_mixed, decoder, kind, names, format), key, dynamic, rows=rows)
 
 
 def _mixed(
@@ -61,29 +85,46 @@ def _mixed(
     sin: Tensor,
     *others: Tensor,
 ) -> tuple[Tensor, ...]:
-    decode_attend, count = FORMATS[format].attend, _planes_of(format)
-    (segments, keys, values, window), (slot, entry, live) = others[:4], others[4:7]
-    planes, weights = others[7 : 7 + count], others[7 + count :]
-    scale, sliding = decoder.layers[kind].attention.cache.scale, decoder.layers[kind].window or 0
+    layer, segments = decoder.layers[kind], others[0]
+    at = 1 + _staged(layer)
+    staged, numbers, count = others[1:at], others[at : at + 3], _planes_of(layer, format)
+    planes, weights = others[at + 3 : at + 3 + count], others[at + 3 + count :]
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        staged = prefill_attend(q, k, v, keys, values, window, segments, scale, sliding).out
-        return staged + decode_attend(q, k, v, *planes, slot, entry, live, scale).out
+        slots = _attend_slots(layer, format, planes, q, k, v, *numbers)
+        return _attend_staged(layer, segments, staged, q, k, v) + slots
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
 
-def _planes_of(format: PlaneFormat) -> int:
-    """Return how many tensors hold the keys and values of slots in a format."""
-    return 2 * FORMATS[format].tensors + FORMATS[format].centered
+def _attend_slots(
+    layer: Layer,
+    format: PlaneFormat,
+    planes: tuple[Tensor, ...],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+) -> Tensor:
+    scale = layer.attention.cache.scale
+    if layer.attention.cache.value is None:
+        (latents,) = planes
+        return decode_attend_latent(q, k, latents, slot, entry, live, scale).out
+    return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale).out
 
 
-def _slots_from(place: int, format: PlaneFormat) -> dict[int, tuple[int, ...]]:
+def _planes_of(layer: Layer, format: PlaneFormat) -> int:
+    """Return how many tensors hold a layer's slots in a format."""
+    return len(layer.attention.cache.planes) * FORMATS[format].tensors + FORMATS[format].centered
+
+
+def _slots_from(place: int, layer: Layer, format: PlaneFormat) -> dict[int, tuple[int, ...]]:
     """Return the dynamic dimensions, slots and entries, of the planes that start at this argument."""
-    centers = place + 2 * FORMATS[format].tensors
-    return dict.fromkeys(range(place, centers), (0, 2)) | dict.fromkeys(
-        range(centers, place + _planes_of(format)), (0,)
-    )
+    stop = place + _planes_of(layer, format)
+    centers = stop - FORMATS[format].centered
+    return dict.fromkeys(range(place, centers), (0, 2)) | dict.fromkeys(range(centers, stop), (0,))
 
 
 def decode_layer(
@@ -96,7 +137,7 @@ def decode_layer(
     """
     key = f"decode {decoder.layers[kind]} {names} {format} {tokens}"
     body = partial(_decode, decoder, kind, names, format, tokens)
-    return StaticFunction(body, key, _slots_from(6, format), rows=tuple(range(6)))
+    return StaticFunction(body, key, _slots_from(6, decoder.layers[kind], format), rows=tuple(range(6)))
 
 
 def _decode(
@@ -113,18 +154,17 @@ def _decode(
     live: Tensor,
     *others: Tensor,
 ) -> tuple[Tensor, ...]:
-    scale, decode_attend, count = decoder.layers[kind].attention.cache.scale, FORMATS[format].attend, _planes_of(format)
+    layer = decoder.layers[kind]
+    count = _planes_of(layer, format)
     planes, weights = others[:count], others[count:]
+    one = partial(_attend_slots, layer, format, planes)
 
-    def one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return decode_attend(q, k, v, *planes, slot, entry, live, scale).out
-
-    def several(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if tokens == 1:
+            return one(q, k, v, slot, entry, live)
         each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
-        outs = [decode_attend(q, k, v, *planes, slot, at, n, scale).out for q, k, v, at, n in each]
-        return torch.stack(outs, 1).flatten(0, 1)
+        return torch.stack([one(q, k, v, slot, at, n) for q, k, v, at, n in each], 1).flatten(0, 1)
 
-    attend = one if tokens == 1 else several
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
 

@@ -18,7 +18,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.selection import Selection, select
-from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.staged_prompt import Rotate, StagedPrompt
 from ringkv.cache.layouts import layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
@@ -207,14 +207,15 @@ class Lanes:
             values=planes[-1],
             scale=self.groups[group].spec.scale,
             seen=len(prompt.tokens),
-            rotate=partial(self._decoder.rotate, self._kind(group)),
+            rotate=self._rotations(group),
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),
         )
 
-    def _kind(self, group: int) -> str:
-        """Return the kind of a group's layers, which share one rotary embedding."""
-        return self._decoder.kinds[self.groups[group].layers[0]]
+    def _rotations(self, group: int) -> list[Rotate]:
+        """Return the rotary embedding of each layer of a group, one object for each kind."""
+        by_kind = {kind: partial(self._decoder.rotate, kind) for kind in self._decoder.layers}
+        return [by_kind[self._decoder.kinds[layer]] for layer in self.groups[group].layers]
 
     def _room(self, prompt: _Lane) -> int:
         """Return how many tokens `again` may prefill: whole pieces that end inside the lane."""

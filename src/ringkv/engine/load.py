@@ -3,7 +3,7 @@
 Peak memory while quantizing is the packed weights plus one unpacked matrix.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
-from ringkv.kernels.formats import FORMATS
+from ringkv.kernels.formats import FORMATS, WeightFormat
+from ringkv.kernels.packing import PANEL_N
 from ringkv.kernels.quantize import Int4Groups, stacked
 from ringkv.models.base import ModelConfig
-from ringkv.models.weights import CheckpointTensor, Weight
+from ringkv.models.weights import CheckpointTensor, Pack, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 
@@ -71,16 +72,34 @@ def load(
     read = []
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
-        each = ((name, weight, torch.empty(weight.shape, dtype=dtype, device=device)) for name, weight in group.items())
-        read.append({name: _load(checkpoint, weight, whole, STORED[weights]) for name, weight, whole in each})
+        read.append(
+            {name: _load(checkpoint, weight, Target(dtype, device, STORED[weights])) for name, weight in group.items()}
+        )
     tell(len(groups), len(groups), "loading weights")
     return ModelWeights(read[0], read[1:])
 
 
-def _load(checkpoint: Checkpoint, weight: Weight, whole: Tensor, stored: Stored) -> Tensor:
-    """Fill `whole` with its parts, and pack it for the operators if its shape allows."""
-    format = FORMATS[stored.tables if weight.pack == "table" else stored.layers]
-    if weight.pack == "plain" or not format.fits(whole):
+class Target(NamedTuple):
+    """How weights are stored in memory."""
+
+    dtype: torch.dtype
+    device: torch.device
+    stored: Stored
+
+
+def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
+    """Read a weight's parts, and pack it for the operators if its shape allows."""
+    if weight.matrices > 1:
+        return _stack(weight.matrices, (_load(checkpoint, each, target) for each in weight.each))
+    dtype = torch.float32 if weight.pack == "exact" else target.dtype
+    whole = torch.empty(weight.shape, dtype=dtype, device=target.device)
+    format = FORMATS[_format(weight.pack, target.stored)]
+    if weight.pack == "transposed":
+        turned = _read(checkpoint, weight, whole).T.contiguous()
+        return format.pack(turned) if format.fits(turned) else turned
+    if weight.pack == "router":
+        return _router(_read(checkpoint, weight, whole), format)
+    if weight.pack in ("plain", "exact") or not format.fits(whole):
         return _read(checkpoint, weight, whole)
     pack = format.pack_gated if weight.pack == "gated" else format.pack
     if format.group is None:
@@ -88,9 +107,30 @@ def _load(checkpoint: Checkpoint, weight: Weight, whole: Tensor, stored: Stored)
     return pack(stacked([_groups(checkpoint, part, rows, format.group) for part, rows in _rows(weight, whole)]))
 
 
+def _format(pack: Pack, stored: Stored) -> str:
+    """Return the name of the format in which a weight is packed, if its shape allows."""
+    return {"table": stored.tables, "router": "bf16"}.get(pack, stored.layers)
+
+
+def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
+    """Stack so many matrices along their first dimension. One at a time is held beside the result."""
+    whole = torch.empty(0)
+    for at, matrix in enumerate(matrices):
+        if not at:
+            whole = matrix.new_empty(count, *matrix.shape)
+        whole[at] = matrix
+    return whole.flatten(0, 1)
+
+
+def _router(matrix: Tensor, format: WeightFormat) -> Tensor:
+    """Pack a router's matrix [E, hidden], with rows of zeros after it up to whole panels."""
+    padded = torch.nn.functional.pad(matrix, (0, 0, 0, -len(matrix) % (2 * PANEL_N)))
+    return format.pack(padded) if format.fits(padded) else padded
+
+
 def _read(checkpoint: Checkpoint, weight: Weight, whole: Tensor) -> Tensor:
     for part, rows in _rows(weight, whole):
-        checkpoint.read_into(part.name, rows)
+        checkpoint.read_into(part.name, rows, part.first)
     return whole
 
 
@@ -104,6 +144,6 @@ def _groups(
 ) -> Int4Groups:
     """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
     if known := checkpoint.groups(part.name):
-        return Int4Groups(*known)
-    checkpoint.read_into(part.name, rows)
+        return Int4Groups(*(one[part.first : part.first + len(rows)] for one in known))
+    checkpoint.read_into(part.name, rows, part.first)
     return group(rows)

@@ -138,14 +138,14 @@ def make(
 
 def fits_kernels(decoder: Decoder) -> bool:
     """Whether the C++ operators attend for all heads; the references would compute for rows without a slot too."""
-    return all(layer.attention.head_dim % WIDTH_STEP == 0 for layer in decoder.layers.values())
+    return all(layer.attention.cache.key.width % WIDTH_STEP == 0 for layer in decoder.layers.values())
 
 
 def _unit(decoder: Decoder, device: torch.device) -> int:
     """Return the tokens between two places where a prompt may be cut: the most of any kind of layer."""
-    return max(
-        unit_of(layer.attention.head_dim, decoder.dtype, device, layer.window or 0) for layer in decoder.layers.values()
-    )
+    layers = decoder.layers.values()
+    widths = ((layer.attention.cache.key.width, layer.window or 0) for layer in layers)
+    return max(unit_of(width, decoder.dtype, device, window) for width, window in widths)
 
 
 class _Examples:

@@ -32,6 +32,15 @@ _PREFILL = (
 LIBRARY.define("prefill_attend" + _PREFILL)
 LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("scale)", "scale, int sliding)"))
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # on CPUs with bfloat16 dot products
+LIBRARY.define(
+    "decode_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor slot, Tensor entry, Tensor live, float scale)"
+    " -> (Tensor, Tensor)"
+)
+LIBRARY.define(
+    "prefill_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, float scale)"
+    " -> (Tensor, Tensor)"
+)
+LIBRARY.define("by_head(Tensor x, Tensor weight) -> Tensor")
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last, float scale) -> Tensor")
 LIBRARY.define(
@@ -39,7 +48,11 @@ LIBRARY.define(
     " float offset) -> Tensor"
 )
 LIBRARY.define(
-    "gated(Tensor x, Tensor weight, Tensor? bias, Tensor norm, float eps, str activation, float offset) -> Tensor"
+    "experts(Tensor x, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, int count, Tensor? norm, float eps,"
+    " Tensor residual, str activation, float offset) -> Tensor"
+)
+LIBRARY.define(
+    "gated(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, str activation, float offset) -> Tensor"
 )
 LIBRARY.define(
     "sample(Tensor logits, Tensor forced, Tensor position, Tensor seed, Tensor temperature, Tensor tier,"

@@ -49,12 +49,12 @@ def gated(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    norm: Tensor,
+    norm: Tensor | None,
     eps: float,
     activation: str = "silu",
     offset: float = 0.0,
 ) -> Tensor:
-    """Return activation(gate) * up of normalised x [M, in]; `offset` is added to `norm`.
+    """Return activation(gate) * up of x [M, in], RMS-normalised if `norm` is given; `offset` is added to `norm`.
 
     The weight is gate and up stacked, [2 * out, in], or packed by `pack_gated`.
     """
@@ -85,13 +85,14 @@ def gated_reference(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    norm: Tensor,
+    norm: Tensor | None,
     eps: float,
     activation: str = "silu",
     offset: float = 0.0,
 ) -> Tensor:
     """Implement `gated` in plain torch."""
-    gate, up = _product(rms_norm(x, norm, eps, offset), unpack_gated(weight), bias).chunk(2, dim=-1)
+    normed = x if norm is None else rms_norm(x, norm, eps, offset)
+    gate, up = _product(normed, unpack_gated(weight), bias).chunk(2, dim=-1)
     return (ACTIVATIONS[activation](gate) * up).to(x.dtype)
 
 
@@ -125,7 +126,7 @@ def _shape(
 
 
 def _gated_shape(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor, eps: float, activation: str, offset: float
+    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor | None, eps: float, activation: str, offset: float
 ) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N // 2)
 

@@ -56,6 +56,11 @@ class ModelConfig(ABC):
         return 1.0
 
     @property
+    def logit_scale(self) -> float:
+        """Factor on the logits."""
+        return 1.0
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
         local = self.sliding.layers if self.sliding else ()
@@ -63,8 +68,13 @@ class ModelConfig(ABC):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Layers with the same cache layout; global layers come first."""
-        return tuple(self._group(kind) for kind in (GLOBAL, LOCAL) if kind in self.kinds)
+        """Layers with the same cache layout, whatever their kinds; those without a sliding window come first."""
+        found: dict[LayerGroup, list[int]] = {}
+        cached = {kind: self._cached(kind) for kind in set(self.kinds)}
+        for index, kind in enumerate(self.kinds):
+            found.setdefault(cached[kind], []).append(index)
+        groups = (group._replace(layers=tuple(layers)) for group, layers in found.items())
+        return tuple(sorted(groups, key=lambda group: group.window is not None))
 
     def shared_weights(self) -> Declared:
         """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
@@ -81,7 +91,7 @@ class ModelConfig(ABC):
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the checkpoint's tensors."""
         groups = (self.shared_weights(), *(self.layer_weights(index) for index in range(self.num_layers)))
-        return {part.name: part.shape for group in groups for weight in group.values() for part in weight.parts}
+        return {part.name: part.stored for group in groups for weight in group.values() for part in weight.parts}
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -95,12 +105,7 @@ class ModelConfig(ABC):
     def _table(self, name: str) -> Weight:
         return Weight((CheckpointTensor(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
 
-    def _group(self, kind: str) -> LayerGroup:
+    def _cached(self, kind: str) -> LayerGroup:
+        """Return the group of a kind, without its layers."""
         layer = self.layer(kind)
-        attention = layer.attention
-        return LayerGroup(
-            layers=tuple(index for index, other in enumerate(self.kinds) if other == kind),
-            spec=attention.cache,
-            queries=attention.heads // attention.kv_heads,
-            window=layer.window,
-        )
+        return LayerGroup((), layer.attention.cache, layer.attention.queries, layer.window)

@@ -6,70 +6,118 @@ N tokens, H key-value heads, G query heads per key-value head, D head_dim.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import torch
 from torch import Tensor
 
+from ringkv.kernels.by_head import by_head
+from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.norm import rms_norm
+from ringkv.models.experts import Experts
+from ringkv.models.latent import LATENT_EPS, LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
+from ringkv.models.routing import route
 
 NamedWeights = Mapping[str, Tensor]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""q [N, H, G, D], k and v [N, H, D] -> [N, H, G, D]; the only access of a model to the cache."""
+"""q [N, H, G, D], k and v [N, H, D] -> [N, H, G, D]; the only access of a model to the cache.
+
+If the cache holds latents, k is v, and H is 1.
+"""
 
 
 def transform(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     """Run one layer on x [N, hidden]."""
-    return _ARRANGED[layer.arrangement](layer, x, angles, weights, attend)
+    x = _added(layer, x, weights.get("attention_out_norm"), partial(attention, layer, x, angles, weights, attend))
+    return _added(layer, x, weights.get("feed_forward_out_norm"), partial(feed_forward, layer, x, weights))
 
 
 def attention(
-    block: Attention,
-    norm: Norm,
-    x: Tensor,
-    angles: Rotation,
-    weights: NamedWeights,
-    attend: Attend,
-    residual: Tensor | None = None,
+    layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend, residual: Tensor | None = None
 ) -> Tensor:
-    """Return attention over normalised x [N, hidden], plus the residual."""
-    heads, width = block.kv_heads, block.head_dim
-    qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), weights["attention_norm"], norm.eps, offset=norm.offset)
-    q, k, v = qkv.view(x.shape[0], -1, width).split((block.heads, heads, heads), dim=1)
-    if block.qk_norm:
-        q, k = (rms_norm(one, weights[f"{name}_norm"], norm.eps, norm.offset) for name, one in (("q", q), ("k", k)))
-    out = attend(rotate(q, angles).reshape(x.shape[0], heads, -1, width), rotate(k, angles), v)
+    """Return attention over x [N, hidden], normalised if there is a norm before it, plus the residual."""
+    out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend)
     return linear(out.reshape(x.shape[0], -1), weights["output"], weights.get("output_bias"), residual=residual)
 
 
-def feed_forward(
-    block: FeedForward, norm: Norm, x: Tensor, weights: NamedWeights, residual: Tensor | None = None
-) -> Tensor:
-    """Return the gated feed-forward of normalised x [N, hidden], plus the residual."""
-    intermediate = gated(
-        x,
-        weights["gate_up"],
-        weights.get("gate_up_bias"),
-        weights["feed_forward_norm"],
-        norm.eps,
-        block.activation,
-        norm.offset,
-    )
-    return linear(intermediate, weights["down"], weights.get("down_bias"), residual=residual)
+def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
+    block, norm = layer.attention, layer.norm
+    assert isinstance(block, Attention)
+    width, heads = block.head_dim, (block.heads, block.kv_heads, block.kv_heads)
+    before = weights.get("attention_norm")
+    qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), before, norm.eps, offset=norm.offset)
+    q, k, v = qkv.view(x.shape[0], -1, width).split(heads, dim=1)
+    if block.qk_norm != "none":
+        q, k = (_normed(one, weights[f"{name}_norm"], norm) for name, one in (("q", q), ("k", k)))
+    if layer.rope:
+        q, k = (rotate(one, angles, layer.rope.interleaved) for one in (q, k))
+    return attend(q.reshape(x.shape[0], block.kv_heads, -1, width), k, v)
 
 
-def _pre(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-    x = attention(layer.attention, layer.norm, x, angles, weights, attend, residual=x)
-    return feed_forward(layer.feed_forward, layer.norm, x, weights, residual=x)
+def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
+    """The absorbed form: queries and results are in the space of latents."""
+    block, norm, rope = layer.attention, layer.norm, layer.rope
+    assert isinstance(block, LatentAttention)
+    assert rope
+    before = weights.get("attention_norm")
+    latents = linear(x, weights["latents"], weights.get("latents_bias"), before, norm.eps, offset=norm.offset)
+    q, latent, key = latents.split((block.query_rank or block.query, block.rank, block.rope), dim=-1)
+    if block.query_rank:
+        q = linear(q, weights["query"], None, weights["query_norm"], LATENT_EPS)
+    nope, turning = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
+    turned, key = (rotate(one, angles, rope.interleaved) for one in (turning, key[:, None]))
+    query = torch.cat((by_head(nope, weights["key_up"]), turned), dim=-1)
+    entry = torch.cat((rms_norm(latent, weights["latent_norm"], LATENT_EPS)[:, None], key), dim=-1)
+    out = attend(query[:, None], entry, entry)
+    return by_head(out[:, 0, :, : block.rank], weights["value_up"])
 
 
-def _sandwich(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-    norm = layer.norm
-    out = attention(layer.attention, norm, x, angles, weights, attend)
-    x = x + rms_norm(out, weights["attention_out_norm"], norm.eps, norm.offset)
-    out = feed_forward(layer.feed_forward, norm, x, weights)
-    return x + rms_norm(out, weights["feed_forward_out_norm"], norm.eps, norm.offset)
+_ATTENTION: Mapping[type, Callable[..., Tensor]] = {Attention: _grouped, LatentAttention: _latent}
 
 
-_ARRANGED = {"pre": _pre, "sandwich": _sandwich}
+def feed_forward(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None = None) -> Tensor:
+    """Return the feed-forward of x [N, hidden], normalised if there is a norm before it, plus the residual."""
+    return _FEED_FORWARD[type(layer.feed_forward)](layer, x, weights, residual)
+
+
+def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None, prefix: str = "") -> Tensor:
+    norm, before, bias = layer.norm, weights.get("feed_forward_norm"), weights.get(f"{prefix}gate_up_bias")
+    activation = layer.feed_forward.activation
+    between = gated(x, weights[f"{prefix}gate_up"], bias, before, norm.eps, activation, norm.offset)
+    return linear(between, weights[f"{prefix}down"], weights.get(f"{prefix}down_bias"), residual=residual)
+
+
+def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
+    block, norm, before = layer.feed_forward, layer.norm, weights.get("feed_forward_norm")
+    assert isinstance(block, Experts)
+    count = block.router.experts
+    scores = linear(x, weights["router"], None, before, norm.eps, dtype=torch.float32, offset=norm.offset)
+    chosen, share = route(block.router, scores[:, :count], weights.get("router_correction"))
+    rest = torch.zeros_like(x) if residual is None else residual
+    if block.shared:
+        shared = _gated(layer, x, weights, None if block.shared_gate else rest, "shared_")
+        rest = rest + shared * scores[:, count : count + 1].sigmoid().to(x.dtype) if block.shared_gate else shared
+    stacks = weights["experts_gate_up"], weights["experts_down"]
+    return experts(x, chosen, share, *stacks, count, before, norm.eps, rest, block.activation, norm.offset)
+
+
+_FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {FeedForward: _gated, Experts: _experts}
+
+
+def _added(layer: Layer, x: Tensor, norm: Tensor | None, block: Callable[..., Tensor]) -> Tensor:
+    """Add a block's result to x. The block's last product adds it if nothing comes between."""
+    if norm is None and layer.residual_scale == 1.0:
+        return block(residual=x)
+    out = block()
+    if norm is not None:
+        out = rms_norm(out, norm, layer.norm.eps, layer.norm.offset)
+    return x + (out if layer.residual_scale == 1.0 else out * layer.residual_scale)
+
+
+def _normed(x: Tensor, weight: Tensor, norm: Norm) -> Tensor:
+    """Return x [N, heads, D], normalised by head or, if the weight is as long as all heads, together."""
+    shape = x.shape if len(weight) == x.shape[-1] else (x.shape[0], len(weight))
+    return rms_norm(x.reshape(shape), weight, norm.eps, norm.offset).view_as(x)

@@ -14,6 +14,7 @@ from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
 from ringkv.models.base import ModelConfig
 from ringkv.models.blocks import Attend, NamedWeights, transform
+from ringkv.models.layer import Layer
 from ringkv.models.rope import frequencies
 from ringkv.models.rotary import Rotation, rotate, rotation
 
@@ -29,8 +30,7 @@ class Decoder:
         self.groups: tuple[LayerGroup, ...] = config.groups
         self.kinds: tuple[str, ...] = config.kinds
         self.layers = {kind: config.layer(kind) for kind in dict.fromkeys(self.kinds)}
-        ropes = {kind: frequencies(layer.rope, layer.attention.head_dim) for kind, layer in self.layers.items()}
-        self._ropes = {kind: (angles.to(device), scale) for kind, (angles, scale) in ropes.items()}
+        self._ropes = {kind: _frequencies(layer, device) for kind, layer in self.layers.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 
     def embed(self, tokens: Tensor, weights: NamedWeights) -> Tensor:
@@ -49,9 +49,11 @@ class Decoder:
 
     def rotate(self, kind: str, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate x [..., N, D] by int positions [N], in float32; negative positions rotate back."""
-        by = rotation(positions, self._ropes[kind][0], 1.0, torch.float32)
-        flat = x.float().movedim(-2, 0)
-        return rotate(flat.reshape(len(positions), -1, x.shape[-1]), by).view_as(flat).movedim(0, -2)
+        rope, flat = self.layers[kind].rope, x.float().movedim(-2, 0)
+        if rope is None:
+            return x.float()
+        by, rows = rotation(positions, self._ropes[kind][0], 1.0, torch.float32), flat.flatten(1, -2)
+        return rotate(rows, by, rope.interleaved, rope.first).view_as(flat).movedim(0, -2)
 
     def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
         """Run one layer of a kind on x [N, hidden]."""
@@ -60,4 +62,11 @@ class Decoder:
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
         """Apply the final norm and the vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
-        return linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
+        logits = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
+        return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
+
+
+def _frequencies(layer: Layer, device: torch.device) -> tuple[Tensor, float]:
+    """Return a layer's rotary frequencies and scale. One that does not rotate gets one frequency, which it ignores."""
+    angles, scale = frequencies(layer.rope, layer.attention.cache.key.width) if layer.rope else (torch.zeros(1), 1.0)
+    return angles.to(device), scale

@@ -24,6 +24,7 @@ LARGEST = {  # far beyond published models, and small enough that sizes of a mod
 LARGEST_COUNT = 1 << 30  # of other fields, such as lengths in tokens
 LARGEST_ID = (1 << 31) - 1
 MOST_IDS = 1000  # end tokens
+MOST_DECIMALS = 1 << 14  # of a list, such as one for each pair of a head
 SMALLEST_DECIMAL, LARGEST_DECIMAL = 1e-30, 1e30  # beyond these, float32 overflows when it multiplies or divides
 
 
@@ -54,6 +55,14 @@ def optional_decimal(raw: Raw, key: str) -> float | None:
     """Return a finite number of at least 0; None if the file has none."""
     value = raw.get(key)
     return None if value is None else 0.0 if value == 0 and value is not False else decimal(raw, key, None)
+
+
+def decimals(raw: Raw, key: str) -> tuple[float, ...]:
+    """Return a list of numbers above 0."""
+    value = raw.get(key)
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_DECIMALS:
+        _refuse(key, value, "a list of numbers is needed")
+    return tuple(decimal({key: one}, key, None) for one in value)
 
 
 def flag(raw: Raw, key: str, default: bool = False) -> bool:

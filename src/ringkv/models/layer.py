@@ -3,24 +3,27 @@
 `blocks` computes what is described here. A family's file defines which blocks its layers have.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 from ringkv.base.cache_spec import CacheSpec
-from ringkv.models.weights import Declared, linear, vector
+from ringkv.models.weights import Declared, linear, parts, vector
 
-RopeKind = Literal["default", "linear", "llama3", "yarn"]
+RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh"]
-Arrangement = Literal["pre", "sandwich"]
-"""pre: a norm before attention and one before feed-forward. sandwich: also one after each, before the residual."""
+Normed = Literal["none", "head", "all"]
+"""What a norm of queries and keys covers: each head alone, or all heads together."""
 
 
 @dataclass(frozen=True)
 class RopeConfig:
     """Rotary embedding: base frequency and scaling to longer contexts. Unused fields keep their default.
 
-    factor, original_context: used by all scaled kinds. low_freq_factor, high_freq_factor: llama3 (Llama 3.1).
-    beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, truncate: yarn (arXiv 2309.00071).
+    width: elements of a head that rotate, from `first` on; None is all. interleaved: the pairs are (2i, 2i + 1) instead
+    of (i, i + width / 2). factor, original_context: used by all scaled kinds. low_freq_factor, high_freq_factor: llama3
+    (Llama 3.1). beta_fast, beta_slow, mscale, mscale_all_dim, truncate: yarn (arXiv 2309.00071). attention_factor: yarn
+    and longrope. divisors: longrope (arXiv 2402.13753), of each pair's frequency.
     """
 
     theta: float
@@ -35,6 +38,15 @@ class RopeConfig:
     mscale: float | None = None
     mscale_all_dim: float | None = None
     truncate: bool = True
+    divisors: tuple[float, ...] = ()
+    width: int | None = None
+    first: int = 0
+    interleaved: bool = False
+
+
+def yarn_temperature(factor: float, weight: float = 1.0) -> float:
+    """Return YaRN's factor on scores, by its factor on the context (arXiv 2309.00071, equation 22)."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +61,9 @@ class Norm:
 class Attention:
     """Grouped-query attention of tokens with `hidden` elements.
 
-    bias: queries, keys and values have one. qk_norm: RMS norm over head_dim of each query and key head. scale: factor
-    on the scores before the softmax; None is head_dim ** -0.5.
+    bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys before rotation. scale: factor on the
+    scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys and values as one
+    matrix of this name.
     """
 
     hidden: int
@@ -59,70 +72,128 @@ class Attention:
     head_dim: int
     bias: bool = False
     output_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: Normed = "none"
     scale: float | None = None
+    fused: str | None = None
 
     @property
     def cache(self) -> CacheSpec:
         """What one token stores in a cache."""
         return CacheSpec.grouped(self.kv_heads, self.head_dim, self.scale)
 
+    @property
+    def queries(self) -> int:
+        """Query heads per key-value head."""
+        return self.heads // self.kv_heads
+
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; tensor-parallel ranks split the heads."""
         at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        qkv = ((f"{at}.q_proj", query), (f"{at}.k_proj", key), (f"{at}.v_proj", key))
-        norms = {f"{x}_norm": vector(f"{at}.{x}_norm.weight", self.head_dim) for x in ("q", "k") if self.qk_norm}
+        rows = {"q_proj": query, "k_proj": key, "v_proj": key}
         return {
-            **linear("qkv", qkv, self.hidden, self.bias, 0, "matrix"),
-            **linear("output", ((f"{at}.o_proj", self.hidden),), query, self.output_bias, 1, "matrix"),
-            **norms,
+            **linear("qkv", parts(at, rows, self.fused), self.hidden, self.bias, 0, "matrix"),
+            **linear("output", parts(at, {"o_proj": self.hidden}), query, self.output_bias, 1, "matrix"),
+            **self._norms(at, query, key),
         }
+
+    def _norms(self, at: str, query: int, key: int) -> Declared:
+        if self.qk_norm == "none":
+            return {}
+        is_all = self.qk_norm == "all"
+        widths = {"q": query if is_all else self.head_dim, "k": key if is_all else self.head_dim}
+        return {f"{name}_norm": vector(f"{at}.{name}_norm.weight", width) for name, width in widths.items()}
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """Gated feed-forward: down(activation(gate(x)) * up(x)), with `intermediate` elements between."""
+    """Gated feed-forward: down(activation(gate(x)) * up(x)), with `intermediate` elements between.
+
+    module, down: their names in the checkpoint. fused: it has gate and up as one matrix of this name.
+    """
 
     hidden: int
     intermediate: int
     bias: bool = False
     activation: Activation = "silu"
+    module: str = "mlp"
+    down: str = "down_proj"
+    fused: str | None = None
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
-        at = f"{prefix}.mlp"
-        gate_up = ((f"{at}.gate_proj", self.intermediate), (f"{at}.up_proj", self.intermediate))
+        at = f"{prefix}.{self.module}"
+        gate_up = parts(at, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
         return {
             **linear("gate_up", gate_up, self.hidden, self.bias, 0, "gated"),
-            **linear("down", ((f"{at}.down_proj", self.hidden),), self.intermediate, self.bias, 1, "matrix"),
+            **linear("down", parts(at, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
         }
 
 
-_NORMS: dict[Arrangement, dict[str, str]] = {
-    "pre": {"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
-    "sandwich": {
-        "attention_norm": "input_layernorm",
-        "attention_out_norm": "post_attention_layernorm",
-        "feed_forward_norm": "pre_feedforward_layernorm",
-        "feed_forward_out_norm": "post_feedforward_layernorm",
-    },
-}
+class AttentionBlock(Protocol):
+    """What stands before feed-forward: `Attention`, or another kind."""
+
+    @property
+    def hidden(self) -> int:
+        """Elements of a token."""
+
+    @property
+    def queries(self) -> int:
+        """Query heads per key-value head."""
+
+    @property
+    def cache(self) -> CacheSpec:
+        """What one token stores in a cache."""
+
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`."""
+
+
+class FeedForwardBlock(Protocol):
+    """What stands behind attention: `FeedForward`, or a mixture of experts."""
+
+    @property
+    def activation(self) -> Activation:
+        """Function of the gates."""
+
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`."""
+
+
+class Norms(NamedTuple):
+    """Names in the checkpoint of a layer's norms: before a block, and after it, before the residual. None: no norm."""
+
+    attention_norm: str | None = None
+    attention_out_norm: str | None = None
+    feed_forward_norm: str | None = None
+    feed_forward_out_norm: str | None = None
+
+
+PRE = Norms(attention_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
+POST = Norms(attention_out_norm="post_attention_layernorm", feed_forward_out_norm="post_feedforward_layernorm")
+SANDWICH = Norms(
+    "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
+)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One kind of layer. window: tokens that each token attends to, including itself; None is all tokens."""
+    """One kind of layer.
 
-    attention: Attention
-    feed_forward: FeedForward
+    rope: None if queries and keys do not rotate (NoPE, arXiv 2305.19466). window: tokens that each token attends to,
+    including itself; None is all tokens. residual_scale: factor on what each block adds.
+    """
+
+    attention: AttentionBlock
+    feed_forward: FeedForwardBlock
     norm: Norm
-    rope: RopeConfig
-    arrangement: Arrangement = "pre"
+    rope: RopeConfig | None
+    norms: Norms = PRE
     window: int | None = None
+    residual_scale: float = 1.0
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`, such as "model.layers.3"."""
         hidden = self.attention.hidden
-        norms = {ours: vector(f"{prefix}.{theirs}.weight", hidden) for ours, theirs in _NORMS[self.arrangement].items()}
+        norms = {ours: vector(f"{prefix}.{name}.weight", hidden) for ours, name in self.norms._asdict().items() if name}
         return {**norms, **self.attention.weights(prefix), **self.feed_forward.weights(prefix)}

@@ -4,19 +4,20 @@ Two spellings of the rotary embedding are read: `rope_theta` with `rope_scaling`
 A setting that is not implemented is refused by name, because a model that ignores it generates nonsense.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, get_args
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
-from ringkv.models.fields import Raw, count, decimal, flag, ids, optional_decimal, table, texts
+from ringkv.models.fields import Raw, count, decimal, decimals, flag, ids, optional_decimal, table, texts
 from ringkv.models.layer import RopeConfig, RopeKind
 
 WINDOW = 4096
 """Default of sliding_window in transformers, in every family that has one."""
 
-ORIGINAL = "original_max_position_embeddings"
+ORIGINAL, PARTIAL = "original_max_position_embeddings", "partial_rotary_factor"
+OLDER_NAMES: Mapping[str, str] = {"su": "longrope"}
 
 
 class Refusal(NamedTuple):
@@ -63,10 +64,10 @@ SILU = Refusal("hidden_act", lambda v: v in (None, "silu"), "silu")
 FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "full attention in every layer")
 
 
-def refuse(raw: Raw, *refusals: Refusal) -> None:
-    """Raise UnsupportedModel for a setting in `refusals`, or for one that no family supports."""
+def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> None:
+    """Raise UnsupportedModel for a setting in `refusals` or REFUSALS, except those that the family has `supported`."""
     for refusal in (*REFUSALS, *refusals):
-        if not _is_harmless(refusal, raw.get(refusal.setting)):
+        if refusal.setting not in supported and not _is_harmless(refusal, raw.get(refusal.setting)):
             raise UnsupportedModel(
                 f"{refusal.setting} {shown(raw[refusal.setting])} is not implemented; "
                 f"ringkv supports {refusal.supported}"
@@ -147,11 +148,11 @@ def _is_local(type: str) -> bool:
     return type == "sliding_attention"
 
 
-def window(raw: Raw) -> int | None:
+def window(raw: Raw, default: int | None = WINDOW) -> int | None:
     """Return the setting sliding_window; None if it is null, or as long as the context and so without effect."""
-    if "sliding_window" in raw and raw["sliding_window"] is None:
+    if raw.get("sliding_window", default) is None:
         return None
-    size = count(raw, "sliding_window", WINDOW)
+    size = count(raw, "sliding_window", default)
     return size if size < count(raw, "max_position_embeddings") else None
 
 
@@ -164,36 +165,67 @@ def refuse_window(raw: Raw) -> None:
         )
 
 
-def rope(raw: Raw, theta: float = 10000.0) -> RopeConfig:
-    """Return the one rotary embedding of all layers. theta: its base if config.json leaves it out."""
+def rope(raw: Raw, theta: float = 10000.0, fraction: float | None = None) -> RopeConfig:
+    """Return the one rotary embedding of all layers; arguments as for `rope_of`."""
     given = table(raw, "rope_parameters") or table(raw, "rope_scaling")
     if any(isinstance(value, dict) for value in given.values()):
         raise UnsupportedModel("rope_parameters differ between layers; ringkv supports one rotary embedding for all")
-    return rope_of(raw, given, theta)
+    return rope_of(raw, given, theta, fraction)
 
 
-def rope_of(raw: Raw, given: Raw, theta: float) -> RopeConfig:
-    """Return the rotary embedding that `given`, a rope_parameters or rope_scaling, describes."""
-    kind: RopeKind = given.get("rope_type") or given.get("type") or "default"
+def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -> RopeConfig:
+    """Return the rotary embedding that `given`, a rope_parameters or rope_scaling, describes.
+
+    theta, fraction: the base, and the part of a head that rotates, if config.json leaves them out. Without `fraction`
+    the family rotates whole heads only.
+    """
+    named = given.get("rope_type") or given.get("type") or "default"
+    kind: Any = OLDER_NAMES.get(named, named) if isinstance(named, str) else named
     if kind not in get_args(RopeKind):
         raise UnsupportedModel(
             f"rope type {shown(kind)} is not implemented; ringkv supports {', '.join(get_args(RopeKind))}"
         )
-    if given.get("partial_rotary_factor") not in (None, 1, 1.0):
-        raise UnsupportedModel("partial_rotary_factor is not implemented; ringkv rotates the whole head")
+    width = _rotated(raw, given, fraction)
     # A base of 1 rotates nothing, and YaRN divides by its logarithm. Some files have 0 for the default.
     theta = decimal(next((one for one in (given, raw) if one.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
     if kind == "default":
-        return RopeConfig(theta)
+        return RopeConfig(theta, width=width)
     original = count(raw, ORIGINAL, count(given, ORIGINAL, count(raw, "max_position_embeddings")))
-    return RopeConfig(theta, kind, **_scaling(raw, given, kind, original))
+    config = RopeConfig(theta, kind, width=width, **_scaling(raw, given, kind, original))
+    if config.divisors and len(config.divisors) != (pairs := (width or _head_dim(raw)) // 2):
+        raise BadWeights(
+            f"config.json has {len(config.divisors)} longrope factors for {pairs} pairs; fetch config.json again"
+        )
+    return config
+
+
+def _rotated(raw: Raw, given: Raw, fraction: float | None) -> int | None:
+    """Return how many elements of a head rotate; None for all."""
+    source = given if given.get(PARTIAL) is not None else raw
+    if fraction is None:
+        if source.get(PARTIAL) not in (None, 1, 1.0):
+            raise UnsupportedModel(f"{PARTIAL} is not implemented for this architecture; ringkv rotates the whole head")
+        return None
+    head, part = _head_dim(raw), decimal(source, PARTIAL, fraction)
+    width = int(head * part)
+    if not 2 <= width <= head or width % 2:
+        raise BadWeights(
+            f"config.json has {PARTIAL} {part:g} of head_dim {head}, which is not an even number of elements; "
+            "fetch config.json again"
+        )
+    return None if width == head else width
+
+
+def _head_dim(raw: Raw) -> int:
+    return count(raw, "head_dim", max(1, count(raw, "hidden_size") // count(raw, "num_attention_heads")))
 
 
 def _scaling(raw: Raw, given: Raw, kind: RopeKind, original: int) -> dict[str, Any]:
     """Return the fields of `RopeConfig` that this kind uses; null in the file keeps our default."""
-    # DeepSeek's files leave it out.
-    default = count(raw, "max_position_embeddings") / original if kind == "yarn" else None
-    return {"factor": decimal(given, "factor", default), "original_context": original, **_USED[kind](given)}
+    # DeepSeek's and Phi's files leave it out.
+    default = count(raw, "max_position_embeddings") / original if kind in ("yarn", "longrope") else None
+    fields = {"factor": decimal(given, "factor", default), "original_context": original, **_USED[kind](given)}
+    return fields | (_longrope(raw, given, original) if kind == "longrope" else {})
 
 
 def _llama3(given: Raw) -> dict[str, Any]:
@@ -215,11 +247,21 @@ def _yarn(given: Raw) -> dict[str, Any]:
     }
 
 
+def _longrope(raw: Raw, given: Raw, original: int) -> dict[str, Any]:
+    """Return the long factors if the context is longer than the original one, else the short ones.
+
+    A cache holds rotated keys, so a request cannot change between them as its text grows, as transformers does.
+    """
+    name = "long_factor" if count(raw, "max_position_embeddings") > original else "short_factor"
+    return {"divisors": decimals(given, name), "attention_factor": optional_decimal(given, "attention_factor")}
+
+
 _USED: Mapping[RopeKind, Callable[[Raw], dict[str, Any]]] = {
     "default": lambda given: {},
     "linear": lambda given: {},
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": lambda given: {},
 }
 
 

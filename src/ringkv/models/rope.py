@@ -1,6 +1,6 @@
 """rope: the rotary frequencies of a checkpoint, plain or scaled to a longer context.
 
-D head_dim. A wavelength is the number of positions in which a pair rotates once.
+D elements of a head that rotate. A wavelength is the number of positions in which a pair rotates once.
 """
 
 import math
@@ -9,13 +9,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ringkv.models.layer import RopeConfig
+from ringkv.models.layer import RopeConfig, yarn_temperature
 
 
 def frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:
     """Return the angles per position, float32 [D / 2], and the factor on cosine and sine."""
-    plain = rope.theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
-    return _SCALINGS[rope.kind](rope, plain, head_dim)
+    width = rope.width or head_dim
+    plain = rope.theta ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
+    return _SCALINGS[rope.kind](rope, plain, width)
 
 
 def _default(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float]:
@@ -45,18 +46,21 @@ def _yarn(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
     ramp = ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / max(high - low, 0.001)).clamp(0, 1)
-    return (1 - ramp) * plain + ramp * plain / rope.factor, _yarn_temperature(rope)
+    return (1 - ramp) * plain + ramp * plain / rope.factor, _yarn_scale(rope)
 
 
-def _yarn_temperature(rope: RopeConfig) -> float:
-    def temperature(weight: float) -> float:
-        return 1.0 if rope.factor <= 1 else 0.1 * weight * math.log(rope.factor) + 1.0
+def _longrope(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float]:
+    """LongRoPE (arXiv 2402.13753): a divisor for each pair."""
+    default = 1.0 if rope.factor <= 1 else math.sqrt(1 + math.log(rope.factor) / math.log(rope.original_context))
+    return plain / torch.tensor(rope.divisors), default if rope.attention_factor is None else rope.attention_factor
 
+
+def _yarn_scale(rope: RopeConfig) -> float:
     if rope.attention_factor is not None:
         return rope.attention_factor
     if rope.mscale and rope.mscale_all_dim:
-        return temperature(rope.mscale) / temperature(rope.mscale_all_dim)
-    return temperature(1.0)
+        return yarn_temperature(rope.factor, rope.mscale) / yarn_temperature(rope.factor, rope.mscale_all_dim)
+    return yarn_temperature(rope.factor)
 
 
 _SCALINGS: dict[str, Callable[[RopeConfig, Tensor, int], tuple[Tensor, float]]] = {
@@ -64,4 +68,5 @@ _SCALINGS: dict[str, Callable[[RopeConfig, Tensor, int], tuple[Tensor, float]]] 
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _longrope,
 }

@@ -1,6 +1,7 @@
 """Rotary position embedding (RoFormer, arXiv 2104.09864): queries and keys rotated by their absolute position.
 
-N tokens, D head_dim. Frequencies come from `rope`, which applies each checkpoint's scaling.
+N tokens, D head_dim, of which R elements rotate. Frequencies come from `rope`, which applies each
+checkpoint's scaling.
 """
 
 from typing import NamedTuple
@@ -10,23 +11,28 @@ from torch import Tensor
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of N tokens, [N, 1, D / 2]; a row applies to all heads."""
+    """Cosines and sines of N tokens, [N, 1, R / 2]; a row applies to all heads."""
 
     cos: Tensor
     sin: Tensor
 
 
 def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype) -> Rotation:
-    """Return the angles of int positions [N] at frequencies float32 [D / 2]; `scale` (YaRN's) multiplies both."""
+    """Return the angles of int positions [N] at frequencies float32 [R / 2]; `scale` (YaRN's) multiplies both."""
     angles = (positions[:, None].float() * frequencies)[:, None]
     return Rotation((angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype))
 
 
-def rotate(x: Tensor, by: Rotation) -> Tensor:
-    """Rotate x [N, heads, D], in float32. The pairs are (i, i + D/2), as in Hugging Face checkpoints.
+def rotate(x: Tensor, by: Rotation, interleaved: bool = False, start: int = 0) -> Tensor:
+    """Rotate x [N, heads, D], in float32. The pairs are (i, i + R/2), as in most checkpoints, or (2i, 2i + 1).
 
-    It rounds once, as a compiled graph does, so that the plain function has the graph's bits.
+    start: the first element that rotates. It rounds once, as a compiled graph does, so that the plain function has the
+    graph's bits.
     """
-    low, high = x.float().chunk(2, dim=-1)
-    cos, sin = by.cos.float(), by.sin.float()
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
+    stop, cos, sin = start + 2 * by.cos.shape[-1], by.cos.float(), by.sin.float()
+    some = x[..., start:stop].float()
+    low, high = some.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else some.chunk(2, dim=-1)
+    turned = low * cos - high * sin, high * cos + low * sin
+    both = torch.stack(turned, dim=-1).flatten(-2) if interleaved else torch.cat(turned, dim=-1)
+    around = x[..., :start], both.to(x.dtype), x[..., stop:]
+    return around[1] if stop - start == x.shape[-1] else torch.cat(around, dim=-1)

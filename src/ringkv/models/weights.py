@@ -4,30 +4,42 @@ No torch. Names of parts are Hugging Face's; parts are stacked along their first
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Literal, NamedTuple
 
-Pack = Literal["matrix", "gated", "table", "plain"]
-"""matrix: [out, in], used by `linear`. gated: gate and up stacked, used by `gated`. table: rows of an embedding or of
-the vocabulary projection. plain: a vector, stored unpacked."""
+Pack = Literal["matrix", "transposed", "gated", "table", "plain", "exact", "router"]
+"""matrix: [out, in], used by `linear`. transposed: the same, [in, out] in the checkpoint. gated: gate and up stacked,
+used by `gated`. table: rows of an embedding or of the vocabulary projection. plain: a vector, stored unpacked. exact: a
+vector in float32 in every engine. router: a matrix that is never quantised, with rows of zeros up to a number that can
+be packed."""
 
 
 class CheckpointTensor(NamedTuple):
-    """One tensor of a checkpoint."""
+    """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`."""
 
     name: str
     shape: tuple[int, ...]
+    first: int = 0
+    total: int | None = None  # None: all rows
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Shape of the whole tensor in the checkpoint."""
+        return self.shape if self.total is None else (self.total, *self.shape[1:])
 
 
 class Weight(NamedTuple):
     """One of our weights, stacked from `parts`.
 
-    shard: the axis of each part that tensor-parallel ranks split; None if every rank holds all of it.
+    shard: the axis of each part that tensor-parallel ranks split; None if every rank holds all of it. matrices: those
+    of equal shape that are packed one by one and stacked; each has its share of the parts.
     """
 
     parts: tuple[CheckpointTensor, ...]
     pack: Pack
     shard: int | None = None
+    matrices: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,23 +50,53 @@ class Weight(NamedTuple):
     def elements(self) -> int:
         return prod(self.shape)
 
+    @property
+    def each(self) -> tuple["Weight", ...]:
+        """The matrices that are stacked."""
+        size = len(self.parts) // self.matrices
+        return tuple(
+            self._replace(parts=some, matrices=1)
+            for some in (self.parts[at : at + size] for at in range(0, len(self.parts), size))
+        )
+
 
 Declared = Mapping[str, Weight]
 """Weights by our names."""
 
 
-def vector(part: str, length: int) -> Weight:
+def vector(part: str, length: int, pack: Pack = "plain") -> Weight:
     """Declare a one-dimensional weight that every rank holds, such as a norm's."""
-    return Weight((CheckpointTensor(part, (length,)),), "plain")
+    return Weight((CheckpointTensor(part, (length,)),), pack)
 
 
-def linear(ours: str, rows: Sequence[tuple[str, int]], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
-    """Declare a fused linear layer: its matrix and, if `bias`, its bias. rows: names and row counts of the parts.
+class Rows(NamedTuple):
+    """One part of a linear layer: `size` rows of the checkpoint's layer `name`, from `first` on, of `total`."""
+
+    name: str
+    size: int
+    first: int = 0
+    total: int | None = None  # None: all rows
+
+
+def parts(module: str, rows: Mapping[str, int], fused: str | None = None) -> tuple[Rows, ...]:
+    """Return a linear layer for each name and row count; or their rows in the one layer `fused`, in this order."""
+    if fused is None:
+        return tuple(Rows(f"{module}.{name}", size) for name, size in rows.items())
+    stops, total = accumulate(rows.values()), sum(rows.values())
+    return tuple(
+        Rows(f"{module}.{fused}", size, stop - size, total) for size, stop in zip(rows.values(), stops, strict=True)
+    )
+
+
+def linear(ours: str, rows: Sequence[Rows], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
+    """Declare a fused linear layer: its matrix and, if `bias`, its bias.
 
     axis: the dimension of the matrix that ranks split. A bias is split only if the rows are.
     """
-    matrix = Weight(tuple(CheckpointTensor(f"{name}.weight", (n, columns)) for name, n in rows), pack, axis)
+    matrix = Weight(
+        tuple(CheckpointTensor(f"{p.name}.weight", (p.size, columns), p.first, p.total) for p in rows), pack, axis
+    )
     if not bias:
         return {ours: matrix}
-    biases = tuple(CheckpointTensor(f"{name}.bias", (n,)) for name, n in rows)
+    biases = tuple(CheckpointTensor(f"{p.name}.bias", (p.size,), p.first, p.total) for p in rows)
     return {ours: matrix, f"{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None)}

@@ -56,18 +56,20 @@ class Checkpoint:
         if self._groups is not None:
             self._groups.check(shapes)
 
-    def read_into(self, name: str, out: Tensor) -> None:
-        """Copy one tensor into `out` (same shape; any device, any float dtype, any strides), and convert its dtype.
+    def read_into(self, name: str, out: Tensor, first: int = 0) -> None:
+        """Copy a tensor's rows from `first` on, as many as `out` has, and convert their dtype.
+
+        `out` may have any device, any float dtype and any strides.
 
         Raises UnsupportedModel for a tensor that is not plain floating point, such as a quantised one.
         """
-        file = self._files[name]
-        kind = file.get_slice(name).get_dtype()
+        rows = self._files[name].get_slice(name)
+        kind = rows.get_dtype()
         if kind not in FLOATS:
             raise UnsupportedModel(
                 f"tensor {shown_names([name])} is {kind}; ringkv reads {', '.join(FLOATS)} in safetensors"
             )
-        source = file.get_tensor(name)  # a view of the mapped file
+        source = rows[first : first + len(out)]  # a view of the mapped file
         assert source.shape == out.shape, f"{name}: {tuple(source.shape)} on disk, {tuple(out.shape)} requested"
         with torch.no_grad():
             out.copy_(source)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.selectors import ExpectedAttention
-from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.staged_prompt import Rotate, StagedPrompt
 
 AHEAD = 512  # positions over which the rotation is averaged
 
@@ -20,18 +20,21 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: ExpectedAttention
     """Return expected weights as shares of the candidates, averaged over G query heads, times the values' norms."""
     n, window = prompt.seen, prompt.q.shape[3]
     back = -torch.arange(n - window, n, device=prompt.keys.device)
-    ahead = _mean_rotation(prompt, n)
-    layers = zip(prompt.q, prompt.keys[:, :, low:high], prompt.values[:, :, low:high], strict=True)
+    ahead = {rotate: _mean_rotation(prompt, rotate, n) for rotate in set(prompt.rotate)}
+    layers = zip(prompt.q, prompt.rotate, prompt.keys[:, :, low:high], prompt.values[:, :, low:high], strict=True)
     return torch.cat(
-        [_layer_votes(prompt.rotate(q, back) @ ahead, keys, values, prompt.scale) for q, keys, values in layers]
+        [
+            _layer_votes(rotate(q, back) @ ahead[rotate], keys, values, prompt.scale)
+            for q, rotate, keys, values in layers
+        ]
     )
 
 
-def _mean_rotation(prompt: StagedPrompt, n: int) -> Tensor:
+def _mean_rotation(prompt: StagedPrompt, rotate: Rotate, n: int) -> Tensor:
     """Return float32 [D, D], the mean of the rotations to positions n .. n + AHEAD - 1, for row vectors."""
     width, device = prompt.keys.shape[-1], prompt.keys.device
     unit = torch.eye(width, device=device)[:, None].expand(-1, AHEAD, -1)
-    return prompt.rotate(unit, torch.arange(n, n + AHEAD, device=device)).mean(1)
+    return rotate(unit, torch.arange(n, n + AHEAD, device=device)).mean(1)
 
 
 def _layer_votes(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:

@@ -3,17 +3,19 @@
 L layers, H key-value heads, G query heads each, W window queries, n prompt tokens, D head_dim.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
+
+Rotate = Callable[[Tensor, Tensor], Tensor]
 
 
 class StagedPrompt(NamedTuple):
     """A staged prompt in one group of layers.
 
     scale: factor on attention scores. seen: all tokens of the prompt; more than n if an earlier turn evicted some.
-    rotate: (x [..., N, D], int positions [N]) -> x rotated by the positions; negative positions rotate back.
+    rotate: one per layer: (x [..., N, D], int positions [N]) -> x rotated by them; negative positions rotate back.
     repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end. For each piece of w
     tokens it yields queries [L, H, G, w, D], and the keys [L, H, tokens so far, D] of the repetition.
     repeat_limit: tokens that one call may repeat.
@@ -24,7 +26,7 @@ class StagedPrompt(NamedTuple):
     values: Tensor  # [L, H, n, D]
     scale: float
     seen: int
-    rotate: Callable[[Tensor, Tensor], Tensor]
+    rotate: Sequence[Rotate]
     repeat: Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
     repeat_limit: int
 

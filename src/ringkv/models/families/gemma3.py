@@ -11,7 +11,7 @@ from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 from ringkv.models.base import LOCAL, ModelConfig
 from ringkv.models.fields import Raw, count, decimal, flag, table
-from ringkv.models.layer import Attention, FeedForward, Layer, Norm, RopeConfig
+from ringkv.models.layer import SANDWICH, Attention, FeedForward, Layer, Norm, RopeConfig
 from ringkv.models.reading import WINDOW, Refusal, common, refuse, rope_of, sliding
 
 GELU = tuple(
@@ -68,11 +68,11 @@ class Gemma3(ModelConfig):
         scale = self.query_scalar**-0.5
         is_local = kind == LOCAL
         return Layer(
-            Attention(self.hidden_size, *heads, bias=bias, output_bias=bias, qk_norm=True, scale=scale),
+            Attention(self.hidden_size, *heads, bias=bias, output_bias=bias, qk_norm="head", scale=scale),
             FeedForward(self.hidden_size, self.intermediate_size, activation="gelu_tanh"),
             self.norm,
             self.local_rope if is_local else self.rope,
-            arrangement="sandwich",
+            norms=SANDWICH,
             window=self.sliding.window if self.sliding and is_local else None,
         )
 

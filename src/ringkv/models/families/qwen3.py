@@ -27,7 +27,7 @@ class Qwen3(ModelConfig):
         bias = self.attention_bias
         heads = self.num_heads, self.num_kv_heads, self.head_dim
         return Layer(
-            Attention(self.hidden_size, *heads, bias=bias, output_bias=bias, qk_norm=True),
+            Attention(self.hidden_size, *heads, bias=bias, output_bias=bias, qk_norm="head"),
             FeedForward(self.hidden_size, self.intermediate_size),
             self.norm,
             self.rope,

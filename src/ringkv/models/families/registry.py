@@ -4,11 +4,21 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ringkv.models.base import ModelConfig
+from ringkv.models.families.deepseek import DeepSeekV2, DeepSeekV3
 from ringkv.models.families.gemma3 import Gemma3, Gemma3WithImages
+from ringkv.models.families.glm4 import Glm4
+from ringkv.models.families.glm4_moe import Glm4Moe
+from ringkv.models.families.granite import Granite, Granite4
 from ringkv.models.families.llama import Llama
 from ringkv.models.families.mistral import Mistral
+from ringkv.models.families.mixtral import Mixtral
+from ringkv.models.families.olmo2 import Olmo2, Olmo3
+from ringkv.models.families.phi3 import Phi3
 from ringkv.models.families.qwen2 import Qwen2
+from ringkv.models.families.qwen2_moe import Qwen2Moe
 from ringkv.models.families.qwen3 import Qwen3
+from ringkv.models.families.qwen3_moe import Qwen3Moe
+from ringkv.models.families.smollm3 import SmolLM3
 from ringkv.models.fields import Raw
 
 
@@ -24,6 +34,19 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen3ForCausalLM": Qwen3,
     "Gemma3ForCausalLM": Gemma3,
     "Gemma3ForConditionalGeneration": Gemma3WithImages,
+    "Phi3ForCausalLM": Phi3,
+    "GraniteForCausalLM": Granite,
+    "GraniteMoeHybridForCausalLM": Granite4,
+    "Olmo2ForCausalLM": Olmo2,
+    "Olmo3ForCausalLM": Olmo3,
+    "SmolLM3ForCausalLM": SmolLM3,
+    "Glm4ForCausalLM": Glm4,
+    "MixtralForCausalLM": Mixtral,
+    "DeepseekV2ForCausalLM": DeepSeekV2,
+    "DeepseekV3ForCausalLM": DeepSeekV3,
+    "Qwen2MoeForCausalLM": Qwen2Moe,
+    "Qwen3MoeForCausalLM": Qwen3Moe,
+    "Glm4MoeForCausalLM": Glm4Moe,
 }
 MODEL_TYPES = {
     "llama": "LlamaForCausalLM",
@@ -32,4 +55,17 @@ MODEL_TYPES = {
     "qwen3": "Qwen3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "olmo3": "Olmo3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
 }

@@ -1,0 +1,38 @@
+"""by_head: a product of each head's elements with a matrix of the head's own, as one operator.
+
+N rows, H heads, K elements of a head.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels.formats import unpack
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.packing import PANEL_N
+
+
+def by_head(x: Tensor, weight: Tensor) -> Tensor:
+    """Return [N, H, out] from x [N, H, K], whose elements of a head are contiguous.
+
+    weight: the matrices of all heads, each [out, K] or packed as for `linear`, stacked along the first dimension. Sums
+    are float32.
+    """
+    if weight.dim() == 2:
+        return reference(x, weight)
+    out: Tensor = torch.ops.ringkv.by_head(x, weight)
+    return out
+
+
+def reference(x: Tensor, weight: Tensor) -> Tensor:
+    """Implement `by_head` in plain torch."""
+    each = unpack(weight).unflatten(0, (x.shape[1], -1))
+    return torch.matmul(x.transpose(0, 1).to(each.dtype), each.transpose(1, 2)).transpose(0, 1).to(x.dtype)
+
+
+def _shape(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:2], weight.shape[0] * PANEL_N // x.shape[1])
+
+
+LIBRARY.impl("by_head", reference, "CompositeExplicitAutograd")
+register_fake("ringkv::by_head", _shape, lib=LIBRARY)

@@ -1,0 +1,132 @@
+// What follows a product's sums, while they are in cache: bias, residual or gate. And its arguments as tensors.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "product.h"
+
+namespace ringkv {
+
+struct TwoVectors {
+  Vec low, high;
+};
+
+inline TwoVectors read(const float* at) { return {Vec::loadu(at), Vec::loadu(at + kLanes)}; }
+inline TwoVectors read(const BF16* at, int64_t n) {
+  TwoVectors pair;
+  using Words = at::vec::Vectorized<BF16>;
+  std::tie(pair.low, pair.high) = at::vec::convert_to_float<BF16>(n < kStep ? Words::loadu(at, n) : Words::loadu(at));
+  return pair;
+}
+inline TwoVectors operator+(TwoVectors a, TwoVectors b) { return {a.low + b.low, a.high + b.high}; }
+
+inline void write(BF16* at, TwoVectors pair, int64_t n) {
+  const auto words = at::vec::convert_from_float<BF16>(pair.low, pair.high);
+  n < kStep ? words.store(at, n) : words.store(at);
+}
+inline void write(float* at, TwoVectors pair, int64_t n) {
+  pair.low.store(at);
+  if (n > kLanes) pair.high.store(at + kLanes);
+}
+
+// y = sums (+ bias) (+ residual). Rows of y and of the residual are `stride` elements apart.
+template <typename Storage, typename T>
+struct LinearEpilogue {
+  const Product& p;
+  const BF16* residual;
+  T* y;
+  int64_t out = p.panels * kTileN, stride = out;
+  PackedWeight<Storage> weight = p.weight_of<Storage>();
+
+  void operator()(const TileSums& sums) const {
+    const auto [first, rows, pair, at] = sums;
+    for (int64_t i = 0; i < kNR; i += kStep) {
+      const int64_t from = pair * kNR + i, n = std::min<int64_t>(kStep, out - from);
+      if (n <= 0) return;
+      const TwoVectors bias = p.bias ? read(p.bias + from, n) : TwoVectors{Vec(0.f), Vec(0.f)};
+      for (int64_t m = 0; m < rows; ++m) {
+        const TwoVectors plain = read(at + m * kNR + i);
+        TwoVectors sum =
+            TwoVectors{scaled(weight, from, plain.low), scaled(weight, from + kLanes, plain.high)} + bias;
+        const int64_t to = (first + m) * stride + from;
+        if (residual) sum = sum + read(residual + to, n);
+        write(y + to, sum, n);
+      }
+    }
+  }
+};
+
+enum class Activation { silu, gelu_tanh };
+
+inline Activation activation_of(c10::string_view name) {
+  if (name == "silu") return Activation::silu;
+  TORCH_CHECK(name == "gelu_tanh", "gated: the activation is silu or gelu_tanh, not ", name);
+  return Activation::gelu_tanh;
+}
+
+// Returns the logit of activation(g) = g * sigmoid(logit).
+// GELU: (1 + tanh(u)) / 2 = sigmoid(2 u) with u = sqrt(2 / pi) (g + 0.044715 g^3).
+inline Vec logit(Activation activation, Vec gate) {
+  constexpr float kFactor = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  if (activation == Activation::silu) return gate;
+  return gate * (Vec(kFactor) + Vec(kFactor * 0.044715f) * gate * gate);
+}
+
+// y = activation(gate) * up. A pair of panels is 16 gates and their 16 ups.
+template <typename Storage>
+struct GatedEpilogue {
+  const Product& p;
+  const Activation activation;
+  BF16* y;
+  int64_t out = p.panels / 2 * kTileN;
+  PackedWeight<Storage> weight = p.weight_of<Storage>();
+
+  void operator()(const TileSums& sums) const {
+    const auto [first, rows, pair, at] = sums;
+    for (int64_t i = 0; i < kTileN; i += kLanes)
+      for (int64_t m = 0; m < rows; ++m) {
+        Vec gate = scaled(weight, pair * kNR + i, Vec::loadu(at + m * kNR + i));
+        Vec up = scaled(weight, pair * kNR + kTileN + i, Vec::loadu(at + m * kNR + kTileN + i));
+        if (p.bias) {
+          gate = gate + read(p.bias + pair * kTileN + i, kLanes).low;
+          up = up + read(p.bias + out + pair * kTileN + i, kLanes).low;
+        }
+        const Vec shaped = up * gate / (Vec(1.f) + logit(activation, gate).neg().exp_u20());
+        write(y + (first + m) * out + pair * kTileN + i, {shaped, shaped}, kLanes);
+      }
+  }
+};
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+inline const BF16* data_of(const OptionalTensor& t) { return t ? t->const_data_ptr<BF16>() : nullptr; }
+
+// Calls `run` with the storage class of a weight of this dtype.
+template <typename Run>
+void with_storage(at::ScalarType stored, const Run& run) {
+  if (stored == at::kBFloat16) return run(StoredBF16());
+  if (stored == at::kChar) return run(StoredInt8());
+  TORCH_CHECK(stored == at::kByte, "linear: the weight must be bfloat16, int8 or uint8 (packed int4)");
+  run(StoredInt4());
+}
+
+inline Product product_of(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                   const OptionalTensor& norm, double eps, double offset) {
+  TORCH_CHECK(x.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
+  const int64_t k_size = x.size(1), panel = weight.stride(0) * weight.element_size();
+  with_storage(weight.scalar_type(), [&](auto storage) {
+    TORCH_CHECK(weight.dim() > 2 && weight.is_contiguous() && x.dim() == 2 && x.stride(1) == 1 &&
+                    k_size % kTileK == 0 && panel == storage.kHeaderBytes + k_size / kTileK * storage.kBlockBytes,
+                "linear: shapes do not match, or the weight is not packed");
+  });
+  return {x.const_data_ptr<BF16>(), x.size(0), k_size, x.stride(0),
+          static_cast<const uint8_t*>(weight.const_data_ptr()), weight.size(0), data_of(bias), data_of(norm),
+          float(eps), float(offset)};
+}
+
+}  // namespace ringkv

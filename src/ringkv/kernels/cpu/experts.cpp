@@ -1,0 +1,94 @@
+// experts on the CPU: two products for each expert that some row has chosen, then the weighted sum of each row. See
+// experts.py.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <vector>
+
+#include "epilogues.h"
+
+namespace ringkv {
+namespace {
+
+constexpr int64_t kRowsOfTask = 8;  // rows that a thread sums at a time
+
+// The rows of each expert, one expert after the other. A choice is a row and one of its K experts.
+struct Sorted {
+  std::vector<int64_t> first;  // of each expert, and the end
+  std::vector<int64_t> rows;   // the row of each sorted choice
+  std::vector<int64_t> place;  // of each choice among the sorted ones
+
+  Sorted(const int64_t* chosen, int64_t rows_of_x, int64_t each, int64_t count)
+      : first(count + 1), rows(rows_of_x * each), place(rows_of_x * each) {
+    for (size_t i = 0; i < rows.size(); ++i) ++first[chosen[i] + 1];
+    for (int64_t expert = 0; expert < count; ++expert) first[expert + 1] += first[expert];
+    std::vector<int64_t> next(first.begin(), first.end() - 1);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      place[i] = next[chosen[i]]++;
+      rows[place[i]] = int64_t(i) / each;
+    }
+  }
+};
+
+// y = residual + the sum over a row's experts of weight * out.
+void add_up(const Sorted& sorted, const float* out, const float* weights, const BF16* residual, int64_t each,
+            int64_t hidden, int64_t from, int64_t to, BF16* y) {
+  for (int64_t row = from; row < to; ++row)
+    for (int64_t i = 0; i < hidden; i += kStep) {
+      const int64_t n = std::min<int64_t>(kStep, hidden - i);
+      TwoVectors sum = read(residual + row * hidden + i, n);
+      for (int64_t k = row * each; k < (row + 1) * each; ++k) {
+        const Vec weight(weights[k]);
+        const TwoVectors one = read(out + sorted.place[k] * hidden + i);
+        sum = {at::vec::fmadd(weight, one.low, sum.low), at::vec::fmadd(weight, one.high, sum.high)};
+      }
+      write(y + row * hidden + i, sum, n);
+    }
+}
+
+at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tensor& weights, const at::Tensor& gate_up,
+                   const at::Tensor& down, int64_t count, const OptionalTensor& norm, double eps,
+                   const at::Tensor& residual, c10::string_view activation, double offset) {
+  const int64_t rows = x.size(0), each = chosen.size(1), hidden = down.size(0) / count * kTileN;
+  TORCH_CHECK(chosen.scalar_type() == at::kLong && weights.scalar_type() == at::kFloat && chosen.is_contiguous() &&
+                  weights.is_contiguous() && residual.is_contiguous() && x.is_contiguous() &&
+                  gate_up.size(0) % (2 * count) == 0 && down.size(0) % count == 0,
+              "experts: shapes or dtypes do not match");
+  const Sorted sorted(chosen.const_data_ptr<int64_t>(), rows, each, count);
+  const Activation shape = activation_of(activation);
+  const auto first = product_of(x, gate_up, {}, norm, eps, offset);
+  auto between = at::empty({rows * each, gate_up.size(0) / count / 2 * kTileN}, x.options());
+  auto out = at::empty({rows * each, hidden}, x.options().dtype(at::kFloat));
+  auto y = at::empty({rows, hidden}, x.options());
+  const auto second = product_of(between, down, {}, {}, 0., 0.);
+  with_storage(gate_up.scalar_type(), [&](auto storage) {
+    using Storage = decltype(storage);
+    for (int64_t expert = 0; expert < count; ++expert) {
+      const int64_t from = sorted.first[expert], n = sorted.first[expert + 1] - from;
+      if (!n) continue;
+      BF16* to = between.data_ptr<BF16>() + from * between.size(1);
+      const auto part = [&](Product p, const BF16* rows_of_part, const int64_t* index) {
+        p.panels /= count, p.x = rows_of_part, p.rows = n, p.all_rows = rows, p.index = index;
+        p.weight = p.weight_of<Storage>().block(expert * p.panels, 0) - Storage::kHeaderBytes;
+        return p;
+      };
+      const Product into = part(first, x.const_data_ptr<BF16>(), sorted.rows.data() + from);
+      product<Storage>(into, GatedEpilogue<Storage>{into, shape, to});
+      const Product back = part(second, to, nullptr);
+      product<Storage>(back, LinearEpilogue<Storage, float>{back, nullptr, out.data_ptr<float>() + from * hidden});
+    }
+  });
+  at::parallel_for(0, rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
+    add_up(sorted, out.const_data_ptr<float>(), weights.const_data_ptr<float>(), residual.const_data_ptr<BF16>(), each,
+           hidden, begin, end, y.data_ptr<BF16>());
+  });
+  return y;
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("experts", &ringkv::experts); }

@@ -1,0 +1,82 @@
+"""experts: the chosen experts of each row, weighted and added up, as one operator.
+
+M rows, E experts, K chosen for each row. Rows are sorted by expert, so that an expert's weights are read once, and only
+if a row has chosen it. Shapes are static: how many rows an expert has is known only while the operator runs.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels import linear
+from ringkv.kernels.library import LIBRARY
+
+
+def experts(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    count: int,
+    norm: Tensor | None,
+    eps: float,
+    residual: Tensor,
+    activation: str = "silu",
+    offset: float = 0.0,
+) -> Tensor:
+    """Return residual [M, hidden] + the sum over K of weights * down(activation(gate) * up) of normalised x.
+
+    x [M, hidden]; chosen int64 [M, K]; weights float32 [M, K]. gate_up, down: the matrices of `count` experts, each
+    [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension. Sums are
+    float32.
+    """
+    call = (x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset)
+    if 2 in (gate_up.dim(), down.dim()):
+        return reference(*call)
+    out: Tensor = torch.ops.ringkv.experts(*call)
+    return out
+
+
+def reference(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    count: int,
+    norm: Tensor | None,
+    eps: float,
+    residual: Tensor,
+    activation: str = "silu",
+    offset: float = 0.0,
+) -> Tensor:
+    """Implement `experts` in plain torch, one expert after the other."""
+    total = residual.to(torch.float32, copy=True)
+    for expert, (first, second) in enumerate(zip(gate_up.chunk(count), down.chunk(count), strict=True)):
+        row, place = (chosen == expert).nonzero(as_tuple=True)
+        if len(row):
+            between = linear.gated_reference(x[row], first, None, norm, eps, activation, offset)
+            out = linear.reference(between, second, None, None, 0.0, None, torch.float32)
+            total.index_add_(0, row, out * weights[row, place, None])
+    return total.to(x.dtype)
+
+
+def _shape(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    count: int,
+    norm: Tensor | None,
+    eps: float,
+    residual: Tensor,
+    activation: str,
+    offset: float,
+) -> Tensor:
+    return torch.empty_like(residual, memory_format=torch.contiguous_format)
+
+
+LIBRARY.impl("experts", reference, "CompositeExplicitAutograd")
+register_fake("ringkv::experts", _shape, lib=LIBRARY)

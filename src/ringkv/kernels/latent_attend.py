@@ -1,0 +1,60 @@
+"""Attention over latents: one plane holds keys, whose elements are values too (arXiv 2405.04434).
+
+N rows of a pass, B rows of a step, G query heads, S slots or staged entries, C entries per slot, D elements of an
+entry, P lanes, W window. The results have D elements; a model uses those that are values.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels import decode_attend as decode
+from ringkv.kernels import prefill_attend as prefill
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.partial import Partial
+
+
+def decode_attend_latent(
+    q: Tensor, k: Tensor, keys: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float
+) -> Partial:
+    """Write k [B, 1, D] and attend with q [B, 1, G, D] to latents [S, 1, C, D]; see `decode_attend`."""
+    return Partial(*torch.ops.ringkv.decode_attend_latent(q, k, keys, slot, entry, live, scale))
+
+
+def prefill_attend_latent(
+    q: Tensor, k: Tensor, keys: Tensor, window: Tensor, segments: Tensor, scale: float
+) -> Partial:
+    """Stage k [N, 1, D] and attend causally with q [N, 1, G, D] to latents [1, S, D]; see `prefill_attend`."""
+    return Partial(*torch.ops.ringkv.prefill_attend_latent(q, k, keys, window, segments, scale))
+
+
+def _decode(
+    q: Tensor, k: Tensor, keys: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    out, lse = decode.decode_attend(q, k, k, keys, keys, slot, entry, live, scale)
+    return out, lse
+
+
+def _decode_cuda(
+    q: Tensor, k: Tensor, keys: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    return decode.reference(q, k, k, keys, keys, slot, entry, live, scale)
+
+
+def _prefill(
+    q: Tensor, k: Tensor, keys: Tensor, window: Tensor, segments: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    out, lse = prefill.prefill_attend(q, k, k, keys, keys, window, segments, scale)
+    return out, lse
+
+
+def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+LIBRARY.impl("decode_attend_latent", _decode, "CompositeExplicitAutograd")
+LIBRARY.impl("decode_attend_latent", _decode_cuda, "CUDA")
+LIBRARY.impl("prefill_attend_latent", _prefill, "CompositeExplicitAutograd")
+for name in ("decode_attend_latent", "prefill_attend_latent"):
+    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

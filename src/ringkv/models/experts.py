@@ -1,0 +1,86 @@
+"""experts: a mixture of experts in place of a feed-forward, as plain data. No torch.
+
+A router chooses a few experts for each token. `routing` computes that, and `kernels/experts.py` multiplies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ringkv.models.layer import Activation, FeedForward
+from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
+
+Score = Literal["softmax", "sigmoid"]
+
+
+@dataclass(frozen=True)
+class Router:
+    """Chooses `chosen` of `experts` for a token, by `score` of x times the router's matrix.
+
+    normalised: the weights of the chosen experts add up to 1, before they are multiplied by `scale`. groups,
+    kept_groups, best: experts are chosen in `kept_groups` of `groups` alone, those with the highest sum of their `best`
+    scores (DeepSeek-V2, arXiv 2405.04434; V3, arXiv 2412.19437). correction: a vector is added to the scores, for the
+    choice alone.
+    """
+
+    experts: int
+    chosen: int
+    score: Score = "softmax"
+    normalised: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    kept_groups: int = 1
+    best: int = 1
+    correction: bool = False
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Gated feed-forwards, of which a router chooses some for each token, with `intermediate` elements each.
+
+    shared: a feed-forward that serves every token as well. shared_gate: the name of a matrix of one row, whose product
+    with x, through a sigmoid, is the shared one's weight; None is 1. module, router_name, gate, up, down: names in the
+    checkpoint.
+    """
+
+    hidden: int
+    intermediate: int
+    router: Router
+    shared: FeedForward | None = None
+    shared_gate: str | None = None
+    activation: Activation = "silu"
+    module: str = "mlp"
+    router_name: str = "gate"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
+        at = f"{prefix}.{self.module}"
+        return {
+            "router": self._router(at),
+            **self._correction(at),
+            "experts_gate_up": self._stacked(at, (self.gate, self.up), (self.intermediate, self.hidden), "gated", 0),
+            "experts_down": self._stacked(at, (self.down,), (self.hidden, self.intermediate), "matrix", 1),
+            **{f"shared_{name}": one for name, one in (self.shared.weights(prefix) if self.shared else {}).items()},
+        }
+
+    def _router(self, at: str) -> Weight:
+        rows = {f"{self.router_name}.weight": self.router.experts}
+        if self.shared_gate:
+            rows[f"{self.shared_gate}.weight"] = 1
+        parts = (CheckpointTensor(f"{at}.{name}", (count, self.hidden)) for name, count in rows.items())
+        return Weight(tuple(parts), "router")
+
+    def _correction(self, at: str) -> Declared:
+        if not self.router.correction:
+            return {}
+        name = f"{at}.{self.router_name}.e_score_correction_bias"
+        return {"router_correction": vector(name, self.router.experts, "exact")}
+
+    def _stacked(self, at: str, names: Sequence[str], shape: tuple[int, int], pack: Pack, axis: int) -> Weight:
+        """Declare one matrix for each expert, of the parts with these names."""
+        count = self.router.experts
+        each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
+        return Weight(tuple(CheckpointTensor(name, shape) for name in each), pack, axis, count)

@@ -1,0 +1,76 @@
+"""latent: multi-head latent attention, as plain data (DeepSeek-V2, arXiv 2405.04434, section 2.1). No torch.
+
+A token's keys and values of all heads follow from one latent, which the cache holds with one rotated key. Each head's
+queries are multiplied with its key matrix instead (absorbed), so that all heads attend to the latents themselves.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ringkv.base.cache_spec import CacheSpec
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
+
+LATENT_EPS = 1e-6  # of the norms of latents, whatever the model's other norms have
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Latent attention of tokens with `hidden` elements.
+
+    rank: elements of a latent. rope: rotated elements, of a query and of the one key. nope: a head's elements that do
+    not rotate. value: elements of a head's value. query_rank: queries follow from a latent of so many elements; None:
+    from x. scale: factor on the scores before the softmax.
+    """
+
+    hidden: int
+    heads: int
+    rank: int
+    rope: int
+    nope: int
+    value: int
+    scale: float
+    query_rank: int | None = None
+    bias: bool = False
+
+    @property
+    def cache(self) -> CacheSpec:
+        """What one token stores in a cache."""
+        return CacheSpec.latent(self.rank, self.rope, self.scale)
+
+    @property
+    def queries(self) -> int:
+        """Query heads that attend to the one latent of a token."""
+        return self.heads
+
+    @property
+    def query(self) -> int:
+        """Elements of all queries."""
+        return self.heads * (self.nope + self.rope)
+
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`."""
+        at = f"{prefix}.self_attn"
+        first = {"q_a_proj": self.query_rank} if self.query_rank else {"q_proj": self.query}
+        rows = {**first, "kv_a_proj_with_mqa": self.rank + self.rope}
+        return {
+            **linear("latents", parts(at, rows), self.hidden, self.bias, 0, "matrix"),
+            **self._queries(at),
+            "latent_norm": vector(f"{at}.kv_a_layernorm.weight", self.rank),
+            "key_up": Weight(tuple(self._heads(at, 0, self.nope)), "transposed", None, self.heads),
+            "value_up": Weight(tuple(self._heads(at, self.nope, self.value)), "matrix", None, self.heads),
+            **linear("output", parts(at, {"o_proj": self.hidden}), self.heads * self.value, self.bias, 1, "matrix"),
+        }
+
+    def _queries(self, at: str) -> Declared:
+        if not self.query_rank:
+            return {}
+        return {
+            "query_norm": vector(f"{at}.q_a_layernorm.weight", self.query_rank),
+            **linear("query", parts(at, {"q_b_proj": self.query}), self.query_rank, False, 0, "matrix"),
+        }
+
+    def _heads(self, at: str, first: int, size: int) -> Iterator[CheckpointTensor]:
+        """Yield each head's rows of the matrix from latents to keys and values."""
+        each = self.nope + self.value
+        for head in range(self.heads):
+            yield CheckpointTensor(f"{at}.kv_b_proj.weight", (size, self.rank), head * each + first, self.heads * each)

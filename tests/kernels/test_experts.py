@@ -1,0 +1,78 @@
+"""The experts' operator against float64 sums over each row's own experts."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.kernels.by_head import by_head
+from ringkv.kernels.experts import experts
+from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
+from tests.kernels.products import EPS, normalised, random_bf16
+
+pytestmark = pytest.mark.usefixtures("compiled")
+COUNT, CHOSEN, HIDDEN, BETWEEN = 6, 2, 96, 64
+
+
+def stacks(form: str) -> tuple[Tensor, Tensor]:
+    """Each expert's gate and up [2 * BETWEEN, HIDDEN], and down [HIDDEN, BETWEEN], stacked."""
+    gate_up = [random_bf16(2 * BETWEEN, HIDDEN) / HIDDEN**0.5 for _ in range(COUNT)]
+    down = [random_bf16(HIDDEN, BETWEEN) / BETWEEN**0.5 for _ in range(COUNT)]
+    if form == "plain":
+        return torch.cat(gate_up), torch.cat(down)
+    return torch.cat(list(map(FORMATS[form].pack_gated, gate_up))), torch.cat(list(map(FORMATS[form].pack, down)))
+
+
+def choices(rows: int) -> tuple[Tensor, Tensor]:
+    """Experts 0 to 4 at random, expert 5 never; and weights."""
+    chosen = torch.stack([torch.randperm(COUNT - 1)[:CHOSEN] for _ in range(rows)])
+    return chosen, torch.rand(rows, CHOSEN)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 70])
+@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
+def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> None:
+    x, norm, residual, (chosen, weights) = (
+        random_bf16(rows, HIDDEN),
+        random_bf16(HIDDEN),
+        random_bf16(rows, HIDDEN),
+        choices(rows),
+    )
+    gate_up, down = stacks(form)
+    found = experts(x, chosen, weights, gate_up, down, COUNT, norm, EPS, residual)
+    want = residual.double()
+    for row in range(rows):
+        for expert, weight in zip(chosen[row].tolist(), weights[row].tolist(), strict=True):
+            first, second = (
+                unpack_gated(gate_up.chunk(COUNT)[expert]).double(),
+                unpack(down.chunk(COUNT)[expert]).double(),
+            )
+            gate, up = (normalised(x[row : row + 1], norm) @ first.T).chunk(2, -1)
+            want[row] += weight * ((gate / (1 + (-gate).exp()) * up) @ second.T)[0]
+    torch.testing.assert_close(found.double(), want, atol=0.03, rtol=2e-2)
+
+
+@pytest.mark.parametrize(("form", "rows"), [("bf16", (1, 40)), ("int8", (1, 40)), ("int4", (1, 8)), ("int4", (9, 40))])
+def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form: str, rows: tuple[int, int]) -> None:
+    few, many = rows
+    x, residual, (chosen, weights) = random_bf16(many, HIDDEN), random_bf16(many, HIDDEN), choices(many)
+    gate_up, down = stacks(form)
+
+    def run(count: int) -> Tensor:
+        return experts(
+            x[:count], chosen[:count], weights[:count], gate_up, down, COUNT, None, EPS, residual[:count].contiguous()
+        )
+
+    assert torch.equal(run(few), run(many)[:few])
+
+
+@pytest.mark.parametrize("rows", [1, 9, 40])
+@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
+def test_each_head_is_multiplied_with_a_matrix_of_its_own(rows: int, form: str) -> None:
+    heads, out, inner = 5, 64, 96
+    matrices = [random_bf16(out, inner) for _ in range(heads)]
+    weight = torch.cat([one if form == "plain" else FORMATS[form].pack(one) for one in matrices])
+    x = random_bf16(rows, heads, 128)[..., :inner]
+    want = torch.stack([x[:, h].double() @ unpack(weight.chunk(heads)[h]).double().T for h in range(heads)], 1)
+    torch.testing.assert_close(by_head(x, weight).double(), want, atol=0.05 * inner**0.5, rtol=2e-2)
+    if form != "int4":
+        assert torch.equal(by_head(x[:1], weight), by_head(x, weight)[:1])
