@@ -15,13 +15,14 @@ from bench.clients.table import clients
 from bench.report import accuracy, decoding, speed, traffic
 from bench.report.claims import claims_table
 from bench.report.faults import faults
+from bench.report.models import models
 from bench.report.sampling import sampling
 from bench.report.targets import targets_table
 from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving")))
+PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "models")))
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 
@@ -46,6 +47,7 @@ def files() -> Mapping[Path, str]:
         "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
+        "models": models,
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),
     }

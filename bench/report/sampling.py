@@ -10,7 +10,7 @@ SHOWN = (*TARGETED, "penalty", "grammar", "logprobs")
 
 
 def sampling(rows: Sequence[ResultRow]) -> str:
-    """Return the table of added milliseconds per step, and their share of a greedy step, by model and rows."""
+    """Return the table of what each kind of sampling adds to a greedy step, as a share of it, by model and rows."""
     cases: dict[tuple[str, ...], dict[str, ResultRow]] = {}
     for one in newest(figures(rows, "sampling"), "model", "machine", "rows"):
         case = MODELS[one["model"]], MACHINES[one["machine"]], f"{one['rows']}"
@@ -30,7 +30,4 @@ def _step(greedy: ResultRow) -> str:
 
 
 def _more(kinds: dict[str, ResultRow], kind: str) -> str:
-    if kind not in kinds:
-        return ""
-    added = kinds[kind]["sample_s"] - kinds["greedy"]["sample_s"]
-    return f"{1e3 * added:+.2f} ms ({kinds[kind]['more']:+.1%})"
+    return f"{kinds[kind]['more']:+.1%}" if kind in kinds else ""

@@ -37,11 +37,11 @@ class Target(NamedTuple):
         """Return the lowest and the highest figure, and the number of cases that miss the target."""
         figures = [figure for figure in found if figure is not None]
         if not figures:
-            return "not measured"
+            return ""
         ends = dict.fromkeys(self.show(end(figures)) for end in (min, max))
         missed = sum(figure > self.bound if self.at_most else figure < self.bound for figure in figures)
         result = f"**missed in {missed} of {len(figures)}**" if missed else "met"
-        partly = f" ({len(figures)} of {len(found)} measured)" if len(figures) < len(found) else ""
+        partly = f" ({len(figures)} of {len(found)})" if len(figures) < len(found) else ""
         return f"{' to '.join(ends)}, {result}{partly}"
 
 

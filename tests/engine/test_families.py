@@ -18,7 +18,10 @@ from tests.engine.test_engine import prompt
 from tests.engine.test_golden import EXPERTS, GROUPED, LATENT
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "deepseek": ("DeepseekV3", LATENT | {"q_lora_rank": 64, "v_head_dim": 32, "num_hidden_layers": 2}),
+    "deepseek": (
+        "DeepseekV3",
+        LATENT | {"q_lora_rank": 64, "v_head_dim": 32, "num_hidden_layers": 2, "first_k_dense_replace": 0},
+    ),
     "glm4-moe": ("Glm4Moe", GROUPED | {"num_hidden_layers": 2}),
     "qwen2-moe": ("Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 64, "num_hidden_layers": 2}),
 }

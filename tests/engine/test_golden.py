@@ -1,21 +1,16 @@
 """Our logits against transformers', for each architecture, on tiny random weights."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import transformers
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ringkv.base.cache_spec import places
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from tests.engine import tiny
+from tests.engine import kept, tiny
 
 FULL = KVChoice("full", budget=128, select=SnapKV(window=8))
 LLAMA3 = {
@@ -133,7 +128,7 @@ def test_logits_match_transformers_in_prefill_and_decode(name: str, tmp_path: Pa
     kind, changes = MODELS[name]
     theirs = tiny.save(tmp_path, kind, **changes)
     tokens = torch.randint(3, 199, (100,)).tolist()
-    want = _their_logits(theirs, tokens)
+    want = kept.logits(theirs, tokens)
 
     chunked = build(tiny.config(tmp_path, capacity=128, kv=FULL))
     one_shot = build(tiny.config(tmp_path, capacity=128, kv=FULL, chunk=128))
@@ -161,45 +156,10 @@ def test_decoding_over_a_compressed_cache_is_attention_to_what_each_layer_and_he
     engine = build(tiny.config(tmp_path))
     asked = tiny.request(tokens[:100])
     tiny.enter(engine, asked)
-    visible = _visible(engine, 100, len(tokens))
+    visible = kept.visible(engine, 100, len(tokens))
     _, logits = tiny.decode(engine, 30, forced=tokens[100:])
-    want = _their_logits(_attending(tmp_path, kind, visible, monkeypatch), tokens)
+    want = kept.logits(kept.model(tmp_path, kind, visible, monkeypatch), tokens)
     torch.testing.assert_close(logits, want[99:129], atol=1e-4, rtol=1e-4)
-
-
-def _visible(engine: LocalEngine, prompt: int, total: int) -> list[torch.Tensor]:
-    """Which tokens each token sees, bool [H, T, T] for each layer: all before it, and those in the slot's entries."""
-    choice, groups = engine.default_kv, engine.lanes.groups
-    plans, kept = engine.compress(0, choice), engine.kept(0, choice)
-    at, found = torch.arange(total)[:, None], []
-    for layer, (group, _) in places(groups).items():
-        causal = (at.T <= at) & (at.T > at - (groups[group].window or total))
-        heads = len(kept[layer])
-        visible, held = causal.expand(heads, -1, -1).clone(), torch.full((heads, plans[group].capacity), -1)
-        held[:, : kept[layer].shape[1]] = torch.from_numpy(kept[layer])
-        for position in range(prompt, total):
-            held[:, plans[group].entry(position)] = position
-            visible[:, position] = (held[:, :, None] == torch.arange(total)).any(1)
-        found.append(visible)
-    return found
-
-
-def _attending(folder: Path, kind: str, visible: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return transformers' model, whose attention sees these tokens."""
-
-    def attend(
-        module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: object, scaling: float, **_: object
-    ) -> tuple[torch.Tensor, None]:
-        k, v = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
-        seen = visible[module.layer_idx].repeat_interleave(q.shape[1] // len(visible[module.layer_idx]), 0)
-        scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~seen, float("-inf"))
-        return (scores.softmax(-1) @ v).transpose(1, 2), None
-
-    name = "attends_to_kept_tokens"
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, name, attend)
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, eager_mask)
-    model_class = getattr(transformers, f"{kind}ForCausalLM")
-    return model_class.from_pretrained(folder, attn_implementation=name).eval().float()
 
 
 def _check_scores(engine: LocalEngine, tokens: list[int], want: torch.Tensor) -> None:
@@ -212,8 +172,3 @@ def _check_scores(engine: LocalEngine, tokens: list[int], want: torch.Tensor) ->
     top, ids = want[:-1].topk(2)
     assert [id for score in scores for id, _ in score.top] == ids.flatten().tolist()
     assert [value for score in scores for _, value in score.top] == pytest.approx(top.flatten().tolist(), abs=1e-4)
-
-
-@torch.inference_mode()
-def _their_logits(model: Any, tokens: list[int]) -> torch.Tensor:
-    return model(torch.tensor([tokens])).logits[0]

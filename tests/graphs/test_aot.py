@@ -1,5 +1,6 @@
 """Ahead-of-time graphs against the plain call of the same function."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,19 @@ def test_the_key_depends_on_shapes_types_threads_the_processor_and_our_source(mo
     keys.add(key(example()))
     assert len(keys) == 8
     assert key(example()) in keys
+
+
+def test_no_precompiled_headers_come_from_a_folder_that_others_can_write_to(
+    backend: AheadOfTime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """torch keeps them in /tmp, under a name that anybody can guess."""
+    codecache, shared = importlib.import_module("torch._inductor.codecache"), tmp_path / "shared"
+    monkeypatch.setattr(codecache, "_HEADER_DIR", str(shared))
+    codecache._precompile_header.cache_clear()
+    backend.make("f", COUNT, example())
+    assert not shared.exists()
+    assert any((backend.folder.parent / "inductor" / "precompiled_headers").glob("*.gch"))
+    assert codecache._HEADER_DIR == str(shared)
 
 
 def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:

@@ -11,6 +11,7 @@ import transformers
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.models.base import Sliding
 from ringkv.models.config import RopeConfig, load_config, parse_config
+from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
 
 SIZES = {
     "vocab_size": 300,
@@ -153,7 +154,7 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
         ({"attention_chunk_size": 8192}, "attention_chunk_size", "all tokens"),
         ({"clip_qkv": 8.0}, "clip_qkv", "not clipped"),
         ({"qk_layernorm": True}, "qk_layernorm", "Qwen3ForCausalLM"),
-        ({"use_cla": True}, "use_cla", "of its own"),
+        ({"architectures": ["Qwen3ForCausalLM"], "use_cla": True}, "use_cla", "of its own"),
         ({"num_kv_shared_layers": 10}, "num_kv_shared_layers", "of its own"),
         ({"dual_chunk_attention_config": {"chunk_size": 1024}}, "dual_chunk_attention_config", "all tokens"),
     ],
@@ -324,3 +325,21 @@ def test_counts_may_be_written_with_a_decimal_point() -> None:
 @pytest.mark.parametrize("spelling", [{"rope_theta": 0}, {"rope_parameters": {"rope_theta": 0.0}}])
 def test_a_rope_theta_of_0_is_the_default(spelling: dict[str, Any]) -> None:
     assert parse_config({**LLAMA, **spelling}) == parse_config(LLAMA)
+
+
+@pytest.mark.parametrize(
+    ("refused", "near"),
+    [
+        ("Mistral3ForConditionalGeneration", "MistralForCausalLM is, such as mistralai/"),
+        ("Qwen3NextForCausalLM", "Qwen3ForCausalLM is, such as Qwen/Qwen3-4B"),
+        ("DeepseekV4ForCausalLM", "DeepseekV[23]ForCausalLM is, such as deepseek-ai/DeepSeek"),
+    ],
+)
+def test_a_refused_architecture_is_answered_with_a_model_of_its_kind_that_runs(refused: str, near: str) -> None:
+    with pytest.raises(UnsupportedModel, match=near):
+        parse_config({**LLAMA, "architectures": [refused]})
+
+
+def test_each_architecture_has_an_example() -> None:
+    assert EXAMPLES.keys() == FAMILIES.keys()
+    assert set(MODEL_TYPES.values()) == FAMILIES.keys()

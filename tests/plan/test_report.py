@@ -1,7 +1,7 @@
 """Against figures worked by hand."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,21 @@ def test_a_rank_of_eight_holds_an_eighth_of_llama_70b() -> None:
     one, eight = (report(known("llama-3.1-70b"), PlanRequest(tensor_parallel=ranks)) for ranks in (1, 8))
     assert (eight.token_bytes, eight.weight_bytes) == (one.token_bytes // 8, one.weight_bytes // 8)
     assert eight.rows[0].slot_bytes == one.rows[0].slot_bytes // 8
+
+
+@pytest.mark.parametrize(
+    ("tokens", "budget", "full", "compressed"),
+    [(131_072, 32_768, 16, 64), (65_536, 16_384, 32, 128), (32_768, 8192, 64, 256)],
+)
+def test_sixteen_ranks_hold_as_many_slots_of_deepseek_r1_as_the_paper_says(
+    tokens: int, budget: int, full: int, compressed: int
+) -> None:
+    """Batches of SnapStream (arXiv 2511.03092). Each rank has 9.5 GB for its own slots and no others' latents."""
+    asked = PlanRequest(tensor_parallel=16, tokens=tokens, budget=budget)
+    fixed = report(known("deepseek-r1"), asked)
+    memory = fixed.weight_bytes + fixed.staging_bytes + 9_500_000_000
+    rows = report(known("deepseek-r1"), replace(asked, memory=memory)).rows
+    assert [16 * (row.slots or 0) for row in rows] == [full, compressed]
 
 
 def test_deepseek_r1_repeats_its_latent_on_every_rank() -> None:
@@ -154,7 +169,7 @@ def test_a_directory_with_a_configuration_has_a_shape(tmp_path: Path) -> None:
     }
     (tmp_path / "config.json").write_text(json.dumps(raw))
     shape, smollm2 = find_shape(str(tmp_path)), known("smollm2")
-    assert (shape.parameters, shape.cache, shape.context) == (smollm2.parameters, smollm2.cache, smollm2.context)
+    assert (shape.parameters, shape.groups, shape.context) == (smollm2.parameters, smollm2.groups, smollm2.context)
 
 
 def test_what_is_neither_directory_nor_name_is_unknown(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
+from ringkv.plan.footprint import slot_bytes, token_bytes, window_bytes
 from ringkv.plan.shapes import Shape, known, names, parameters
 from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
 
@@ -75,6 +76,46 @@ def test_declared_parameters_equal_those_of_the_model_in_transformers(
     assert parameters(ours) == sum(weight.numel() for weight in model.parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("qwen3-235b-a22b", 235_093_634_560),
+        ("r1-distill-qwen-7b", 7_615_616_512),
+        ("phi-4-mini", 3_836_021_760),
+        ("smollm3-3b", 3_075_098_624),
+        ("gemma-3-4b", 3_880_263_168),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("deepseek-v2-lite", 15_706_484_224),
+    ],
+)
+def test_the_catalogue_has_the_published_numbers_of_parameters(name: str, published: int) -> None:
+    assert known(name).parameters == published
+
+
+@pytest.mark.parametrize(
+    ("name", "worked"),
+    [
+        ("qwen3-30b-a3b", 2 * 48 * 4 * 128 * 2),
+        ("qwen3-235b-a22b", 2 * 94 * 4 * 128 * 2),
+        ("gemma-3-27b", 2 * 62 * 16 * 128 * 2),
+        ("mixtral-8x7b", 2 * 32 * 8 * 128 * 2),
+        ("glm-4.5-air", 2 * 46 * 8 * 128 * 2),
+        ("deepseek-r1", 61 * (512 + 64) * 2),
+    ],
+)
+def test_bytes_per_token_are_those_worked_by_hand(name: str, worked: int) -> None:
+    """Keys and values, layers, key-value heads, elements, bytes; of a latent one plane."""
+    assert token_bytes(known(name), "bfloat16") == worked
+
+
+def test_a_hybrids_window_layers_take_their_window_whatever_the_budget() -> None:
+    """Gemma 3 27B: 10 of 62 layers attend to all tokens, 52 to 1,024."""
+    shape, layer = known("gemma-3-27b"), 2 * 16 * 128 * 2
+    assert window_bytes(shape, "bfloat16") == 52 * 1024 * layer
+    assert slot_bytes(shape, 32768, "bfloat16") == (52 * 1024 + 10 * 32768) * layer
+
+
 def test_deepseek_r1_has_the_parameters_of_its_published_layers() -> None:
     """Written out from DeepSeek-V3's report (arXiv 2412.19437), section 4.2: 671 billion, 37 billion a token."""
     hidden, layers, dense_layers, heads = 7168, 61, 3, 128
@@ -109,7 +150,7 @@ def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
 
 
 def test_names_are_found_in_any_case() -> None:
-    assert known("Llama-3.1-8B").layers == 32
+    assert known("Llama-3.1-8B") == known("llama-3.1-8b")
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:

@@ -281,3 +281,26 @@ def test_a_quantised_tensor_is_refused(tmp_path: Path) -> None:
     save_file({"packed": torch.zeros(4, dtype=torch.int8)}, tmp_path / SINGLE)
     with pytest.raises(UnsupportedModel, match="packed is I8"):
         open_checkpoint(tmp_path).read_into("packed", torch.zeros(4))
+
+
+def saved_in_fp8(folder: Path, scales: torch.Tensor) -> tuple[torch.Tensor, Path]:
+    stored = torch.randn(300, 200).to(torch.float8_e4m3fn)
+    save_file({"w.weight": stored, "w.weight_scale_inv": scales}, folder / SINGLE)
+    return stored, folder
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 300), (100, 150), (256, 44), (127, 2)])
+def test_fp8_is_read_with_the_scale_of_each_block(first: int, count: int, tmp_path: Path) -> None:
+    scales = torch.rand(3, 2)
+    stored, folder = saved_in_fp8(tmp_path, scales)
+    checkpoint, out = open_checkpoint(folder), torch.empty(count, 200)
+    checkpoint.check({"w.weight": (300, 200)})
+    checkpoint.read_into("w.weight", out, first)
+    whole = stored.float() * torch.kron(scales, torch.ones(128, 128))[:300, :200]
+    torch.testing.assert_close(out, whole[first : first + count])
+
+
+def test_fp8_with_other_scales_than_one_for_each_block_is_refused(tmp_path: Path) -> None:
+    _, folder = saved_in_fp8(tmp_path, torch.rand(3, 3))
+    with pytest.raises(BadWeights, match=r"needs _scale_inv of shape \(3, 2\), not \(3, 3\)"):
+        open_checkpoint(folder).read_into("w.weight", torch.empty(300, 200))

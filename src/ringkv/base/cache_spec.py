@@ -51,13 +51,14 @@ class Plane(NamedTuple):
 class CacheSpec(NamedTuple):
     """What one token stores in one layer.
 
-    value: None if values are the first columns of the keys (multi-head latent attention, arXiv 2405.04434). scale:
-    factor on the scores before the softmax, D ** -0.5 unless the model sets another.
+    value: None if values are the first `shared` elements of the keys (multi-head latent attention, arXiv 2405.04434).
+    scale: factor on the scores before the softmax, D ** -0.5 unless the model sets another.
     """
 
     key: Plane
     value: Plane | None
     scale: float
+    shared: int = 0
 
     @classmethod
     def grouped(cls, kv_heads: int, head_dim: int, scale: float | None = None) -> "CacheSpec":
@@ -68,7 +69,12 @@ class CacheSpec(NamedTuple):
     @classmethod
     def latent(cls, rank: int, rope: int, scale: float = 1.0) -> "CacheSpec":
         """Multi-head latent attention: `kv_lora_rank` elements, then the `qk_rope_head_dim` of the rotated key."""
-        return cls(Plane(1, rank + rope), None, scale)
+        return cls(Plane(1, rank + rope), None, scale, rank)
+
+    @property
+    def value_width(self) -> int:
+        """Elements of a value."""
+        return self.shared if self.value is None else self.value.width
 
     @property
     def planes(self) -> tuple[Plane, ...]:

@@ -10,7 +10,6 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import places
 from ringkv.base.engine import Packet
 from ringkv.base.kv import Layouts
 from ringkv.base.request import Request
@@ -45,11 +44,10 @@ class Batch:
         self._tokens = torch.zeros(count, dtype=torch.int64, device=device)
         self._forced = torch.full_like(self._tokens, -1)
         self._scores: dict[SamplerTier, tuple[Tensor, ...]] = {}
-        where = list(places(decoder.groups).values())
-        self._groups = [group for group, _ in where]
+        self._groups = [place.group for place in decoder.places]
         self.layers = [
-            [*bodies[group].layer(row), *layer.values()]
-            for layer, (group, row) in zip(weights.layers, where, strict=True)
+            [*bodies[place.group].layer(place.row), *layer.values()]
+            for layer, place in zip(weights.layers, decoder.places, strict=True)
         ]
         self._rows = torch.arange(count, device=device)  # the slots of a step, first
         self._run_forward = _steps(programs.decode.sizes, self._forward, capture)

@@ -1,6 +1,7 @@
 """build: an EngineConfig becomes an engine, with all its memory allocated and its graphs ready."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     _check_format(model, config)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights)
-    _check_drafts(config, weights)
+    _check_drafts(config, model, weights)
     total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights, config.speculate)
     backend = _backend(config, tell, total)
     engine = assemble(config, model, weights, backend)
@@ -67,7 +68,9 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
         _sum_in_float32()
     decoder = Decoder(model, dtype, device)
     like = torch.empty(0, dtype=dtype, device=device)
-    staged = staging.allocate(decoder.groups, config.lanes, config.staged_entries, config.kv.window, like)
+    readers = Counter(place.group for place in decoder.places)
+    sizes_of = config.lanes, config.staged_entries, config.kv.window
+    staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], *sizes_of, like)
     slots = tuple(
         Body.allocate(group.stored_as(config.kv_format), config.slots, group.entries(config.capacity), like.new_zeros)
         for group in decoder.groups
@@ -83,14 +86,23 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
 
 
 def _check_format(model: ModelConfig, config: EngineConfig) -> None:
-    if config.kv_format != "plain" and any(group.spec.value is None for group in model.groups):
+    if config.kv_format == "plain":
+        return
+    if any(group.spec.value is None for group in model.groups):
+        what = "latent caches, which hold one plane"
+    elif model.shares_caches:
+        what = "caches that several layers share"
+    else:
+        return
+    raise InvalidRequest(f"kv_format {config.kv_format} is not implemented for {what}; choose plain", "kv_format")
+
+
+def _check_drafts(config: EngineConfig, model: ModelConfig, weights: ModelWeights) -> None:
+    if config.speculate and model.shares_caches:
         raise InvalidRequest(
-            f"kv_format {config.kv_format} is not implemented for latent caches, which hold one plane; choose plain",
-            "kv_format",
+            f"speculate {config.speculate} is not implemented for caches that several layers share; choose 0",
+            "speculate",
         )
-
-
-def _check_drafts(config: EngineConfig, weights: ModelWeights) -> None:
     sizes = EngineSizes.of(config.chunk, torch.device(config.device), config.slots, weights, config.speculate)
     if config.speculate and sizes.drafts.none:
         raise InvalidRequest(

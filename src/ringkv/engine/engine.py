@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringkv.base.cache_spec import places
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
@@ -116,7 +115,7 @@ class LocalEngine:
     @torch.inference_mode()
     def kept(self, lane: int, choice: KVChoice) -> list[NDArray[np.int64]]:
         sources = self.lanes.select(lane, choice).sources
-        return [sources[group][row].cpu().numpy() for group, row in places(self.lanes.groups).values()]
+        return [sources[place.group][place.row].cpu().numpy() for place in self.model.places]
 
     @torch.inference_mode()
     def insert(self, lane: int, slot: int, request: Request) -> None:

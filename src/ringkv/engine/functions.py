@@ -13,6 +13,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
+from ringkv.kernels.decode_attend import read_attend
 from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
@@ -41,11 +42,12 @@ def _prefill(
 
 
 def _attend_staged(
-    layer: Layer, segments: Tensor, staged: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor
+    layer: Layer, segments: Tensor, staged: tuple[Tensor, ...], q: Tensor, k: Tensor | None, v: Tensor | None
 ) -> Tensor:
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         latents, window = staged
+        assert k is not None
         return prefill_attend_latent(q, k, latents, window, segments, scale).out
     keys, values, window = staged
     return prefill_attend(q, k, v, keys, values, window, segments, scale, layer.window or 0).out
@@ -90,7 +92,7 @@ def _mixed(
     staged, numbers, count = others[1:at], others[at : at + 3], _planes_of(layer, format)
     planes, weights = others[at + 3 : at + 3 + count], others[at + 3 + count :]
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
         slots = _attend_slots(layer, format, planes, q, k, v, *numbers)
         return _attend_staged(layer, segments, staged, q, k, v) + slots
 
@@ -102,8 +104,8 @@ def _attend_slots(
     format: PlaneFormat,
     planes: tuple[Tensor, ...],
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -111,7 +113,11 @@ def _attend_slots(
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         (latents,) = planes
+        assert k is not None
         return decode_attend_latent(q, k, latents, slot, entry, live, scale).out
+    if k is None or v is None:
+        keys, values = planes
+        return read_attend(q, keys, values, slot, live, scale).out
     return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale).out
 
 
@@ -159,9 +165,11 @@ def _decode(
     planes, weights = others[:count], others[count:]
     one = partial(_attend_slots, layer, format, planes)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
         if tokens == 1:
             return one(q, k, v, slot, entry, live)
+        assert k is not None
+        assert v is not None
         each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
         return torch.stack([one(q, k, v, slot, at, n) for q, k, v, at, n in each], 1).flatten(0, 1)
 

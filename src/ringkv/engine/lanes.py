@@ -78,6 +78,7 @@ class Lanes:
         self._decoder, self._weights, self._passes, self._turns = decoder, weights, passes, turns
         self.staging, self._programs, self._sizes = staging, programs, sizes
         self._lanes = [_Lane() for _ in range(staging.lanes)]
+        self._readers = _readers(decoder)
 
     @property
     def count(self) -> int:
@@ -165,23 +166,23 @@ class Lanes:
     def _entries(self, lane: _Lane) -> CacheRow:
         return self.staging.entries_of(lane.first, lane.count)
 
-    def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Prefill tokens start .. stop-1 of a staged prompt once more after its end, for selectors such as KVzip.
 
-        Yields, for each piece of w tokens, its queries [L, H, G, w, D] and the keys of the repetition so far
+        Yields, for each piece of w tokens, its queries [H, G, w, D] by layer and the keys of the repetition so far
         [L, H, tokens, D]. Overwrites the lane's entries after the prompt; the kept queries are restored at the end.
         """
-        prompt, queries = self._lanes[lane], [plane[:, lane] for plane in self.staging.queries]
-        before, step, n = [one.clone() for one in queries], self._repeated, prompt.entries
+        prompt, windows = self._lanes[lane], [plane[:, lane] for plane in self.staging.queries]
+        before, step, n = [one.clone() for one in windows], self._repeated, prompt.entries
         keys = self.staging.bodies[group].planes[0][:, 0, :, prompt.first :]
         try:
             for at in range(start, stop, step):
                 tokens = prompt.tokens[at : min(at + step, stop)]
                 first = n + at - start
                 self._passes.run([Piece(tokens, lane, prompt.first, first, first + len(tokens))])
-                yield queries[group][:, :, :, -len(tokens) :], keys[:, :, n : first + len(tokens)]
+                yield self._queries(lane, group, len(tokens)), keys[:, :, n : first + len(tokens)]
         finally:
-            for plane, was in zip(queries, before, strict=True):
+            for plane, was in zip(windows, before, strict=True):
                 plane.copy_(was)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
@@ -199,18 +200,25 @@ class Lanes:
     def view(self, lane: int, group: int, queries: int) -> StagedPrompt:
         """Return a staged prompt in one group of layers, with its last `queries`, for a selector."""
         prompt = self._lanes[lane]
-        planes = self._entries(prompt).read(slice(prompt.entries))[group]
-        first = self.staging.window - min(queries, prompt.read)
+        planes, spec = self._entries(prompt).read(slice(prompt.entries))[group], self.groups[group].spec
         return StagedPrompt(
-            q=self.staging.queries[group][:, lane, :, :, first:],
+            q=self._queries(lane, group, min(queries, prompt.read)),
             keys=planes[0],
-            values=planes[-1],
-            scale=self.groups[group].spec.scale,
+            values=planes[-1][..., : spec.value_width],
+            scale=spec.scale,
             seen=len(prompt.tokens),
             rotate=self._rotations(group),
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),
         )
+
+    def _queries(self, lane: int, group: int, count: int) -> list[Tensor]:
+        """Return the last `count` queries that read each layer's cache: [H, G, count, D] by layer.
+
+        If several layers read a cache, G is the query heads of all of them.
+        """
+        last = self.staging.queries[group][:, lane, :, :, self.staging.window - count :]
+        return [_joined([last[reader] for reader in readers]) for readers in self._readers[group]]
 
     def _rotations(self, group: int) -> list[Rotate]:
         """Return the rotary embedding of each layer of a group, one object for each kind."""
@@ -230,3 +238,15 @@ class Lanes:
     def _logits_after(self, hidden: Tensor) -> Tensor:
         """Return float32 logits [rows, V] of hidden states [rows, hidden]."""
         return self._decoder.logits(hidden, self._weights.shared)
+
+
+def _readers(decoder: Decoder) -> list[list[list[int]]]:
+    """Return the readers of each layer's cache, by group and row."""
+    found: list[list[list[int]]] = [[[] for _ in group.layers] for group in decoder.groups]
+    for place in decoder.places:
+        found[place.group][place.row].append(place.reader)
+    return found
+
+
+def _joined(queries: Sequence[Tensor]) -> Tensor:
+    return queries[0] if len(queries) == 1 else torch.cat(list(queries), dim=1)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import places
 from ringkv.cache.body import Body
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
@@ -62,9 +61,9 @@ class Passes:
     ) -> None:
         self._decoder, self._weights, self._staging, self._programs = decoder, weights, staging, programs
         self._device = staging.queries[0].device
-        self._groups = [group for group, _ in places(decoder.groups).values()]
-        self._staged = [staging.layer(*place) for place in places(decoder.groups).values()]
-        self._slots = [bodies[group].layer(row) for group, row in places(decoder.groups).values()]
+        self._groups = [place.group for place in decoder.places]
+        self._staged = [staging.layer(*place) for place in decoder.places]
+        self._slots = [bodies[place.group].layer(place.row) for place in decoder.places]
         self._no_slots = self._nothing_fed()
 
     def run(self, pieces: Sequence[Piece], fed: Fed | None = None) -> Tensor:

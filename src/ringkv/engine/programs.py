@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import PlaneFormat, places
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
 from ringkv.engine import functions
@@ -24,6 +24,7 @@ from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.decode_attend import WIDTH_STEP
 from ringkv.kernels.prefill_attend import Segment, table, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
+from ringkv.models.base import Place
 from ringkv.models.decoder import Decoder
 
 PASS_EXAMPLE, STEP_EXAMPLE = 256, 8  # rows that a graph for any number is traced with: loops are parallel by these
@@ -160,8 +161,8 @@ class _Examples:
 
     def of_pass(self, kind: str, rows: int) -> Args:
         """A layer of a pass with pieces of prompts, and with slots if they may ride."""
-        group, row, layer = self._first[kind]
-        staged = self._staging.layer(group, row)
+        (group, row, reader), layer = self._first[kind]
+        staged = self._staging.layer(group, row, reader)
         example = [*self._rows(kind, rows), table([Segment(0, rows, 0, 0, 0, 0)]), *staged]
         names = tuple(layer)
         if not self.rides:
@@ -172,7 +173,7 @@ class _Examples:
 
     def decode(self, kind: str, slots: int, tokens: int = 1) -> Args:
         """A layer of a decode step with so many tokens for each slot."""
-        group, row, layer = self._first[kind]
+        (group, row, _), layer = self._first[kind]
         numbers = self._numbers(slots) if tokens == 1 else self._numbers(slots, tokens)
         example = [*self._rows(kind, slots * tokens), *numbers, *self._bodies[group].layer(row), *layer.values()]
         return functions.decode_layer(self._decoder, kind, tuple(layer), self._format(group), tokens), example
@@ -201,14 +202,13 @@ class _Examples:
 class _First(NamedTuple):
     """The first layer of a kind. Its weights and caches are the example arguments of the kind's graphs."""
 
-    group: int
-    row: int
+    place: Place
     weights: dict[str, Tensor]
 
     @classmethod
     def of(cls, kind: str, decoder: Decoder, weights: ModelWeights) -> "_First":
         index = decoder.kinds.index(kind)
-        return cls(*places(decoder.groups)[index], weights.layers[index])
+        return cls(decoder.places[index], weights.layers[index])
 
 
 def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights, drafts: int = 0) -> int:

@@ -2,7 +2,7 @@
 
 All lanes share one row of S entries. A lane is a run of these, as long as its prompt, and a window of queries.
 
-L layers of a group, P lanes, H key-value heads, G query heads each, W last queries, D head_dim.
+L layers and N readers of a group, P lanes, H key-value heads, G query heads each, W last queries, D head_dim.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Staging:
     """Entries of all lanes, and each lane's last queries, which select what is kept."""
 
     bodies: tuple[Body, ...]  # one per group
-    queries: tuple[Tensor, ...]  # one per group: [L, P, H, G, W, D], rotated, right-aligned
+    queries: tuple[Tensor, ...]  # one per group: [N, P, H, G, W, D] of its N readers, rotated, right-aligned
 
     @property
     def bytes(self) -> int:
@@ -42,9 +42,9 @@ class Staging:
         """W, queries kept per lane."""
         return self.queries[0].shape[4]
 
-    def layer(self, group: int, row: int) -> list[Tensor]:
+    def layer(self, group: int, row: int, reader: int) -> list[Tensor]:
         """Return one layer's planes [H, S, D], and its windows [P, H, G, W, D], the arguments of its graph."""
-        return [*(plane[0] for plane in self.bodies[group].layer(row)), self.queries[group][row]]
+        return [*(plane[0] for plane in self.bodies[group].layer(row)), self.queries[group][reader]]
 
     def entries_of(self, first: int, count: int) -> CacheRow:
         """Return a lane's entries."""
@@ -58,11 +58,17 @@ class Start(NamedTuple):
     is_dense: bool = True
 
 
-def allocate(groups: Sequence[LayerGroup], lanes: int, entries: int, window: int, like: Tensor) -> Staging:
-    """Allocate zeroed entries, so that padding never holds a NaN, with the dtype and device of `like`."""
+def allocate(
+    groups: Sequence[LayerGroup], readers: Sequence[int], lanes: int, entries: int, window: int, like: Tensor
+) -> Staging:
+    """Allocate zeroed entries, so that padding never holds a NaN, with the dtype and device of `like`.
+
+    readers: layers that read each group's caches.
+    """
     return Staging(
         tuple(Body.allocate(group, 1, entries, like.new_zeros) for group in groups),
         tuple(
-            like.new_zeros(len(g.layers), lanes, g.spec.key.heads, g.queries, window, g.spec.key.width) for g in groups
+            like.new_zeros(count, lanes, g.spec.key.heads, g.queries, window, g.spec.key.width)
+            for g, count in zip(groups, readers, strict=True)
         ),
     )

@@ -77,7 +77,7 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         scratch, dynamic = str(into.parent), function.dynamic_dimensions(example)
-        with _quiet(), _environment(**self._variables(scratch)):
+        with _quiet(), _environment(**self._variables(scratch)), _headers_in(self.folder.parent / "inductor"):
             example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
             shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
             exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
@@ -179,6 +179,21 @@ def _environment(**variables: str) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _headers_in(folder: Path) -> Iterator[None]:
+    """Let Inductor keep the headers that it precompiles in this folder.
+
+    Its own choice is a folder in /tmp, where somebody else's headers could be already.
+    """
+    from torch._inductor import codecache
+
+    before, codecache._HEADER_DIR = codecache._HEADER_DIR, str(folder / "precompiled_headers")
+    try:
+        yield
+    finally:
+        codecache._HEADER_DIR = before
 
 
 @contextlib.contextmanager

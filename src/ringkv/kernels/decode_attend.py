@@ -38,6 +38,13 @@ def decode_attend(
     return Partial(*attend(q, k, v, keys, values, slot, entry, live, scale))
 
 
+def read_attend(q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, live: Tensor, scale: float) -> Partial:
+    """Attend as `decode_attend` does, to entries that another layer has written."""
+    ops, none = torch.ops.ringkv, torch.full_like(live[:, None], -1)
+    attend = ops.cache_attend_any if _needs_reference(q) else ops.cache_attend
+    return Partial(*attend(q, keys, values, slot, none, live, scale))
+
+
 def fresh_attend(
     q: Tensor,
     k: Tensor,

@@ -11,6 +11,7 @@ from torch.library import register_fake
 from ringkv.kernels import decode_attend as decode
 from ringkv.kernels import prefill_attend as prefill
 from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.packing import fits_tiles
 from ringkv.kernels.partial import Partial
 
 
@@ -18,7 +19,9 @@ def decode_attend_latent(
     q: Tensor, k: Tensor, keys: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float
 ) -> Partial:
     """Write k [B, 1, D] and attend with q [B, 1, G, D] to latents [S, 1, C, D]; see `decode_attend`."""
-    return Partial(*torch.ops.ringkv.decode_attend_latent(q, k, keys, slot, entry, live, scale))
+    tiles = fits_tiles(q, "decode_attend_latent_tiles")
+    attend = torch.ops.ringkv.decode_attend_latent_tiles if tiles else torch.ops.ringkv.decode_attend_latent
+    return Partial(*attend(q, k, keys, slot, entry, live, scale))
 
 
 def prefill_attend_latent(
@@ -53,8 +56,9 @@ def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-LIBRARY.impl("decode_attend_latent", _decode, "CompositeExplicitAutograd")
+for name in ("decode_attend_latent", "decode_attend_latent_tiles"):
+    LIBRARY.impl(name, _decode, "CompositeExplicitAutograd")
 LIBRARY.impl("decode_attend_latent", _decode_cuda, "CUDA")
 LIBRARY.impl("prefill_attend_latent", _prefill, "CompositeExplicitAutograd")
-for name in ("decode_attend_latent", "prefill_attend_latent"):
+for name in ("decode_attend_latent", "decode_attend_latent_tiles", "prefill_attend_latent"):
     register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

@@ -26,16 +26,17 @@ _CACHE = (
 LIBRARY.define("cache_attend" + _CACHE)
 LIBRARY.define("cache_attend_any" + _CACHE)
 _PREFILL = (
-    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor segments,"
+    "(Tensor q, Tensor? k, Tensor? v, Tensor(a!) keys, Tensor(b!) values, Tensor(c!) window, Tensor segments,"
     " float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define("prefill_attend" + _PREFILL)
 LIBRARY.define("prefill_attend_sliding" + _PREFILL.replace("scale)", "scale, int sliding)"))
 LIBRARY.define("prefill_attend_tiles" + _PREFILL)  # on CPUs with bfloat16 dot products
-LIBRARY.define(
-    "decode_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor slot, Tensor entry, Tensor live, float scale)"
-    " -> (Tensor, Tensor)"
+_LATENT = (
+    "(Tensor q, Tensor k, Tensor(a!) keys, Tensor slot, Tensor entry, Tensor live, float scale) -> (Tensor, Tensor)"
 )
+LIBRARY.define("decode_attend_latent" + _LATENT)
+LIBRARY.define("decode_attend_latent_tiles" + _LATENT)
 LIBRARY.define(
     "prefill_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, float scale)"
     " -> (Tensor, Tensor)"

@@ -60,8 +60,8 @@ def unit_of(width: int, dtype: torch.dtype, device: torch.device, sliding: int) 
 
 def prefill_attend(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     window: Tensor,
@@ -71,10 +71,11 @@ def prefill_attend(
 ) -> Partial:
     """Stage k, v [N, H, D] and attend causally with q [N, H, G, D], each segment to the staged tokens of its lane.
 
-    keys, values [H, S, D] and window [P, H, G, W, D] change in place. segments: a `table`, in the order of their rows.
-    A lane's window keeps its prompt's last W queries, right-aligned. Rows of no segment have out 0 and lse -inf. Rows
-    beyond a prompt's length are padding, which no token of the prompt sees. scale: factor on the scores. sliding:
-    tokens that a token sees, including itself; 0 is all. Returns out [N, H, G, D] and lse [N, H, G].
+    k, v: None if they are staged already. keys, values [H, S, D] and window [P, H, G, W, D] change in place. segments:
+    a `table`, in the order of their rows. A lane's window keeps its prompt's last W queries, right-aligned. Rows of no
+    segment have out 0 and lse -inf. Rows beyond a prompt's length are padding, which no token of the prompt sees.
+    scale: factor on the scores. sliding: tokens that a token sees, including itself; 0 is all. Returns
+    out [N, H, G, D] and lse [N, H, G].
     """
     staged = (q, k, v, keys, values, window, segments, scale)
     if sliding:
@@ -115,8 +116,8 @@ class _Piece(NamedTuple):
 def _each(
     attend: Callable[[_Piece], Partial],
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     window: Tensor,
@@ -127,28 +128,33 @@ def _each(
     lse = q.new_full(q.shape[:-1], float("-inf"), dtype=torch.float32)
     for segment in map(Segment._make, segments.tolist()):
         if segment.rows:
-            found = attend(_stage(segment, q[segment.here], k[segment.here], v[segment.here], keys, values, window))
+            new_k, new_v = (None if one is None else one[segment.here] for one in (k, v))
+            found = attend(_stage(segment, q[segment.here], new_k, new_v, keys, values, window))
             out[segment.here], lse[segment.here] = found
     return out, lse
 
 
-def _stage(segment: Segment, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> _Piece:
-    """Write a segment to its staging lane."""
-    keys[:, segment.entries] = k.transpose(0, 1)
-    values[:, segment.entries] = v.transpose(0, 1)
+def _stage(
+    segment: Segment, q: Tensor, k: Tensor | None, v: Tensor | None, keys: Tensor, values: Tensor, window: Tensor
+) -> _Piece:
+    """Write a segment to its staging lane, unless it is there already."""
+    for plane, new in ((keys, k), (values, v)):
+        if new is not None:
+            plane[:, segment.entries] = new.transpose(0, 1)
     start, stop, first = segment.start, segment.start + segment.rows, segment.length - window.shape[3]
     low, high = max(start, first), min(stop, segment.length)
     if low < high:
         queries = q[low - start : high - start].permute(1, 2, 0, 3)
         window[segment.lane, :, :, low - first : high - first] = queries
+    here_k, here_v = (plane[:, segment.entries].transpose(0, 1) for plane in (keys, values))
     seen = slice(segment.first, segment.entries.stop)
-    return _Piece(q, k, v, keys[:, seen], values[:, seen], start)
+    return _Piece(q, here_k, here_v, keys[:, seen], values[:, seen], start)
 
 
 def reference(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     window: Tensor,
@@ -187,7 +193,14 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
 
 
 def _two_calls(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, segments: Tensor, scale: float
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    segments: Tensor,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Merge two flash calls by their log-sum-exp: the history without a mask, and the unit with a causal one."""
     return _each(
@@ -222,8 +235,8 @@ def _history_and_unit(piece: _Piece, scale: float) -> Partial:
 
 def _banded(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     window: Tensor,
@@ -270,7 +283,14 @@ def _as_chunk(found: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cuda(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: Tensor, segments: Tensor, scale: float
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    window: Tensor,
+    segments: Tensor,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Run FlashAttention-2 if it supports the inputs, else blocks of keys. Neither materialises all scores."""
     if not _fits_flash(q):
@@ -299,8 +319,8 @@ def _fits_flash(q: Tensor) -> bool:
 
 def _cuda_sliding(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     window: Tensor,

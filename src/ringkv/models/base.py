@@ -1,14 +1,26 @@
 """ModelConfig: the configuration that all families share. No torch."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.cache_spec import LayerGroup, places
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
 """Kinds of layers: global ones attend to all tokens, local ones have a sliding window."""
+
+SHARED = "-shared"  # ends the name of a kind of layer that reads an earlier layer's cache
+
+
+class Place(NamedTuple):
+    """Where a layer's cache is: the group, its row in the group's planes, and which of the group's readers it is."""
+
+    group: int
+    row: int
+    reader: int
 
 
 @dataclass(frozen=True)
@@ -64,17 +76,43 @@ class ModelConfig(ABC):
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
         local = self.sliding.layers if self.sliding else ()
-        return tuple(LOCAL if layer in local else GLOBAL for layer in range(self.num_layers))
+        kinds = (LOCAL if layer in local else GLOBAL for layer in range(self.num_layers))
+        return tuple(
+            kind if source == layer else f"{kind}{SHARED}"
+            for layer, (kind, source) in enumerate(zip(kinds, self.kv_source, strict=True))
+        )
+
+    @property
+    def kv_source(self) -> tuple[int, ...]:
+        """For each layer the one whose keys and values it attends to: itself, or an earlier one (arXiv 2405.12981)."""
+        return tuple(range(self.num_layers))
+
+    @property
+    def shares_caches(self) -> bool:
+        """Whether some layer reads an earlier layer's cache."""
+        return self.kv_source != tuple(range(self.num_layers))
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
         """Layers with the same cache layout, whatever their kinds; those without a sliding window come first."""
         found: dict[LayerGroup, list[int]] = {}
         cached = {kind: self._cached(kind) for kind in set(self.kinds)}
-        for index, kind in enumerate(self.kinds):
-            found.setdefault(cached[kind], []).append(index)
+        for index, (kind, source) in enumerate(zip(self.kinds, self.kv_source, strict=True)):
+            if source == index:
+                found.setdefault(cached[kind], []).append(index)
         groups = (group._replace(layers=tuple(layers)) for group, layers in found.items())
         return tuple(sorted(groups, key=lambda group: group.window is not None))
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where each layer's cache is."""
+        rows, readers = places(self.groups), Counter[int]()
+        found = []
+        for source in self.kv_source:
+            group, row = rows[source]
+            found.append(Place(group, row, readers[group]))
+            readers[group] += 1
+        return tuple(found)
 
     def shared_weights(self) -> Declared:
         """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""

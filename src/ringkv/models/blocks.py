@@ -22,10 +22,10 @@ from ringkv.models.rotary import Rotation, rotate
 from ringkv.models.routing import route
 
 NamedWeights = Mapping[str, Tensor]
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+Attend = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """q [N, H, G, D], k and v [N, H, D] -> [N, H, G, D]; the only access of a model to the cache.
 
-If the cache holds latents, k is v, and H is 1.
+k and v are None if an earlier layer has written them. If the cache holds latents, k is v, and H is 1.
 """
 
 
@@ -46,15 +46,22 @@ def attention(
 def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     block, norm = layer.attention, layer.norm
     assert isinstance(block, Attention)
-    width, heads = block.head_dim, (block.heads, block.kv_heads, block.kv_heads)
+    width, kv = block.head_dim, () if block.shared else (block.kv_heads, block.kv_heads)
     before = weights.get("attention_norm")
     qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), before, norm.eps, offset=norm.offset)
-    q, k, v = qkv.view(x.shape[0], -1, width).split(heads, dim=1)
-    if block.qk_norm != "none":
-        q, k = (_normed(one, weights[f"{name}_norm"], norm) for name, one in (("q", q), ("k", k)))
-    if layer.rope:
-        q, k = (rotate(one, angles, layer.rope.interleaved) for one in (q, k))
-    return attend(q.reshape(x.shape[0], block.kv_heads, -1, width), k, v)
+    q, *new = qkv.view(x.shape[0], -1, width).split((block.heads, *kv), dim=1)
+    q = _turned(layer, q, "q_norm", angles, weights).reshape(x.shape[0], block.kv_heads, -1, width)
+    if block.shared:
+        return attend(q, None, None)
+    k, v = new
+    return attend(q, _turned(layer, k, "k_norm", angles, weights), v)
+
+
+def _turned(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
+    """Normalise queries or keys [N, heads, D] if there is a norm, and rotate them if the layer does."""
+    if norm in weights:
+        x = _normed(x, weights[norm], layer.norm)
+    return rotate(x, angles, layer.rope.interleaved) if layer.rope else x
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:

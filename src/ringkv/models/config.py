@@ -1,14 +1,17 @@
 """config: reads config.json into the configuration of its model's family. No torch."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from ringkv.base.errors import UnknownModel, UnsupportedModel
 from ringkv.base.json_file import read_object
 from ringkv.base.shown import shown_names
 from ringkv.models.base import ModelConfig
-from ringkv.models.families.registry import FAMILIES, MODEL_TYPES
+from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
 from ringkv.models.fields import Raw, texts
 from ringkv.models.layer import RopeConfig
+
+LONGEST = 100  # characters of a name that are compared
 
 __all__ = ["ModelConfig", "RopeConfig", "load_config", "parse_config"]
 
@@ -38,6 +41,18 @@ def _architecture(raw: Raw) -> str:
     name = (texts(raw, "architectures") or [MODEL_TYPES.get(str(kind), f"model_type {kind!r}")])[0]
     if name not in FAMILIES:
         raise UnsupportedModel(
-            f"architecture {shown_names([name])} is not implemented; ringkv runs {', '.join(FAMILIES)}"
+            f"architecture {shown_names([name])} is not implemented{_nearest(name)}; ringkv runs {', '.join(FAMILIES)}"
         )
     return name
+
+
+def _nearest(name: str) -> str:
+    """Return the architecture with the most similar name, and a model that has it; nothing if none is similar."""
+    stems = {_stem(known): known for known in reversed(list(FAMILIES))}
+    near = get_close_matches(_stem(name)[:LONGEST], stems, n=1)
+    return f"; {stems[near[0]]} is, such as {EXAMPLES[stems[near[0]]]}" if near else ""
+
+
+def _stem(name: str) -> str:
+    """Return what is before "ForCausalLM"."""
+    return name.partition("For")[0]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
-from ringkv.models.base import ModelConfig
+from ringkv.models.base import ModelConfig, Place
 from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
 from ringkv.models.rope import frequencies
@@ -22,13 +22,14 @@ from ringkv.models.rotary import Rotation, rotate, rotation
 class Decoder:
     """A model's forward pass. It holds no weights except the rotary frequencies.
 
-    groups: the layers that share a cache layout. kinds: the kind of each layer.
+    groups: the layers that share a cache layout. kinds, places: the kind of each layer, and where its cache is.
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.config, self.dtype = config, dtype
         self.groups: tuple[LayerGroup, ...] = config.groups
         self.kinds: tuple[str, ...] = config.kinds
+        self.places: tuple[Place, ...] = config.places
         self.layers = {kind: config.layer(kind) for kind in dict.fromkeys(self.kinds)}
         self._ropes = {kind: _frequencies(layer, device) for kind, layer in self.layers.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))

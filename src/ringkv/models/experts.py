@@ -83,4 +83,5 @@ class Experts:
         """Declare one matrix for each expert, of the parts with these names."""
         count = self.router.experts
         each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
-        return Weight(tuple(CheckpointTensor(name, shape) for name in each), pack, axis, count)
+        tensors = tuple(CheckpointTensor(name, shape) for name in each)
+        return Weight(tensors, pack, axis, count, self.router.chosen)

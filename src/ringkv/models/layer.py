@@ -63,7 +63,7 @@ class Attention:
 
     bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys before rotation. scale: factor on the
     scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys and values as one
-    matrix of this name.
+    matrix of this name. shared: keys and values are those of an earlier layer.
     """
 
     hidden: int
@@ -75,6 +75,7 @@ class Attention:
     qk_norm: Normed = "none"
     scale: float | None = None
     fused: str | None = None
+    shared: bool = False
 
     @property
     def cache(self) -> CacheSpec:
@@ -90,7 +91,7 @@ class Attention:
         """Declare the weights of the checkpoint's layer `prefix`; tensor-parallel ranks split the heads."""
         at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        rows = {"q_proj": query, "k_proj": key, "v_proj": key}
+        rows = {"q_proj": query} if self.shared else {"q_proj": query, "k_proj": key, "v_proj": key}
         return {
             **linear("qkv", parts(at, rows, self.fused), self.hidden, self.bias, 0, "matrix"),
             **linear("output", parts(at, {"o_proj": self.hidden}), query, self.output_bias, 1, "matrix"),
@@ -102,6 +103,8 @@ class Attention:
             return {}
         is_all = self.qk_norm == "all"
         widths = {"q": query if is_all else self.head_dim, "k": key if is_all else self.head_dim}
+        if self.shared:
+            del widths["k"]
         return {f"{name}_norm": vector(f"{at}.{name}_norm.weight", width) for name, width in widths.items()}
 
 

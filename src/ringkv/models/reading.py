@@ -32,8 +32,17 @@ def _is_empty(value: Any) -> bool:
     return not value
 
 
+def _is_readable(quantization: Any) -> bool:
+    """Whether the weights are not quantised, or in DeepSeek's fp8."""
+    return not quantization or (
+        quantization.get("quant_method") == "fp8"
+        and quantization.get("fmt", "e4m3") == "e4m3"
+        and list(quantization.get("weight_block_size") or ()) == [128, 128]
+    )
+
+
 REFUSALS = (
-    Refusal("quantization_config", _is_empty, "unquantised safetensors, or a GGUF file"),
+    Refusal("quantization_config", _is_readable, "safetensors that are unquantised or fp8 in blocks, or a GGUF file"),
     Refusal("partial_rotary_factor", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
     Refusal("no_rope_layers", lambda v: all(v or ()), "rotary embedding in every layer"),
     Refusal("attn_logit_softcapping", _is_empty, "plain softmax attention"),
@@ -78,7 +87,7 @@ def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> Non
 def _is_harmless(refusal: Refusal, value: Any) -> bool:
     try:
         return refusal.is_harmless(value)
-    except TypeError:  # a value of another type than the setting has
+    except (TypeError, AttributeError):  # a value of another type than the setting has
         return False
 
 

@@ -33,13 +33,15 @@ class Weight(NamedTuple):
     """One of our weights, stacked from `parts`.
 
     shard: the axis of each part that tensor-parallel ranks split; None if every rank holds all of it. matrices: those
-    of equal shape that are packed one by one and stacked; each has its share of the parts.
+    of equal shape that are packed one by one and stacked; each has its share of the parts. chosen: how many of them a
+    token is multiplied with; None is all.
     """
 
     parts: tuple[CheckpointTensor, ...]
     pack: Pack
     shard: int | None = None
     matrices: int = 1
+    chosen: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,6 +51,11 @@ class Weight(NamedTuple):
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    @property
+    def active(self) -> int:
+        """Elements that one token is multiplied with."""
+        return self.elements if self.chosen is None else self.elements * self.chosen // self.matrices
 
     @property
     def each(self) -> tuple["Weight", ...]:

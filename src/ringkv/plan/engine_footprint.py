@@ -13,11 +13,12 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     """Bytes that the engine will use."""
     shape = Shape.of(config, engine.model_dir.name)
     token, item = staged_token_bytes(config, engine), item_bytes(engine.dtype)
-    queries = config.num_layers * config.num_heads * engine.kv.window * config.head_dim * item_bytes(engine.dtype)
+    readers = (config.groups[place.group] for place in config.places)
+    elements = sum(group.spec.key.elements * group.queries for group in readers)
     return Footprint(
         slot=sum(group.stored_as(engine.kv_format).slot_bytes(engine.capacity, item) for group in config.groups),
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
-        staging=engine.staged_entries * token + engine.lanes * queries,
+        staging=engine.staged_entries * token + engine.lanes * engine.kv.window * elements * item,
         reserve=RESERVE,
         store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),

@@ -6,9 +6,11 @@ A multiply-add is two operations. Norms, rotary angles, softmax and sampling are
 than the floor.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ringkv.models.config import ModelConfig
+from ringkv.models.weights import Weight
 from ringkv.plan.footprint import bits_of
 
 
@@ -34,38 +36,57 @@ class Cost:
 def step(config: ModelConfig, slots: int, live: float, entry_bytes: int, weights: str = "bfloat16") -> Cost:
     """The cost of a decode step, which reads every weight once and `live` entries of each slot.
 
-    One embedding row per slot is too little to count. A tied embedding is read in full as the projection.
+    One embedding row per slot is too little to count. A tied embedding is read in full as the projection. Of a mixture
+    of experts those are read that `slots` tokens choose, if all experts are equally likely.
     """
-    attention = 4 * config.num_layers * config.num_heads * config.head_dim * live
+    multiplied = active_weights(config) + head_weights(config)
     return Cost(
-        bytes=weight_bytes(config, weights) + slots * live * entry_bytes,
-        operations=slots * (2 * (layer_weights(config) + head_weights(config)) + attention),
+        bytes=weight_bytes(config, weights, slots) + slots * live * entry_bytes,
+        operations=slots * (2 * multiplied + attention(config) * live),
     )
 
 
 def prefill(config: ModelConfig, tokens: int, entry_bytes: int, weights: str = "bfloat16") -> Cost:
     """The cost of one prompt: weights read once, entries written, causal attention, logits of the last token only."""
     pairs = tokens * (tokens + 1) / 2  # a query attends to itself and to all tokens before it
-    attention = 4 * config.num_layers * config.num_heads * config.head_dim * pairs
     return Cost(
-        bytes=weight_bytes(config, weights) + tokens * entry_bytes,
-        operations=2 * (layer_weights(config) * tokens + head_weights(config)) + attention,
+        bytes=weight_bytes(config, weights, tokens) + tokens * entry_bytes,
+        operations=2 * (active_weights(config) * tokens + head_weights(config)) + attention(config) * pairs,
     )
 
 
-def weight_bytes(config: ModelConfig, weights: str = "bfloat16") -> float:
-    """Bytes of weights that a step reads: all layers and the vocabulary projection."""
-    bits = bits_of(weights)
-    return (layer_weights(config) * bits.layers + head_weights(config) * bits.tables) / 8
+def attention(config: ModelConfig) -> int:
+    """Operations of all layers for one query token and one entry."""
+    readers = (config.groups[place.group] for place in config.places)
+    widths = ((group, group.spec.key.width + group.spec.value_width) for group in readers)
+    return sum(2 * group.spec.key.heads * group.queries * width for group, width in widths)
 
 
-def layer_weights(config: ModelConfig) -> int:
-    """Elements in the matrices of all layers."""
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention = config.hidden_size * (2 * queries + 2 * keys)
-    return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
+def weight_bytes(config: ModelConfig, weights: str = "bfloat16", rows: int = 1) -> float:
+    """Bytes of weights that a step of so many rows reads: all layers and the vocabulary projection."""
+    bits, layers = bits_of(weights), sum(_read(weight, rows) for weight in _matrices(config))
+    return (layers * bits.layers + head_weights(config) * bits.tables) / 8
+
+
+def active_weights(config: ModelConfig) -> int:
+    """Elements in the matrices of all layers that one token is multiplied with."""
+    return sum(weight.active for weight in _matrices(config))
 
 
 def head_weights(config: ModelConfig) -> int:
     """Elements in the vocabulary projection."""
     return config.vocab_size * config.hidden_size
+
+
+def _matrices(config: ModelConfig) -> Iterator[Weight]:
+    """Yield the matrices of all layers."""
+    for layer in range(config.num_layers):
+        yield from (weight for weight in config.layer_weights(layer).values() if len(weight.shape) > 1)
+
+
+def _read(weight: Weight, rows: int) -> float:
+    """Return the elements that so many rows read: of experts, the expected number of distinct ones."""
+    if weight.chosen is None:
+        return weight.elements
+    missed: float = (1 - weight.chosen / weight.matrices) ** rows
+    return weight.elements * (1 - missed)

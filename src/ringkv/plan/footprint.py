@@ -1,6 +1,6 @@
 """Footprint: the bytes that a model needs on each rank, and the number of slots that fit. Arithmetic alone.
 
-token    layers x elements of one token in one layer x bytes of an element
+token    layers with a cache x elements of one token in one layer x bytes of an element
 slot     entries x token in the slots' format, and its centers; a layer with a sliding window has `window` entries
 staging  staged tokens x token               dense keys and values of the prompts being prefilled
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
@@ -9,7 +9,7 @@ step     weights read + slots x slot         the least bytes that a decode step 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
@@ -56,13 +56,20 @@ def item_bytes(dtype: str) -> int:
 
 def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     """Bytes of one token's keys and values in format plain, all layers, on one rank."""
-    return shape.layers * shape.cache.on_rank(ranks).bytes(item_bytes(dtype))
+    item = item_bytes(dtype)
+    return sum(len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group in shape.groups)
 
 
 def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
     """Bytes of one slot, with its scales and centers, all layers, on one rank."""
-    spec = shape.cache.on_rank(ranks).stored_as(format)
-    return shape.layers * (entries * spec.bytes(item_bytes(dtype)) + spec.center_bytes)
+    groups = (group._replace(spec=group.spec.on_rank(ranks).stored_as(format)) for group in shape.groups)
+    return sum(group.slot_bytes(entries, item_bytes(dtype)) for group in groups)
+
+
+def window_bytes(shape: Shape, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
+    """Bytes that layers with a sliding window take of a slot, whatever its budget."""
+    local = tuple(group for group in shape.groups if group.window is not None)
+    return slot_bytes(replace(shape, groups=local), 0, dtype, ranks, format)
 
 
 def sampler_bytes(vocab: int, drafts: int = 0) -> int:

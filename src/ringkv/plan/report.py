@@ -8,7 +8,15 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import load_config
 from ringkv.plan.checks import one_of
-from ringkv.plan.footprint import Footprint, read_bytes, sampler_bytes, slot_bytes, token_bytes, weight_bytes
+from ringkv.plan.footprint import (
+    Footprint,
+    read_bytes,
+    sampler_bytes,
+    slot_bytes,
+    token_bytes,
+    weight_bytes,
+    window_bytes,
+)
 from ringkv.plan.shapes import Shape, known
 
 
@@ -56,6 +64,8 @@ class Report:
     lanes: int
     memory: int | None
     token_bytes: int  # of a staged token
+    window_layers: int  # layers with a sliding window
+    window_bytes: int  # per slot, of these layers; the same in both caches
     weight_bytes: int
     staging_bytes: int
     sampler_bytes: int  # per slot
@@ -99,6 +109,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         lanes=request.lanes,
         memory=request.memory,
         token_bytes=token,
+        window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
+        window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel, request.kv_format),
         weight_bytes=weights,
         staging_bytes=staging,
         sampler_bytes=sampler,

@@ -1,22 +1,22 @@
-"""Shape: the sizes that a model's memory depends on, and a catalogue of shapes, also of models that we cannot run."""
+"""Shape: the sizes that a model's memory depends on, from its config.json or from a catalogue of published ones."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ringkv.base.cache_spec import CacheSpec
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import UnknownModel
-from ringkv.models.config import ModelConfig
+from ringkv.models.config import ModelConfig, parse_config
+from ringkv.models.weights import Weight
 
 
 @dataclass(frozen=True)
 class Shape:
     name: str
-    layers: int
-    cache: CacheSpec  # of each layer
+    groups: tuple[LayerGroup, ...]  # of layers with caches of their own
     parameters: int
     active: int  # parameters that a decode step of one token reads, including the vocabulary projection
     vocabulary: int  # parameters of that projection, and of the embedding
@@ -26,51 +26,55 @@ class Shape:
     native: str  # dtype of the published weights
 
     @classmethod
-    def of(cls, config: ModelConfig, name: str) -> "Shape":
-        """The shape of a model that we can run. An input embedding that is not tied is not counted as active."""
-        count = parameters(config)
+    def of(cls, config: ModelConfig, name: str, native: str = "bfloat16") -> "Shape":
+        """Return a model's shape. An input embedding that is not tied is not counted as active."""
         looked_up = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
         return cls(
             name=name,
-            layers=config.num_layers,
-            cache=CacheSpec.grouped(config.num_kv_heads, config.head_dim),
-            parameters=count,
-            active=count - looked_up,
+            groups=config.groups,
+            parameters=parameters(config),
+            active=sum(weight.active for weight in _weights(config)) - looked_up,
             vocabulary=config.vocab_size * config.hidden_size,
             vocab=config.vocab_size,
             tied=config.tied_embeddings,
             context=config.context,
-            native="bfloat16",
+            native=native,
         )
 
 
 def parameters(config: ModelConfig) -> int:
     """Elements of all weights that the model declares."""
-    declared = (config.shared_weights(), *map(config.layer_weights, range(config.num_layers)))
-    return sum(weight.elements for weights in declared for weight in weights.values())
+    return sum(weight.elements for weight in _weights(config))
+
+
+def _weights(config: ModelConfig) -> Iterator[Weight]:
+    yield from config.shared_weights().values()
+    for layer in range(config.num_layers):
+        yield from config.layer_weights(layer).values()
 
 
 def names() -> tuple[str, ...]:
-    return tuple(_catalogue())
+    return tuple(configurations())
 
 
 def known(name: str) -> Shape:
     """Return a shape of the catalogue. Raises `UnknownModel` with all names."""
     try:
-        return _catalogue()[name.lower()]
+        return _shape(name.lower())
     except KeyError:
         listed = ", ".join(names())
         raise UnknownModel(f"no shape is called {name!r}; give a model directory or one of {listed}") from None
 
 
 @cache
-def _catalogue() -> Mapping[str, Shape]:
-    entries = tomllib.loads(files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8"))
-    return {name: _read(name, entry) for name, entry in entries.items()}
+def configurations() -> Mapping[str, Mapping[str, Any]]:
+    """Return what the published config.json files of the catalogue say about sizes, and `native`."""
+    found: Mapping[str, Mapping[str, Any]]
+    found = tomllib.loads(files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8"))
+    return found
 
 
-def _read(name: str, entry: Mapping[str, Any]) -> Shape:
-    fields = dict(entry)
-    latent = "latent" in fields
-    spec = CacheSpec.latent(**fields.pop("latent")) if latent else CacheSpec.grouped(**fields.pop("heads"))
-    return Shape(name=name, cache=spec, **fields)
+def _shape(name: str) -> Shape:
+    fields = dict(configurations()[name])
+    native = fields.pop("native", "bfloat16")
+    return Shape.of(parse_config(fields), name, native)

@@ -3,7 +3,7 @@
 Only safetensors are read: pickles can run code, so ringkv never opens one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.json_file import read_object
 from ringkv.base.shown import one_line, shown_names
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
+from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
 from ringkv.weights.group_file import GroupFile
 from ringkv.weights.shapes import check_shapes
 
@@ -51,7 +52,7 @@ class Checkpoint:
 
         `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
         """
-        shapes = self.shapes()
+        shapes = {name: shape for name, shape in self.shapes().items() if not name.endswith(SCALES)}
         check_shapes(shapes, expected, ignorable)
         if self._groups is not None:
             self._groups.check(shapes)
@@ -61,18 +62,30 @@ class Checkpoint:
 
         `out` may have any device, any float dtype and any strides.
 
-        Raises UnsupportedModel for a tensor that is not plain floating point, such as a quantised one.
+        Raises UnsupportedModel for a tensor that is neither floating point nor fp8 in blocks.
         """
         rows = self._files[name].get_slice(name)
         kind = rows.get_dtype()
-        if kind not in FLOATS:
+        if kind not in (*FLOATS, FP8):
             raise UnsupportedModel(
-                f"tensor {shown_names([name])} is {kind}; ringkv reads {', '.join(FLOATS)} in safetensors"
+                f"tensor {shown_names([name])} is {kind}; ringkv reads {', '.join(FLOATS)} and {FP8} in safetensors"
             )
-        source = rows[first : first + len(out)]  # a view of the mapped file
-        assert source.shape == out.shape, f"{name}: {tuple(source.shape)} on disk, {tuple(out.shape)} requested"
         with torch.no_grad():
-            out.copy_(source)
+            if kind == FP8:
+                dequantise(rows, self._scales(name, rows.get_shape()), first, out)
+            else:
+                out.copy_(rows[first : first + len(out)])  # a view of the mapped file
+
+    def _scales(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return the scales of an fp8 matrix. Raises BadWeights if there is not one for each block."""
+        file = self._files.get(f"{name}{SCALES}")
+        scales = torch.empty(0) if file is None else file.get_tensor(f"{name}{SCALES}").float()
+        if scales.shape != blocks(shape):
+            raise BadWeights(
+                f"tensor {shown_names([name])} is {FP8} and needs {SCALES} of shape {blocks(shape)}, not "
+                f"{tuple(scales.shape)}; fetch the checkpoint again"
+            )
+        return scales
 
     def groups(self, name: str) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return a four-bit matrix as its GGUF file stored it; None if there is none.

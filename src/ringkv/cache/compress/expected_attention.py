@@ -18,7 +18,7 @@ AHEAD = 512  # positions over which the rotation is averaged
 
 def votes(prompt: StagedPrompt, low: int, high: int, selector: ExpectedAttention) -> Tensor:
     """Return expected weights as shares of the candidates, averaged over G query heads, times the values' norms."""
-    n, window = prompt.seen, prompt.q.shape[3]
+    n, window = prompt.seen, prompt.q[0].shape[2]
     back = -torch.arange(n - window, n, device=prompt.keys.device)
     ahead = {rotate: _mean_rotation(prompt, rotate, n) for rotate in set(prompt.rotate)}
     layers = zip(prompt.q, prompt.rotate, prompt.keys[:, :, low:high], prompt.values[:, :, low:high], strict=True)

@@ -17,17 +17,17 @@ class StagedPrompt(NamedTuple):
     scale: factor on attention scores. seen: all tokens of the prompt; more than n if an earlier turn evicted some.
     rotate: one per layer: (x [..., N, D], int positions [N]) -> x rotated by them; negative positions rotate back.
     repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end. For each piece of w
-    tokens it yields queries [L, H, G, w, D], and the keys [L, H, tokens so far, D] of the repetition.
+    tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D] of the repetition.
     repeat_limit: tokens that one call may repeat.
     """
 
-    q: Tensor  # [L, H, G, W, D], the last W queries, rotated
+    q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
     keys: Tensor  # [L, H, n, D], rotated
     values: Tensor  # [L, H, n, D]
     scale: float
     seen: int
     rotate: Sequence[Rotate]
-    repeat: Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
+    repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
 
 

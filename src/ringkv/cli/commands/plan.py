@@ -159,6 +159,7 @@ def _print(found: "Report") -> None:
             ("weights", f"{found.weight_bytes:,}", show_bytes(found.weight_bytes)),
             (f"staging ({found.lanes} lane)", f"{found.staging_bytes:,}", show_bytes(found.staging_bytes)),
             ("sampler, per slot", f"{found.sampler_bytes:,}", show_bytes(found.sampler_bytes)),
+            *_windows(found),
         ],
     )
     console().print()
@@ -171,6 +172,14 @@ def _print(found: "Report") -> None:
             "lower --tokens or raise --memory (such as 80GB; a bare number is bytes)",
             soft_wrap=True,
         )
+
+
+def _windows(found: "Report") -> list[tuple[str, str, str]]:
+    """Return a row for the layers that are never compressed, if there are any."""
+    if not found.window_layers:
+        return []
+    name = f"{found.window_layers} window layers, per slot"
+    return [(name, f"{found.window_bytes:,}", show_bytes(found.window_bytes))]
 
 
 def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":

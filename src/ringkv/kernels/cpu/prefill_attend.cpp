@@ -38,7 +38,7 @@ constexpr int64_t kParts = kKeyBlock / kMR;  // parts of a block, pipelined betw
 
 // One piece of a prompt.
 struct Chunk {
-  const BF16 *q, *k, *v;
+  const BF16 *q, *k, *v;                      // k and v are null if they are staged already
   BF16 *keys, *values, *window, *out;
   float* lse;                                 // log-sum-exp of the scores of each row of q
   int64_t tokens, heads, groups, width;       // of q
@@ -49,7 +49,7 @@ struct Chunk {
 };
 
 void stage_head(const Chunk& c, int64_t h) {
-  for (int64_t t = 0; t < c.tokens; ++t) {
+  for (int64_t t = 0; c.k && t < c.tokens; ++t) {
     const int64_t to = h * c.head + (c.start + t) * c.width;
     std::memcpy(c.keys + to, c.k + t * c.k_token + h * c.k_head, c.width * sizeof(BF16));
     std::memcpy(c.values + to, c.v + t * c.v_token + h * c.v_head, c.width * sizeof(BF16));
@@ -364,6 +364,13 @@ void attend_all(const std::vector<Chunk>& chunks) {
   }
 }
 
+using OptionalTensor = std::optional<at::Tensor>;
+
+const BF16* row_of(const OptionalTensor& t, int64_t row) {
+  return t ? t->const_data_ptr<BF16>() + row * t->stride(0) : nullptr;
+}
+int64_t stride_of(const OptionalTensor& t, int64_t dimension) { return t ? t->stride(dimension) : 0; }
+
 // Rows [from, to) belong to no piece.
 void clear_rows(const at::Tensor& out, const at::Tensor& lse, int64_t from, int64_t to) {
   if (from >= to) return;
@@ -371,12 +378,12 @@ void clear_rows(const at::Tensor& out, const at::Tensor& lse, int64_t from, int6
   lse.narrow(0, from, to - from).fill_(-std::numeric_limits<float>::infinity());
 }
 
-std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                  at::Tensor keys, at::Tensor values, at::Tensor window,
+std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const OptionalTensor& k,
+                                                  const OptionalTensor& v, at::Tensor keys, at::Tensor values, at::Tensor window,
                                                   const at::Tensor& segments, double scale) {
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(3) % kTileK == 0,
               "prefill_attend: q must be bfloat16, with head_dim a multiple of 32");
-  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && window.is_contiguous(),
+  TORCH_CHECK((!k || (k->stride(2) == 1 && v->stride(2) == 1)) && window.is_contiguous(),
               "prefill_attend: rows of k and v, and the window, must be contiguous");
   TORCH_CHECK(keys.strides() == values.strides() && keys.stride(1) == keys.size(2) && keys.stride(2) == 1,
               "prefill_attend: staged tokens must follow each other");
@@ -396,11 +403,10 @@ std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at:
                 "prefill_attend: a piece lies outside the rows, the lanes or the staging, or overlaps another");
     clear_rows(out, lse, done, row);
     done = row + count;
-    chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, k.const_data_ptr<BF16>() + row * k.stride(0),
-                      v.const_data_ptr<BF16>() + row * v.stride(0), keys.data_ptr<BF16>() + first * width,
+    chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, row_of(k, row), row_of(v, row), keys.data_ptr<BF16>() + first * width,
                       values.data_ptr<BF16>() + first * width, window.data_ptr<BF16>() + lane * window.stride(0),
                       out.data_ptr<BF16>() + row * row_size, lse.data_ptr<float>() + row * heads * groups, count, heads,
-                      groups, width, k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0),
+                      groups, width, stride_of(k, 0), stride_of(k, 1), stride_of(v, 0), stride_of(v, 1), keys.stride(0),
                       keys.size(1) - first, window.size(3), start, length, float(scale)});
   }
   clear_rows(out, lse, done, q.size(0));
@@ -408,9 +414,40 @@ std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const at:
   return {out, lse};
 }
 
+// The queries of a row are those of the last token of a piece of one token, whose lane is the row's slot.
+std::tuple<at::Tensor, at::Tensor> decode_attend_latent(const at::Tensor& q, const at::Tensor& k, at::Tensor keys,
+                                                        const at::Tensor& slot, const at::Tensor& entry,
+                                                        const at::Tensor& live, double scale) {
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(1) == 1 && q.size(3) % kTileK == 0 && k.stride(2) == 1 &&
+                  keys.stride(2) == keys.size(3) && keys.stride(3) == 1 && slot.scalar_type() == at::kInt,
+              "decode_attend_latent: shapes or dtypes do not match");
+  const auto rows = q.contiguous(), cs = slot.contiguous(), ce = entry.contiguous(), cl = live.contiguous();
+  auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
+  const int64_t groups = q.size(2), width = q.size(3), row_size = groups * width;
+  std::vector<Chunk> chunks;
+  for (int64_t row = 0; row < q.size(0); ++row) {
+    const int64_t seen = cl.const_data_ptr<int32_t>()[row];
+    if (seen == 0) {
+      clear_rows(out, lse, row, row + 1);
+      continue;
+    }
+    BF16* plane = keys.data_ptr<BF16>() + cs.const_data_ptr<int32_t>()[row] * keys.stride(0);
+    std::memcpy(plane + ce.const_data_ptr<int32_t>()[row] * width, k.const_data_ptr<BF16>() + row * k.stride(0),
+                width * sizeof(BF16));
+    chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, nullptr, nullptr, plane, plane, nullptr,
+                      out.data_ptr<BF16>() + row * row_size, lse.data_ptr<float>() + row * groups, 1, 1, groups, width,
+                      0, 0, 0, 0, keys.stride(1), keys.size(2), 0, seen - 1, 0, float(scale)});
+  }
+  if (!chunks.empty()) attend_all(chunks);
+  return {out, lse};
+}
+
 }  // namespace
 }  // namespace ringkv
 
-TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("prefill_attend_tiles", &ringkv::prefill_attend); }
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
+  m.impl("prefill_attend_tiles", &ringkv::prefill_attend);
+  m.impl("decode_attend_latent_tiles", &ringkv::decode_attend_latent);
+}
 
 #endif

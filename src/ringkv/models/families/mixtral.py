@@ -21,6 +21,6 @@ class Mixtral(Sparse, Mistral):
         return cls(
             **fields,
             rope=rope(raw),
-            sliding=sliding(raw, window(raw), lambda layer: True),
+            sliding=sliding(raw, window(raw, default=None), lambda layer: True),
             experts=Experts(*sizes, chosen, module="block_sparse_moe", gate="w1", up="w3", down="w2"),
         )

@@ -1,0 +1,28 @@
+"""fp8: matrices in 8-bit floats with a float32 scale for each block of 128 x 128 (DeepSeek-V3, arXiv 2412.19437)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+FP8 = "F8_E4M3"  # safetensors' name of the dtype
+SCALES = "_scale_inv"  # ends the name of a matrix's scales [out / 128, in / 128], rounded up
+BLOCK = 128  # rows and columns of a block
+
+
+def blocks(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of the scales of a matrix of this shape."""
+    return tuple(-(-size // BLOCK) for size in shape)
+
+
+def dequantise(rows: Any, scales: Tensor, first: int, out: Tensor) -> None:
+    """Fill `out` [n, in] with rows first .. first+n-1, a row of blocks at a time.
+
+    rows: a safetensors slice of the fp8 matrix. scales: float32, one for each block.
+    """
+    at, stop, columns = first, first + len(out), out.shape[1]
+    while at < stop:
+        end = min(stop, (at // BLOCK + 1) * BLOCK)
+        scale = scales[at // BLOCK].repeat_interleave(BLOCK)[:columns]
+        out[at - first : end - first] = rows[at:end].float() * scale
+        at = end

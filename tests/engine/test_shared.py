@@ -1,0 +1,107 @@
+"""Cross-layer attention: layers that read an earlier layer's cache, against transformers' Llama with those keys."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.cache.compress.snapkv import votes
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from tests.engine import kept, tiny
+from tests.engine.test_engine import prompt
+from tests.engine.test_golden import FULL
+
+LAYERS = 5
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+
+
+def saved(whole: Path, folder: Path, factor: int) -> Path:
+    """Copy a checkpoint without the keys and values of layers that share, and with the factor in config.json."""
+    config = json.loads((whole / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"cla_share_factor": factor}))
+    own = tuple(f"layers.{layer}." for layer in range(0, LAYERS, factor))
+    tensors = load_file(whole / "model.safetensors")
+    needed = {n: t for n, t in tensors.items() if ("k_proj" not in n and "v_proj" not in n) or any(o in n for o in own)}
+    save_file(needed, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny.save(folder, "Llama", num_hidden_layers=LAYERS)
+    return folder
+
+
+@pytest.fixture
+def pairs(whole: Path, tmp_path: Path) -> Path:
+    """CLA2: the last layer is alone."""
+    return saved(whole, tmp_path, 2)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_layers_attend_to_the_first_ones_keys_in_prefill_decode_and_over_compressed_caches(
+    factor: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, tokens = saved(whole, tmp_path, factor), torch.randint(3, 199, (130,)).tolist()
+    source = [layer // factor * factor for layer in range(LAYERS)]
+    full, compressed = build(tiny.config(folder, capacity=160, kv=FULL)), build(tiny.config(folder))
+    for engine in (full, compressed):
+        asked = tiny.request(tokens[:100])
+        tiny.enter(engine, asked)
+        seen = kept.visible(engine, 100, len(tokens))
+        want = kept.logits(kept.model(whole, "Llama", seen, monkeypatch, source), tokens)
+        torch.testing.assert_close(engine.lanes.logits(0), want[99], atol=1e-4, rtol=1e-4)
+        _, logits = tiny.decode(engine, 30, forced=tokens[100:])
+        torch.testing.assert_close(logits, want[99:129], atol=1e-4, rtol=1e-4)
+
+
+def test_caches_are_as_many_as_the_layers_that_write(pairs: Path) -> None:
+    """2 Hkv d bytes ceil(L / f) a token (arXiv 2405.12981, section 3)."""
+    engine = build(tiny.config(pairs, dtype="bfloat16"))
+    assert engine.limits.entry_bytes == 2 * 2 * 32 * 2 * 3
+    assert [len(body.group.layers) for body in engine.batch.bodies] == [3]
+
+
+def test_votes_are_those_of_all_layers_that_read_a_cache(pairs: Path) -> None:
+    engine = build(tiny.config(pairs))
+    tiny.stage(engine, tiny.request(prompt(150)))
+    view = engine.lanes.view(0, 0, 8)
+    assert [q.shape[1] for q in view.q] == [6, 6, 3]  # 3 query heads per key-value head and layer
+    both = votes(view, 4, 130, SnapKV(window=8, kernel=1))[:2]
+    each = [
+        votes(view._replace(q=[view.q[0][:, heads]], keys=view.keys[:1]), 4, 130, SnapKV(window=8, kernel=1))
+        for heads in (slice(3), slice(3, 6))
+    ]
+    torch.testing.assert_close(both, (each[0] + each[1]) / 2)
+
+
+@pytest.mark.parametrize("select", SELECTORS, ids=lambda select: type(select).__name__)
+def test_layers_that_share_a_cache_have_one_selection(select: Selector, pairs: Path) -> None:
+    chosen = tiny.kept(build(tiny.config(pairs)), tiny.request(prompt(150), kv=tiny.choice("snapstream", select)))
+    assert chosen.shape == (LAYERS, 2, 64)
+    assert (chosen[0] == chosen[1]).all()
+    assert (chosen[2] == chosen[3]).all()
+
+
+@pytest.mark.parametrize(("setting", "named"), [({"kv_format": "int8"}, "kv_format"), ({"speculate": 2}, "speculate")])
+def test_what_needs_a_cache_for_each_layer_is_refused(setting: dict[str, object], named: str, pairs: Path) -> None:
+    with pytest.raises(InvalidRequest, match="share") as refused:
+        build(tiny.config(pairs, dtype="bfloat16", **setting))
+    assert refused.value.param == named
+
+
+def test_packed_operators_read_shared_caches(pairs: Path) -> None:
+    asked = tiny.request(prompt(60))
+
+    def logits(engine: LocalEngine) -> torch.Tensor:
+        tiny.enter(engine, asked)
+        return tiny.decode(engine, 5, forced=prompt(5))[1].float()
+
+    exact, packed = logits(build(tiny.config(pairs))), logits(build(tiny.config(pairs, dtype="bfloat16")))
+    assert torch.nn.functional.cosine_similarity(exact, packed, dim=-1).min() > 0.99
