@@ -17,13 +17,11 @@ from tests.engine import tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import EXPERTS, GROUPED, LATENT
 
+SMALL: dict[str, Any] = {"num_hidden_layers": 2, "vocab_size": 224}  # every matrix can be packed
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "deepseek": (
-        "DeepseekV3",
-        LATENT | {"q_lora_rank": 64, "v_head_dim": 32, "num_hidden_layers": 2, "first_k_dense_replace": 0},
-    ),
-    "glm4-moe": ("Glm4Moe", GROUPED | {"num_hidden_layers": 2}),
-    "qwen2-moe": ("Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 64, "num_hidden_layers": 2}),
+    "deepseek": ("DeepseekV3", LATENT | SMALL | {"q_lora_rank": 64, "v_head_dim": 32, "first_k_dense_replace": 0}),
+    "glm4-moe": ("Glm4Moe", GROUPED | SMALL),
+    "qwen2-moe": ("Qwen2Moe", EXPERTS | SMALL | {"shared_expert_intermediate_size": 64}),
 }
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
@@ -68,6 +66,7 @@ def test_compiled_graphs_give_the_tokens_of_plain_calls_alone_and_beside_others(
     compiled, plain = (
         build(tiny.config(folders["deepseek"], dtype="bfloat16", graphs=graphs)) for graphs in ("compiled", "off")
     )
+    assert compiled.limits.packs
     together = answers(compiled, *prompts)
     assert together == answers(plain, *prompts)
     assert together == [answers(compiled, one)[0] for one in prompts]

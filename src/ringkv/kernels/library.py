@@ -53,6 +53,10 @@ LIBRARY.define(
     " Tensor residual, str activation, float offset) -> Tensor"
 )
 LIBRARY.define(
+    "route(Tensor logits, Tensor? correction, int experts, int chosen, bool is_sigmoid, bool normalised, float scale,"
+    " int groups, int kept_groups, int best, int gates) -> (Tensor, Tensor, Tensor)"
+)
+LIBRARY.define(
     "gated(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, str activation, float offset) -> Tensor"
 )
 LIBRARY.define(

@@ -1,6 +1,7 @@
 """Blocks: the computation that `layer` describes.
 
-They are pure functions: weights are arguments, and the cache is accessed only through `attend`.
+They are pure functions: weights are arguments, and the cache is accessed only through `attend`. Between operators they
+compute in float32 and round once, as compiled graphs do, so that plain calls have the same bits.
 
 N tokens, H key-value heads, G query heads per key-value head, D head_dim.
 """
@@ -14,12 +15,12 @@ from torch import Tensor
 from ringkv.kernels.by_head import by_head
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import gated, linear
-from ringkv.kernels.norm import rms_norm
+from ringkv.kernels.norm import wide_norm
+from ringkv.kernels.route import route
 from ringkv.models.experts import Experts
 from ringkv.models.latent import LATENT_EPS, LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
-from ringkv.models.routing import route
 
 NamedWeights = Mapping[str, Tensor]
 Attend = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
@@ -59,9 +60,8 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
 
 def _turned(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
     """Normalise queries or keys [N, heads, D] if there is a norm, and rotate them if the layer does."""
-    if norm in weights:
-        x = _normed(x, weights[norm], layer.norm)
-    return rotate(x, angles, layer.rope.interleaved) if layer.rope else x
+    wide = _normed(x, weights[norm], layer.norm) if norm in weights else x
+    return (rotate(wide, angles, layer.rope.interleaved) if layer.rope else wide).to(x.dtype)
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
@@ -77,7 +77,8 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
     nope, turning = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
     turned, key = (rotate(one, angles, rope.interleaved) for one in (turning, key[:, None]))
     query = torch.cat((by_head(nope, weights["key_up"]), turned), dim=-1)
-    entry = torch.cat((rms_norm(latent, weights["latent_norm"], LATENT_EPS)[:, None], key), dim=-1)
+    latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
+    entry = torch.cat((latent[:, None], key), dim=-1)
     out = attend(query[:, None], entry, entry)
     return by_head(out[:, 0, :, : block.rank], weights["value_up"])
 
@@ -100,15 +101,15 @@ def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | No
 def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
     block, norm, before = layer.feed_forward, layer.norm, weights.get("feed_forward_norm")
     assert isinstance(block, Experts)
-    count = block.router.experts
-    scores = linear(x, weights["router"], None, before, norm.eps, dtype=torch.float32, offset=norm.offset)
-    chosen, share = route(block.router, scores[:, :count], weights.get("router_correction"))
+    logits = linear(x, weights["router"], None, before, norm.eps, dtype=torch.float32, offset=norm.offset)
+    found = route(logits, weights.get("router_correction"), **vars(block.router), gates=bool(block.shared_gate))
     rest = torch.zeros_like(x) if residual is None else residual
-    if block.shared:
-        shared = _gated(layer, x, weights, None if block.shared_gate else rest, "shared_")
-        rest = rest + shared * scores[:, count : count + 1].sigmoid().to(x.dtype) if block.shared_gate else shared
-    stacks = weights["experts_gate_up"], weights["experts_down"]
-    return experts(x, chosen, share, *stacks, count, before, norm.eps, rest, block.activation, norm.offset)
+    if block.shared_gate:
+        rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)
+    elif block.shared:
+        rest = _gated(layer, x, weights, rest, "shared_")
+    stacks, count = (weights["experts_gate_up"], weights["experts_down"]), block.router.experts
+    return experts(x, *found[:2], *stacks, count, before, norm.eps, rest, block.activation, norm.offset)
 
 
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {FeedForward: _gated, Experts: _experts}
@@ -118,13 +119,13 @@ def _added(layer: Layer, x: Tensor, norm: Tensor | None, block: Callable[..., Te
     """Add a block's result to x. The block's last product adds it if nothing comes between."""
     if norm is None and layer.residual_scale == 1.0:
         return block(residual=x)
-    out = block()
+    out = block().float()
     if norm is not None:
-        out = rms_norm(out, norm, layer.norm.eps, layer.norm.offset)
-    return x + (out if layer.residual_scale == 1.0 else out * layer.residual_scale)
+        out = wide_norm(out, norm, layer.norm.eps, layer.norm.offset)
+    return (x.float() + (out if layer.residual_scale == 1.0 else out * layer.residual_scale)).to(x.dtype)
 
 
 def _normed(x: Tensor, weight: Tensor, norm: Norm) -> Tensor:
-    """Return x [N, heads, D], normalised by head or, if the weight is as long as all heads, together."""
+    """Return float32 x [N, heads, D], normalised by head or, if the weight is as long as all heads, together."""
     shape = x.shape if len(weight) == x.shape[-1] else (x.shape[0], len(weight))
-    return rms_norm(x.reshape(shape), weight, norm.eps, norm.offset).view_as(x)
+    return wide_norm(x.reshape(shape), weight, norm.eps, norm.offset).view_as(x)

@@ -1,6 +1,6 @@
 """experts: a mixture of experts in place of a feed-forward, as plain data. No torch.
 
-A router chooses a few experts for each token. `routing` computes that, and `kernels/experts.py` multiplies.
+A router chooses a few experts for each token. `kernels/route.py` computes that, and `kernels/experts.py` multiplies.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ class Router:
 
     normalised: the weights of the chosen experts add up to 1, before they are multiplied by `scale`. groups,
     kept_groups, best: experts are chosen in `kept_groups` of `groups` alone, those with the highest sum of their `best`
-    scores (DeepSeek-V2, arXiv 2405.04434; V3, arXiv 2412.19437). correction: a vector is added to the scores, for the
-    choice alone.
+    scores (DeepSeek-V2, arXiv 2405.04434; V3, arXiv 2412.19437).
     """
 
     experts: int
@@ -31,7 +30,6 @@ class Router:
     groups: int = 1
     kept_groups: int = 1
     best: int = 1
-    correction: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,8 @@ class Experts:
     """Gated feed-forwards, of which a router chooses some for each token, with `intermediate` elements each.
 
     shared: a feed-forward that serves every token as well. shared_gate: the name of a matrix of one row, whose product
-    with x, through a sigmoid, is the shared one's weight; None is 1. module, router_name, gate, up, down: names in the
+    with x, through a sigmoid, is the shared one's weight; None is 1. correction: a vector is added to the router's
+    scores, for the choice alone. module, router_name, gate, up, down: names in the
     checkpoint.
     """
 
@@ -48,6 +47,7 @@ class Experts:
     router: Router
     shared: FeedForward | None = None
     shared_gate: str | None = None
+    correction: bool = False
     activation: Activation = "silu"
     module: str = "mlp"
     router_name: str = "gate"
@@ -74,7 +74,7 @@ class Experts:
         return Weight(tuple(parts), "router")
 
     def _correction(self, at: str) -> Declared:
-        if not self.router.correction:
+        if not self.correction:
             return {}
         name = f"{at}.{self.router_name}.e_score_correction_bias"
         return {"router_correction": vector(name, self.router.experts, "exact")}

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <vector>
 
 #include "epilogues.h"
@@ -30,6 +31,14 @@ struct Sorted {
       place[i] = next[chosen[i]]++;
       rows[place[i]] = int64_t(i) / each;
     }
+  }
+
+  // Returns the experts that some row has chosen.
+  std::vector<int64_t> chosen() const {
+    std::vector<int64_t> found;
+    for (size_t expert = 0; expert + 1 < first.size(); ++expert)
+      if (first[expert] < first[expert + 1]) found.push_back(int64_t(expert));
+    return found;
   }
 };
 
@@ -64,11 +73,11 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
   auto out = at::empty({rows * each, hidden}, x.options().dtype(at::kFloat));
   auto y = at::empty({rows, hidden}, x.options());
   const auto second = product_of(between, down, {}, {}, 0., 0.);
+  const auto chosen_ones = sorted.chosen();
   with_storage(gate_up.scalar_type(), [&](auto storage) {
     using Storage = decltype(storage);
-    for (int64_t expert = 0; expert < count; ++expert) {
+    const auto run = [&](int64_t expert) {
       const int64_t from = sorted.first[expert], n = sorted.first[expert + 1] - from;
-      if (!n) continue;
       BF16* to = between.data_ptr<BF16>() + from * between.size(1);
       const auto part = [&](Product p, const BF16* rows_of_part, const int64_t* index) {
         p.panels /= count, p.x = rows_of_part, p.rows = n, p.all_rows = rows, p.index = index;
@@ -79,7 +88,14 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
       product<Storage>(into, GatedEpilogue<Storage>{into, shape, to});
       const Product back = part(second, to, nullptr);
       product<Storage>(back, LinearEpilogue<Storage, float>{back, nullptr, out.data_ptr<float>() + from * hidden});
-    }
+    };
+    const int64_t threads = at::get_num_threads(), last = int64_t(chosen_ones.size());
+    const int64_t whole = last / threads * threads;  // experts of one thread each; all threads share the others
+    std::atomic<int64_t> next{0};
+    at::parallel_for(0, whole ? threads : 0, 1, [&](int64_t, int64_t) {
+      for (int64_t i; (i = next++) < whole;) run(chosen_ones[i]);
+    });
+    for (int64_t i = whole; i < last; ++i) run(chosen_ones[i]);
   });
   at::parallel_for(0, rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
     add_up(sorted, out.const_data_ptr<float>(), weights.const_data_ptr<float>(), residual.const_data_ptr<BF16>(), each,

@@ -1,6 +1,5 @@
 """DeepSeek-V2 (arXiv 2405.04434), V3 (arXiv 2412.19437) and R1: latent attention and experts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +24,7 @@ class _Dense(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class DeepSeek(Sparse, _Dense):
     @classmethod
-    def read(cls, raw: Raw, generation: Raw, name: str, router: Callable[[Raw], Router]) -> "DeepSeek":
+    def read(cls, raw: Raw, generation: Raw, name: str, router: Router, correction: bool) -> "DeepSeek":
         refuse(raw, SILU, FULL, supported=("kv_lora_rank",))
         head = {"head_dim": count(raw, "qk_rope_head_dim")}  # what rotates
         fields = common({**raw, **head}, generation, name)
@@ -36,7 +35,7 @@ class DeepSeek(Sparse, _Dense):
             **fields,
             rope=_within_entry(raw, turning),
             attention=_attention(raw, fields, turning),
-            experts=Experts(hidden, size, router(raw), shared),
+            experts=Experts(hidden, size, router, shared, correction=correction),
             dense=first_dense(raw),
             unused=(f"model.layers.{fields['num_layers']}.*",),  # predicts a second token
         )
@@ -45,13 +44,14 @@ class DeepSeek(Sparse, _Dense):
 class DeepSeekV2:
     @staticmethod
     def read(raw: Raw, generation: Raw) -> DeepSeek:
-        return DeepSeek.read({**raw, "rope_interleave": True}, generation, "DeepseekV2ForCausalLM", grouped_router)
+        interleaved, chosen = {**raw, "rope_interleave": True}, grouped_router(raw)
+        return DeepSeek.read(interleaved, generation, "DeepseekV2ForCausalLM", chosen, correction=False)
 
 
 class DeepSeekV3:
     @staticmethod
     def read(raw: Raw, generation: Raw) -> DeepSeek:
-        return DeepSeek.read(raw, generation, "DeepseekV3ForCausalLM", corrected_router)
+        return DeepSeek.read(raw, generation, "DeepseekV3ForCausalLM", corrected_router(raw), correction=True)
 
 
 def _attention(raw: Raw, fields: dict[str, Any], turning: RopeConfig) -> LatentAttention:

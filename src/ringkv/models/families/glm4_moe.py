@@ -39,7 +39,7 @@ class Glm4Moe(Sparse, _Dense):
             rope=rope(raw, fraction=0.5),
             attention_bias=flag(raw, "attention_bias"),
             qk_norm="head" if flag(raw, "use_qk_norm") else "none",
-            experts=Experts(hidden, size, corrected_router(raw), shared),
+            experts=Experts(hidden, size, corrected_router(raw), shared, correction=True),
             dense=first_dense(raw),
             unused=(f"model.layers.{fields['num_layers']}.*",),  # predicts a second token
         )

@@ -22,7 +22,7 @@ def router(raw: Raw, normalised: bool) -> Router:
 
 
 def corrected_router(raw: Raw) -> Router:
-    """Return DeepSeek-V3's router, which GLM-4.5 has too: sigmoid, groups, and a correction for the choice."""
+    """Return DeepSeek-V3's router, which GLM-4.5 has too: sigmoid scores, chosen in the best groups."""
     return _checked(
         Router(
             count(raw, "n_routed_experts"),
@@ -33,7 +33,6 @@ def corrected_router(raw: Raw) -> Router:
             groups=count(raw, "n_group", 1),
             kept_groups=count(raw, "topk_group", 1),
             best=2,
-            correction=True,
         )
     )
 

@@ -1,4 +1,4 @@
-"""Routers against transformers' own."""
+"""Routers against transformers' own, and each row against itself among others."""
 
 from types import SimpleNamespace
 
@@ -9,9 +9,10 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkR
 from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
+from ringkv.kernels.route import route
 from ringkv.models.experts import Router
-from ringkv.models.routing import route
 
+pytestmark = pytest.mark.usefixtures("compiled")
 SETTINGS = {
     "num_experts": 16,
     "num_local_experts": 16,
@@ -31,7 +32,7 @@ CASES = {
     "corrected": (
         DeepseekV3TopkRouter,
         {"norm_topk_prob": True},
-        Router(16, 4, "sigmoid", scale=2.5, groups=4, kept_groups=2, best=2, correction=True),
+        Router(16, 4, "sigmoid", scale=2.5, groups=4, kept_groups=2, best=2),
     ),
 }
 
@@ -41,13 +42,29 @@ def test_experts_and_weights_are_those_of_transformers(name: str) -> None:
     kind, changes, router = CASES[name]
     theirs = kind(SimpleNamespace(**{**SETTINGS, **changes}))
     torch.nn.init.normal_(theirs.weight)
-    correction = torch.randn(16) / 4 if router.correction else None
+    correction = torch.randn(16) / 4 if router.score == "sigmoid" else None
     if correction is not None:
         theirs.e_score_correction_bias.copy_(correction)
     x = torch.randn(200, 32)
     with torch.inference_mode():
         logits, weights, chosen = theirs(x)
-        ours, shares = route(router, logits.float(), correction)
+        found = route(logits.float(), correction, **vars(router))
     order = chosen.argsort(-1)
-    assert torch.equal(ours, chosen.gather(1, order))
-    torch.testing.assert_close(shares, weights.gather(1, order))
+    assert torch.equal(found.experts, chosen.gather(1, order))
+    torch.testing.assert_close(found.weights, weights.gather(1, order))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(name: str) -> None:
+    router = CASES[name][2]
+    logits = torch.randn(37, 32)
+    many = route(logits, None, **vars(router), gates=1)
+    torch.testing.assert_close(many.gates, logits[:, 16:17].sigmoid())
+    for row in range(len(logits)):
+        alone = route(logits[row : row + 1], None, **vars(router), gates=1)
+        assert all(torch.equal(one[0], all_rows[row]) for one, all_rows in zip(alone, many, strict=True))
+
+
+def test_of_equal_scores_the_first_experts_are_chosen() -> None:
+    found = route(torch.zeros(3, 8), None, 8, 3)
+    assert found.experts.tolist() == [[0, 1, 2]] * 3

@@ -1,0 +1,94 @@
+"""route: which experts serve each row, and with what weight, as one operator.
+
+M rows, E experts, K chosen for each row. A row's bits depend on the row alone. Compiled loops over all rows do not
+promise that: the last elements of a loop have another exponential function than the ones before.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels.library import LIBRARY
+
+
+class Route(NamedTuple):
+    """experts: int64 [M, K], in ascending order. weights: float32 [M, K]. gates: float32 [M, gates]."""
+
+    experts: Tensor
+    weights: Tensor
+    gates: Tensor
+
+
+def route(
+    logits: Tensor,
+    correction: Tensor | None,
+    experts: int,
+    chosen: int,
+    score: str = "softmax",
+    normalised: bool = True,
+    scale: float = 1.0,
+    groups: int = 1,
+    kept_groups: int = 1,
+    best: int = 1,
+    gates: int = 0,
+) -> Route:
+    """Choose experts by the first E columns of logits float32 [M, at least E + gates]; see `models.experts.Router`.
+
+    correction: float32 [E], added to the scores for the choice alone. gates: columns after the experts', which are
+    returned through a sigmoid. Of experts with equal scores the first is chosen.
+    """
+    settings = experts, chosen, score == "sigmoid", normalised, scale, groups, kept_groups, best, gates
+    return Route(*torch.ops.ringkv.route(logits, correction, *settings))
+
+
+def reference(
+    logits: Tensor,
+    correction: Tensor | None,
+    experts: int,
+    chosen: int,
+    is_sigmoid: bool,
+    normalised: bool,
+    scale: float,
+    groups: int,
+    kept_groups: int,
+    best: int,
+    gates: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Implement `route` in plain torch."""
+    own = logits[:, :experts]
+    scores = own.sigmoid() if is_sigmoid else own.softmax(-1)
+    ranked = scores if correction is None else scores + correction
+    if groups > 1:
+        ranked = _in_best_groups(ranked, groups, kept_groups, best)
+    found = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :chosen].sort(-1).values
+    weights = scores.gather(-1, found)
+    if normalised:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return found, weights * scale, logits[:, experts : experts + gates].sigmoid()
+
+
+def _in_best_groups(ranked: Tensor, groups: int, kept: int, best: int) -> Tensor:
+    """Return the scores [M, E], -inf outside the groups with the highest sums of their `best` scores."""
+    parts = ranked.unflatten(-1, (groups, -1))
+    sums = parts.topk(best).values.sum(-1)
+    order = sums.sort(dim=-1, descending=True, stable=True).indices[:, :kept]
+    is_kept = torch.zeros_like(sums).scatter_(-1, order, 1.0)
+    inside: Tensor = parts.masked_fill(is_kept[..., None] == 0, float("-inf"))
+    return inside.flatten(-2)
+
+
+def _shape(
+    logits: Tensor, correction: Tensor | None, experts: int, chosen: int, *settings: bool | float
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, gates = logits.shape[0], int(settings[-1])
+    return (
+        logits.new_empty(rows, chosen, dtype=torch.int64),
+        logits.new_empty(rows, chosen),
+        logits.new_empty(rows, gates),
+    )
+
+
+LIBRARY.impl("route", reference, "CompositeExplicitAutograd")
+register_fake("ringkv::route", _shape, lib=LIBRARY)
