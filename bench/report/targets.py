@@ -40,8 +40,8 @@ class Target(NamedTuple):
             return ""
         ends = dict.fromkeys(self.show(end(figures)) for end in (min, max))
         missed = sum(figure > self.bound if self.at_most else figure < self.bound for figure in figures)
-        result = f"**missed in {missed} of {len(figures)}**" if missed else "met"
-        partly = f" ({len(figures)} of {len(found)})" if len(figures) < len(found) else ""
+        result = f"**missed in {missed}/{len(figures)}**" if missed else "met"
+        partly = f" ({len(figures)}/{len(found)})" if len(figures) < len(found) else ""
         return f"{' to '.join(ends)}, {result}{partly}"
 
 

@@ -3,6 +3,7 @@
 import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,7 @@ from bench.peers.weights import REPOSITORY, weights_of
 from bench.peers.worker import Worker
 from bench.results import append, provenance, rows
 from bench.traffic.arguments import arguments
-from bench.traffic.engines import ENGINES, Demand, Started
+from bench.traffic.engines import ENGINES, Demand, Started, staging_bytes
 from bench.traffic.figures import TrafficCell, as_figures, measured, turns_of
 from bench.traffic.loads import OUTPUTS, PROMPTS, Limits, Load, arriving, in_turn
 from bench.traffic.server import Server, free_port
@@ -72,8 +73,9 @@ def loads(args: Namespace, limits: Limits) -> list[Load]:
 def demand(args: Namespace, context: int) -> Demand:
     """Return what the servers must carry: the workload's limits, whatever requests a rate brings."""
     short = args.workload == "short"
-    config = load_config(locate(args.model))
-    return Demand(
+    path = locate(args.model)
+    config = load_config(path)
+    need = Demand(
         served=args.model,
         context=context,
         token_bytes=token_bytes(Shape.of(config, args.model), "bfloat16"),
@@ -84,6 +86,7 @@ def demand(args: Namespace, context: int) -> Demand:
         threads=args.threads,
         store=args.store,
     )
+    return replace(need, staging=staging_bytes(path, config, need))
 
 
 def installed(args: Namespace) -> dict[str, Path]:

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers.install import REQUIREMENTS, Report, python_of
+from ringkv.models.config import ModelConfig
+from ringkv.plan.complete import complete
+from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.options import Options
 
-OTHERS = 0.99  # of ringkv's cache is slots, staging and store; the rest is queries of selection windows
 CELLS = 256  # llama.cpp rounds a slot's context up to a multiple of this
 SPARE = 64  # tokens by which a text may be longer than it was made for
 BLOCK = 32  # tokens of a cache block of OpenVINO
@@ -22,7 +25,8 @@ class Demand:
     """What a server must carry.
 
     served: the name in requests. token_bytes: keys and values of one token at 16 bits. requests: most at once.
-    prompt, output: of the longest request. store: bytes of ringkv's prefix store, part of `cache_bytes`.
+    prompt, output: of the longest request. store, staging: bytes of ringkv's prefix store and of its staged prompts
+    with their queries, both part of `cache_bytes`.
     """
 
     served: str
@@ -34,6 +38,7 @@ class Demand:
     output: int
     threads: int
     store: int = 0
+    staging: int = 0
 
     @property
     def length(self) -> int:
@@ -83,9 +88,18 @@ class TrafficEngine:
 
 def ringkv_budget(need: Demand) -> int:
     """Return the entries of a slot: the longest request, or an equal share of the cache beside staging and store."""
-    staged = need.prompt + SPARE
-    share = int(need.cells * OTHERS - staged - need.store / need.token_bytes) // need.requests
-    return min(need.length, share)
+    slots = need.cache_bytes - need.staging - need.store
+    return min(need.length, slots // need.token_bytes // need.requests)
+
+
+def longest_prompt(need: Demand) -> int:
+    return min(need.context - 1, need.prompt + SPARE)
+
+
+def staging_bytes(path: Path, config: ModelConfig, need: Demand) -> int:
+    """Return the bytes that ringkv plans for staged prompts."""
+    options = Options(slots=need.requests, prompt_tokens=longest_prompt(need), kv_budget=need.length)
+    return engine_footprint(config, complete(path, config, options)).staging
 
 
 def ringkv(start: Started) -> list[str]:
@@ -95,7 +109,7 @@ def ringkv(start: Started) -> list[str]:
         "--served-model-name": need.served,
         "--slots": need.requests,
         "--kv-budget": ringkv_budget(need),
-        "--max-prompt": min(need.context - 1, need.prompt + SPARE),
+        "--max-prompt": longest_prompt(need),
         "--prefix-store": need.store,
         "--graphs": "compiled",
         "--threads": need.threads,

@@ -131,7 +131,9 @@ class Turns:
         return sum(turn.good for turn in found) / (sum(turn.sent for turn in found) or 1)
 
     def _trial(self, load: Load, engine: str, turn: int, settings: str) -> str:
-        return f"{self.model}/{load.name}/{load.shrink}/{load.seconds}/{len(load.asks)}/{engine}/{settings}/{turn}"
+        need = self.servers.demand
+        which = f"{self.model}/{load.name}/{load.shrink}/{load.seconds}/{len(load.asks)}"
+        return f"{which}/{engine}/{settings}/{need.cache_bytes}/{need.threads}/{turn}"
 
 
 def case_of(load: Load) -> dict[str, Any]:

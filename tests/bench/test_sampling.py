@@ -22,11 +22,9 @@ def test_a_kind_costs_its_median_sample_less_greedys_of_greedys_step() -> None:
     assert top_p.more == pytest.approx(0.003 / 0.101)
 
 
-def test_the_table_shows_milliseconds_beside_greedy() -> None:
+def test_the_table_shows_shares_of_a_greedy_step() -> None:
     line = report.sampling(measured("sampling", *ROWS)).splitlines()[2]
-    assert "| 8 | 20.0 ms |" in line
-    assert "+1.00 ms (+5.0%)" in line
-    assert "+10.00 ms (+50.0%)" in line
+    assert line.endswith("| 8 | 20.0 ms |  | +5.0% |  |  | +50.0% |  |")
 
 
 def test_the_target_counts_temperature_top_p_and_top_k_only() -> None:

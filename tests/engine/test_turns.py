@@ -63,7 +63,7 @@ def test_a_prompt_that_begins_as_one_before_ends_bit_for_bit_as_if_it_had_been_r
 
 def seen(engine: LocalEngine) -> tuple[Tensor, Tensor, Tensor]:
     found = engine.lanes.view(0, 0, 8)
-    return found.q, found.keys, found.values
+    return torch.stack(found.q), found.keys, found.values
 
 
 def test_the_queries_that_choose_are_read_in_any_case(engine: LocalEngine) -> None:

@@ -197,6 +197,16 @@ def test_a_short_prompt_passes_one_that_needs_more_entries_than_are_free() -> No
     assert found == ["short", "long", "longer"]
 
 
+def test_kept_prompts_leave_for_a_short_one_that_passes_a_longer_one() -> None:
+    _, loop = started(staged_entries=700, prompt_tokens=512, chunk=64)
+    for name in range(4):
+        loop.submit(prompt(f"kept {name}", [10 + name] * 40))
+    serve(loop)
+    for name, tokens in (("long", [1] * 500), ("longer", [2] * 512), ("short", [3] * 150)):
+        loop.submit(prompt(name, tokens))
+    assert [event.request_id for event in serve(loop) if isinstance(event, Finished)] == ["short", "long", "longer"]
+
+
 def test_a_short_prompt_that_joins_another_takes_no_lane_of_its_own() -> None:
     _, loop = started(staged_entries=700, prompt_tokens=512, chunk=64)
     for name, tokens in (("long", [1] * 500), ("longer", [2] * 512), ("a", [3] * 20), ("b", [3] * 20)):

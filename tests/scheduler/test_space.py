@@ -22,7 +22,9 @@ def test_no_entry_is_taken_twice_and_none_is_lost(seed: int) -> None:
         elif taken:
             first = random.choice(list(taken))
             space.give(first, taken.pop(first))
-        assert space.free == 1000 - sum(taken.values())
+        runs = [range(first, first + size) for first, size in taken.items()]
+        assert space.with_free(runs).fits(1000)
+        assert space.fits(1000) == (not taken)
     for first, count in taken.items():
         space.give(first, count)
     assert space.take(1000) == 0

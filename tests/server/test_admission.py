@@ -82,7 +82,7 @@ def test_closing_a_ticket_gives_back_what_has_not_ended() -> None:
     ticket.output(1, is_last=False)
     ticket.close()
     ticket.close()
-    assert (it.length, it.tokens, it._unfinished) == (0, 0, 0)
+    assert (it.length, it.tokens, it._prompts, it._unfinished) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("service", "seconds"), [(0.0, 1), (0.1, 1), (4.0, 12), (1000.0, 120)])
@@ -92,6 +92,17 @@ def test_the_time_to_retry_is_that_of_the_queue_at_the_recent_speed(service: flo
     with pytest.raises(QueueFull) as caught:
         it.admit([group()])
     assert caught.value.retry_after == seconds  # 6 wait, two at a time
+
+
+def test_prompts_without_a_first_token_are_waited_for_although_all_have_slots() -> None:
+    it = admission(slots=8, tokens=1000, service=16.0)
+    tickets = [it.admit([group(tokens=300)]) for _ in range(3)]
+    with pytest.raises(QueueFull) as caught:
+        it.admit([group(tokens=300)])
+    assert caught.value.retry_after == 6  # 3 prompts of 16 s, eight at a time
+    for ticket in tickets:
+        ticket.output(0, is_last=False)
+    assert it.retry_after() == 1
 
 
 def test_a_late_request_gets_the_time_to_retry_too() -> None:

@@ -1,6 +1,6 @@
-"""Checkpoint to weights: each tensor is allocated once, its parts are read into it, and it is packed.
+"""Checkpoint to weights: rows are read, packed and put in their place, a slab at a time.
 
-Peak memory while quantizing is the packed weights plus one unpacked matrix.
+Peak memory is the weights plus one slab, and one packed matrix of a stack of experts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +18,8 @@ from ringkv.kernels.quantize import Int4Groups, stacked
 from ringkv.models.base import ModelConfig
 from ringkv.models.weights import CheckpointTensor, Pack, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
+
+SLAB = 1024  # rows; whole panels, and whole blocks of an fp8 checkpoint
 
 
 class Stored(NamedTuple):
@@ -86,30 +88,51 @@ class Target(NamedTuple):
     device: torch.device
     stored: Stored
 
+    def empty(self, weight: Weight, rows: int) -> Tensor:
+        """Allocate rows of a weight."""
+        dtype = torch.float32 if weight.pack == "exact" else self.dtype
+        return torch.empty(rows, *weight.shape[1:], dtype=dtype, device=self.device)
+
 
 def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     """Read a weight's parts, and pack it for the operators if its shape allows."""
     if weight.matrices > 1:
         return _stack(weight.matrices, (_load(checkpoint, each, target) for each in weight.each))
-    dtype = torch.float32 if weight.pack == "exact" else target.dtype
-    whole = torch.empty(weight.shape, dtype=dtype, device=target.device)
     format = FORMATS[_format(weight.pack, target.stored)]
     if weight.pack == "transposed":
-        turned = _read(checkpoint, weight, whole).T.contiguous()
+        turned = _read(checkpoint, weight, target).T.contiguous()
         return format.pack(turned) if format.fits(turned) else turned
     if weight.pack == "router":
-        return _router(_read(checkpoint, weight, whole), format)
-    if weight.pack in ("plain", "exact") or not format.fits(whole):
-        return _read(checkpoint, weight, whole)
-    pack = format.pack_gated if weight.pack == "gated" else format.pack
-    if format.group is None:
-        return pack(_read(checkpoint, weight, whole))
-    return pack(stacked([_groups(checkpoint, part, rows, format.group) for part, rows in _rows(weight, whole)]))
+        return _router(_read(checkpoint, weight, target), format)
+    if weight.pack in ("plain", "exact") or not format.fits(target.empty(weight, rows=1).expand(weight.shape)):
+        return _read(checkpoint, weight, target)
+    return _packed(checkpoint, weight, format, target)
 
 
 def _format(pack: Pack, stored: Stored) -> str:
     """Return the name of the format in which a weight is packed, if its shape allows."""
     return {"table": stored.tables, "router": "bf16"}.get(pack, stored.layers)
+
+
+def _packed(checkpoint: Checkpoint, weight: Weight, format: WeightFormat, target: Target) -> Tensor:
+    """Read and pack a matrix by slabs of its rows."""
+    pack = format.pack_gated if weight.pack == "gated" else format.pack
+    whole, at = torch.empty(0), 0
+    for slab in weight.slabs(SLAB):
+        packed = pack(_unpacked(checkpoint, slab, format, target))
+        if not at:
+            whole = packed.new_empty(len(packed) * weight.shape[0] // slab.shape[0], *packed.shape[1:])
+        whole[at : at + len(packed)] = packed
+        at += len(packed)
+    return whole
+
+
+def _unpacked(checkpoint: Checkpoint, slab: Weight, format: WeightFormat, target: Target) -> Tensor | Int4Groups:
+    """Return what a format packs: rows, or their groups if it has groups."""
+    if format.group is None:
+        return _read(checkpoint, slab, target)
+    rows = _rows(slab, target.empty(slab, slab.shape[0]))
+    return stacked([_groups(checkpoint, part, some, format.group) for part, some in rows])
 
 
 def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
@@ -128,7 +151,8 @@ def _router(matrix: Tensor, format: WeightFormat) -> Tensor:
     return format.pack(padded) if format.fits(padded) else padded
 
 
-def _read(checkpoint: Checkpoint, weight: Weight, whole: Tensor) -> Tensor:
+def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
+    whole = target.empty(weight, weight.shape[0])
     for part, rows in _rows(weight, whole):
         checkpoint.read_into(part.name, rows, part.first)
     return whole
@@ -143,7 +167,7 @@ def _groups(
     checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Int4Groups]
 ) -> Int4Groups:
     """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
-    if known := checkpoint.groups(part.name):
-        return Int4Groups(*(one[part.first : part.first + len(rows)] for one in known))
+    if known := checkpoint.groups(part.name, slice(part.first, part.first + len(rows))):
+        return Int4Groups(*known)
     checkpoint.read_into(part.name, rows, part.first)
     return group(rows)

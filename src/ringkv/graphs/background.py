@@ -97,7 +97,7 @@ class _Swapped:
         return [_Shape.of(tensor) for tensor in self._example]
 
     def swap(self, ahead: AheadOfTime) -> None:
-        """Load the compiled graph, and let go of the function and its example."""
+        """Load the compiled graph, and let go of the example."""
         self._graph = ahead.make(self.name, self.function, self._example)
         self._example = ()
 

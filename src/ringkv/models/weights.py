@@ -3,7 +3,7 @@
 No torch. Names of parts are Hugging Face's; parts are stacked along their first dimension.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Literal, NamedTuple
@@ -27,6 +27,10 @@ class CheckpointTensor(NamedTuple):
     def stored(self) -> tuple[int, ...]:
         """Shape of the whole tensor in the checkpoint."""
         return self.shape if self.total is None else (self.total, *self.shape[1:])
+
+    def rows(self, start: int, stop: int) -> "CheckpointTensor":
+        """Return rows start .. stop-1 of these."""
+        return self._replace(shape=(stop - start, *self.shape[1:]), first=self.first + start, total=self.stored[0])
 
 
 class Weight(NamedTuple):
@@ -65,6 +69,24 @@ class Weight(NamedTuple):
             self._replace(parts=some, matrices=1)
             for some in (self.parts[at : at + size] for at in range(0, len(self.parts), size))
         )
+
+    def slabs(self, rows: int) -> Iterator["Weight"]:
+        """Split into weights of so many rows, and the rest; of a gated matrix into the same rows of gate and up."""
+        halves = 2 if self.pack == "gated" else 1
+        height, step = self.shape[0] // halves, rows // halves
+        for first in range(0, height, step):
+            stop = min(first + step, height)
+            cut = (self._cut(half * height + first, half * height + stop) for half in range(halves))
+            yield self._replace(parts=tuple(part for some in cut for part in some))
+
+    def _cut(self, start: int, stop: int) -> Iterator[CheckpointTensor]:
+        """Yield what rows start .. stop-1 of the stacked parts are made of."""
+        at = 0
+        for part in self.parts:
+            low, high = max(start - at, 0), min(stop - at, part.shape[0])
+            if low < high:
+                yield part.rows(low, high)
+            at += part.shape[0]
 
 
 Declared = Mapping[str, Weight]

@@ -28,9 +28,9 @@ class Lanes:
     def take(self, prompt: PendingPrompt, beside: bool = False) -> bool:
         """Give a prompt a lane; False if there is none. beside: only a short one that leaves room for the longest."""
         entries = self._entries(prompt)
-        while not (self._free and self._has_entries(entries, beside)):
-            if not self._kept or entries > self._free_entries:
-                return False
+        if not (self.free and self._may_have(entries, beside)):
+            return False
+        while not (self._free and self._has(entries, beside)):
             self.give(self._kept.popitem(last=False)[1])
         prompt.lane = heappop(self._free)
         if self._space:
@@ -41,24 +41,23 @@ class Lanes:
     @property
     def has_room_for_short(self) -> bool:
         """Whether some prompt may get a lane although the next one needs too many entries."""
-        return bool(self._free and self._space and self._space.fits(1, beside=True))
+        return bool(self.free and self._space and self._may_have(1, beside=True))
 
     def has_room_beside(self, prompt: PendingPrompt) -> bool:
         """Whether a prompt is short and fits into what the longest leaves."""
         entries = self._entries(prompt)
-        return bool(self._space and self._free and self._space.is_short(entries)) and self._has_entries(entries, True)
+        return bool(self._space and self.free and self._space.is_short(entries)) and self._may_have(entries, True)
 
     def _entries(self, prompt: PendingPrompt) -> int:
         return max(lane_entries(prompt.length, job.kv, self._longest) for job in prompt.jobs)
 
-    @property
-    def _free_entries(self) -> int:
-        """Entries that no request needs, those of kept prompts included; no bound if each lane has its own."""
-        kept = sum(len(prompt.entries) for prompt in self._kept.values() if prompt.entries)
-        return self._space.free + kept if self._space else self._longest
-
-    def _has_entries(self, entries: int, beside: bool) -> bool:
+    def _has(self, entries: int, beside: bool) -> bool:
         return self._space is None or self._space.fits(entries, beside)
+
+    def _may_have(self, entries: int, beside: bool) -> bool:
+        """Whether so many entries in a row are free once the kept prompts have left."""
+        kept = [prompt.entries for prompt in self._kept.values() if prompt.entries]
+        return self._space is None or self._space.with_free(kept).fits(entries, beside)
 
     def keep(self, prompt: PendingPrompt, key: bytes | None) -> None:
         """Keep a prefilled prompt in its lane after its last request, if other prompts may share it."""

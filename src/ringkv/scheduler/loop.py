@@ -83,8 +83,8 @@ class Loop:
         """Do one action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
 
         Requests whose timeout has passed end first. If all requests wait for their guides, it waits briefly.
-        An error in a prefill fails the requests that share the prompt. An error in a decode step, which all requests
-        share, is raised; the engine must not be used after it.
+        An error in a prefill fails the requests of all prompts in the pass. An error in a decode step or in a pass that
+        feeds running requests is raised; the engine must not be used after it.
         """
         expired = self._settle(self._scheduler.expire(self._watch.now()))
         return [*expired, *self._release_guided(), *self._run(self._scheduler.next())]

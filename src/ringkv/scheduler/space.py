@@ -1,6 +1,7 @@
 """Space: the staged entries that lanes share. Each prompt gets a run of them, as long as it needs."""
 
 from bisect import insort
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -48,7 +49,10 @@ class Space:
             run = Run(min(run.first, other.first), max(run.stop, other.stop))
         insort(self._free, run)
 
-    @property
-    def free(self) -> int:
-        """Free entries in all."""
-        return sum(run.stop - run.first for run in self._free)
+    def with_free(self, taken: Iterable[range]) -> "Space":
+        """Return a copy in which these entries are free too."""
+        copy = Space(0, self._longest)
+        copy._entries, copy._free = self._entries, self._free.copy()
+        for entries in taken:
+            copy.give(entries.start, len(entries))
+        return copy

@@ -32,15 +32,12 @@ class Stopwatch:
     def begin(self, request_id: str, lane: int) -> None:
         """The prefill of the request's prompt begins in this lane."""
         self._begun[lane] = self.now()
-        self.start(request_id)
+        self._start(request_id, self.now() - self._submitted[request_id])
 
-    def start(self, request_id: str) -> None:
-        """The request has a slot. Calls after the first have no effect."""
-        if request_id not in self._started:
-            self._started[request_id] = now = self.now()
-            waited = now - self._submitted[request_id]
-            self._times[request_id] = (waited, 0.0)
-            self.metrics = replace(self.metrics, queue=self.metrics.queue.plus(waited))
+    def _start(self, request_id: str, waited: float) -> None:
+        self._started[request_id] = self.now()
+        self._times[request_id] = (waited, 0.0)
+        self.metrics = replace(self.metrics, queue=self.metrics.queue.plus(waited))
 
     def prefilled(self, lane: int) -> None:
         """The prompt in this lane is prefilled."""
@@ -50,9 +47,12 @@ class Stopwatch:
 
     def insert(self, request_id: str, lane: int) -> None:
         """The request takes its slot, with the prompt in this lane."""
-        self.start(request_id)
-        shared = max(0.0, self._ended[lane] - self._submitted[request_id])  # one that came later waited for less of it
-        self._times[request_id] = (self._times[request_id][0], min(self._prefill[lane], shared))
+        submitted = self._submitted[request_id]
+        since = max(0.0, self._ended[lane] - submitted)
+        prefill = min(self._prefill[lane], since)  # one that came later waited for less of it
+        if request_id not in self._started:
+            self._start(request_id, self.now() - submitted - prefill)
+        self._times[request_id] = (self._times[request_id][0], prefill)
 
     def compressed(self, since: float) -> None:
         self.metrics = replace(self.metrics, compress=self.metrics.compress.plus(self.now() - since))

@@ -1,6 +1,7 @@
 """Admission: how many requests and prompt tokens may wait, checked before a request is handed to the engine.
 
-Every slot has the same memory, allocated at start, so a request runs as soon as a slot is free, whatever its length.
+Every slot has the same memory, allocated at start, so a request runs as soon as a slot is free and its prompt fits
+into the staging, whatever its length.
 Admission therefore needs no estimate: it counts the answers that are not finished, less one for each slot.
 """
 
@@ -66,7 +67,8 @@ class Admission:
         self.limits = limits
         self._slots, self._service, self._metrics = slots, service, metrics
         self._unfinished = 0
-        self.tokens = 0  # of prompts without a first token
+        self._prompts = 0  # without a first token
+        self.tokens = 0  # of these prompts
 
     @property
     def length(self) -> int:
@@ -74,8 +76,12 @@ class Admission:
         return max(0, self._unfinished - self._slots)
 
     def retry_after(self) -> int:
-        """Return the seconds in which the queue empties if requests take as long as recently; 1 to `LONGEST_RETRY`."""
-        return min(max(1, ceil(self.length * self._service() / self._slots)), LONGEST_RETRY)
+        """Return the seconds in which the queue empties if requests take as long as recently; 1 to `LONGEST_RETRY`.
+
+        The queue is of requests without a slot or of prompts without a first token, whichever are more.
+        """
+        waiting = max(self.length, self._prompts)
+        return min(max(1, ceil(waiting * self._service() / self._slots)), LONGEST_RETRY)
 
     def admit(self, groups: Groups) -> "Ticket":
         """Take places for all requests. Raises QueueFull, and then takes none.
@@ -98,6 +104,7 @@ class Admission:
             )
         self._metrics.submitted(tokens)
         self._unfinished += answers
+        self._prompts += len(groups)
         self.tokens += tokens
         return Ticket(self, groups)
 
@@ -115,8 +122,10 @@ class Admission:
     def disconnected(self, unfinished: int) -> None:
         self._metrics.cancelled(unfinished)
 
-    def started(self, tokens: int) -> None:
-        self.tokens -= tokens
+    def started(self, *prompts: int) -> None:
+        """Prompts of so many tokens have a first token, or none is waited for any more."""
+        self._prompts -= len(prompts)
+        self.tokens -= sum(prompts)
 
     def finished(self, requests: int) -> None:
         self._unfinished -= requests
@@ -133,15 +142,15 @@ class Ticket:
 
     def output(self, index: int, is_last: bool) -> None:
         """An output of the answer at `index` arrived."""
-        if self._tokens:
-            self._admission.started(self._tokens.pop(index // self._per_prompt, 0))
+        if (prompt := index // self._per_prompt) in self._tokens:
+            self._admission.started(self._tokens.pop(prompt))
         if is_last:
             self.unfinished -= 1
             self._admission.finished(1)
 
     def close(self) -> None:
         """Give back all places that are left."""
-        self._admission.started(sum(self._tokens.values()))
+        self._admission.started(*self._tokens.values())
         self._admission.finished(self.unfinished)
         self._tokens, self.unfinished = {}, 0
 

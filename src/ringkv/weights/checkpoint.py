@@ -22,6 +22,7 @@ from ringkv.weights.shapes import check_shapes
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 FLOATS = ("F64", "F32", "F16", "BF16")
 LONGEST_NAME = 255  # bytes of a file's name
+ALL = slice(None)
 
 
 def open_checkpoint(directory: Path) -> "Checkpoint":
@@ -87,12 +88,12 @@ class Checkpoint:
             )
         return scales
 
-    def groups(self, name: str) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return a four-bit matrix as its GGUF file stored it; None if there is none.
+    def groups(self, name: str, rows: slice = ALL) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return rows of a four-bit matrix as its GGUF file stored it; None if there is none.
 
         q uint8 [out, in], 0 to 15; scale and minimum float16 [out, in / 32], one of each per 32 elements of a row.
         """
-        return None if self._groups is None else self._groups.read(name)
+        return None if self._groups is None else self._groups.read(name, rows)
 
 
 def _open(path: Path) -> Any:

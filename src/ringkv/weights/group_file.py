@@ -46,14 +46,14 @@ class GroupFile:
         if found != expected:
             raise BadWeights(f"{GROUPS} has {found} for {shown_names([name])}, {expected} is needed; {REMEDY}")
 
-    def read(self, name: str) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return q uint8 [out, in], 0 to 15, and scale and minimum float16 [out, in / 32]; None if there are none.
+    def read(self, name: str, rows: slice) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return q uint8 [rows, in], 0 to 15, scale and minimum float16 [rows, in / 32]; None if there are none.
 
         Raises BadWeights for a scale that is not finite.
         """
         if f"{name}.q" not in self._names:
             return None
-        pairs, scale, minimum = (self._file.get_tensor(f"{name}.{part}") for part in PARTS)
+        pairs, scale, minimum = (self._file.get_slice(f"{name}.{part}")[rows] for part in PARTS)
         if not (torch.isfinite(scale).all() and torch.isfinite(minimum).all()):
             raise BadWeights(f"{GROUPS} has scales that are not finite in {name}; {REMEDY}")
         return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum

@@ -24,10 +24,10 @@ def target(bound: float, at_most: bool = False) -> Target:
     ("found", "at_most", "verdict"),
     [
         ([2.0, 3.0], False, "2.00x to 3.00x, met"),
-        ([1.99, 3.0], False, "1.99x to 3.00x, **missed in 1 of 2**"),
-        ([2.0, 2.1], True, "2.00x to 2.10x, **missed in 1 of 2**"),
-        ([2.5, None], False, "2.50x, met (1 of 2)"),
-        ([1.5, None, 1.0], False, "1.00x to 1.50x, **missed in 2 of 2** (2 of 3)"),
+        ([1.99, 3.0], False, "1.99x to 3.00x, **missed in 1/2**"),
+        ([2.0, 2.1], True, "2.00x to 2.10x, **missed in 1/2**"),
+        ([2.5, None], False, "2.50x, met (1/2)"),
+        ([1.5, None, 1.0], False, "1.00x to 1.50x, **missed in 2/2** (2/3)"),
         ([None, None], False, ""),
         ([], False, ""),
     ],
@@ -50,7 +50,7 @@ def many(engine: str, rate: float, requests: int, **more: Any) -> dict[str, Any]
 def test_engines_are_compared_with_as_many_requests() -> None:
     rows = cells(many("ringkv", 12.0, 4), many("llama.cpp", 2.0, 4), many("ringkv", 20.0, 8), many("llama.cpp", 5.0, 8))
     assert table_verdict(rows, "SmolLM2-135M, 4 to 16 x 8k: decode over llama.cpp") == (
-        "4.00x to 6.00x, **missed in 1 of 2** (2 of 3)"
+        "4.00x to 6.00x, **missed in 1/2** (2/3)"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_machine_has_its_own_column() -> None:
     rows = measured("startup", {"command": "ringkv generate", "first_s": 4.5}, machine=list(MACHINES)[1])
     rows += measured("startup", {"command": "import torch", "first_s": 9.0})
     found = [table_verdict(rows, "`ringkv generate`, warm: first token", place) for place in range(3)]
-    assert found == ["", "4.5 s, **missed in 1 of 1**", ""]
+    assert found == ["", "4.5 s, **missed in 1/1**", ""]
 
 
 def test_equal_bytes_compare_each_engines_own_batch() -> None:
@@ -70,7 +70,7 @@ def test_the_gain_over_our_full_cache_is_a_share_of_the_ratio_of_bytes() -> None
     byte_ratio = (WEIGHTS + 8 * 7680 * ENTRY) / (WEIGHTS + 8 * 1920 * ENTRY)
     rows = cells(many("ringkv", 0.9 * byte_ratio, 8), many("ringkv-full", 1.0, 8))
     assert table_verdict(rows, "SmolLM2-135M, 4 to 16 x 8k: decode over our full cache, of the ratio of bytes") == (
-        "90%, met (1 of 3)"
+        "90%, met (1/3)"
     )
 
 
@@ -79,7 +79,7 @@ def test_prefill_is_compared_at_both_lengths() -> None:
         *(cell("ringkv", prompt, 1, prefill_tps=95.0) for prompt in (4096, 7680)),
         *(cell("openvino", prompt, 1, prefill_tps=rate) for prompt, rate in ((4096, 100.0), (7680, 101.0))),
     )
-    assert table_verdict(rows, "SmolLM2-135M, 4k, 8k: prefill over OpenVINO") == "0.94x to 0.95x, **missed in 1 of 2**"
+    assert table_verdict(rows, "SmolLM2-135M, 4k, 8k: prefill over OpenVINO") == "0.94x to 0.95x, **missed in 1/2**"
 
 
 def test_memory_is_that_of_each_peer_that_keeps_all_less_ours() -> None:
@@ -94,7 +94,7 @@ def test_memory_is_that_of_each_peer_that_keeps_all_less_ours() -> None:
         resident("vllm", 30),
     )
     claim = "SmolLM2-135M, 8 x 8k: peak memory of peers that keep all, less ours"
-    assert table_verdict(rows, claim) == "1 MiB to 20 MiB, met (2 of 4)"
+    assert table_verdict(rows, claim) == "1 MiB to 20 MiB, met (2/4)"
 
 
 def test_low_bit_weights_do_not_count_as_sixteen() -> None:
@@ -111,7 +111,7 @@ def test_a_second_turn_is_compared_with_one_from_an_empty_store() -> None:
         *({"cache": "full", "way": way, "sooner": sooner} for way, sooner in (("reread", 9.0), ("continue", 30.0))),
     )
     claim = "first token of a second turn, faster than with an empty prefix store"
-    assert table_verdict(rows, claim) == "9.00x to 30.00x, **missed in 1 of 2**"
+    assert table_verdict(rows, claim) == "9.00x to 30.00x, **missed in 1/2**"
 
 
 def test_the_time_over_an_earlier_commits_is_of_the_newest_run_of_each_model_and_slot_count() -> None:
