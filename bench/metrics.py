@@ -74,6 +74,10 @@ METRICS: Mapping[str, Metric] = {
     "without_s": SECONDS,
     "with_s": SECONDS,
     "more": Metric("share"),
+    # slice
+    "distinct": Metric("experts", "mean"),
+    # hybrid
+    "error": Metric("logit", "max"),
     # speculation; `without_s` and `with_s` are seconds per token
     "speedup": RATIO,
     "speedup_median": RATIO,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SMAPS = Path("/proc/self/smaps")
+STATUS = Path("/proc/self/status")
 NAMED = 8  # mappings listed
 
 
@@ -24,6 +25,12 @@ class Resident:
 
 def resident(smaps: Path = SMAPS) -> Resident:
     return parse(smaps.read_text().splitlines())
+
+
+def own_bytes(status: Path = STATUS) -> int:
+    """Return the bytes of memory that are this process's alone, without unmodified file pages."""
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024
 
 
 def parse(lines: Iterable[str]) -> Resident:

@@ -7,6 +7,7 @@ from typing import Any
 from bench.fuzz.mutate import mutated_json, nested
 from bench.fuzz.target import Target
 from bench.fuzz.tiny_models import CONFIG, GENERATION, check_ordinary, config_files, in_folder, serve, weight_files
+from ringkv.models.families.registry import FAMILIES
 
 NUMBERS: Any = (
     0,
@@ -31,10 +32,16 @@ FACTORS = (
     "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow",
     "attention_factor", "mscale", "mscale_all_dim", "truncate", "rope_theta", "partial_rotary_factor",
 )  # fmt: skip
-FAMILIES = (
-    "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration", "NoModel", "", "a\nb", 3, None,
-)  # fmt: skip
+NAMES = (*FAMILIES, "NoModel", "", "a\nb", 3, None)
+BLOCKS: Any = {  # of experts and latent attention
+    "num_experts": 8, "num_local_experts": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
+    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 4,
+    "topk_group": 2, "topk_method": "group_limited_greedy", "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+    "mlp_only_layers": [0], "decoder_sparse_step": 1, "kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16, "v_head_dim": 16, "rope_interleave": True, "partial_rotary_factor": 0.5,
+    "cla_share_factor": 2, "embedding_multiplier": 2.0, "attention_multiplier": 0.1, "residual_multiplier": 0.2,
+    "logits_scaling": 4.0,
+}  # fmt: skip
 OTHERS: Any = {
     "layer_types": ["full_attention", "sliding_attention"],
     "sliding_window": 16,
@@ -58,7 +65,7 @@ def _make(random: Random) -> dict[str, bytes]:
     name = random.choice(("config.json", "config.json", "config.json", "generation_config.json"))
     value = dict(CONFIG if name == "config.json" else GENERATION)
     for _ in range(random.randint(1, 3)):
-        value = random.choice((_number, _rope, _family, _other, _mutated))(random, value)
+        value = random.choice((_number, _rope, _family, _blocks, _other, _mutated))(random, value)
     return {**config_files(), **weight_files(), name: _damaged(random, json.dumps(value).encode())}
 
 
@@ -73,7 +80,13 @@ def _rope(random: Random, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _family(random: Random, value: dict[str, Any]) -> dict[str, Any]:
-    return {**value, "architectures": random.choice(([random.choice(FAMILIES)], random.choice(FAMILIES)))}
+    return {**value, "architectures": random.choice(([random.choice(NAMES)], random.choice(NAMES)))}
+
+
+def _blocks(random: Random, value: dict[str, Any]) -> dict[str, Any]:
+    """Return another family's configuration, some of whose settings are wrong."""
+    wrong = {key: random.choice((*NUMBERS, [], {}, "x")) for key in random.sample(list(BLOCKS), random.randint(0, 2))}
+    return _family(random, {**value, **BLOCKS, **wrong})
 
 
 def _other(random: Random, value: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Target(NamedTuple):
 
 def targets_table(rows: Sequence[ResultRow]) -> str:
     return table(
-        ("", "target", *MACHINES.values()), [target.row(rows) for target in (*_peers(), *_traffic(), *_ourselves())]
+        ("", "target", *MACHINES.values()),
+        [target.row(rows) for target in (*_peers(), *_traffic(), *_blocks(), *_ourselves())],
     )
 
 
@@ -84,6 +85,15 @@ def _traffic() -> Iterator[Target]:
     for claim, bound, workloads in (("Azure's and ServeGen's", 1.5, SHORT_TRACES), ("Mooncake's", 2.0, ("mooncake",))):
         measured = partial(traffic.goodput_over_best, workloads=workloads)
         yield Target(f"{claim} arrivals: goodput over the best peer", bound, measured, _times)
+
+
+def _blocks() -> Iterator[Target]:
+    for claim, bound, part, counts in (
+        ("experts, 1 and 8 rows: of their floor", 0.7, "experts", (1, 8)),
+        ("experts, 512 rows: of a dense product's rate", 0.5, "experts", (512,)),
+        ("latent attention, 8 x 8k: of a dense product's rate", 0.5, "latents", (8,)),
+    ):
+        yield Target(claim, bound, partial(_shares, part=part, counts=counts), _percent)
 
 
 def _ourselves() -> Iterator[Target]:
@@ -168,6 +178,12 @@ def _figures(bench: str, metric: str, **columns: str) -> Measured:
     return lambda rows, machine: [
         one[metric] for one in figures(rows, bench, machine=machine, **columns) if metric in one
     ]
+
+
+def _shares(rows: Sequence[ResultRow], machine: str, part: str, counts: Sequence[int]) -> Found:
+    """Measure the share of what the machine allows in the newest run of each number of rows."""
+    found = newest(figures(rows, "blocks", machine=machine, part=part), "rows")
+    return [one["share"] for one in found if one["rows"] in counts]
 
 
 def _beside(rows: Sequence[ResultRow], machine: str, metric: str) -> Found:

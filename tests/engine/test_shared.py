@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selec
 from ringkv.cache.compress.snapkv import votes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.models.decoder import Decoder
 from tests.engine import kept, tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import FULL
@@ -44,7 +46,7 @@ def pairs(whole: Path, tmp_path: Path) -> Path:
     return saved(whole, tmp_path, 2)
 
 
-@pytest.mark.parametrize("factor", [1, 2, 3])
+@pytest.mark.parametrize("factor", [1, 2, 3, 5])
 def test_layers_attend_to_the_first_ones_keys_in_prefill_decode_and_over_compressed_caches(
     factor: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +61,24 @@ def test_layers_attend_to_the_first_ones_keys_in_prefill_decode_and_over_compres
         torch.testing.assert_close(engine.lanes.logits(0), want[99], atol=1e-4, rtol=1e-4)
         _, logits = tiny.decode(engine, 30, forced=tokens[100:])
         torch.testing.assert_close(logits, want[99:129], atol=1e-4, rtol=1e-4)
+
+
+def test_chunks_whose_queries_nobody_reads_end_with_the_last_layer_that_writes(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ran = build(tiny.config(saved(whole, tmp_path, 5))), list[str]()
+    layer = Decoder.layer
+
+    def counted(self: Decoder, kind: str, *others: Any) -> torch.Tensor:
+        ran.append(kind)
+        return layer(self, kind, *others)
+
+    monkeypatch.setattr(Decoder, "layer", counted)
+    tiny.stage(engine, tiny.request(prompt(70)))  # chunks of 16, of which the last two have the window's 8 queries
+    assert len(ran) == 3 * 1 + 2 * LAYERS
+    ran.clear()
+    tiny.stage(engine, tiny.request(prompt(70), prompt_logprobs=0))
+    assert len(ran) == 5 * LAYERS
 
 
 def test_caches_are_as_many_as_the_layers_that_write(pairs: Path) -> None:

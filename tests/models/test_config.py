@@ -156,6 +156,7 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
         ({"qk_layernorm": True}, "qk_layernorm", "Qwen3ForCausalLM"),
         ({"architectures": ["Qwen3ForCausalLM"], "use_cla": True}, "use_cla", "of its own"),
         ({"num_kv_shared_layers": 10}, "num_kv_shared_layers", "of its own"),
+        ({"architectures": ["GraniteMoeHybridForCausalLM"]}, "layer_types None", "attention in every layer"),
         ({"dual_chunk_attention_config": {"chunk_size": 1024}}, "dual_chunk_attention_config", "all tokens"),
     ],
 )

@@ -114,10 +114,11 @@ class Lanes:
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
         """Yield the pieces that each take a pass; one if a pass may have any size."""
         lane = self._lanes[work.lane]
-        gap = lane.start.cached.gap
+        gap, is_scored = lane.start.cached.gap, work.request.sampling.prompt_logprobs is not None
         for start, size in self._programs.pieces(work.start - gap, work.stop - gap):
             tokens = work.request.tokens[start + gap : min(start + gap + size, work.stop)]
-            yield Piece(tokens, work.lane, lane.first, start, lane.entries, gap)
+            is_read = is_scored or start + len(tokens) > lane.entries - self.window
+            yield Piece(tokens, work.lane, lane.first, start, lane.entries, gap, is_read)
 
     def staged(self, work: PrefillChunk, hidden: Tensor) -> tuple[TokenLogprob, ...]:
         """Note that a chunk has run. Returns the log-probabilities of the next tokens if the request needs them.

@@ -21,7 +21,8 @@ class Piece(NamedTuple):
     """Tokens of a prompt that one pass prefills.
 
     first: the lane's first staged entry. start: the place of the first token in the lane. length: the places that the
-    whole prompt takes. gap: a token's position in the text minus its place.
+    whole prompt takes. gap: a token's position in the text minus its place. is_read: whether its hidden states or its
+    queries are used after the pass; else only its keys and values are.
     """
 
     tokens: Sequence[int]
@@ -30,6 +31,7 @@ class Piece(NamedTuple):
     start: int
     length: int
     gap: int = 0
+    is_read: bool = True
 
 
 class RowNumbers(NamedTuple):
@@ -65,9 +67,13 @@ class Passes:
         self._staged = [staging.layer(*place) for place in decoder.places]
         self._slots = [bodies[place.group].layer(place.row) for place in decoder.places]
         self._no_slots = self._nothing_fed()
+        self._writers = 1 + max(decoder.config.kv_source)  # the layers after these read earlier layers' caches only
 
     def run(self, pieces: Sequence[Piece], fed: Fed | None = None) -> Tensor:
-        """Run one pass, and return the hidden states [N, hidden] of its rows, padding included."""
+        """Run one pass, and return the hidden states [N, hidden] of its rows, padding included.
+
+        If nothing is read after it, it ends with the last layer that has keys and values of its own.
+        """
         fed = fed or self._no_slots
         before = sum(len(piece.tokens) for piece in pieces)
         rows = self._programs.passes.sizes.fit(before + len(fed.tokens))
@@ -79,7 +85,9 @@ class Passes:
         segments = table(list(_segments(pieces)))
         at = [numbers.among(before, rows) for numbers in fed.at] if self._programs.rides else []
         graphs = self._programs.passes[rows]
-        for layer, (kind, weights) in enumerate(zip(self._decoder.kinds, self._weights.layers, strict=True)):
+        is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
+        for layer, kind in enumerate(self._decoder.kinds[: None if is_read else self._writers]):
+            weights = self._weights.layers[layer]
             slots = [*at[self._groups[layer]], *self._slots[layer]] if self._programs.rides else []
             (x,) = graphs[kind]([x, *rotations[kind], segments, *self._staged[layer], *slots, *weights.values()])
         return x

@@ -20,6 +20,10 @@ LARGEST = {  # far beyond published models, and small enough that sizes of a mod
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 22,
     "vocab_size": 1 << 24,
+    "moe_intermediate_size": 1 << 22,
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"), 1 << 12),
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 1 << 14),
+    "n_shared_experts": 1 << 8,
 }
 LARGEST_COUNT = 1 << 30  # of other fields, such as lengths in tokens
 LARGEST_ID = (1 << 31) - 1

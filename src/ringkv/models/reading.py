@@ -78,7 +78,7 @@ def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> Non
     for refusal in (*REFUSALS, *refusals):
         if refusal.setting not in supported and not _is_harmless(refusal, raw.get(refusal.setting)):
             raise UnsupportedModel(
-                f"{refusal.setting} {shown(raw[refusal.setting])} is not implemented; "
+                f"{refusal.setting} {shown(raw.get(refusal.setting))} is not implemented; "
                 f"ringkv supports {refusal.supported}"
             )
     _refuse_dual_chunks(raw)

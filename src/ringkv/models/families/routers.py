@@ -72,7 +72,8 @@ def first_dense(raw: Raw) -> tuple[int, ...]:
 
 
 def _checked(router: Router) -> Router:
-    if router.chosen > router.experts // router.groups * router.kept_groups or router.experts % router.groups:
+    candidates = router.experts // router.groups * min(router.groups, router.kept_groups)
+    if router.chosen > candidates or router.experts % router.groups or router.kept_groups > router.groups:
         raise BadWeights(
             f"config.json has {router.chosen} experts per token, of {router.experts} in {router.groups} groups, of "
             f"which {router.kept_groups} are kept; this does not fit, so fetch config.json again"
