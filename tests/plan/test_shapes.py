@@ -6,7 +6,8 @@ from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.plan.footprint import slot_bytes, token_bytes, window_bytes
-from ringkv.plan.shapes import Shape, known, names, parameters
+from ringkv.plan.names import plain_name
+from ringkv.plan.shapes import Shape, configurations, known, names, parameters
 from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
 
 
@@ -151,6 +152,39 @@ def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
 
 def test_names_are_found_in_any_case() -> None:
     assert known("Llama-3.1-8B") == known("llama-3.1-8b")
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("qwen3-8b", "qwen3-8b"),
+        ("Qwen3-8B-Q4_K_M.gguf", "qwen3-8b"),
+        ("models/Qwen3-8B-BF16-00001-of-00002.gguf", "qwen3-8b"),
+        ("unsloth/Qwen3-4B-GGUF", "qwen3-4b"),
+        ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "qwen3-30b-a3b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "llama-3.1-8b"),
+        ("Meta-Llama-3.1-70B-Instruct.i1-IQ3_XS.gguf", "llama-3.1-70b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "r1-distill-llama-8b"),
+        ("DeepSeek-R1-Distill-Qwen-7B-Q4_K_M.gguf", "r1-distill-qwen-7b"),
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"),
+    ],
+)
+def test_hub_ids_and_names_of_gguf_files_are_those_of_the_catalogue(name: str, entry: str) -> None:
+    assert known(name) == known(entry)
+    assert known(name).name == entry
+
+
+def test_no_two_models_have_a_name_in_common() -> None:
+    called = [{plain_name(one) for one in (name, *fields["hub"])} for name, fields in configurations().items()]
+    assert len(set.union(*called)) == sum(map(len, called))
+
+
+@pytest.mark.parametrize("other", ["Qwen/Qwen3-8B-FP8", "Qwen3-80B-Q4_K_M.gguf", "Qwen/Qwen3-4B-Instruct-2507", ""])
+def test_a_model_of_other_sizes_is_not_taken_for_one_of_the_catalogue(other: str) -> None:
+    with pytest.raises(UnknownModel, match="no shape is called"):
+        known(other)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:

@@ -155,6 +155,24 @@ def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
         locate("organisation/name")
 
 
+def test_without_a_network_a_model_in_the_hubs_cache_is_used(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    cached = tmp_path / "hub" / "models--Qwen--Qwen3-8B"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("abc")
+    shutil.copytree(directory, cached / "snapshots" / "abc")
+    assert locate("Qwen/Qwen3-8B") == cached / "snapshots" / "abc"
+
+
+@pytest.mark.parametrize("name", ["qwen3-8b", "Qwen3-8B", "Qwen3-8B-Q4_K_M.gguf"])
+def test_a_name_without_a_download_is_refused_with_its_hub_id(name: str) -> None:
+    with pytest.raises(UnknownModel, match=f"{name}.* on this disk; give Qwen/Qwen3-8B, which is downloaded"):
+        locate(name)
+
+
 def test_without_huggingface_hub_the_remedy_is_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(PullFailed, match="pip install huggingface_hub"):

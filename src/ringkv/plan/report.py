@@ -73,7 +73,7 @@ class Report:
 
 
 def find_shape(model: str) -> Shape:
-    """The shape of a directory in Hugging Face layout or of a catalogue name. Raises `UnknownModel`."""
+    """The shape of a directory in Hugging Face layout or of a name that `known` takes. Raises `UnknownModel`."""
     directory = Path(model).expanduser()
     if (directory / "config.json").is_file():
         return Shape.of(load_config(directory), directory.resolve().name)

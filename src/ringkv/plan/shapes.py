@@ -11,6 +11,7 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.weights import Weight
+from ringkv.plan.names import plain_name
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,37 @@ def names() -> tuple[str, ...]:
 
 
 def known(name: str) -> Shape:
-    """Return a shape of the catalogue. Raises `UnknownModel` with all names."""
-    try:
-        return _shape(name.lower())
-    except KeyError:
+    """Return a shape of the catalogue by its name, a hub id or the name of a GGUF file.
+
+    Raises `UnknownModel` with all names.
+    """
+    if (entry := entry_of(name)) is None:
         listed = ", ".join(names())
-        raise UnknownModel(f"no shape is called {name!r}; give a model directory or one of {listed}") from None
+        raise UnknownModel(f"no shape is called {name!r}; give a model directory, a hub id or one of {listed}")
+    return _shape(entry)
+
+
+def entry_of(name: str) -> str | None:
+    """Return the catalogue's name of a model that is called by any of its names; None if it is not there."""
+    return _entries().get(plain_name(name))
+
+
+def hub_id(name: str) -> str | None:
+    """Return the hub id of a model of the catalogue, called by any of its names; None if it is not there."""
+    entry = entry_of(name)
+    return None if entry is None else configurations()[entry]["hub"][0]
+
+
+@cache
+def _entries() -> Mapping[str, str]:
+    """Return the catalogue's name for each plain name of a model."""
+    called = {name: (name, *fields["hub"]) for name, fields in configurations().items()}
+    return {plain_name(one): name for name, every in called.items() for one in every}
 
 
 @cache
 def configurations() -> Mapping[str, Mapping[str, Any]]:
-    """Return what the published config.json files of the catalogue say about sizes, and `native`."""
+    """Return what the published config.json files of the catalogue say about sizes, `native` and `hub`."""
     found: Mapping[str, Mapping[str, Any]]
     found = tomllib.loads(files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8"))
     return found
@@ -77,4 +98,5 @@ def configurations() -> Mapping[str, Mapping[str, Any]]:
 def _shape(name: str) -> Shape:
     fields = dict(configurations()[name])
     native = fields.pop("native", "bfloat16")
+    del fields["hub"]
     return Shape.of(parse_config(fields), name, native)

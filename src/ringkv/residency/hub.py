@@ -44,7 +44,8 @@ def _snapshot(model: str, patterns: tuple[str, ...]) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=list(patterns)))
     except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].partition(". ")[0]
         raise PullFailed(
-            f"{model} could not be downloaded from the hub ({reason}); check the id and the network"
+            f"{model} could not be downloaded from the hub ({reason}); check the id and the network, "
+            f"run `hf download {model}` where there is one, or give a directory or a .gguf file"
         ) from None

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from ringkv.base.errors import UnknownModel
 from ringkv.base.progress import Progress, silent
+from ringkv.plan.names import plain_name
+from ringkv.plan.shapes import hub_id
 from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.residency.hub import from_hub, is_hub_id
@@ -52,9 +54,14 @@ def _checked(path: Path) -> Path:
 
 
 def _unknown(model: str) -> str:
+    what = "file" if model.endswith(".gguf") else "model"
+    if plain_name(model) not in catalogue() and (published := hub_id(model)):
+        return (
+            f"no {what} {model!r} on this disk; give {published}, which is downloaded from the hub, "
+            "a directory in Hugging Face layout, or a .gguf file"
+        )
     near = nearest(model)
     guess = f"did you mean {near}? Otherwise give" if near else "give"
-    what = "file" if model.endswith(".gguf") else "model"
     return (
         f"no {what} {model!r}; {guess} a catalogue name ({', '.join(catalogue())}), "
         "a directory in Hugging Face layout, a .gguf file, or a hub id such as organisation/name"
