@@ -65,7 +65,7 @@ def known(name: str) -> Shape:
     """
     if (entry := entry_of(name)) is None:
         listed = ", ".join(names())
-        raise UnknownModel(f"no shape is called {name!r}; give a model directory, a hub id or one of {listed}")
+        raise UnknownModel(f"no shape is called {name!r}; give a model directory or one of {listed}")
     return _shape(entry)
 
 
