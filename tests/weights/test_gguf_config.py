@@ -45,13 +45,22 @@ def test_head_dim_is_hidden_over_heads_by_default(tmp_path: Path) -> None:
         ({"llama.attention.head_count_kv": [2, 4]}, "head_count_kv in each layer"),
         ({"llama.attention.value_length": 32}, "value_length 32"),
         ({"llama.rope.dimension_count": 8}, "dimension_count 8"),
-        ({"llama.expert_count": 8}, "mixture of experts"),
+        (
+            {"llama.expert_count": 8, "llama.expert_used_count": 2, "llama.expert_gating_func": 2},
+            "expert_gating_func 2",
+        ),
+        ({"llama.expert_weights_norm": False}, "expert_weights_norm False"),
         ({"split.count": 3}, "one of 3 parts"),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_name(metadata: dict[str, Any], named: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=named):
         config_of(tmp_path, metadata)
+
+
+def test_experts_of_another_architecture_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=r"'qwen2' with a mixture of experts.*qwen2moe, qwen3moe"):
+        config_of(tmp_path, {"qwen2.expert_count": 8}, kind="Qwen2")
 
 
 def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:

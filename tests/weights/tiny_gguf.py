@@ -1,5 +1,6 @@
 """Tiny GGUF files, written from a transformers model by the gguf package's own writer, laid out as llama.cpp does."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
 from gguf.quants import quantize
+from safetensors.torch import load_file
 
 Type = GGMLQuantizationType
 TENSORS = {
@@ -30,7 +32,7 @@ TENSORS = {
 
 
 def tiny_model(kind: str, **settings: Any) -> Any:
-    """Return a random transformers model of "Llama", "Qwen2" or "Qwen3"; rows are whole blocks of 32."""
+    """Return a random transformers model of a kind such as "Llama"; rows are whole blocks of 32."""
     sizes = {
         "vocab_size": 96,
         "hidden_size": 64,
@@ -66,18 +68,8 @@ def write_tiny(
     config = model.config
     kind = config.model_type
     writer = GGUFWriter(path, kind)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     keys = {
-        f"{kind}.context_length": config.max_position_embeddings,
-        f"{kind}.embedding_length": config.hidden_size,
-        f"{kind}.block_count": config.num_hidden_layers,
-        f"{kind}.feed_forward_length": config.intermediate_size,
-        f"{kind}.attention.head_count": config.num_attention_heads,
-        f"{kind}.attention.head_count_kv": config.num_key_value_heads,
-        f"{kind}.attention.key_length": head_dim,
-        f"{kind}.attention.value_length": head_dim,
-        f"{kind}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        f"{kind}.rope.freq_base": config.rope_parameters["rope_theta"],
+        **{f"{kind}.{key}": value for key, value in keys_of(config).items()},
         **(metadata or {}),
     }
     for key, value in keys.items():
@@ -129,3 +121,69 @@ def _add(writer: GGUFWriter, key: str, value: Any) -> None:
 
 def _add_matrix(writer: GGUFWriter, name: str, values: npt.NDArray[np.float32], quant: GGMLQuantizationType) -> None:
     writer.add_tensor(name, quantize(values, quant), raw_dtype=quant)
+
+
+def write_named(
+    path: Path,
+    model: Any,
+    kind: str,
+    metadata: dict[str, Any],
+    extra: dict[str, npt.NDArray[np.float32]],
+    quant: GGMLQuantizationType = Type.F32,
+) -> Path:
+    """Write `model` as the architecture `kind`, with the gguf package's names, from the checkpoint it saves.
+
+    Matrices of experts are stacked, and matrices of one row are vectors. `metadata` has keys without the architecture.
+    """
+    sizes = keys_of(model.config) | metadata
+    writer = GGUFWriter(path, kind)
+    for key, value in sizes.items():
+        _add(writer, f"{kind}.{key}", value)
+    for name, tensor in {**named(model, kind, path.with_name("saved")), **extra}.items():
+        writer.add_tensor(name, tensor) if tensor.ndim == 1 else _add_matrix(writer, name, tensor, quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def named(model: Any, kind: str, folder: Path) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the tensors of the checkpoint that `model` saves to `folder`, as llama.cpp's conversion names them."""
+    model.save_pretrained(folder)
+    of_kind = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == kind)
+    names = get_tensor_name_map(of_kind, model.config.num_hidden_layers)
+    found: dict[str, list[npt.NDArray[np.float32]]] = {}
+    saved = load_file(folder / "model.safetensors")
+    for name in sorted(saved, key=lambda name: [int(part) if part.isdigit() else -1 for part in name.split(".")]):
+        merged = re.sub(r"\.experts\.\d+\.", ".experts.", name)
+        stored = names.get_name(merged, try_suffixes=(".weight", ".bias"))
+        assert stored, name
+        found.setdefault(stored, []).append(_reordered(saved[name].float().numpy(), stored, kind, model.config))
+    return {name: np.stack(all) if "_exps" in name else np.squeeze(all[0]) for name, all in found.items()}
+
+
+def _reordered(values: npt.NDArray[np.float32], name: str, kind: str, config: Any) -> npt.NDArray[np.float32]:
+    """Return the rows as llama.cpp's conversion of Llama and of what derives from it stores them."""
+    heads = {"attn_q.": config.num_attention_heads, "attn_k.": config.num_key_value_heads}
+    for projection, count in heads.items():
+        if kind in ("llama", "granite", "smollm3") and projection in name:
+            return interleaved(values, count)
+    return values
+
+
+def keys_of(config: Any) -> dict[str, Any]:
+    """Return the metadata of sizes, without the architecture that each key begins with."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "rope.freq_base": config.rope_parameters["rope_theta"],
+    }

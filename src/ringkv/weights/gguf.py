@@ -45,7 +45,7 @@ class GGUF:
             raise self._wrong(key, value, "a whole number")
         return value
 
-    def decimal(self, key: str, default: float) -> float:
+    def decimal(self, key: str, default: float | None = None) -> float:
         """Return a finite number. Raises BadWeights for anything else."""
         value = self.get(key, default)
         if type(value) not in (int, float) or not math.isfinite(value):
@@ -71,14 +71,20 @@ class GGUF:
         return self._tensors[name].shape
 
     def rows(
-        self, name: str, order: npt.NDArray[np.intp] | None = None, elements: int = BLOCK_ELEMENTS
+        self,
+        name: str,
+        order: npt.NDArray[np.intp] | None = None,
+        elements: int = BLOCK_ELEMENTS,
+        expert: int | None = None,
     ) -> Iterator[npt.NDArray[np.float32]]:
         """Yield dequantised rows, about `elements` elements at a time; `order` [shape[0]] permutes the rows.
 
-        Rows are quantised separately, so they can be permuted before they are dequantised.
+        expert: the matrix to read of a stack, [experts, rows, columns]. Rows are quantised separately, so they can be
+        permuted before they are dequantised.
         Raises BadWeights if a value is not finite.
         """
-        shape, data = self.shape(name), self._data(name)
+        data = self._data(name, expert)
+        shape = self.shape(name)[-data.ndim :]
         if len(shape) == 1:  # a single row, so that its values are what `order` permutes
             values = self._values(name, data)
             yield values if order is None else values[order]
@@ -92,19 +98,20 @@ class GGUF:
         """Return a tensor's type, such as "Q4_K"."""
         return str(self._tensors[name].kind.name)
 
-    def groups(self, name: str, order: npt.NDArray[np.intp] | None = None) -> StoredGroups:
-        """Return a four-bit matrix without dequantising it; `order` as for `rows`."""
-        data = self._data(name)
+    def groups(self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None) -> StoredGroups:
+        """Return a four-bit matrix without dequantising it; `order` and `expert` as for `rows`."""
+        data = self._data(name, expert)
         found = groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
         if not (np.isfinite(found.scale).all() and np.isfinite(found.minimum).all()):
             raise self._not_finite(name)
         return found
 
-    def _data(self, name: str) -> npt.NDArray[Any]:
-        """Return the mapped tensor: its elements, or its blocks as rows of bytes."""
+    def _data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
+        """Return the mapped tensor, or one matrix of a stack: its elements, or its blocks as rows of bytes."""
         place = self._tensors[name]
         stored = self._bytes[place.start : place.start + place.bytes].view(PLAIN.get(self.kind(name), "u1"))
-        return stored.reshape(*place.shape[:-1], -1)
+        data = stored.reshape(*place.shape[:-1], -1)
+        return data if expert is None else data[expert]
 
     def _values(self, name: str, data: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         from gguf.quants import dequantize

@@ -1,7 +1,7 @@
 """gguf_config: converts GGUF metadata to the config.json of the model in Hugging Face layout.
 
 Linear and YaRN scaling of the rotary embedding are stored as metadata. Llama 3.1 and later store only the tensor of
-divisors that follows from the parameters; the parameters are recovered from it.
+divisors that follows from the parameters; the parameters are recovered from it. LongRoPE's factors are two tensors.
 """
 
 import math
@@ -13,33 +13,32 @@ import numpy.typing as npt
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
 
-ARCHITECTURES = {  # general.architecture -> architecture, model_type
-    "llama": ("LlamaForCausalLM", "llama"),  # Mistral's GGUFs have this, too
-    "qwen2": ("Qwen2ForCausalLM", "qwen2"),
-    "qwen3": ("Qwen3ForCausalLM", "qwen3"),
-}
 ROPE_DIVISORS = "rope_freqs.weight"
+LONGROPE = {"long_factor": "rope_factors_long.weight", "short_factor": "rope_factors_short.weight"}
+ROPE_TENSORS = frozenset({ROPE_DIVISORS, *LONGROPE.values()})
+"""Tensors that parameters in config.json replace."""
+
+SOFTMAX = {
+    "expert_gating_func": (0, 1),
+    "expert_group_count": (0, 1),
+    "expert_weights_scale": (0, 1),
+}
+"""Values of a router's keys that change nothing: softmax over all experts, not scaled. The first is the default."""
 
 
 def config_json(gguf: GGUF) -> dict[str, Any]:
     """Return the content of config.json. Raises UnsupportedModel or BadWeights."""
-    kind = gguf.text("general.architecture", "none")
-    if kind not in ARCHITECTURES:
-        raise UnsupportedModel(
-            f"GGUF architecture {shown(kind)} is not implemented; ringkv runs {', '.join(ARCHITECTURES)}"
-        )
-    if gguf.get(f"{kind}.expert_count", 0):
-        raise UnsupportedModel(f"{gguf.path} is a mixture of experts; ringkv runs dense models")
-    architecture, model_type = ARCHITECTURES[kind]
+    kind, architecture = kind_of(gguf), architecture_of(gguf)
     heads, kv_heads = head_counts(gguf, kind)
     hidden = _number(gguf, f"{kind}.embedding_length")
     head_dim = _number(gguf, f"{kind}.attention.key_length", hidden // heads)
-    _check_heads(gguf, kind, head_dim)
+    _check_router(gguf, kind, architecture)
     _refuse_window(gguf, kind)
     return {
-        "architectures": [architecture],
-        "model_type": model_type,
+        "architectures": [architecture.name],
+        "model_type": architecture.model_type,
         "vocab_size": _shape(gguf, "token_embd.weight")[0],
         "hidden_size": hidden,
         "intermediate_size": _number(gguf, f"{kind}.feed_forward_length"),
@@ -53,12 +52,14 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         "rope_theta": _theta(gguf, kind),
         "rope_scaling": _rope_scaling(gguf, kind, head_dim),
         "sliding_window": None,
-        "attention_bias": kind != "qwen2" and "blk.0.attn_q.bias" in gguf.names,
+        "attention_bias": not kind.startswith("qwen2") and "blk.0.attn_q.bias" in gguf.names,
         "mlp_bias": "blk.0.ffn_up.bias" in gguf.names,
         "tie_word_embeddings": "output.weight" not in gguf.names,
         "bos_token_id": _token_id(gguf, "bos"),
         "eos_token_id": _token_id(gguf, "eos"),
         "torch_dtype": "bfloat16",
+        **_rotated(gguf, kind, architecture, head_dim),
+        **_own_settings(gguf, kind, architecture),
     }
 
 
@@ -95,17 +96,42 @@ def _token_id(gguf: GGUF, role: str) -> Any:
     return None if type(value) is int and not 0 <= value < size else value
 
 
-def _check_heads(gguf: GGUF, kind: str, head_dim: int) -> None:
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if (width := _number(gguf, f"{kind}.{key}", head_dim)) != head_dim:
+def _rotated(gguf: GGUF, kind: str, architecture: Architecture, head_dim: int) -> dict[str, float]:
+    """Return the part of each head that rotates, if the architecture has one; others rotate whole heads."""
+    rotated = _number(gguf, f"{kind}.rope.dimension_count", head_dim)
+    widths = {"attention.value_length": _number(gguf, f"{kind}.attention.value_length", head_dim)}
+    if not architecture.partial:
+        widths["rope.dimension_count"] = rotated
+    for key, width in widths.items():
+        if width != head_dim:
             raise UnsupportedModel(
                 f"{gguf.path} has {key} {width} and head_dim {head_dim}; ringkv needs values as wide as keys, "
                 "and rotary embedding over the whole head"
+            )
+    return {"partial_rotary_factor": rotated / head_dim} if architecture.partial else {}
+
+
+def _own_settings(gguf: GGUF, kind: str, architecture: Architecture) -> dict[str, Any]:
+    """Return the settings that only this architecture has."""
+    numbers = {name: _number(gguf, f"{kind}.{key}") for name, key in architecture.numbers.items()}
+    factors = {name: _decimal(gguf.decimal(f"{kind}.{key}")) for name, key in architecture.factors.items()}
+    return numbers | factors | dict(architecture.fixed)
+
+
+def _check_router(gguf: GGUF, kind: str, architecture: Architecture) -> None:
+    normalised = architecture.fixed.get("norm_topk_prob", True)
+    for key, harmless in {**SOFTMAX, "expert_weights_norm": (normalised,)}.items():
+        if (value := gguf.get(f"{kind}.{key}", harmless[0])) not in harmless:
+            raise UnsupportedModel(
+                f"{gguf.path} has {key} {shown(value)}, which {architecture.name} does not have; "
+                "fetch this model as safetensors"
             )
 
 
 def _refuse_window(gguf: GGUF, kind: str) -> None:
     """A window shorter than the context changes answers, and a GGUF does not specify which layers have it."""
+    if gguf.get(f"{kind}.attention.sliding_window") == 0:
+        return
     context = _number(gguf, f"{kind}.context_length")
     window = _number(gguf, f"{kind}.attention.sliding_window", context)
     if window < context:
@@ -128,10 +154,8 @@ def _rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None
     if ROPE_DIVISORS in gguf.names:
         divisors = np.concatenate(list(gguf.rows(ROPE_DIVISORS))).reshape(-1)
         return _llama3_scaling(gguf, divisors, _theta(gguf, kind), head_dim)
-    if any(name.startswith("rope_factors_") for name in gguf.names):
-        raise UnsupportedModel(
-            f"{gguf.path} scales its rotary embedding as LongRoPE; ringkv has linear, llama3 and yarn"
-        )
+    if set(LONGROPE.values()) <= set(gguf.names):
+        return _longrope(gguf, kind)
     scaling = gguf.text(f"{kind}.rope.scaling.type", "none")
     if scaling in ("none", ""):
         return None
@@ -140,6 +164,18 @@ def _rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None
         return None
     common = {"rope_type": scaling, "factor": _decimal(factor)}
     return common | _yarn(gguf, kind, factor) if scaling == "yarn" else common
+
+
+def _longrope(gguf: GGUF, kind: str) -> dict[str, Any]:
+    prefix = f"{kind}.rope.scaling"
+    factors = {name: np.concatenate(list(gguf.rows(tensor))).reshape(-1) for name, tensor in LONGROPE.items()}
+    fields = {
+        "rope_type": "longrope",
+        "original_max_position_embeddings": _number(gguf, f"{prefix}.original_context_length"),
+        **{name: [_decimal(value) for value in values] for name, values in factors.items()},
+    }
+    given = gguf.decimal(f"{prefix}.attn_factor", 0.0)  # 0: it follows from the two contexts
+    return {**fields, "attention_factor": given} if given else fields
 
 
 def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:

@@ -1,0 +1,116 @@
+"""Each architecture's GGUF, named by the gguf package: our logits against those of the model it was written from."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Type
+from safetensors.torch import load_file
+
+from ringkv.engine.build import build
+from ringkv.models.config import load_config
+from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_convert import shapes, weight_bytes, write_config, write_groups, write_weights
+from ringkv.weights.shapes import check_shapes
+from tests.engine import kept, tiny
+from tests.weights.tiny_gguf import tiny_model, write_named
+
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 64,
+    "short_factor": [1.0 + i / 10 for i in range(12)],
+    "long_factor": [1.0 + i / 3 for i in range(12)],
+}
+SCALES = {
+    "embedding_multiplier": 12.0,
+    "attention_multiplier": 0.1,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
+EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2}
+SIZED = {**EXPERT_KEYS, "expert_feed_forward_length": 64}
+
+MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "qwen3moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "head_dim": 32}, SIZED),
+    "qwen2moe": (
+        "Qwen2Moe",
+        {**EXPERTS, "shared_expert_intermediate_size": 96},
+        {**SIZED, "expert_shared_feed_forward_length": 96},
+    ),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None}, EXPERT_KEYS),
+    "phi3": ("Phi3", {"sliding_window": None, "pad_token_id": 0}, {"attention.sliding_window": 0}),
+    "phi3-longrope": (
+        "Phi3",
+        {
+            "sliding_window": None,
+            "pad_token_id": 0,
+            "hidden_size": 128,
+            "tie_word_embeddings": True,
+            "original_max_position_embeddings": 64,
+            "rope_parameters": LONGROPE,
+        },
+        {"rope.dimension_count": 24, "rope.scaling.original_context_length": 64},
+    ),
+    "glm4": ("Glm4", {"pad_token_id": 0, "head_dim": 16, "attention_bias": True}, {"rope.dimension_count": 8}),
+    "olmo2": ("Olmo2", {"pad_token_id": 0}, {}),
+    "granite": (
+        "Granite",
+        SCALES,
+        {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0},
+    ),
+    "smollm3": ("SmolLM3", {"pad_token_id": 0, "num_hidden_layers": 4}, {}),
+}
+ARCHITECTURES = {"mixtral": "llama", "phi3-longrope": "phi3"}
+
+
+def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]:
+    """Return the directory that a model's GGUF is converted to, and transformers' model."""
+    kind, settings, keys = MODELS[name]
+    model = tiny_model(kind, **settings)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.mul_(4.0 if tensor.ndim > 1 else 1.0)  # so that a mistake in one part shows in the logits
+            tensor.copy_(tensor.bfloat16())
+    rope = model.config.rope_parameters
+    extra = {
+        f"rope_factors_{which}.weight": np.array(rope[f"{which}_factor"], np.float32)
+        for which in ("short", "long")
+        if f"{which}_factor" in rope
+    }
+    written = write_named(path / "tiny.gguf", model, ARCHITECTURES.get(name, name), keys, extra, quant)
+    file, out = GGUF(written), path / "hf"
+    out.mkdir()
+    write_config(file, out)
+    check_shapes(shapes(file), load_config(out).tensors)
+    write_weights(file, out)
+    write_groups(file, out)
+    assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in model.parameters())
+    return out, model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_the_model_that_the_file_was_written_from(name: str, tmp_path: Path) -> None:
+    folder, model = converted(tmp_path, name)
+    tokens = torch.randint(3, 95, (80,)).tolist()
+    engine = build(tiny.config(folder))
+    found = torch.cat(list(engine.prompt_logits(tokens, rows=80)))
+    torch.testing.assert_close(found, kept.logits(model, tokens), atol=1e-4, rtol=1e-4)
+
+
+def test_four_bits_of_each_expert_are_those_of_the_stack(tmp_path: Path) -> None:
+    folder, _ = converted(tmp_path, "qwen3moe", Type.Q4_1)
+    checkpoint, found = open_checkpoint(folder), load_file(folder / "model.safetensors")
+    experts = [name for name in found if ".experts." in name]
+    assert len(experts) == 2 * 4 * 3
+    for name in experts:
+        groups = checkpoint.groups(name, slice(None))
+        assert groups is not None
+        q, scale, minimum = groups
+        whole = q.unflatten(1, (-1, 32)) * scale[..., None].float() + minimum[..., None].float()
+        assert torch.equal(whole.flatten(1).bfloat16(), found[name])
