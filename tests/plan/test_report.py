@@ -175,3 +175,11 @@ def test_a_directory_with_a_configuration_has_a_shape(tmp_path: Path) -> None:
 def test_what_is_neither_directory_nor_name_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel):
         find_shape(str(tmp_path))
+
+
+def test_a_gguf_file_is_planned_from_its_metadata_whatever_its_name(tmp_path: Path) -> None:
+    tiny_gguf = pytest.importorskip("tests.weights.tiny_gguf")
+    model = tiny_gguf.tiny_model("Qwen3", head_dim=32)
+    shape = find_shape(str(tiny_gguf.write_tiny(tmp_path / "Qwen3-8B-Q4_K_M.gguf", model)))
+    assert shape.parameters == sum(tensor.numel() for tensor in model.parameters())
+    assert (shape.name, shape.context, shape.tied) == ("Qwen3-8B-Q4_K_M", 256, False)

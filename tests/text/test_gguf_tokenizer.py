@@ -132,6 +132,15 @@ def test_llama3_takes_a_word_that_is_a_token_without_merges(write_gguf: Write, b
     assert [len(tokenizer.encode("zqz")) for tokenizer in (whole, merged)] == [1, 3]
 
 
+def test_r1_distilled_into_qwen_splits_as_qwen2(
+    write_gguf: Write, byte_level_keys: dict[str, Any], made: dict[str, Tokenizer]
+):
+    text = "It's 1987, e\u0301t\u00e9:\n\n  the dog's 3 tails"
+    distilled = load(write_gguf(**byte_level_keys | {"pre": "deepseek-r1-qwen"}))
+    assert distilled.encode(text) == made["qwen2"].encode(text)
+    assert distilled.encode(text) != made["llama-bpe"].encode(text)
+
+
 def with_tokens(keys: dict[str, Any], tokens: list[str], merges: list[str]) -> dict[str, Any]:
     types = [*keys["token_type"], *[NORMAL] * len(tokens)]
     return keys | {"tokens": keys["tokens"] + tokens, "token_type": types, "merges": keys["merges"] + merges}

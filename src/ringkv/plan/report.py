@@ -6,7 +6,7 @@ from typing import get_args
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.models.config import load_config
+from ringkv.models.config import load_config, parse_config
 from ringkv.plan.checks import one_of
 from ringkv.plan.footprint import (
     Footprint,
@@ -73,11 +73,24 @@ class Report:
 
 
 def find_shape(model: str) -> Shape:
-    """The shape of a directory in Hugging Face layout or of a name that `known` takes. Raises `UnknownModel`."""
-    directory = Path(model).expanduser()
-    if (directory / "config.json").is_file():
-        return Shape.of(load_config(directory), directory.resolve().name)
+    """The shape of a directory in Hugging Face layout, of a GGUF file, or of a name that `known` takes.
+
+    Raises `UnknownModel`; for a file `BadWeights` and `UnsupportedModel`.
+    """
+    path = Path(model).expanduser()
+    if (path / "config.json").is_file():
+        return Shape.of(load_config(path), path.resolve().name)
+    if path.suffix == ".gguf" and path.is_file():
+        return _of_gguf(path)
     return known(model)
+
+
+def _of_gguf(path: Path) -> Shape:
+    """The shape that a file's metadata describes, of the bfloat16 model that it is converted to."""
+    from ringkv.weights.gguf import GGUF
+    from ringkv.weights.gguf_config import config_json
+
+    return Shape.of(parse_config(config_json(GGUF(path))), path.stem)
 
 
 def report(shape: Shape, request: PlanRequest) -> Report:

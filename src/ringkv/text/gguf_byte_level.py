@@ -42,6 +42,7 @@ RULES = {
     "default": GPT2,
     "smollm": SMOLLM,
     "qwen2": QWEN2,
+    "deepseek-r1-qwen": QWEN2,
     "llama-bpe": LLAMA3,
     "llama3": LLAMA3,
     "llama-v3": LLAMA3,

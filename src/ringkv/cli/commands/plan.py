@@ -31,7 +31,7 @@ def plan(
         _option(
             "--model",
             "NAME",
-            "A directory with config.json, a hub id, a GGUF file's name, or one of smollm2, qwen2.5-coder-1.5b, "
+            "A directory with config.json, a GGUF file or its name, a hub id, or one of smollm2, qwen2.5-coder-1.5b, "
             "qwen3-0.6b, -1.7b, -4b, -8b, -14b, -32b, llama-3.1-8b, llama-3.1-70b, deepseek-r1.",
             MODEL,
             show=True,
