@@ -51,6 +51,26 @@ def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> No
     torch.testing.assert_close(found.double(), want, atol=0.03, rtol=2e-2)
 
 
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("form", ["plain", "bf16", "int4"])
+def test_experts_with_biases_and_clamped_gates(rows: int, form: str) -> None:
+    x, (chosen, weights), (gate_up, down) = random_bf16(rows, HIDDEN), choices(rows), stacks(form)
+    first_bias, second_bias = 8 * random_bf16(COUNT * 2 * BETWEEN), random_bf16(COUNT * HIDDEN)
+    found = experts(
+        *(x, chosen, weights, gate_up, down, COUNT, None, EPS, torch.zeros_like(x), "clamped", 0.0),
+        *(first_bias, second_bias),
+    )
+    want = torch.zeros_like(x).double()
+    for row in range(rows):
+        for expert, weight in zip(chosen[row].tolist(), weights[row].tolist(), strict=True):
+            first, second = unpack_gated(gate_up.chunk(COUNT)[expert]).double(), unpack(down.chunk(COUNT)[expert])
+            gate, up = (first @ x[row].double() + first_bias.view(COUNT, -1)[expert]).chunk(2)
+            gate, up = gate.clamp(max=7), up.clamp(-7, 7)
+            between = (up + 1) * gate / (1 + (-1.702 * gate).exp())
+            want[row] += weight * (second.double() @ between + second_bias.view(COUNT, -1)[expert])
+    torch.testing.assert_close(found.double(), want, atol=0.3, rtol=2e-2)
+
+
 @pytest.mark.parametrize(("form", "rows"), [("bf16", (1, 40)), ("int8", (1, 40)), ("int4", (1, 8)), ("int4", (9, 40))])
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form: str, rows: tuple[int, int]) -> None:
     few, many = rows

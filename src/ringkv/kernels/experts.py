@@ -4,6 +4,8 @@ M rows, E experts, K chosen for each row. Rows are sorted by expert, so that an 
 if a row has chosen it. Shapes are static: how many rows an expert has is known only while the operator runs.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.library import register_fake
@@ -24,14 +26,19 @@ def experts(
     residual: Tensor,
     activation: str = "silu",
     offset: float = 0.0,
+    gate_up_bias: Tensor | None = None,
+    down_bias: Tensor | None = None,
 ) -> Tensor:
     """Return residual [M, hidden] + the sum over K of weights * down(activation(gate) * up) of normalised x.
 
     x [M, hidden]; chosen int64 [M, K]; weights float32 [M, K]. gate_up, down: the matrices of `count` experts, each
-    [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension. Sums are
-    float32.
+    [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension.
+    gate_up_bias, down_bias: their biases, [count * 2 * I] and [count * hidden]. Sums are float32.
     """
-    call = (x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset)
+    call = (
+        *(x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset),
+        *(gate_up_bias, down_bias),
+    )
     if 2 in (gate_up.dim(), down.dim()):
         return reference(*call)
     out: Tensor = torch.ops.ringkv.experts(*call)
@@ -50,16 +57,24 @@ def reference(
     residual: Tensor,
     activation: str = "silu",
     offset: float = 0.0,
+    gate_up_bias: Tensor | None = None,
+    down_bias: Tensor | None = None,
 ) -> Tensor:
     """Implement `experts` in plain torch, one expert after the other."""
     total = residual.to(torch.float32, copy=True)
-    for expert, (first, second) in enumerate(zip(gate_up.chunk(count), down.chunk(count), strict=True)):
+    biases = (_each(gate_up_bias, count), _each(down_bias, count))
+    each = zip(gate_up.chunk(count), down.chunk(count), *biases, strict=True)
+    for expert, (first, second, first_bias, second_bias) in enumerate(each):
         row, place = (chosen == expert).nonzero(as_tuple=True)
         if len(row):
-            between = linear.gated_reference(x[row], first, None, norm, eps, activation, offset)
-            out = linear.reference(between, second, None, None, 0.0, None, torch.float32)
+            between = linear.gated_reference(x[row], first, first_bias, norm, eps, activation, offset)
+            out = linear.reference(between, second, second_bias, None, 0.0, None, torch.float32)
             total.index_add_(0, row, out * weights[row, place, None])
     return total.to(x.dtype)
+
+
+def _each(bias: Tensor | None, count: int) -> Sequence[Tensor | None]:
+    return [None] * count if bias is None else bias.chunk(count)
 
 
 def _shape(
@@ -74,6 +89,8 @@ def _shape(
     residual: Tensor,
     activation: str,
     offset: float,
+    gate_up_bias: Tensor | None,
+    down_bias: Tensor | None,
 ) -> Tensor:
     return torch.empty_like(residual, memory_format=torch.contiguous_format)
 

@@ -42,6 +42,7 @@ LIBRARY.define(
     " -> (Tensor, Tensor)"
 )
 LIBRARY.define("by_head(Tensor x, Tensor weight) -> Tensor")
+LIBRARY.define("add_sink_logits(Tensor out, Tensor lse, Tensor sinks) -> Tensor")
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last, float scale) -> Tensor")
 LIBRARY.define(
@@ -50,7 +51,7 @@ LIBRARY.define(
 )
 LIBRARY.define(
     "experts(Tensor x, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, int count, Tensor? norm, float eps,"
-    " Tensor residual, str activation, float offset) -> Tensor"
+    " Tensor residual, str activation, float offset, Tensor? gate_up_bias, Tensor? down_bias) -> Tensor"
 )
 LIBRARY.define(
     "route(Tensor logits, Tensor? correction, int experts, int chosen, bool is_sigmoid, bool normalised, float scale,"

@@ -5,7 +5,6 @@ calls. So the RMSNorm before it, and the bias, gate or residual after it, are pa
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +16,20 @@ from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.norm import rms_norm
 from ringkv.kernels.packing import PANEL_N
 
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+CLAMP, STEEPNESS = 7.0, 1.702  # of gpt-oss' clamped gates (arXiv 2508.10925)
+
+
+def _clamped(gate: Tensor, up: Tensor) -> Tensor:
+    gate = gate.clamp(max=CLAMP)
+    return gate * torch.sigmoid(STEEPNESS * gate) * (up.clamp(-CLAMP, CLAMP) + 1)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": lambda gate, up: F.silu(gate) * up,
+    "gelu_tanh": lambda gate, up: F.gelu(gate, approximate="tanh") * up,
+    "clamped": _clamped,
 }
+"""How gate and up become one."""
 
 
 def linear(
@@ -56,7 +65,8 @@ def gated(
 ) -> Tensor:
     """Return activation(gate) * up of x [M, in], RMS-normalised if `norm` is given; `offset` is added to `norm`.
 
-    The weight is gate and up stacked, [2 * out, in], or packed by `pack_gated`.
+    With the activation clamped, gates are at most 7, and ups from -7 to 7, plus 1. The weight is gate and up stacked,
+    [2 * out, in], or packed by `pack_gated`.
     """
     if weight.dim() == 2:
         return gated_reference(x, weight, bias, norm, eps, activation, offset)
@@ -93,7 +103,7 @@ def gated_reference(
     """Implement `gated` in plain torch."""
     normed = x if norm is None else rms_norm(x, norm, eps, offset)
     gate, up = _product(normed, unpack_gated(weight), bias).chunk(2, dim=-1)
-    return (ACTIVATIONS[activation](gate) * up).to(x.dtype)
+    return ACTIVATIONS[activation](gate, up).to(x.dtype)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

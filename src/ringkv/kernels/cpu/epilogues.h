@@ -61,11 +61,12 @@ struct LinearEpilogue {
   }
 };
 
-enum class Activation { silu, gelu_tanh };
+enum class Activation { silu, gelu_tanh, clamped };
 
 inline Activation activation_of(c10::string_view name) {
   if (name == "silu") return Activation::silu;
-  TORCH_CHECK(name == "gelu_tanh", "gated: the activation is silu or gelu_tanh, not ", name);
+  if (name == "clamped") return Activation::clamped;
+  TORCH_CHECK(name == "gelu_tanh", "gated: the activation is silu, gelu_tanh or clamped, not ", name);
   return Activation::gelu_tanh;
 }
 
@@ -74,6 +75,7 @@ inline Activation activation_of(c10::string_view name) {
 inline Vec logit(Activation activation, Vec gate) {
   constexpr float kFactor = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   if (activation == Activation::silu) return gate;
+  if (activation == Activation::clamped) return gate * Vec(1.702f);
   return gate * (Vec(kFactor) + Vec(kFactor * 0.044715f) * gate * gate);
 }
 
@@ -95,6 +97,11 @@ struct GatedEpilogue {
         if (p.bias) {
           gate = gate + read(p.bias + pair * kTileN + i, kLanes).low;
           up = up + read(p.bias + out + pair * kTileN + i, kLanes).low;
+        }
+        if (activation == Activation::clamped) {
+          const Vec limit(7.f);
+          gate = at::vec::minimum(gate, limit);
+          up = at::vec::maximum(at::vec::minimum(up, limit), limit.neg()) + Vec(1.f);
         }
         const Vec shaped = up * gate / (Vec(1.f) + logit(activation, gate).neg().exp_u20());
         write(y + (first + m) * out + pair * kTileN + i, {shaped, shaped}, kLanes);

@@ -60,7 +60,8 @@ void add_up(const Sorted& sorted, const float* out, const float* weights, const 
 
 at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tensor& weights, const at::Tensor& gate_up,
                    const at::Tensor& down, int64_t count, const OptionalTensor& norm, double eps,
-                   const at::Tensor& residual, c10::string_view activation, double offset) {
+                   const at::Tensor& residual, c10::string_view activation, double offset,
+                   const OptionalTensor& gate_up_bias, const OptionalTensor& down_bias) {
   const int64_t rows = x.size(0), each = chosen.size(1), hidden = down.size(0) / count * kTileN;
   TORCH_CHECK(chosen.scalar_type() == at::kLong && weights.scalar_type() == at::kFloat && chosen.is_contiguous() &&
                   weights.is_contiguous() && residual.is_contiguous() && x.is_contiguous() &&
@@ -68,11 +69,11 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
               "experts: shapes or dtypes do not match");
   const Sorted sorted(chosen.const_data_ptr<int64_t>(), rows, each, count);
   const Activation shape = activation_of(activation);
-  const auto first = product_of(x, gate_up, {}, norm, eps, offset);
+  const auto first = product_of(x, gate_up, gate_up_bias, norm, eps, offset);
   auto between = at::empty({rows * each, gate_up.size(0) / count / 2 * kTileN}, x.options());
   auto out = at::empty({rows * each, hidden}, x.options().dtype(at::kFloat));
   auto y = at::empty({rows, hidden}, x.options());
-  const auto second = product_of(between, down, {}, {}, 0., 0.);
+  const auto second = product_of(between, down, down_bias, {}, 0., 0.);
   const auto chosen_ones = sorted.chosen();
   with_storage(gate_up.scalar_type(), [&](auto storage) {
     using Storage = decltype(storage);
@@ -81,6 +82,7 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
       BF16* to = between.data_ptr<BF16>() + from * between.size(1);
       const auto part = [&](Product p, const BF16* rows_of_part, const int64_t* index) {
         p.panels /= count, p.x = rows_of_part, p.rows = n, p.all_rows = rows, p.index = index;
+        if (p.bias) p.bias += expert * p.panels * kTileN;
         p.weight = p.weight_of<Storage>().block(expert * p.panels, 0) - Storage::kHeaderBytes;
         return p;
       };

@@ -1,0 +1,36 @@
+"""sink_logits: a learned logit of each query head joins the softmax's denominator (gpt-oss, arXiv 2508.10925).
+
+The logit has no value, so attention over the keys is scaled by the share of the denominator that the keys have. N rows,
+H key-value heads, G query heads per key-value head, D head_dim.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.partial import Partial
+
+
+def add_sink_logits(attended: Partial, sinks: Tensor) -> Tensor:
+    """Return out * sigmoid(lse - sinks), [N, H, G, D] in out's dtype.
+
+    attended: out [N, H, G, D] and lse [N, H, G] of attention to the keys alone. sinks: float32 [H * G]. A row without
+    keys stays 0.
+    """
+    out: Tensor = torch.ops.ringkv.add_sink_logits(*attended, sinks)
+    return out
+
+
+def reference(out: Tensor, lse: Tensor, sinks: Tensor) -> Tensor:
+    """Implement `add_sink_logits` in plain torch."""
+    share = torch.sigmoid(lse - sinks.view(lse.shape[1:]))
+    return (out.float() * share[..., None]).to(out.dtype)
+
+
+def _shape(out: Tensor, lse: Tensor, sinks: Tensor) -> Tensor:
+    return torch.empty_like(out, memory_format=torch.contiguous_format)
+
+
+LIBRARY.impl("add_sink_logits", reference, "CompositeExplicitAutograd")
+register_fake("ringkv::add_sink_logits", _shape, lib=LIBRARY)
