@@ -43,7 +43,14 @@ def model(
     written: dict[int, tuple[Tensor, Tensor]] = {}
 
     def attend(
-        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: object, scaling: float, **_: object
+        module: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: object,
+        scaling: float,
+        s_aux: Tensor | None = None,
+        **_: object,
     ) -> tuple[Tensor, None]:
         layer = module.layer_idx
         written[layer] = k, v
@@ -51,12 +58,19 @@ def model(
         k, v = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
         own = seen[layer].repeat_interleave(q.shape[1] // len(seen[layer]), 0)
         scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~own, float("-inf"))
-        return (scores.softmax(-1) @ v).transpose(1, 2), None
+        weights = scores.softmax(-1) if s_aux is None else _with_sinks(scores, s_aux)
+        return (weights @ v).transpose(1, 2), None
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, NAME, attend)
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, NAME, eager_mask)
     model_class = getattr(transformers, f"{kind}ForCausalLM")
     return model_class.from_pretrained(folder, attn_implementation=NAME).eval().float()
+
+
+def _with_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
+    """Return softmax of scores [B, H, T, T] and a logit for each head [H], without the logits' column."""
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, column), -1).softmax(-1)[..., :-1]
 
 
 @torch.inference_mode()

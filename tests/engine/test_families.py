@@ -15,13 +15,14 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_golden import EXPERTS, GROUPED, LATENT
+from tests.engine.test_golden import EXPERTS, GPT_OSS, GROUPED, LATENT
 
 SMALL: dict[str, Any] = {"num_hidden_layers": 2, "vocab_size": 224}  # every matrix can be packed
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek": ("DeepseekV3", LATENT | SMALL | {"q_lora_rank": 64, "v_head_dim": 32, "first_k_dense_replace": 1}),
     "glm4-moe": ("Glm4Moe", GROUPED | SMALL),
     "qwen2-moe": ("Qwen2Moe", EXPERTS | SMALL | {"shared_expert_intermediate_size": 64}),
+    "gpt-oss": ("GptOss", GPT_OSS | SMALL),
 }
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 

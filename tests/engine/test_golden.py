@@ -80,6 +80,14 @@ LATENT = GROUPED | {
     "n_shared_experts": 2,
     "num_key_value_heads": 6,
 }
+GPT_OSS = {
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "intermediate_size": 64,
+    "sliding_window": 16,
+    "rope_parameters": YARN | {"truncate": False},
+    "pad_token_id": 0,
+}
 OLMO3_ROPES = {
     "full_attention": YARN,
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -119,6 +127,7 @@ MODELS = {
     "deepseek-v2-lite": ("DeepseekV2", LATENT | {"q_lora_rank": None, "topk_method": "greedy"}),
     "deepseek-v2": ("DeepseekV2", LATENT | {"q_lora_rank": 48, "topk_method": "group_limited_greedy"}),
     "deepseek-v3": ("DeepseekV3", LATENT | {"q_lora_rank": 48, "rope_parameters": MSCALE}),
+    "gpt-oss": ("GptOss", GPT_OSS),
     "wide-heads": ("Qwen3", {"head_dim": 64, "hidden_size": 80}),
 }
 

@@ -323,6 +323,44 @@ def test_counts_may_be_written_with_a_decimal_point() -> None:
     assert all(type(getattr(decimal, name)) is int for name in ("num_layers", "head_dim", "context", "vocab_size"))
 
 
+PUBLISHED_GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    **SIZES,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 4,
+    "head_dim": 16,
+    "sliding_window": 128,
+    "layer_types": [LOCAL, GLOBAL, LOCAL],
+    "rope_theta": 150000,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "original_max_position_embeddings": 4096,
+        "truncate": False,
+    },
+    "rms_norm_eps": 1e-5,
+    "swiglu_limit": 7.0,
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]},
+}
+
+
+def test_gpt_oss_reads_the_same_as_published_and_as_transformers_saves_it(tmp_path: Path) -> None:
+    published = parse_config(PUBLISHED_GPT_OSS)
+    theirs = transformers.GptOssConfig(**SIZES, num_local_experts=8, head_dim=16)
+    assert published == load_config(saved(theirs, "GptOssForCausalLM", tmp_path))
+    assert published.sliding == Sliding(128, (0, 2))
+    short = {name: value for name, value in PUBLISHED_GPT_OSS.items() if not name.startswith("rope")}
+    assert parse_config(short) == published
+
+
+@pytest.mark.parametrize("setting", [{"swiglu_limit": 6.0}, {"swiglu_alpha": 1.0}])
+def test_other_gates_of_gpt_oss_are_refused(setting: dict[str, float]) -> None:
+    with pytest.raises(UnsupportedModel, match=next(iter(setting))):
+        parse_config(PUBLISHED_GPT_OSS | setting)
+
+
 @pytest.mark.parametrize("spelling", [{"rope_theta": 0}, {"rope_parameters": {"rope_theta": 0.0}}])
 def test_a_rope_theta_of_0_is_the_default(spelling: dict[str, Any]) -> None:
     assert parse_config({**LLAMA, **spelling}) == parse_config(LLAMA)

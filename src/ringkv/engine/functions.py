@@ -15,6 +15,7 @@ from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.decode_attend import read_attend
 from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
+from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
 from ringkv.models.layer import Layer
@@ -43,14 +44,14 @@ def _prefill(
 
 def _attend_staged(
     layer: Layer, segments: Tensor, staged: tuple[Tensor, ...], q: Tensor, k: Tensor | None, v: Tensor | None
-) -> Tensor:
+) -> Partial:
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         latents, window = staged
         assert k is not None
-        return prefill_attend_latent(q, k, latents, window, segments, scale).out
+        return prefill_attend_latent(q, k, latents, window, segments, scale)
     keys, values, window = staged
-    return prefill_attend(q, k, v, keys, values, window, segments, scale, layer.window or 0).out
+    return prefill_attend(q, k, v, keys, values, window, segments, scale, layer.window or 0)
 
 
 def _staged(layer: Layer) -> int:
@@ -68,7 +69,7 @@ def mixed_layer(decoder: Decoder, kind: str, names: Sequence[str], format: Plane
     """(x, cos, sin, segments, *staged planes, window, slot, entry, live, *planes, *weights) -> (x,).
 
     Prefill and decode in one pass over the weights: each row belongs to a segment or to a slot. slot, entry, live [N];
-    live is 0 for the rows of segments. Both attentions return 0 for the other's rows.
+    live is 0 for the rows of segments. Both attentions return 0 and -inf for the other's rows.
     """
     layer = decoder.layers[kind]
     key, numbers = f"mixed {layer} {names} {format}", SEGMENTS + 1 + _staged(layer)
@@ -92,9 +93,10 @@ def _mixed(
     staged, numbers, count = others[1:at], others[at : at + 3], _planes_of(layer, format)
     planes, weights = others[at + 3 : at + 3 + count], others[at + 3 + count :]
 
-    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Partial:
         slots = _attend_slots(layer, format, planes, q, k, v, *numbers)
-        return _attend_staged(layer, segments, staged, q, k, v) + slots
+        pieces = _attend_staged(layer, segments, staged, q, k, v)
+        return Partial(pieces.out + slots.out, torch.maximum(pieces.lse, slots.lse))
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
@@ -109,16 +111,16 @@ def _attend_slots(
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
-) -> Tensor:
+) -> Partial:
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         (latents,) = planes
         assert k is not None
-        return decode_attend_latent(q, k, latents, slot, entry, live, scale).out
+        return decode_attend_latent(q, k, latents, slot, entry, live, scale)
     if k is None or v is None:
         keys, values = planes
-        return read_attend(q, keys, values, slot, live, scale).out
-    return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale).out
+        return read_attend(q, keys, values, slot, live, scale)
+    return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale)
 
 
 def _planes_of(layer: Layer, format: PlaneFormat) -> int:
@@ -165,13 +167,14 @@ def _decode(
     planes, weights = others[:count], others[count:]
     one = partial(_attend_slots, layer, format, planes)
 
-    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Partial:
         if tokens == 1:
             return one(q, k, v, slot, entry, live)
         assert k is not None
         assert v is not None
         each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
-        return torch.stack([one(q, k, v, slot, at, n) for q, k, v, at, n in each], 1).flatten(0, 1)
+        found = zip(*(one(q, k, v, slot, at, n) for q, k, v, at, n in each), strict=True)
+        return Partial(*(torch.stack(some, 1).flatten(0, 1) for some in found))
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 

@@ -146,15 +146,15 @@ def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
 
 
 def _router(matrix: Tensor, format: WeightFormat) -> Tensor:
-    """Pack a router's matrix [E, hidden], with rows of zeros after it up to whole panels."""
-    padded = torch.nn.functional.pad(matrix, (0, 0, 0, -len(matrix) % (2 * PANEL_N)))
-    return format.pack(padded) if format.fits(padded) else padded
+    """Pack a router's matrix [E, hidden] or its bias [E], with rows of zeros after it up to whole panels."""
+    padded = torch.nn.functional.pad(matrix, (*[0, 0] * (matrix.dim() - 1), 0, -len(matrix) % (2 * PANEL_N)))
+    return format.pack(padded) if padded.dim() == 2 and format.fits(padded) else padded
 
 
 def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     whole = target.empty(weight, weight.shape[0])
     for part, rows in _rows(weight, whole):
-        checkpoint.read_into(part.name, rows, part.first)
+        checkpoint.read_into(part.name, rows, part.first, part.stack)
     return whole
 
 
@@ -169,5 +169,5 @@ def _groups(
     """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
     if known := checkpoint.groups(part.name, slice(part.first, part.first + len(rows))):
         return Int4Groups(*known)
-    checkpoint.read_into(part.name, rows, part.first)
+    checkpoint.read_into(part.name, rows, part.first, part.stack)
     return group(rows)

@@ -16,15 +16,17 @@ from ringkv.kernels.by_head import by_head
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.norm import wide_norm
+from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
-from ringkv.models.experts import Experts
+from ringkv.kernels.sink_logits import add_sink_logits
+from ringkv.models.experts import Experts, StackedExperts
 from ringkv.models.latent import LATENT_EPS, LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
 
 NamedWeights = Mapping[str, Tensor]
-Attend = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
-"""q [N, H, G, D], k and v [N, H, D] -> [N, H, G, D]; the only access of a model to the cache.
+Attend = Callable[[Tensor, Tensor | None, Tensor | None], Partial]
+"""q [N, H, G, D], k and v [N, H, D] -> out [N, H, G, D] and lse [N, H, G]; the only access of a model to the cache.
 
 k and v are None if an earlier layer has written them. If the cache holds latents, k is v, and H is 1.
 """
@@ -53,9 +55,11 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
     q, *new = qkv.view(x.shape[0], -1, width).split((block.heads, *kv), dim=1)
     q = _turned(layer, q, "q_norm", angles, weights).reshape(x.shape[0], block.kv_heads, -1, width)
     if block.shared:
-        return attend(q, None, None)
-    k, v = new
-    return attend(q, _turned(layer, k, "k_norm", angles, weights), v)
+        attended = attend(q, None, None)
+    else:
+        k, v = new
+        attended = attend(q, _turned(layer, k, "k_norm", angles, weights), v)
+    return add_sink_logits(attended, weights["sinks"]) if "sinks" in weights else attended.out
 
 
 def _turned(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
@@ -79,7 +83,7 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
     query = torch.cat((by_head(nope, weights["key_up"]), turned), dim=-1)
     latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
     entry = torch.cat((latent[:, None], key), dim=-1)
-    out = attend(query[:, None], entry, entry)
+    out = attend(query[:, None], entry, entry).out
     return by_head(out[:, 0, :, : block.rank], weights["value_up"])
 
 
@@ -101,7 +105,8 @@ def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | No
 def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
     block, norm, before = layer.feed_forward, layer.norm, weights.get("feed_forward_norm")
     assert isinstance(block, Experts)
-    logits = linear(x, weights["router"], None, before, norm.eps, dtype=torch.float32, offset=norm.offset)
+    bias = weights.get("router_bias")
+    logits = linear(x, weights["router"], bias, before, norm.eps, dtype=torch.float32, offset=norm.offset)
     found = route(logits, weights.get("router_correction"), **vars(block.router), gates=bool(block.shared_gate))
     rest = torch.zeros_like(x) if residual is None else residual
     if block.shared_gate:
@@ -109,10 +114,15 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     elif block.shared:
         rest = _gated(layer, x, weights, rest, "shared_")
     stacks, count = (weights["experts_gate_up"], weights["experts_down"]), block.router.experts
-    return experts(x, *found[:2], *stacks, count, before, norm.eps, rest, block.activation, norm.offset)
+    biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
+    return experts(x, *found[:2], *stacks, count, before, norm.eps, rest, block.activation, norm.offset, *biases)
 
 
-_FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {FeedForward: _gated, Experts: _experts}
+_FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
+    FeedForward: _gated,
+    Experts: _experts,
+    StackedExperts: _experts,
+}
 
 
 def _added(layer: Layer, x: Tensor, norm: Tensor | None, block: Callable[..., Tensor]) -> Tensor:

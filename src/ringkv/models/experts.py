@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ringkv.base.stack import Stack
 from ringkv.models.layer import Activation, FeedForward
 from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
 
@@ -85,3 +86,32 @@ class Experts:
         each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
         tensors = tuple(CheckpointTensor(name, shape) for name in each)
         return Weight(tensors, pack, axis, count, self.router.chosen)
+
+
+@dataclass(frozen=True)
+class StackedExperts(Experts):
+    """Experts whose checkpoint has one tensor for all gates and ups, whose rows alternate, and one for all downs.
+
+    The router, and each expert's products, have biases (gpt-oss, arXiv 2508.10925).
+    """
+
+    def weights(self, prefix: str) -> Declared:
+        at, between = f"{prefix}.{self.module}", self.intermediate
+        router = f"{at}.{self.router_name}"
+        return {
+            "router": self._router(at),
+            "router_bias": vector(f"{router}.bias", self.router.experts, "router"),
+            **self._products(f"{at}.experts.gate_up_proj", "gate_up", 2 * between, self.hidden, "gated"),
+            **self._products(f"{at}.experts.down_proj", "down", self.hidden, between, "matrix"),
+        }
+
+    def _products(self, name: str, ours: str, rows: int, columns: int, pack: Pack) -> Declared:
+        """Declare each expert's matrix [rows, columns], and all biases as one vector."""
+        step, count, axis = (2 if pack == "gated" else 1), self.router.experts, 0 if pack == "gated" else 1
+        stacks = [Stack(count, expert, rows, step, offset) for expert in range(count) for offset in range(step)]
+        matrices = tuple(CheckpointTensor(name, (rows // step, columns), stack=stack) for stack in stacks)
+        biases = tuple(CheckpointTensor(f"{name}_bias", (rows // step,), stack=stack) for stack in stacks)
+        return {
+            f"experts_{ours}": Weight(matrices, pack, axis, count, self.router.chosen),
+            f"experts_{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None, count, self.router.chosen),
+        }

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from ringkv.base.cache_spec import CacheSpec
-from ringkv.models.weights import Declared, linear, parts, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope"]
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "clamped"]
 Normed = Literal["none", "head", "all"]
 """What a norm of queries and keys covers: each head alone, or all heads together."""
 
@@ -63,7 +63,8 @@ class Attention:
 
     bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys before rotation. scale: factor on the
     scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys and values as one
-    matrix of this name. shared: keys and values are those of an earlier layer.
+    matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head has a learned
+    logit in the softmax's denominator.
     """
 
     hidden: int
@@ -76,6 +77,7 @@ class Attention:
     scale: float | None = None
     fused: str | None = None
     shared: bool = False
+    sinks: bool = False
 
     @property
     def cache(self) -> CacheSpec:
@@ -96,7 +98,12 @@ class Attention:
             **linear("qkv", parts(at, rows, self.fused), self.hidden, self.bias, 0, "matrix"),
             **linear("output", parts(at, {"o_proj": self.hidden}), query, self.output_bias, 1, "matrix"),
             **self._norms(at, query, key),
+            **self._sinks(at),
         }
+
+    def _sinks(self, at: str) -> Declared:
+        part = CheckpointTensor(f"{at}.sinks", (self.heads,))
+        return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
 
     def _norms(self, at: str, query: int, key: int) -> Declared:
         if self.qk_norm == "none":

@@ -8,29 +8,38 @@ from itertools import accumulate
 from math import prod
 from typing import Literal, NamedTuple
 
+from ringkv.base.stack import Stack
+
 Pack = Literal["matrix", "transposed", "gated", "table", "plain", "exact", "router"]
 """matrix: [out, in], used by `linear`. transposed: the same, [in, out] in the checkpoint. gated: gate and up stacked,
 used by `gated`. table: rows of an embedding or of the vocabulary projection. plain: a vector, stored unpacked. exact: a
-vector in float32 in every engine. router: a matrix that is never quantised, with rows of zeros up to a number that can
-be packed."""
+vector in float32 in every engine. router: a matrix that is never quantised, or its bias, with rows of zeros up to a
+number that can be packed."""
 
 
 class CheckpointTensor(NamedTuple):
-    """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`."""
+    """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`.
+
+    stack: the rows are counted in one matrix of a tensor of several; None if the tensor is the matrix.
+    """
 
     name: str
     shape: tuple[int, ...]
     first: int = 0
     total: int | None = None  # None: all rows
+    stack: Stack | None = None
 
     @property
     def stored(self) -> tuple[int, ...]:
         """Shape of the whole tensor in the checkpoint."""
+        if self.stack:
+            return self.stack.stored(self.shape)
         return self.shape if self.total is None else (self.total, *self.shape[1:])
 
     def rows(self, start: int, stop: int) -> "CheckpointTensor":
         """Return rows start .. stop-1 of these."""
-        return self._replace(shape=(stop - start, *self.shape[1:]), first=self.first + start, total=self.stored[0])
+        total = self.total or self.shape[0]
+        return self._replace(shape=(stop - start, *self.shape[1:]), first=self.first + start, total=total)
 
 
 class Weight(NamedTuple):

@@ -14,9 +14,11 @@ from torch import Tensor
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.json_file import read_object
 from ringkv.base.shown import one_line, shown_names
+from ringkv.base.stack import Stack
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
 from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
 from ringkv.weights.group_file import GroupFile
+from ringkv.weights.mxfp4 import BLOCKS, EXPONENTS, ROWS, dequantised, unpacked_shapes
 from ringkv.weights.shapes import check_shapes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -54,17 +56,20 @@ class Checkpoint:
         `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
         """
         shapes = {name: shape for name, shape in self.shapes().items() if not name.endswith(SCALES)}
-        check_shapes(shapes, expected, ignorable)
+        check_shapes(unpacked_shapes(shapes), expected, ignorable)
         if self._groups is not None:
             self._groups.check(shapes)
 
-    def read_into(self, name: str, out: Tensor, first: int = 0) -> None:
+    def read_into(self, name: str, out: Tensor, first: int = 0, stack: Stack | None = None) -> None:
         """Copy a tensor's rows from `first` on, as many as `out` has, and convert their dtype.
 
-        `out` may have any device, any float dtype and any strides.
+        `out` may have any device, any float dtype and any strides. stack: the matrix whose rows these are, of a tensor
+        of several.
 
         Raises UnsupportedModel for a tensor that is neither floating point nor fp8 in blocks.
         """
+        if stack and name not in self._files:
+            return self._read_mxfp4(name, out, first, stack)
         rows = self._files[name].get_slice(name)
         kind = rows.get_dtype()
         if kind not in (*FLOATS, FP8):
@@ -74,8 +79,21 @@ class Checkpoint:
         with torch.no_grad():
             if kind == FP8:
                 dequantise(rows, self._scales(name, rows.get_shape()), first, out)
+            elif stack:
+                out.copy_(_of_stack(rows, stack, first, out))
             else:
                 out.copy_(rows[first : first + len(out)])  # a view of the mapped file
+
+    def _read_mxfp4(self, name: str, out: Tensor, first: int, stack: Stack) -> None:
+        span = stack.span(first, len(out))
+        found = []
+        for one in (f"{name}{BLOCKS}", f"{name}{EXPONENTS}"):
+            tensor = self._files[one].get_slice(one)
+            if tensor.get_dtype() != "U8":
+                raise BadWeights(f"tensor {shown_names([one])} is {tensor.get_dtype()}, not U8; fetch it again")
+            found.append(tensor[stack.at, span.start : span.stop][:: span.step])
+        for rows, *parts in zip(*(one.split(ROWS) for one in (out, *found)), strict=True):
+            rows.copy_(dequantised(*parts))
 
     def _scales(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return the scales of an fp8 matrix. Raises BadWeights if there is not one for each block."""
@@ -94,6 +112,13 @@ class Checkpoint:
         q uint8 [out, in], 0 to 15; scale and minimum float16 [out, in / 32], one of each per 32 elements of a row.
         """
         return None if self._groups is None else self._groups.read(name, rows)
+
+
+def _of_stack(tensor: Any, stack: Stack, first: int, out: Tensor) -> Tensor:
+    """Return rows first .. of a matrix, [n, in], or of a bias, [n]."""
+    span, before = stack.span(first, len(out)), (stack.at, *[ALL] * (out.dim() - 1))
+    found: Tensor = tensor[(*before, slice(span.start, span.stop))]  # safetensors slices without steps
+    return found.T[:: span.step] if out.dim() > 1 else found[:: span.step]
 
 
 def _open(path: Path) -> Any:

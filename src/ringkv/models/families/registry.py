@@ -8,6 +8,7 @@ from ringkv.models.families.deepseek import DeepSeekV2, DeepSeekV3
 from ringkv.models.families.gemma3 import Gemma3, Gemma3WithImages
 from ringkv.models.families.glm4 import Glm4
 from ringkv.models.families.glm4_moe import Glm4Moe
+from ringkv.models.families.gpt_oss import GptOss
 from ringkv.models.families.granite import Granite, Granite4
 from ringkv.models.families.llama import Llama
 from ringkv.models.families.mistral import Mistral
@@ -47,6 +48,7 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen2MoeForCausalLM": Qwen2Moe,
     "Qwen3MoeForCausalLM": Qwen3Moe,
     "Glm4MoeForCausalLM": Glm4Moe,
+    "GptOssForCausalLM": GptOss,
 }
 MODEL_TYPES = {
     "llama": "LlamaForCausalLM",
@@ -68,6 +70,7 @@ MODEL_TYPES = {
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
 }
 EXAMPLES = {  # hub ids, for those whose model is refused
     "LlamaForCausalLM": "meta-llama/Llama-3.1-8B-Instruct",
@@ -89,4 +92,5 @@ EXAMPLES = {  # hub ids, for those whose model is refused
     "Qwen2MoeForCausalLM": "Qwen/Qwen1.5-MoE-A2.7B-Chat",
     "Qwen3MoeForCausalLM": "Qwen/Qwen3-30B-A3B",
     "Glm4MoeForCausalLM": "zai-org/GLM-4.5-Air",
+    "GptOssForCausalLM": "openai/gpt-oss-20b",
 }
