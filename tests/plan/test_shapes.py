@@ -52,6 +52,7 @@ def test_the_catalogue_equals_the_shape_of_the_configuration(name: str, config: 
         ("Qwen3", {}),
         ("Qwen3", {"attention_bias": True}),
         ("Gemma3", {}),
+        ("GptOss", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 8}),
     ],
 )
 def test_declared_parameters_equal_those_of_the_model_in_transformers(
@@ -101,6 +102,7 @@ def test_the_catalogue_has_the_published_numbers_of_parameters(name: str, publis
         ("qwen3-235b-a22b", 2 * 94 * 4 * 128 * 2),
         ("gemma-3-27b", 2 * 62 * 16 * 128 * 2),
         ("mixtral-8x7b", 2 * 32 * 8 * 128 * 2),
+        ("gpt-oss-20b", 2 * 24 * 8 * 64 * 2),
         ("glm-4.5-air", 2 * 46 * 8 * 128 * 2),
         ("deepseek-r1", 61 * (512 + 64) * 2),
     ],
@@ -134,6 +136,24 @@ def test_deepseek_r1_has_the_parameters_of_its_published_layers() -> None:
 
     assert known("deepseek-r1").parameters == total(routed=256, embeddings=2)
     assert known("deepseek-r1").active == total(routed=8, embeddings=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "experts", "total", "active"),
+    [("gpt-oss-20b", 24, 32, 20.91, 3.61), ("gpt-oss-120b", 36, 128, 116.83, 5.13)],
+)
+def test_gpt_oss_has_the_parameters_of_its_model_card(
+    name: str, layers: int, experts: int, total: float, active: float
+) -> None:
+    """In billions, arXiv 2508.10925, table 1; written out, with biases and sink logits, from section 2."""
+    hidden, heads, kv_heads, width, vocab = 2880, 64, 8, 64, 201_088
+    queries, keys = heads * width, kv_heads * width
+    attention = (hidden + 1) * (queries + 2 * keys) + (queries + 1) * hidden + heads
+    expert = (hidden + 1) * 2 * hidden + (hidden + 1) * hidden
+    layer = attention + experts * expert + experts * (hidden + 1) + 2 * hidden
+    assert known(name).parameters == layers * layer + 2 * vocab * hidden + hidden
+    assert round(known(name).parameters / 1e9, 2) == total
+    assert round(known(name).active / 1e9, 2) == active
 
 
 def test_heads_are_shared_out_and_then_repeated() -> None:
