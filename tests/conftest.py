@@ -1,12 +1,9 @@
 """Fixtures and settings for every test."""
 
-import atexit
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,10 +14,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")  # a quarter of the time to compile a graph
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # one for all processes, so that headers are precompiled once
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="ringkv-inductor-")
-    atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
 
 # A shell starts what it runs in the background deaf to Ctrl-C, and programs that the tests start would be so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

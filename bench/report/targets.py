@@ -30,7 +30,7 @@ class Target(NamedTuple):
     at_most: bool = False
 
     def row(self, rows: Sequence[ResultRow]) -> tuple[str, ...]:
-        bound = f"{'at most' if self.at_most else 'at least'} {self.show(self.bound)}"
+        bound = f"{'≤' if self.at_most else '≥'}{self.show(self.bound)}"
         return self.claim, bound, *(self.verdict(self.measured(rows, machine)) for machine in MACHINES)
 
     def verdict(self, found: Found) -> str:

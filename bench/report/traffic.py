@@ -101,7 +101,7 @@ def _cells(rows: Sequence[ResultRow]) -> list[TrafficCell]:
     """Return the cells of the newest run of each load, in the order of models and loads."""
     found = [asdict(cell) for cell in from_figures(figures(rows, "traffic"))]
     kept = from_figures(newest(found, "model", "machine", "workload", "shrink", "clients"))
-    return sorted(kept, key=lambda cell: (ORDER.index(cell.model), *map(str, _load(cell)[1:3]), cell.clients or 0))
+    return sorted(kept, key=lambda cell: (ORDER.index(cell.model), *_load(cell)[1:]))
 
 
 def _load(cell: TrafficCell) -> tuple[str, str, str, int, int]:

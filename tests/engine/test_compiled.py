@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from ringkv.base.engine import Engine
 from ringkv.base.events import Event, Finished, Token
@@ -15,6 +16,7 @@ from ringkv.engine.build import build
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
+from tests.engine.test_golden import GEMMA3
 
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
 
@@ -69,7 +71,7 @@ def serve(engine: Engine, requests: list[Request], cancelled: set[str]) -> dict[
 @pytest.mark.slow
 def test_nothing_is_built_after_warm_up_and_tokens_are_those_of_the_plain_calls(llama_dir: Path) -> None:
     compiled = build(tiny.config(llama_dir, graphs="compiled"))
-    built, requests = compiled.builds, workload(90)
+    built, requests = compiled.builds, workload(200)
     cancelled = {r.id for r in requests[::7] if r.sampling.max_tokens > 4}
     answers = serve(compiled, requests, cancelled)
     assert compiled.builds == built
@@ -77,6 +79,17 @@ def test_nothing_is_built_after_warm_up_and_tokens_are_those_of_the_plain_calls(
 
     plain = serve(build(tiny.config(llama_dir)), requests[:40], cancelled)
     assert {name: answers[name] for name in plain} == plain
+
+
+@pytest.mark.slow
+def test_each_kind_of_layer_has_graphs_of_its_own(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Gemma3", **GEMMA3)
+    plain, compiled = (build(tiny.config(tmp_path, graphs=graphs)) for graphs in ("off", "compiled"))
+    for engine in (plain, compiled):
+        tiny.enter(engine, tiny.request(list(range(3, 150))))
+    (tokens, logits), (same, close) = (tiny.decode(engine, 40) for engine in (plain, compiled))
+    assert tokens == same
+    torch.testing.assert_close(logits, close, atol=1e-4, rtol=1e-4)
 
 
 def test_another_start_builds_nothing(llama_dir: Path) -> None:

@@ -56,10 +56,8 @@ def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> No
 def test_experts_with_biases_and_clamped_gates(rows: int, form: str) -> None:
     x, (chosen, weights), (gate_up, down) = random_bf16(rows, HIDDEN), choices(rows), stacks(form)
     first_bias, second_bias = 8 * random_bf16(COUNT * 2 * BETWEEN), random_bf16(COUNT * HIDDEN)
-    found = experts(
-        *(x, chosen, weights, gate_up, down, COUNT, None, EPS, torch.zeros_like(x), "clamped", 0.0),
-        *(first_bias, second_bias),
-    )
+    like = (None, EPS, torch.zeros_like(x), "clamped_swiglu", 0.0)
+    found = experts(x, chosen, weights, gate_up, down, COUNT, *like, first_bias, second_bias)
     want = torch.zeros_like(x).double()
     for row in range(rows):
         for expert, weight in zip(chosen[row].tolist(), weights[row].tolist(), strict=True):

@@ -16,23 +16,10 @@ from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_convert import shapes, weight_bytes, write_config, write_groups, write_weights
 from ringkv.weights.shapes import check_shapes
 from tests.engine import kept, tiny
+from tests.engine.test_golden import GRANITE, LONGROPE
 from tests.weights.tiny_gguf import tiny_model, write_named
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "partial_rotary_factor": 0.75,
-    "original_max_position_embeddings": 64,
-    "short_factor": [1.0 + i / 10 for i in range(12)],
-    "long_factor": [1.0 + i / 3 for i in range(12)],
-}
-SCALES = {
-    "embedding_multiplier": 12.0,
-    "attention_multiplier": 0.1,
-    "residual_multiplier": 0.22,
-    "logits_scaling": 8.0,
-}
 EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2}
 SIZED = {**EXPERT_KEYS, "expert_feed_forward_length": 64}
 
@@ -61,7 +48,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "olmo2": ("Olmo2", {"pad_token_id": 0}, {}),
     "granite": (
         "Granite",
-        SCALES,
+        GRANITE,
         {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0},
     ),
     "smollm3": ("SmolLM3", {"pad_token_id": 0, "num_hidden_layers": 4}, {}),

@@ -74,13 +74,7 @@ def write_tiny(
     }
     for key, value in keys.items():
         _add(writer, key, value)
-    for name, tensor in {**tensors(model), **(extra or {})}.items():
-        writer.add_tensor(name, tensor) if tensor.ndim == 1 else _add_matrix(writer, name, tensor, quant)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _write(writer, path, {**tensors(model), **(extra or {})}, quant)
 
 
 def tensors(model: Any) -> dict[str, npt.NDArray[np.float32]]:
@@ -119,8 +113,20 @@ def _add(writer: GGUFWriter, key: str, value: Any) -> None:
         adders[type(value)](key, value)
 
 
-def _add_matrix(writer: GGUFWriter, name: str, values: npt.NDArray[np.float32], quant: GGMLQuantizationType) -> None:
-    writer.add_tensor(name, quantize(values, quant), raw_dtype=quant)
+def _write(
+    writer: GGUFWriter, path: Path, tensors: dict[str, npt.NDArray[np.float32]], quant: GGMLQuantizationType
+) -> Path:
+    """Add the tensors, matrices quantised, and write the file."""
+    for name, tensor in tensors.items():
+        if tensor.ndim == 1:
+            writer.add_tensor(name, tensor)
+        else:
+            writer.add_tensor(name, quantize(tensor, quant), raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def write_named(
@@ -139,13 +145,7 @@ def write_named(
     writer = GGUFWriter(path, kind)
     for key, value in sizes.items():
         _add(writer, f"{kind}.{key}", value)
-    for name, tensor in {**named(model, kind, path.with_name("saved")), **extra}.items():
-        writer.add_tensor(name, tensor) if tensor.ndim == 1 else _add_matrix(writer, name, tensor, quant)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _write(writer, path, {**named(model, kind, path.with_name("saved")), **extra}, quant)
 
 
 def named(model: Any, kind: str, folder: Path) -> dict[str, npt.NDArray[np.float32]]:

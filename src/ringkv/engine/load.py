@@ -93,29 +93,42 @@ class Target(NamedTuple):
         dtype = torch.float32 if weight.pack == "exact" else self.dtype
         return torch.empty(rows, *weight.shape[1:], dtype=dtype, device=self.device)
 
+    def format(self, pack: Pack) -> WeightFormat:
+        """Return the format in which a weight is packed if its shape allows."""
+        return FORMATS[{"table": self.stored.tables, "router": "bf16"}.get(pack, self.stored.layers)]
+
 
 def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     """Read a weight's parts, and pack it for the operators if its shape allows."""
     if weight.matrices > 1:
         return _stack(weight.matrices, (_load(checkpoint, each, target) for each in weight.each))
-    format = FORMATS[_format(weight.pack, target.stored)]
-    if weight.pack == "transposed":
-        turned = _read(checkpoint, weight, target).T.contiguous()
-        return format.pack(turned) if format.fits(turned) else turned
-    if weight.pack == "router":
-        return _router(_read(checkpoint, weight, target), format)
-    if weight.pack in ("plain", "exact") or not format.fits(target.empty(weight, rows=1).expand(weight.shape)):
-        return _read(checkpoint, weight, target)
-    return _packed(checkpoint, weight, format, target)
+    return _LOADERS[weight.pack](checkpoint, weight, target)
 
 
-def _format(pack: Pack, stored: Stored) -> str:
-    """Return the name of the format in which a weight is packed, if its shape allows."""
-    return {"table": stored.tables, "router": "bf16"}.get(pack, stored.layers)
+def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
+    whole = target.empty(weight, weight.shape[0])
+    for part, rows in _rows(weight, whole):
+        checkpoint.read_into(part.name, rows, part.first, part.stack)
+    return whole
 
 
-def _packed(checkpoint: Checkpoint, weight: Weight, format: WeightFormat, target: Target) -> Tensor:
+def _transposed(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
+    format, turned = target.format(weight.pack), _read(checkpoint, weight, target).T.contiguous()
+    return format.pack(turned) if format.fits(turned) else turned
+
+
+def _router(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
+    """Return a router's matrix [E, hidden] or its bias [E], with rows of zeros after it up to whole panels."""
+    format, whole = target.format(weight.pack), _read(checkpoint, weight, target)
+    padded = torch.nn.functional.pad(whole, (*[0, 0] * (whole.dim() - 1), 0, -len(whole) % (2 * PANEL_N)))
+    return format.pack(padded) if format.fits(padded) else padded
+
+
+def _panels(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     """Read and pack a matrix by slabs of its rows."""
+    format = target.format(weight.pack)
+    if not format.fits(target.empty(weight, rows=1).expand(weight.shape)):
+        return _read(checkpoint, weight, target)
     pack = format.pack_gated if weight.pack == "gated" else format.pack
     whole, at = torch.empty(0), 0
     for slab in weight.slabs(SLAB):
@@ -125,6 +138,17 @@ def _packed(checkpoint: Checkpoint, weight: Weight, format: WeightFormat, target
         whole[at : at + len(packed)] = packed
         at += len(packed)
     return whole
+
+
+_LOADERS: Mapping[Pack, Callable[[Checkpoint, Weight, Target], Tensor]] = {
+    "plain": _read,
+    "exact": _read,
+    "transposed": _transposed,
+    "router": _router,
+    "matrix": _panels,
+    "gated": _panels,
+    "table": _panels,
+}
 
 
 def _unpacked(checkpoint: Checkpoint, slab: Weight, format: WeightFormat, target: Target) -> Tensor | Int4Groups:
@@ -143,19 +167,6 @@ def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
             whole = matrix.new_empty(count, *matrix.shape)
         whole[at] = matrix
     return whole.flatten(0, 1)
-
-
-def _router(matrix: Tensor, format: WeightFormat) -> Tensor:
-    """Pack a router's matrix [E, hidden] or its bias [E], with rows of zeros after it up to whole panels."""
-    padded = torch.nn.functional.pad(matrix, (*[0, 0] * (matrix.dim() - 1), 0, -len(matrix) % (2 * PANEL_N)))
-    return format.pack(padded) if padded.dim() == 2 and format.fits(padded) else padded
-
-
-def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    whole = target.empty(weight, weight.shape[0])
-    for part, rows in _rows(weight, whole):
-        checkpoint.read_into(part.name, rows, part.first, part.stack)
-    return whole
 
 
 def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[CheckpointTensor, Tensor]]:

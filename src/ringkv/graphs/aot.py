@@ -77,8 +77,7 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         scratch, dynamic = str(into.parent), function.dynamic_dimensions(example)
-        variables = self._variables(scratch)
-        with _quiet(), _environment(**variables), _headers_in(Path(variables["TORCHINDUCTOR_CACHE_DIR"])):
+        with _quiet(), _environment(**self._variables(scratch)), _headers_in(self.folder.parent / "inductor"):
             example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
             shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
             exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)

@@ -35,10 +35,8 @@ def experts(
     [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension.
     gate_up_bias, down_bias: their biases, [count * 2 * I] and [count * hidden]. Sums are float32.
     """
-    call = (
-        *(x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset),
-        *(gate_up_bias, down_bias),
-    )
+    biases = gate_up_bias, down_bias
+    call = (x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset, *biases)
     if 2 in (gate_up.dim(), down.dim()):
         return reference(*call)
     out: Tensor = torch.ops.ringkv.experts(*call)

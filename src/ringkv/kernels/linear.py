@@ -16,10 +16,10 @@ from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.norm import rms_norm
 from ringkv.kernels.packing import PANEL_N
 
-CLAMP, STEEPNESS = 7.0, 1.702  # of gpt-oss' clamped gates (arXiv 2508.10925)
+CLAMP, STEEPNESS = 7.0, 1.702  # of gpt-oss' clamped SwiGLU (arXiv 2508.10925)
 
 
-def _clamped(gate: Tensor, up: Tensor) -> Tensor:
+def _clamped_swiglu(gate: Tensor, up: Tensor) -> Tensor:
     gate = gate.clamp(max=CLAMP)
     return gate * torch.sigmoid(STEEPNESS * gate) * (up.clamp(-CLAMP, CLAMP) + 1)
 
@@ -27,7 +27,7 @@ def _clamped(gate: Tensor, up: Tensor) -> Tensor:
 ACTIVATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "silu": lambda gate, up: F.silu(gate) * up,
     "gelu_tanh": lambda gate, up: F.gelu(gate, approximate="tanh") * up,
-    "clamped": _clamped,
+    "clamped_swiglu": _clamped_swiglu,
 }
 """How gate and up become one."""
 
@@ -65,7 +65,7 @@ def gated(
 ) -> Tensor:
     """Return activation(gate) * up of x [M, in], RMS-normalised if `norm` is given; `offset` is added to `norm`.
 
-    With the activation clamped, gates are at most 7, and ups from -7 to 7, plus 1. The weight is gate and up stacked,
+    clamped_swiglu: gates are at most 7, ups from -7 to 7, plus 1. The weight is gate and up stacked,
     [2 * out, in], or packed by `pack_gated`.
     """
     if weight.dim() == 2:

@@ -11,7 +11,7 @@ from ringkv.base.cache_spec import CacheSpec
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope"]
-Activation = Literal["silu", "gelu_tanh", "clamped"]
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 Normed = Literal["none", "head", "all"]
 """What a norm of queries and keys covers: each head alone, or all heads together."""
 

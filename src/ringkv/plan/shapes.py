@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -61,11 +62,15 @@ def names() -> tuple[str, ...]:
 def known(name: str) -> Shape:
     """Return a shape of the catalogue by its name, a hub id or the name of a GGUF file.
 
-    Raises `UnknownModel` with all names.
+    Raises `UnknownModel` with the nearest name and all names.
     """
     if (entry := entry_of(name)) is None:
-        listed = ", ".join(names())
-        raise UnknownModel(f"no shape is called {name!r}; give a model directory or one of {listed}")
+        near = get_close_matches(plain_name(name), names(), n=1)
+        guess = f"did you mean {near[0]}? Otherwise give" if near else "give"
+        raise UnknownModel(
+            f"no model is known as {name!r}; {guess} a directory with config.json, a GGUF file, or one of "
+            f"{', '.join(names())}"
+        )
     return _shape(entry)
 
 

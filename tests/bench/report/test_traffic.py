@@ -45,6 +45,13 @@ def test_goodput_is_the_best_of_all_rates() -> None:
     ]
 
 
+def test_a_trace_has_a_line_for_each_shrinking_in_whatever_order_it_was_measured() -> None:
+    shrunk = [{**offered(engine, 60, 1.0), "shrink": by} for engine in ("ringkv", "vllm") for by in (8, 4)]
+    assert [line.split(" | ")[2:6] for line in lines(measured("traffic", *shrunk))] == [
+        [f"short, lengths / {by}", "best goodput, requests/s", "1.00", "1.00"] for by in (4, 8)
+    ]
+
+
 def test_only_the_newest_run_of_a_load_counts() -> None:
     rows = measured("traffic", waiting("ringkv", 100, 1.0), waiting("vllm", 900, 1.0), run="1")
     rows += measured("traffic", waiting("ringkv", 200, 1.0), run="2")

@@ -67,7 +67,10 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "nope"], "no shape is called 'nope'; give a model directory or one of smollm2"),
+        (
+            ["--model", "nope"],
+            "no model is known as 'nope'; give a directory with config.json, a GGUF file, or one of smollm2",
+        ),
         (["--memory", "lots"], "--memory is 'lots'; write bytes such as"),
         (["--tokens", "many"], "--tokens is 'many'; write a count"),
         (["--tokens", "9k"], "--tokens is 9,216; smollm2 takes at most 8,192"),

@@ -31,8 +31,8 @@ def plan(
         _option(
             "--model",
             "NAME",
-            "A directory with config.json, a GGUF file or its name, a hub id, or one of smollm2, qwen2.5-coder-1.5b, "
-            "qwen3-0.6b, -1.7b, -4b, -8b, -14b, -32b, llama-3.1-8b, llama-3.1-70b, deepseek-r1.",
+            "A directory with config.json, a GGUF file or only its name, a hub id, or a short name such as qwen3-8b; "
+            "docs/models.md lists these.",
             MODEL,
             show=True,
         ),

@@ -61,12 +61,12 @@ struct LinearEpilogue {
   }
 };
 
-enum class Activation { silu, gelu_tanh, clamped };
+enum class Activation { silu, gelu_tanh, clamped_swiglu };
 
 inline Activation activation_of(c10::string_view name) {
   if (name == "silu") return Activation::silu;
-  if (name == "clamped") return Activation::clamped;
-  TORCH_CHECK(name == "gelu_tanh", "gated: the activation is silu, gelu_tanh or clamped, not ", name);
+  if (name == "clamped_swiglu") return Activation::clamped_swiglu;
+  TORCH_CHECK(name == "gelu_tanh", "gated: the activation is silu, gelu_tanh or clamped_swiglu, not ", name);
   return Activation::gelu_tanh;
 }
 
@@ -75,7 +75,7 @@ inline Activation activation_of(c10::string_view name) {
 inline Vec logit(Activation activation, Vec gate) {
   constexpr float kFactor = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   if (activation == Activation::silu) return gate;
-  if (activation == Activation::clamped) return gate * Vec(1.702f);
+  if (activation == Activation::clamped_swiglu) return gate * Vec(1.702f);
   return gate * (Vec(kFactor) + Vec(kFactor * 0.044715f) * gate * gate);
 }
 
@@ -98,7 +98,7 @@ struct GatedEpilogue {
           gate = gate + read(p.bias + pair * kTileN + i, kLanes).low;
           up = up + read(p.bias + out + pair * kTileN + i, kLanes).low;
         }
-        if (activation == Activation::clamped) {
+        if (activation == Activation::clamped_swiglu) {
           const Vec limit(7.f);
           gate = at::vec::minimum(gate, limit);
           up = at::vec::maximum(at::vec::minimum(up, limit), limit.neg()) + Vec(1.f);

@@ -1,4 +1,4 @@
-"""gpt-oss (arXiv 2508.10925): sink logits, local layers, clamped experts."""
+"""gpt-oss (arXiv 2508.10925): sink logits, alternating sliding windows, experts with a clamped SwiGLU."""
 
 from dataclasses import dataclass, replace
 
@@ -44,5 +44,5 @@ class GptOss(Sparse, _Biased):
             rope=rope(raw if any(map(raw.get, ROPES)) else {**raw, ROPES[0]: YARN}, theta=150000.0),
             sliding=sliding(raw, window(raw, WINDOW), lambda layer: layer % 2 == 0),
             bias=flag(raw, "attention_bias", True),
-            experts=StackedExperts(*sizes, chosen, activation="clamped", router_name="router"),
+            experts=StackedExperts(*sizes, chosen, activation="clamped_swiglu", router_name="router"),
         )
