@@ -80,7 +80,7 @@ class Weight(NamedTuple):
         )
 
     def slabs(self, rows: int) -> Iterator["Weight"]:
-        """Split into weights of so many rows, and the rest; of a gated matrix into the same rows of gate and up."""
+        """Split into weights of `rows` rows; the last may have fewer. Each part of a gated matrix has as many gates as ups."""
         halves = 2 if self.pack == "gated" else 1
         height, step = self.shape[0] // halves, rows // halves
         for first in range(0, height, step):
