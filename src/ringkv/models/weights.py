@@ -80,7 +80,7 @@ class Weight(NamedTuple):
         )
 
     def slabs(self, rows: int) -> Iterator["Weight"]:
-        """Split into weights of `rows` rows; the last may have fewer. Each part of a gated matrix has as many gates as ups."""
+        """Split into weights of `rows` rows; the last may have fewer. Of a gated matrix, half of each are gates."""
         halves = 2 if self.pack == "gated" else 1
         height, step = self.shape[0] // halves, rows // halves
         for first in range(0, height, step):
