@@ -122,7 +122,7 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
         graphs: dict[str, Graph] = {"global": lambda arguments: arguments[:1]}  # attention itself is not looked at
         passes._programs = replace(passes._programs, passes=Family(Sizes((128,)), {128: graphs}))
         with patch.object(Tensor, "pin_memory", pinned), Copies():
-            passes.run([Piece(range(3, 90), 0, 0, 0, 87)])
+            passes.run([Piece(range(3, 90), 0, 0, 87)])
     assert copies == [("cpu", "cuda", True)] * 2  # tokens and positions
     assert len(pins) == 2
 

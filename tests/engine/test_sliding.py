@@ -1,6 +1,7 @@
 """Layers with a sliding window beside layers that a policy compresses."""
 
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import pytest
 import torch
 import transformers
 
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.engine import chunks
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import BLOCK, KVChoice
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.machine.compiler import missing_for_graphs
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import FULL, GEMMA3, GEMMA3_ROPES
@@ -59,6 +63,48 @@ def test_window_layers_hold_exactly_their_window_whatever_global_layers_select(
 def test_slots_of_window_layers_are_rings_of_exactly_their_window(gemma: Path) -> None:
     bodies = build(tiny.config(gemma)).batch.bodies
     assert [(body.group.layers, body.entries) for body in bodies] == [(GLOBAL, 64), (LOCAL, WINDOW)]
+
+
+def test_staging_of_window_layers_is_a_window_and_a_chunk_in_blocks_and_one_block(gemma: Path) -> None:
+    bodies = build(tiny.config(gemma, lanes=2, prompt_tokens=512, chunk=64)).lanes.staging.bodies
+    assert [body.entries for body in bodies] == [2 * 512, 2 * (128 + BLOCK)]  # 16 + 64 take two blocks of 64
+
+
+@pytest.mark.parametrize("select", [SnapKV(window=8), KVzip()], ids=["snapkv", "kvzip"])
+@pytest.mark.parametrize("count", [100, 250])
+def test_window_layers_that_stage_a_part_give_the_bits_of_those_that_stage_all(
+    gemma: Path, select: Selector, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tiny.request(prompt(count), kv=tiny.choice("snapstream", select))
+    engines = [build(tiny.config(gemma, prompt_tokens=512))]
+    monkeypatch.setattr(LayerGroup, "staged_entries", lambda group, tokens, lanes, chunk: tokens)
+    engines.append(build(tiny.config(gemma, prompt_tokens=512)))
+    sizes = [engine.lanes.staging.bodies[1].entries for engine in engines]
+    assert sizes == [128, 512]
+    for engine in engines:
+        tiny.enter(engine, tiny.request(prompt(40, 5)), slot=1)  # leaves entries behind
+        tiny.enter(engine, asked)
+        engine.insert(0, 2, tiny.request(list(asked.tokens), kv=tiny.choice("streaming")))
+    part, whole = ([engine.export(slot) for slot in (0, 2)] for engine in engines)
+    assert part == whole
+
+
+@pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+def test_prompts_that_share_passes_move_up_in_staging_each_by_its_own(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Mistral", sliding_window=WINDOW, vocab_size=224)
+    settings = {"lanes": 2, "prompt_tokens": 512, "chunk": 128, "dtype": "bfloat16"}
+    shared, alone = (build(tiny.config(tmp_path, **settings)) for _ in range(2))
+    requests = [tiny.request(prompt(count), name=str(count)) for count in (450, 290)]
+    unit = shared.limits.unit
+    works = [list(chunks(one, lane, shared.begin(one, lane).tokens, unit)) for lane, one in enumerate(requests)]
+    for work in zip_longest(*works):
+        shared.prefill([chunk for chunk in work if chunk])
+    for lane, one in enumerate(requests):
+        tiny.stage(alone, one, lane)
+        assert torch.equal(shared.lanes.logits(lane), alone.lanes.logits(lane))
+        for engine in (shared, alone):
+            engine.insert(lane, lane, one)
+        assert shared.export(lane) == alone.export(lane)
 
 
 def test_compressed_decoding_is_attention_to_what_each_layer_keeps(gemma: Path) -> None:

@@ -123,6 +123,12 @@ def test_prompts_shorter_than_the_context_stage_less() -> None:
     assert llama(PlanRequest(prompt_tokens=1024, lanes=3)).staging_bytes == 3 * 1024 * 131_072
 
 
+def test_layers_with_a_sliding_window_stage_a_window_and_a_chunk_of_each_prompt() -> None:
+    """Gemma 3 27B: 10 global layers and 52 with a window of 1,024; 16 heads of 128 elements take 8,192 bytes."""
+    staged = report(find_shape("gemma-3-27b"), PlanRequest(lanes=2, chunk=512)).staging_bytes
+    assert staged == 2 * 8192 * (10 * 131_072 + 52 * (1024 + 512 + 64))
+
+
 @pytest.mark.parametrize(
     ("planned", "param"),
     [

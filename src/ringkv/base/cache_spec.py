@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import BLOCK
 
 PlaneFormat = Literal["plain", "int8"]
 """plain: elements of the engine's dtype. int8: 8-bit elements, a float32 scale per token and head, and a float32
@@ -144,6 +145,18 @@ class LayerGroup(NamedTuple):
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""
         return capacity if self.window is None else self.window
+
+    def lane_entries(self, chunk: int) -> int | None:
+        """Return the entries that prefill in chunks needs of a prompt in staging; None: one for each token.
+
+        With a sliding window these are the window and the chunk, in whole blocks, since moves are by blocks.
+        """
+        return None if self.window is None else (-(-(self.window + chunk) // BLOCK) + 1) * BLOCK
+
+    def staged_entries(self, tokens: int, lanes: int, chunk: int) -> int:
+        """Return the entries of a staging that holds so many tokens in so many lanes."""
+        lane = self.lane_entries(chunk)
+        return tokens if lane is None else min(tokens, lanes * lane)
 
 
 def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:

@@ -103,18 +103,30 @@ class Body:
         for ours, new in zip(self.planes, planes, strict=True):
             ours[:, row, :, first : first + new.shape[2]] = new
 
+    def move(self, row: int, first: int, to: int, count: int) -> None:
+        """Copy n entries of a row to its entry `to`. The places may overlap; memory grows by one layer's entries."""
+        for layer in (layer for plane in self.planes for layer in plane[:, row]):
+            layer[:, to : to + count] = layer[:, first : first + count].clone()
+
     def clear(self, row: int, first: int) -> None:
         """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it."""
         for plane in self.planes:
             plane[:, row, :, first:] = 0
 
 
+class Span(NamedTuple):
+    """Where a lane is in a body: its entry i is the body's entry i + shift. Entries below `low` are no longer there."""
+
+    shift: int = 0
+    low: int = 0
+
+
 class CacheRow(NamedTuple):
-    """One row of every group's body: a whole slot, or a lane, which is `size` entries of the staging from `first`."""
+    """One row of every group's body: a whole slot, or a lane of the staging, which has `size` entries."""
 
     bodies: tuple[Body, ...]
     at: int
-    first: int = 0
+    spans: tuple[Span, ...] = ()  # one per group; none: the row's own entries
     size: int | None = None  # None: all of the row
 
     @property
@@ -124,12 +136,27 @@ class CacheRow(NamedTuple):
 
     def read(self, entries: Entries) -> list[Planes]:
         """Return these entries of each group."""
-        return [body.read(self.at, _shifted(entries, self.first)) for body in self.bodies]
+        return [self.read_group(group, entries) for group in range(len(self.bodies))]
+
+    def read_group(self, group: int, entries: Entries) -> Planes:
+        """Return these entries of one group."""
+        return self.bodies[group].read(self.at, _shifted(entries, self._span(group).shift))
 
     def write(self, first: int, groups: Sequence[Planes]) -> None:
-        """Copy entries to each group, starting at entry `first`."""
-        for body, planes in zip(self.bodies, groups, strict=True):
-            body.write(self.at, self.first + first, planes)
+        """Copy entries to each group, starting at entry `first`; a group whose span begins after them skips them."""
+        for group, (body, planes) in enumerate(zip(self.bodies, groups, strict=True)):
+            shift, low = self._span(group)
+            if first >= low:
+                body.write(self.at, first + shift, planes)
+
+    def fill(self, slot: "CacheRow", sources: Sequence[Tensor]) -> None:
+        """Fill the rows of a slot with these entries of each group int64 [L, H, n]; entries after them become 0."""
+        for group, (body, source) in enumerate(zip(self.bodies, sources, strict=True)):
+            shift = self._span(group).shift
+            slot.bodies[group].take(slot.at, body, self.at, source + shift if shift else source)
+
+    def _span(self, group: int) -> Span:
+        return self.spans[group] if self.spans else _WHOLE
 
     def export(self, live: Sequence[int]) -> bytes:
         """Return the first `live` entries of each group as one packet, which `restore` accepts on any machine."""
@@ -152,10 +179,14 @@ class CacheRow(NamedTuple):
             body.clear(self.at, n)
 
 
+_WHOLE = Span()
+
+
 def _shifted(entries: Entries, first: int) -> Entries:
     if not first:
         return entries
     if isinstance(entries, Tensor):
         return entries + first
     assert entries.stop is not None
+    assert (entries.start or 0) + first >= 0, "these entries are no longer in the row"
     return slice((entries.start or 0) + first, entries.stop + first)

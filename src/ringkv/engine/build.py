@@ -69,8 +69,8 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     decoder = Decoder(model, dtype, device)
     like = torch.empty(0, dtype=dtype, device=device)
     readers = Counter(place.group for place in decoder.places)
-    sizes_of = config.lanes, config.staged_entries, config.kv.window
-    staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], *sizes_of, like)
+    staged_sizes = staging.StagingSizes(config.lanes, config.staged_entries, config.kv.window, config.chunk)
+    staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
     slots = tuple(
         Body.allocate(group.stored_as(config.kv_format), config.slots, group.entries(config.capacity), like.new_zeros)
         for group in decoder.groups

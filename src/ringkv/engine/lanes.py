@@ -18,7 +18,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.selection import Selection, select
-from ringkv.cache.compress.staged_prompt import Rotate, StagedPrompt
+from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.layouts import layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
@@ -34,11 +34,10 @@ SELECTIONS = 8  # of one prompt, kept for requests that share it with the same c
 
 @dataclass
 class _Lane:
-    """The prompt that a lane holds. first: its first staged entry."""
+    """The prompt that a lane holds."""
 
     tokens: tuple[int, ...] = ()
     start: Start = _NOTHING
-    first: int = 0
     count: int = 0  # staged entries that are the lane's own
     logits: Tensor | None = None  # float32 [V] of its last token, once all of it is prefilled
     selections: dict[KVChoice, Selection] = field(default_factory=dict)  # of the requests that share the prompt
@@ -107,8 +106,9 @@ class Lanes:
             first, count = entries.start, len(entries)
         assert len(request.tokens) <= count <= self.staging.entries - first, "the lane lies outside the staging"
         is_scored = request.sampling.prompt_logprobs is not None
-        start = Start() if is_scored else self._turns.begin(request, choice, self.staging.entries_of(first, count))
-        self._lanes[lane] = _Lane(request.tokens, start, first, count)
+        begin = partial(self.staging.begin, lane, first, count)
+        start = self._turns.begin(request, choice if not is_scored else None, count, begin)
+        self._lanes[lane] = _Lane(request.tokens, start, count)
         return start.cached
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
@@ -118,7 +118,7 @@ class Lanes:
         for start, size in self._programs.pieces(work.start - gap, work.stop - gap):
             tokens = work.request.tokens[start + gap : min(start + gap + size, work.stop)]
             is_read = is_scored or start + len(tokens) > lane.entries - self.window
-            yield Piece(tokens, work.lane, lane.first, start, lane.entries, gap, is_read)
+            yield Piece(tokens, work.lane, start, lane.entries, gap, is_read)
 
     def staged(self, work: PrefillChunk, hidden: Tensor) -> tuple[TokenLogprob, ...]:
         """Note that a chunk has run. Returns the log-probabilities of the next tokens if the request needs them.
@@ -127,7 +127,7 @@ class Lanes:
         """
         request, lane = work.request, self._lanes[work.lane]
         if lane.start.is_dense:
-            self._turns.staged(request, work.start, work.stop, self._entries(lane))
+            self._turns.staged(request, work.start, work.stop, self.staging.lane(work.lane))
         wanted = request.sampling.prompt_logprobs
         if wanted is None:
             return ()
@@ -151,46 +151,45 @@ class Lanes:
         if choice not in prompt.selections:
             groups = self._decoder.groups
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
-            views = [self.view(lane, group, choice.select.queries) for group in range(len(groups))]
+            reads = (partial(self.view, lane, group, choice.select.queries) for group in range(len(groups)))
+            views = [GroupView(group, read) for group, read in zip(groups, reads, strict=True)]
             moved = tuple(plan.shifted(prompt.start.cached.gap) for plan in plans)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
-            prompt.selections[choice] = Selection(moved, select(views, choice, plans))
+            sources = (source.to(self.staging.device) for source in select(views, choice, plans))
+            prompt.selections[choice] = Selection(moved, tuple(sources))
         return prompt.selections[choice]
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow) -> Selection:
         """Copy the selected entries of a lane's prompt to a slot."""
         selection = self.select(lane, choice)
-        selection.fill(slot, self._entries(self._lanes[lane]))
+        selection.fill(slot, self.staging.lane(lane))
         return selection
-
-    def _entries(self, lane: _Lane) -> CacheRow:
-        return self.staging.entries_of(lane.first, lane.count)
 
     def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Prefill tokens start .. stop-1 of a staged prompt once more after its end, for selectors such as KVzip.
 
         Yields, for each piece of w tokens, its queries [H, G, w, D] by layer and the keys of the repetition so far
-        [L, H, tokens, D]. Overwrites the lane's entries after the prompt; the kept queries are restored at the end.
+        [L, H, tokens, D]. Overwrites the lane's entries after the prompt; what else changes is restored at the end.
         """
-        prompt, windows = self._lanes[lane], [plane[:, lane] for plane in self.staging.queries]
-        before, step, n = [one.clone() for one in windows], self._repeated, prompt.entries
-        keys = self.staging.bodies[group].planes[0][:, 0, :, prompt.first :]
+        prompt, saved = self._lanes[lane], self.staging.save(lane)
+        step, n = self._repeated, prompt.entries
         try:
             for at in range(start, stop, step):
                 tokens = prompt.tokens[at : min(at + step, stop)]
                 first = n + at - start
-                self._passes.run([Piece(tokens, lane, prompt.first, first, first + len(tokens))])
-                yield self._queries(lane, group, len(tokens)), keys[:, :, n : first + len(tokens)]
+                self._passes.run([Piece(tokens, lane, first, first + len(tokens))])
+                repeated = self.staging.lane(lane).read_group(group, slice(n, first + len(tokens)))
+                yield self._queries(lane, group, len(tokens)), repeated[0]
         finally:
-            for plane, was in zip(windows, before, strict=True):
-                plane.copy_(was)
+            self.staging.restore(lane, saved)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
         """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
         self._lanes[0] = _Lane()
+        self.staging.begin(0, 0, len(tokens))
         for start, size in self._programs.pieces_of(len(tokens), self._sizes.chunk):
-            piece = Piece(tokens[start : start + size], 0, 0, start, len(tokens))
+            piece = Piece(tokens[start : start + size], 0, start, len(tokens))
             with torch.inference_mode():
                 hidden = self._passes.run([piece])[: len(piece.tokens)]
             for some in hidden.split(rows):
@@ -201,7 +200,7 @@ class Lanes:
     def view(self, lane: int, group: int, queries: int) -> StagedPrompt:
         """Return a staged prompt in one group of layers, with its last `queries`, for a selector."""
         prompt = self._lanes[lane]
-        planes, spec = self._entries(prompt).read(slice(prompt.entries))[group], self.groups[group].spec
+        planes, spec = self.staging.lane(lane).read_group(group, slice(prompt.entries)), self.groups[group].spec
         return StagedPrompt(
             q=self._queries(lane, group, min(queries, prompt.read)),
             keys=planes[0],

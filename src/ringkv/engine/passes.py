@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.cache.body import Body
+from ringkv.cache.body import Body, Span
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
 from ringkv.engine.staging import Staging
@@ -20,14 +20,13 @@ from ringkv.models.decoder import Decoder
 class Piece(NamedTuple):
     """Tokens of a prompt that one pass prefills.
 
-    first: the lane's first staged entry. start: the place of the first token in the lane. length: the places that the
-    whole prompt takes. gap: a token's position in the text minus its place. is_read: whether its hidden states or its
-    queries are used after the pass; else only its keys and values are.
+    start: the place of the first token in the lane. length: the places that the whole prompt takes. gap: a token's
+    position in the text minus its place. is_read: whether its hidden states or its queries are used after the pass;
+    else only its keys and values are.
     """
 
     tokens: Sequence[int]
     lane: int
-    first: int
     start: int
     length: int
     gap: int = 0
@@ -82,14 +81,15 @@ class Passes:
         tokens, positions = self._numbers(pieces, after)
         x = self._decoder.embed(_between(tokens, fed.tokens, before), self._weights.shared)
         rotations = self._decoder.rotations(_between(positions, fed.positions, before))
-        segments = table(list(_segments(pieces)))
+        segments = [table(list(some)) for some in self._segments(pieces)]
         at = [numbers.among(before, rows) for numbers in fed.at] if self._programs.rides else []
         graphs = self._programs.passes[rows]
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
         for layer, kind in enumerate(self._decoder.kinds[: None if is_read else self._writers]):
             weights = self._weights.layers[layer]
-            slots = [*at[self._groups[layer]], *self._slots[layer]] if self._programs.rides else []
-            (x,) = graphs[kind]([x, *rotations[kind], segments, *self._staged[layer], *slots, *weights.values()])
+            group, staged = self._groups[layer], self._staged[layer]
+            slots = [*at[group], *self._slots[layer]] if self._programs.rides else []
+            (x,) = graphs[kind]([x, *rotations[kind], segments[group], *staged, *slots, *weights.values()])
         return x
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
@@ -100,6 +100,12 @@ class Passes:
         yield self._moved(
             torch.cat([*(torch.arange(start, start + n) for start, n in starts), torch.zeros(after)]).long()
         )
+
+    def _segments(self, pieces: Sequence[Piece]) -> Iterator[Iterator[Segment]]:
+        """Make room for the pieces in the staging, and yield their segments by group of layers."""
+        spans = [self._staging.make_room(one.lane, one.start, one.start + len(one.tokens)) for one in pieces]
+        for by_piece in zip(*spans, strict=True):
+            yield _segments(pieces, by_piece)
 
     def _moved(self, numbers: Tensor) -> Tensor:
         if self._device.type == "cuda":
@@ -116,8 +122,10 @@ def _between(rows: Tensor, others: Tensor, at: int) -> Tensor:
     return torch.cat((rows[:at], others, rows[at:])) if len(others) else rows
 
 
-def _segments(pieces: Sequence[Piece]) -> Iterator[Segment]:
+def _segments(pieces: Sequence[Piece], spans: Sequence[Span]) -> Iterator[Segment]:
+    """Yield the segments of one group. Places count from the lane's first entry that is left."""
     row = 0
-    for piece in pieces:
-        yield Segment(row, len(piece.tokens), piece.lane, piece.first, piece.start, piece.length)
+    for piece, (shift, low) in zip(pieces, spans, strict=True):
+        start, length = piece.start - low, piece.length - low
+        yield Segment(row, len(piece.tokens), piece.lane, low + shift, start, length)
         row += len(piece.tokens)

@@ -1,36 +1,50 @@
-"""The staging workspace: dense caches of the prompts being prefilled, fixed in size.
+"""The staging workspace: caches of the prompts being prefilled, fixed in size.
 
-All lanes share one row of S entries. A lane is a run of these, as long as its prompt, and a window of queries.
+All lanes share one row of S entries. A lane is a run of these, as long as its prompt, and a window of queries. Layers
+with a sliding window stage only what tokens still see; see `rooms`.
 
 L layers and N readers of a group, P lanes, H key-value heads, G query heads each, W last queries, D head_dim.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached
-from ringkv.cache.body import Body, CacheRow
+from ringkv.cache.body import Body, CacheRow, Planes, Span
+from ringkv.engine.rooms import Room, room_of
 
 
-@dataclass(frozen=True)
+class StagingSizes(NamedTuple):
+    """lanes: P. entries: S, of all lanes. window: W. chunk: most tokens of one prompt in a pass."""
+
+    lanes: int
+    entries: int
+    window: int
+    chunk: int
+
+
 class Staging:
-    """Entries of all lanes, and each lane's last queries, which select what is kept."""
+    """Entries of all lanes, and each lane's last queries, which select what is kept.
 
-    bodies: tuple[Body, ...]  # one per group
-    queries: tuple[Tensor, ...]  # one per group: [N, P, H, G, W, D] of its N readers, rotated, right-aligned
+    bodies: one per group. queries: one per group, [N, P, H, G, W, D] of its N readers, rotated, right-aligned.
+    """
+
+    def __init__(self, bodies: Sequence[Body], rooms: Sequence[Room], queries: Sequence[Tensor], entries: int) -> None:
+        self.bodies, self.queries, self.entries = tuple(bodies), tuple(queries), entries
+        self._rooms = tuple(rooms)
+        self._lanes = [CacheRow(self.bodies, 0, tuple(Span() for _ in bodies), 0) for _ in range(self.lanes)]
 
     @property
     def bytes(self) -> int:
         return sum(part.bytes for part in self.bodies) + sum(part.nbytes for part in self.queries)
 
     @property
-    def entries(self) -> int:
-        """S, entries of all lanes."""
-        return self.bodies[0].entries
+    def device(self) -> torch.device:
+        return self.queries[0].device
 
     @property
     def lanes(self) -> int:
@@ -46,9 +60,45 @@ class Staging:
         """Return one layer's planes [H, S, D], and its windows [P, H, G, W, D], the arguments of its graph."""
         return [*(plane[0] for plane in self.bodies[group].layer(row)), self.queries[group][reader]]
 
-    def entries_of(self, first: int, count: int) -> CacheRow:
+    def begin(self, lane: int, first: int, count: int, loaded: int = 0) -> CacheRow:
+        """Give a lane the entries from `first` on. Its first `loaded` tokens are about to be written."""
+        spans = tuple(room.begin(lane, first, loaded) for room in self._rooms)
+        self._lanes[lane] = CacheRow(self.bodies, 0, spans, count)
+        return self._lanes[lane]
+
+    def lane(self, lane: int) -> CacheRow:
         """Return a lane's entries."""
-        return CacheRow(self.bodies, 0, first, count)
+        return self._lanes[lane]
+
+    def make_room(self, lane: int, start: int, stop: int) -> tuple[Span, ...]:
+        """Make room for a lane's tokens start .. stop-1. Returns the lane's place in each group."""
+        row = self._lanes[lane]
+        each = zip(self._rooms, self.bodies, row.spans, strict=True)
+        spans = tuple(room.make(body, span, start, stop) for room, body, span in each)
+        self._lanes[lane] = row._replace(spans=spans)
+        return spans
+
+    def save(self, lane: int) -> "Saved":
+        """Copy what tokens after the end of a lane's prompt may overwrite."""
+        row, queries = self._lanes[lane], [windows[:, lane].clone() for windows in self.queries]
+        each = zip(self._rooms, self.bodies, row.spans, strict=True)
+        return Saved(row, [room.copy(body, span) for room, body, span in each], queries)
+
+    def restore(self, lane: int, saved: "Saved") -> None:
+        """Write a copy back."""
+        self._lanes[lane] = saved.row
+        for room, body, span, planes in zip(self._rooms, self.bodies, saved.row.spans, saved.planes, strict=True):
+            room.write(body, span, planes)
+        for windows, queries in zip(self.queries, saved.queries, strict=True):
+            windows[:, lane] = queries
+
+
+class Saved(NamedTuple):
+    """A lane, its planes in each group that stages a part of them, and its queries."""
+
+    row: CacheRow
+    planes: list[Planes]
+    queries: list[Tensor]
 
 
 class Start(NamedTuple):
@@ -58,17 +108,19 @@ class Start(NamedTuple):
     is_dense: bool = True
 
 
-def allocate(
-    groups: Sequence[LayerGroup], readers: Sequence[int], lanes: int, entries: int, window: int, like: Tensor
-) -> Staging:
+def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: StagingSizes, like: Tensor) -> Staging:
     """Allocate zeroed entries, so that padding never holds a NaN, with the dtype and device of `like`.
 
     readers: layers that read each group's caches.
     """
+    lanes, entries, window, chunk = sizes
+    held = [group.staged_entries(entries, lanes, chunk) for group in groups]
     return Staging(
-        tuple(Body.allocate(group, 1, entries, like.new_zeros) for group in groups),
-        tuple(
+        [Body.allocate(group, 1, count, like.new_zeros) for group, count in zip(groups, held, strict=True)],
+        [room_of(group, chunk, count < entries) for group, count in zip(groups, held, strict=True)],
+        [
             like.new_zeros(count, lanes, g.spec.key.heads, g.queries, window, g.spec.key.width)
             for g, count in zip(groups, readers, strict=True)
-        ),
+        ],
+        entries,
     )

@@ -1,6 +1,6 @@
 """Turns: the engine's side of the prefix store. Lanes are loaded from it; prompts and ended requests are saved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -43,18 +43,22 @@ class Turns:
         self._prefixes, self._conversations = Prefixes(pool), Conversations(pool)
         self._window = window
 
-    def begin(self, request: Request, choice: KVChoice, lane: CacheRow) -> Start:
-        """Load the longest cached prefix of a prompt into its lane."""
-        if not self.bytes:
+    def begin(self, request: Request, choice: KVChoice | None, room: int, lane: Callable[[int], CacheRow]) -> Start:
+        """Begin a prompt's lane of `room` entries with its longest cached prefix; with nothing if choice is None.
+
+        lane: begins it with so many entries, which are loaded next, and returns it.
+        """
+        if not self.bytes or choice is None:
+            lane(0)
             return Start()
         blocks = max(0, len(request.tokens) - self._window) // BLOCK
         known = list(self._prefixes.cached(prefixes.block_hashes(request.tokens, request.salt)[:blocks]))
         tokens = len(known) * BLOCK
-        found = self._found(request, choice, lane.entries)
+        found = self._found(request, choice, room)
         if found and found.tokens > tokens:
-            self._conversations.load(found, lane)
+            self._conversations.load(found, lane(found.entries))
             return Start(Cached(found.tokens, found.entries), is_dense=False)
-        self._prefixes.load(known, lane)
+        self._prefixes.load(known, lane(tokens))
         return Start(Cached(tokens, tokens))
 
     def staged(self, request: Request, start: int, stop: int, lane: CacheRow) -> None:

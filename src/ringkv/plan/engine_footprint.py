@@ -3,7 +3,7 @@
 from ringkv.base.config import EngineConfig
 from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
-from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, token_bytes, weight_bytes
+from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, staging_bytes, token_bytes, weight_bytes
 from ringkv.plan.shapes import Shape
 
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
@@ -18,7 +18,8 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     return Footprint(
         slot=sum(group.stored_as(engine.kv_format).slot_bytes(engine.capacity, item) for group in config.groups),
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
-        staging=engine.staged_entries * token + engine.lanes * engine.kv.window * elements * item,
+        staging=staging_bytes(shape, engine.staged_entries, engine.lanes, engine.chunk, engine.dtype)
+        + engine.lanes * engine.kv.window * elements * item,
         reserve=RESERVE,
         store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),

@@ -2,7 +2,8 @@
 
 token    layers with a cache x elements of one token in one layer x bytes of an element
 slot     entries x token in the slots' format, and its centers; a layer with a sliding window has `window` entries
-staging  staged tokens x token               dense keys and values of the prompts being prefilled
+staging  staged tokens x token               dense keys and values of the prompts being prefilled; a layer with a
+                                             sliding window has a window and a chunk of each
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
 step     weights read + slots x slot         the least bytes that a decode step reads
@@ -58,6 +59,13 @@ def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     """Bytes of one token's keys and values in format plain, all layers, on one rank."""
     item = item_bytes(dtype)
     return sum(len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group in shape.groups)
+
+
+def staging_bytes(shape: Shape, tokens: int, lanes: int, chunk: int, dtype: str, ranks: int = 1) -> int:
+    """Bytes of staged keys and values of so many tokens in all lanes, on one rank; see `LayerGroup.staged_entries`."""
+    item = item_bytes(dtype)
+    entries = [(group, group.staged_entries(tokens, lanes, chunk)) for group in shape.groups]
+    return sum(count * len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group, count in entries)
 
 
 def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:

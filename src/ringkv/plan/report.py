@@ -13,6 +13,7 @@ from ringkv.plan.footprint import (
     read_bytes,
     sampler_bytes,
     slot_bytes,
+    staging_bytes,
     token_bytes,
     weight_bytes,
     window_bytes,
@@ -28,6 +29,7 @@ class PlanRequest:
     prompt_tokens: int | None = None  # longest prompt; None is `tokens`
     budget: int = 2048  # entries of a compressed slot
     lanes: int = 1  # prompts staged at once
+    chunk: int = 2048  # tokens of a prefill pass, which layers with a sliding window stage beside the window
     tensor_parallel: int = 1
     dtype: str = "bfloat16"  # of keys and values
     kv_format: PlaneFormat = "plain"  # of slots; staging is always plain
@@ -101,7 +103,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     weights_dtype = request.weights_dtype or shape.native
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
     weights = weight_bytes(shape, weights_dtype, request.tensor_parallel)
-    staging = request.lanes * prompt * token
+    staged = request.lanes * prompt, request.lanes, request.chunk
+    staging = staging_bytes(shape, *staged, request.dtype, request.tensor_parallel)
     sampler = sampler_bytes(shape.vocab)
 
     def row(cache: str, entries: int) -> CachePlan:

@@ -13,7 +13,7 @@ from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.protect import protected, tokens
 
 
@@ -25,20 +25,19 @@ class Selection(NamedTuple):
 
     def fill(self, slot: CacheRow, lane: CacheRow) -> None:
         """Copy the kept entries from a lane to a slot."""
-        for target, staged, source in zip(slot.bodies, lane.bodies, self.sources, strict=True):
-            target.take(slot.at, staged, lane.at, source + lane.first if lane.first else source)
+        lane.fill(slot, self.sources)
 
 
-def select(prompts: Sequence[StagedPrompt], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
-    """Return the sources of a `Selection`, from each group's view of the staged prompt and its layout."""
-    return tuple(_kept_tokens(prompt, choice, plan) for prompt, plan in zip(prompts, plans, strict=True))
+def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
+    """Return the sources of a `Selection`. Only groups whose layout selects tokens are read."""
+    return tuple(_kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True))
 
 
-def _kept_tokens(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:
-    """Return int64 [L, H, live], each layer's kept tokens. Votes are computed only if the layout selects tokens."""
-    layers, heads = prompt.keys.shape[:2]
-    votes = _votes(prompt, choice, plan) if plan.selected else None
-    return kept(plan, votes, layers * heads).to(prompt.keys.device).view(layers, heads, -1)
+def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+    """Return int64 [L, H, live], each layer's kept tokens."""
+    layers, heads = len(view.group.layers), view.group.spec.key.heads
+    votes = _votes(view.read(), choice, plan) if plan.selected else None
+    return kept(plan, votes, layers * heads).view(layers, heads, -1)
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:

@@ -1,4 +1,4 @@
-"""StagedPrompt: the input of a selector. VoteFunction: what it computes.
+"""StagedPrompt: the input of a selector. GroupView: where it comes from. VoteFunction: what is computed.
 
 L layers, H key-value heads, G query heads each, W window queries, n prompt tokens, D head_dim.
 """
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
+
+from ringkv.base.cache_spec import LayerGroup
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 
@@ -29,6 +31,13 @@ class StagedPrompt(NamedTuple):
     rotate: Sequence[Rotate]
     repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
+
+
+class GroupView(NamedTuple):
+    """A group of layers, and how to read the staged prompt in it."""
+
+    group: LayerGroup
+    read: Callable[[], StagedPrompt]
 
 
 class VoteFunction(Protocol):

@@ -1,0 +1,88 @@
+"""Rooms: where a group of layers stages the tokens of a lane.
+
+WholeRoom    an entry for each token, in the entries that the lane was given
+WindowRoom   layers with a sliding window: a window and a chunk for each lane, moved up as tokens go out of sight
+"""
+
+from typing import NamedTuple, Protocol
+
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.kv import BLOCK
+from ringkv.cache.body import Body, Planes, Span
+
+
+class Room(Protocol):
+    def begin(self, lane: int, first: int, loaded: int) -> Span:
+        """Return the place of a new lane whose entries begin at `first`, and whose first `loaded` tokens are cached."""
+
+    def make(self, body: Body, span: Span, start: int, stop: int) -> Span:
+        """Make room for tokens start .. stop-1 at a place, and return where the lane is then."""
+
+    def copy(self, body: Body, span: Span) -> Planes:
+        """Copy what tokens after a prompt's end may overwrite."""
+
+    def write(self, body: Body, span: Span, planes: Planes) -> None:
+        """Write such a copy back."""
+
+
+class WholeRoom:
+    def begin(self, lane: int, first: int, loaded: int) -> Span:
+        return Span(first)
+
+    def make(self, body: Body, span: Span, start: int, stop: int) -> Span:
+        return span
+
+    def copy(self, body: Body, span: Span) -> Planes:
+        return ()  # a lane has entries after its prompt
+
+    def write(self, body: Body, span: Span, planes: Planes) -> None:
+        assert not planes
+
+
+class WindowRoom(NamedTuple):
+    """window: tokens that a token sees, itself included. size: entries of each lane.
+
+    A lane begins at a multiple of BLOCK tokens, as kernels cut a prompt on such a grid and the store saves blocks.
+    """
+
+    window: int
+    size: int
+
+    def begin(self, lane: int, first: int, loaded: int) -> Span:
+        return self._from(lane * self.size, loaded)
+
+    def make(self, body: Body, span: Span, start: int, stop: int) -> Span:
+        assert start >= span.low, "these tokens are no longer staged"
+        if stop - span.low <= self.size:
+            return span
+        at = self._place(span)
+        to = self._from(at, start)
+        assert stop - to.low <= self.size, "the piece is longer than a chunk"
+        body.move(0, to.low + span.shift, at, start - to.low)
+        return to
+
+    def copy(self, body: Body, span: Span) -> Planes:
+        at = self._place(span)
+        return tuple(plane.clone() for plane in body.read(0, slice(at, at + self.size)))
+
+    def write(self, body: Body, span: Span, planes: Planes) -> None:
+        body.write(0, self._place(span), planes)
+
+    def _place(self, span: Span) -> int:
+        """Return the lane's first entry."""
+        return span.low + span.shift
+
+    def _from(self, at: int, token: int) -> Span:
+        """Return the place, from entry `at` on, of all tokens that `token` sees."""
+        low = max(0, token - self.window + 1) // BLOCK * BLOCK
+        return Span(at - low, low)
+
+
+def room_of(group: LayerGroup, chunk: int, is_partial: bool) -> Room:
+    """Return a group's room. is_partial: its layers hold fewer entries than tokens."""
+    size = group.lane_entries(chunk)
+    if not is_partial:
+        return WholeRoom()
+    assert group.window is not None
+    assert size is not None
+    return WindowRoom(group.window, size)
