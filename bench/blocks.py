@@ -2,16 +2,18 @@
 
     python -m bench.blocks [--weights bf16 int8 int4]
 
-experts: one layer of Qwen3-30B-A3B (128 experts, 8 per token). Decode with 1 and 8 rows is compared with the time to
-read the experts that the rows have chosen; prefill with 512 rows with a dense product of as many rows.
+experts: layers of Qwen3-30B-A3B (128 experts, 8 per token), one after the other, as many as no cache holds. Decode with
+1 and 8 rows is compared with reading as many bytes of a bfloat16 weight as the chosen experts have; prefill with 512
+rows with a dense product of as many rows.
 latents: decode attention of one layer of DeepSeek-R1 (128 heads) over 8 slots of 8k entries, beside that product's
-rate. Parts and probes take turns. Run it on an idle machine.
+rate. Calls that are compared take turns. Run it on an idle machine.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
+from math import ceil
 from pathlib import Path
 from statistics import median
 
@@ -19,12 +21,13 @@ import torch
 from torch import Tensor
 
 from bench.results import TABLE, keep, table
-from ringkv.bench.probe import Machine
+from ringkv.bench.probe import as_packed
 from ringkv.kernels.experts import experts
 from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.linear import linear
 from ringkv.kernels.native import load
+from ringkv.kernels.packing import PANEL_N
 from ringkv.machine.compiler import find_compiler
 from ringkv.machine.paths import cache_dir
 
@@ -32,9 +35,11 @@ HIDDEN, BETWEEN, COUNT, CHOSEN = 2048, 768, 128, 8  # Qwen3-30B-A3B
 HEADS, WIDTH, RANK = 128, 576, 512  # DeepSeek-R1
 SLOTS, LIVE = 8, 8192
 PREFILL, DECODE = 512, (1, 8)
-TURNS, DRAWS = 9, 8
+TURNS, DRAWS = 31, 16
+COLD = 3 << 29  # bytes of which caches hold hardly any
 
 Timed = Callable[[], object]
+Turn = Iterator[tuple[Tensor, tuple[Tensor, Tensor]]]
 
 
 def main() -> None:
@@ -46,15 +51,13 @@ def main() -> None:
     compiler = find_compiler()
     assert compiler is not None, "a C++ compiler is needed"
     load(compiler.path, cache_dir() / "kernels")
-    machine = Machine(torch.device("cpu"))
-    machine.run()
-    figures = [figure for form in args.weights for figure in of_experts(form, machine, args.turns)]
+    figures = [figure for form in args.weights for figure in of_experts(form, args.turns)]
     figures.append(of_latents(args.turns))
     keep("blocks", {"threads": torch.get_num_threads()}, figures, shown(figures), args.to)
 
 
 def shown(figures: Sequence[Mapping[str, object]]) -> str:
-    head = ("", "rows", "weights", "time", "of what the machine allows")
+    head = ("", "rows", "weights", "time", "of the call beside it")
     lines = [
         (f"{f['part']}", f"{f['rows']}", f"{f['weights']}", f"{1e3 * f['seconds']:.2f} ms", f"{f['share']:.0%}")  # type: ignore[operator]
         for f in figures
@@ -62,28 +65,43 @@ def shown(figures: Sequence[Mapping[str, object]]) -> str:
     return table(head, lines)
 
 
-def of_experts(form: str, machine: Machine, turns: int) -> Iterator[dict[str, object]]:
-    """Yield the figures of a layer of experts in a format: decode beside its floor, prefill beside a dense product."""
-    gate_up = _stack(FORMATS[form].pack_gated, 2 * BETWEEN, HIDDEN)
-    down = _stack(FORMATS[form].pack, HIDDEN, BETWEEN)
-    each = (gate_up.nbytes + down.nbytes) / COUNT
-    norm, dense = torch.ones(HIDDEN).bfloat16(), _dense()
+def of_experts(form: str, turns: int) -> Iterator[dict[str, object]]:
+    """Yield the figures of layers of experts in a format: decode beside its floor, prefill beside a dense product."""
+    layers = _layers(form)
+    each = sum(stack.nbytes for stack in layers[0]) / COUNT
+    norm = torch.ones(HIDDEN).bfloat16()
     for rows in (*DECODE, PREFILL):
         x, weights = torch.randn(rows, HIDDEN).bfloat16(), torch.full((rows, CHOSEN), 1 / CHOSEN)
         draws = [_choice(rows) for _ in range(DRAWS)]
-        turn = cycle(draws)
-
-        def run(x: Tensor = x, weights: Tensor = weights, turn: Iterator[Tensor] = turn) -> None:
-            experts(x, next(turn), weights, gate_up, down, COUNT, norm, 1e-6, x)
-
-        seconds, beside = in_turns((run, dense), turns)
-        machine.run()
+        turn = zip(cycle(draws), cycle(layers), strict=False)
         distinct = sum(len(draw.unique()) for draw in draws) / DRAWS
+
+        def run(x: Tensor = x, weights: Tensor = weights, turn: Turn = turn) -> None:
+            chosen, (gate_up, down) = next(turn)
+            experts(x, chosen, weights, gate_up, down, COUNT, norm, 1e-6, x)
+
+        beside = _read(distinct * each) if rows in DECODE else _dense()
+        seconds, other = in_turns((run, beside), turns)
         operations = 6.0 * rows * CHOSEN * HIDDEN * BETWEEN
-        in_turn = min(COUNT, DRAWS * distinct) * each  # what the draws read before they repeat: no cache holds it
-        floor = distinct * each / machine.ceiling.rates(in_turn).bandwidth
-        share = floor / seconds if rows in DECODE else operations / seconds / (DENSE_OPERATIONS / beside)
+        share = other / seconds * (1.0 if rows in DECODE else operations / DENSE_OPERATIONS)
         yield {"part": "experts", "rows": rows, "weights": form, "seconds": seconds, "share": share}
+
+
+def _layers(form: str) -> list[tuple[Tensor, Tensor]]:
+    """Return gate_up and down of layers that have at least COLD bytes together."""
+    gate_up = _stack(FORMATS[form].pack_gated, 2 * BETWEEN, HIDDEN)
+    down = _stack(FORMATS[form].pack, HIDDEN, BETWEEN)
+    count = ceil(COLD / (gate_up.nbytes + down.nbytes))
+    return [(gate_up, down), *((gate_up.clone(), down.clone()) for _ in range(count - 1))]
+
+
+def _read(amount: float) -> Timed:
+    """Return a product of one row with `amount` bytes of a weight, other ones until COLD bytes are read."""
+    inner = 4096
+    out = round(amount / (2 * inner * PANEL_N)) * PANEL_N
+    row = torch.randn(1, inner).bfloat16()
+    weights = cycle([as_packed(torch.ones(out, inner).bfloat16()) for _ in range(ceil(COLD / amount))])
+    return lambda: linear(row, next(weights))
 
 
 def of_latents(turns: int) -> dict[str, object]:

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <vector>
 
+#include "bytes.h"
 #include "lanes.h"
 #include "nibbles.h"
 #include "tiles.h"
@@ -126,6 +127,8 @@ class ThreadProduct {
   void run(int64_t first, int64_t count) {
     if constexpr (kHasNibbleKernel<Storage>)
       if (p_.all_rows <= kNibbleRows) return multiply_few(first, count);
+    if constexpr (kHasByteKernel<Storage>)
+      if (count <= kByteRows) return multiply_bytes_of(first, count);
     const int64_t kc = splits_k_ ? kKC / kTileK : blocks_, pairs = extent(count).pairs;
     for (int64_t k = 0; k < blocks_; k += kc)
       for (int64_t pair = begin_; pair < end_; pair += pairs)
@@ -147,6 +150,18 @@ class ThreadProduct {
     for (int64_t pair = begin_; pair < end_; ++pair) {
       for (int64_t i = 2 * pair; i < std::min(2 * pair + 2, p_.panels); ++i)
         multiply_nibbles(weight.block(i, 0), x, count, blocks_, scratch_ + i % 2 * kTileN);
+      epilogue_({first, count, pair, scratch_});
+    }
+  }
+
+  void multiply_bytes_of(int64_t first, int64_t count) {
+    const auto weight = p_.weight_of<Storage>();
+    for (int64_t pair = begin_; pair < end_; ++pair) {
+      const uint8_t *left = weight.block(2 * pair, 0), *right = weight.block(std::min(2 * pair + 1, p_.panels - 1), 0);
+      const auto run = [&](auto rows) {
+        multiply_bytes<decltype(rows)::value>(x_.at(first, first, 0), left, right, blocks_, scratch_);
+      };
+      at_most<kByteRows>(count, run);
       epilogue_({first, count, pair, scratch_});
     }
   }
