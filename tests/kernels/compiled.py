@@ -1,23 +1,29 @@
 """A fake CUDA device: Triton compiles kernels for it, as at a real launch, and does not run them."""
 
+import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import triton
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from ringkv.kernels.gpu.add_chosen import add_chosen
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
+from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.tiling import H100
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
-KERNELS = (attend_split, cache_split, merge_splits)
+KERNELS = (attend_split, cache_split, merge_splits, gated_tile, down_tile, add_chosen)
 THREADS = 1024
 
 Grid = tuple[int, int, int]
@@ -64,12 +70,23 @@ def absent_device(capability: int) -> Iterator[Absent]:
             FakeTensorMode(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
+            patch("ringkv.kernels.gpu.experts.chip", lambda _: H100),
         ):
             yield absent
     finally:
         driver.set_active(before)
         for kernel in KERNELS:
             kernel.device_caches.pop(capability, None)
+
+
+def stack_bytes(kernel: Any, folder: Path) -> int:
+    """Return the bytes that a compiled kernel spills, from NVIDIA's cuobjdump, which Triton includes."""
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(kernel.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    usage = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    (found,) = re.findall(r"STACK:(\d+)", usage)
+    return int(found)
 
 
 def inputs(

@@ -1,10 +1,12 @@
-"""Decode attention's Triton kernels on the CPU, in a process that runs Triton's interpreter."""
+"""The Triton kernels on the CPU, in a process that runs Triton's interpreter."""
 
 import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -33,15 +35,24 @@ def cache_attend(inputs: list[torch.Tensor], cut: Cut) -> Result:
     return _run("cache_attend", inputs, cut)
 
 
+def experts(*inputs: Any) -> torch.Tensor:
+    """Run on the arguments of `gpu.experts.experts`."""
+    found: torch.Tensor = _call("experts", "experts", *inputs)
+    return found
+
+
 def _run(name: str, inputs: list[torch.Tensor], cut: Cut) -> Result:
-    from ringkv.kernels.gpu import decode_attend as gpu
     from ringkv.kernels.gpu.tiling import Tiling
 
+    found: Result = _call("decode_attend", name, *inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
+    return found
+
+
+def _call(module: str, name: str, *arguments: Any) -> Any:
     try:
-        found: Result = getattr(gpu, name)(*inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
+        return getattr(import_module(f"ringkv.kernels.gpu.{module}"), name)(*arguments)
     except Exception as error:  # unpickling one of Triton's would load Triton in the parent
         raise RuntimeError(str(error)) from None
-    return found
 
 
 def _smallest() -> list[torch.Tensor]:

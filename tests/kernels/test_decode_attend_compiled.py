@@ -4,12 +4,9 @@ They are launched by the operators' own code, so that they are specialised as th
 """
 
 import re
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,35 +14,16 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-import triton
-
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.decode_attend import cache_attend, decode_attend, tile, usual_tiling
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.tiling import MOST_SPLITS
-from tests.kernels.compiled import absent_device, cache_inputs, inputs
+from tests.kernels.compiled import absent_device, cache_inputs, inputs, stack_bytes
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 SCALE = 0.1
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Use an empty cache: the kernels are compiled from source, each specialisation once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
-        yield
-
-
-def stack_bytes(kernel: Any, folder: Path) -> int:
-    """Return the bytes that a compiled kernel spills, from NVIDIA's cuobjdump, which Triton includes."""
-    cubin = folder / "kernel.cubin"
-    cubin.write_bytes(kernel.asm["cubin"])
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    usage = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
-    (found,) = re.findall(r"STACK:(\d+)", usage)
-    return int(found)
 
 
 @pytest.mark.parametrize("capability", [80, 90, 100])

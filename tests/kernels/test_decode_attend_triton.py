@@ -3,7 +3,6 @@
 The interpreter cannot multiply bfloat16, so the kernels multiply float32 copies there.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from ringkv.kernels import decode_attend
-from tests.kernels.interpreted import SCALE, Cut, interpreter
+from tests.kernels.interpreted import SCALE, Cut
 from tests.kernels.interpreted import cache_attend as cache_attend_on
 from tests.kernels.interpreted import decode_attend as attend_on
 
@@ -20,17 +19,6 @@ if find_spec("triton") is None:
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 Inputs = list[torch.Tensor]
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[ProcessPoolExecutor]:
-    try:
-        with interpreter() as found:
-            yield found
-    except RuntimeError as error:
-        if "0-dimensional arrays" not in str(error):
-            raise
-        pytest.skip("the interpreter of Triton before 3.7 does not run with NumPy from 2.4 on")
 
 
 def some(

@@ -5,6 +5,7 @@ if a row has chosen it. Shapes are static: how many rows an expert has is known 
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.library import register_fake
 
 from ringkv.kernels import linear
 from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.norm import rms_norm
 
 
 def experts(
@@ -35,9 +37,11 @@ def experts(
     [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension.
     gate_up_bias, down_bias: their biases, [count * 2 * I] and [count * hidden]. Sums are float32.
     """
+    if x.is_cuda and norm is not None:  # outside the operator, where Inductor normalises once for all products of x
+        x, norm = rms_norm(x, norm, eps, offset), None
     biases = gate_up_bias, down_bias
     call = (x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset, *biases)
-    if 2 in (gate_up.dim(), down.dim()):
+    if 2 in (gate_up.dim(), down.dim()) and not x.is_cuda:
         return reference(*call)
     out: Tensor = torch.ops.ringkv.experts(*call)
     return out
@@ -75,6 +79,28 @@ def _each(bias: Tensor | None, count: int) -> Sequence[Tensor | None]:
     return [None] * count if bias is None else bias.chunk(count)
 
 
+def _cuda(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    count: int,
+    norm: Tensor | None,
+    eps: float,
+    residual: Tensor,
+    activation: str,
+    offset: float,
+    gate_up_bias: Tensor | None,
+    down_bias: Tensor | None,
+) -> Tensor:
+    from ringkv.kernels.gpu import experts as gpu  # loads Triton
+
+    normed = x if norm is None else rms_norm(x, norm, eps, offset)
+    biases = gate_up_bias, down_bias
+    return gpu.experts(normed, chosen, weights, gate_up, down, count, residual, activation, *biases)
+
+
 def _shape(
     x: Tensor,
     chosen: Tensor,
@@ -94,4 +120,6 @@ def _shape(
 
 
 LIBRARY.impl("experts", reference, "CompositeExplicitAutograd")
+if find_spec("triton"):
+    LIBRARY.impl("experts", _cuda, "CUDA")
 register_fake("ringkv::experts", _shape, lib=LIBRARY)

@@ -72,7 +72,7 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
     """The absorbed form: queries and results are in the space of latents."""
     block, norm, rope = layer.attention, layer.norm, layer.rope
     assert isinstance(block, LatentAttention)
-    assert rope
+    assert rope is not None  # torch.compile cannot trace an object as a condition
     before = weights.get("attention_norm")
     latents = linear(x, weights["latents"], weights.get("latents_bias"), before, norm.eps, offset=norm.offset)
     q, latent, key = latents.split((block.query_rank or block.query, block.rank, block.rope), dim=-1)

@@ -1,0 +1,24 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""The weighted sum of what a row's experts give, in the order of the row's own choice: the last kernel of `experts`."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_chosen(
+    parts_at,  # float32 [M * K, H]
+    weights_at,  # float32 [M, K]
+    residual_at,  # [M, H]
+    out_at,  # [M, H]
+    CHOSEN: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_real = column < HIDDEN
+    total = tl.load(residual_at + row * HIDDEN + column, mask=is_real, other=0.0).to(tl.float32)
+    for place in tl.static_range(CHOSEN):
+        pair = row * CHOSEN + place
+        total += tl.load(weights_at + pair) * tl.load(parts_at + pair * HIDDEN + column, mask=is_real, other=0.0)
+    tl.store(out_at + row * HIDDEN + column, total.to(out_at.dtype.element_ty), mask=is_real)

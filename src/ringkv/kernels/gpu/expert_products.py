@@ -1,0 +1,99 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""The two products of `experts`: each program multiplies one tile of rows with some columns of its expert's matrix.
+
+M rows, E experts, K chosen for each row, H hidden elements, I elements between the products. A position is a place
+among the M * K pairs of a row and an expert, sorted by expert; `order` int64 [M * K] has the pair at each position.
+"""
+
+import triton
+import triton.language as tl
+
+from ringkv.kernels.gpu.expert_tile import find_tile
+
+
+@triton.jit
+def gated_tile(
+    x_at,  # [M, H]
+    order_at,
+    bounds_at,
+    weight_at,  # [E * 2 * I, H]
+    bias_at,  # [E * 2 * I], or None
+    out_at,  # [M * K, I], by position
+    ACTIVATE: tl.constexpr,
+    CHOSEN: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,  # EXPERTS, padded to a power of two
+    HIDDEN: tl.constexpr,
+    BETWEEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
+):
+    expert, first, stop = find_tile(bounds_at, tl.program_id(0), EXPERTS, PADDED, ROWS)
+    if first >= stop:
+        return
+    position, column = first + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_row, is_column = position < stop, column < BETWEEN
+    row = tl.load(order_at + position, mask=is_row, other=0) // CHOSEN
+    gates = weight_at + expert.to(tl.int64) * (2 * BETWEEN * HIDDEN)  # beyond 2**31 elements with many experts
+    ups = gates + BETWEEN * HIDDEN
+    gate = tl.zeros((ROWS, COLUMNS), tl.float32)
+    up = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, HIDDEN, DEPTH):
+        deep = start + tl.arange(0, DEPTH)
+        is_deep = deep < HIDDEN
+        x = tl.load(x_at + row[:, None] * HIDDEN + deep[None, :], mask=is_row[:, None] & is_deep[None, :], other=0.0)
+        mask, at = is_deep[:, None] & is_column[None, :], column[None, :] * HIDDEN + deep[:, None]
+        gate_weight = tl.load(gates + at, mask=mask, other=0.0)
+        up_weight = tl.load(ups + at, mask=mask, other=0.0)
+        if UPCAST:
+            x = x.to(tl.float32)
+        gate = tl.dot(x, gate_weight.to(x.dtype), gate, input_precision="ieee")
+        up = tl.dot(x, up_weight.to(x.dtype), up, input_precision="ieee")
+    if bias_at is not None:
+        biases = bias_at + expert * (2 * BETWEEN) + column
+        gate += tl.load(biases, mask=is_column, other=0.0).to(tl.float32)[None, :]
+        up += tl.load(biases + BETWEEN, mask=is_column, other=0.0).to(tl.float32)[None, :]
+    out = ACTIVATE(gate, up).to(out_at.dtype.element_ty)
+    at = position.to(tl.int64)[:, None] * BETWEEN + column[None, :]
+    tl.store(out_at + at, out, mask=is_row[:, None] & is_column[None, :])
+
+
+@triton.jit
+def down_tile(
+    x_at,  # [M * K, I], by position
+    order_at,
+    bounds_at,
+    weight_at,  # [E * H, I]
+    bias_at,  # [E * H], or None
+    out_at,  # float32 [M * K, H], by pair
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,  # EXPERTS, padded to a power of two
+    HIDDEN: tl.constexpr,
+    BETWEEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
+):
+    expert, first, stop = find_tile(bounds_at, tl.program_id(0), EXPERTS, PADDED, ROWS)
+    if first >= stop:
+        return
+    position, column = first + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_row, is_column = position < stop, column < HIDDEN
+    rows = x_at + position.to(tl.int64)[:, None] * BETWEEN
+    columns = weight_at + expert.to(tl.int64) * (HIDDEN * BETWEEN) + column[None, :] * BETWEEN
+    out = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, BETWEEN, DEPTH):
+        deep = start + tl.arange(0, DEPTH)
+        is_deep = deep < BETWEEN
+        x = tl.load(rows + deep[None, :], mask=is_row[:, None] & is_deep[None, :], other=0.0)
+        weight = tl.load(columns + deep[:, None], mask=is_deep[:, None] & is_column[None, :], other=0.0)
+        if UPCAST:
+            x = x.to(tl.float32)
+        out = tl.dot(x, weight.to(x.dtype), out, input_precision="ieee")
+    if bias_at is not None:
+        out += tl.load(bias_at + expert * HIDDEN + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
+    pair = tl.load(order_at + position, mask=is_row, other=0)
+    tl.store(out_at + pair[:, None] * HIDDEN + column[None, :], out, mask=is_row[:, None] & is_column[None, :])

@@ -1,0 +1,96 @@
+"""experts on CUDA: two grouped products and a sum in Triton. Shapes and launches depend on no choice of a router.
+
+M rows, E experts, K chosen for each row, H hidden elements, I elements between the products. A row's result depends on
+the row and on fixed shapes alone.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from ringkv.kernels.gpu.activations import ACTIVATIONS
+from ringkv.kernels.gpu.add_chosen import add_chosen
+from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
+from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
+from ringkv.kernels.gpu.tiling import chip
+
+SUM_COLUMNS = 1024  # elements that one program of the sum adds
+
+
+class Sorted(NamedTuple):
+    """Pairs of a row and an expert. order: int64 [M * K], by expert and then by row. bounds: int32 [E + 1]."""
+
+    order: Tensor
+    bounds: Tensor
+
+
+def experts(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    count: int,
+    residual: Tensor,
+    activation: str,
+    gate_up_bias: Tensor | None,
+    down_bias: Tensor | None,
+) -> Tensor:
+    """See `kernels.experts`, whose reference is the contract; x is normalised, and matrices have two dimensions."""
+    (rows, hidden), kept, between = x.shape, chosen.shape[1], down.shape[1]
+    pairs, itemsize = rows * kept, x.element_size()
+    tall = tile_rows(pairs, count, itemsize)
+    tiles, on = most_tiles(pairs, count, tall), chip(x.device)
+    order, bounds = by_expert(chosen, count)
+    sizes = {"EXPERTS": count, "PADDED": triton.next_power_of_2(count), "HIDDEN": hidden, "BETWEEN": between}
+
+    first = expert_tiling(tall, tiles, between, 2, itemsize, on)
+    gated = x.new_empty(pairs, between)
+    gated_tile[tiles, triton.cdiv(between, first.columns)](
+        x.contiguous(),
+        order,
+        bounds,
+        gate_up,
+        gate_up_bias,
+        gated,
+        ACTIVATE=ACTIVATIONS[activation],
+        CHOSEN=kept,
+        **sizes,
+        ROWS=first.rows,
+        COLUMNS=first.columns,
+        DEPTH=first.depth,
+        UPCAST=not x.is_cuda,
+        num_warps=first.warps,
+        num_stages=first.stages,
+    )
+    second = expert_tiling(tall, tiles, hidden, 1, itemsize, on)
+    parts = x.new_empty(pairs, hidden, dtype=torch.float32)
+    down_tile[tiles, triton.cdiv(hidden, second.columns)](
+        gated,
+        order,
+        bounds,
+        down,
+        down_bias,
+        parts,
+        **sizes,
+        ROWS=second.rows,
+        COLUMNS=second.columns,
+        DEPTH=second.depth,
+        UPCAST=not x.is_cuda,
+        num_warps=second.warps,
+        num_stages=second.stages,
+    )
+    out = torch.empty_like(residual, memory_format=torch.contiguous_format)
+    add_chosen[rows, triton.cdiv(hidden, SUM_COLUMNS)](
+        parts, weights.contiguous(), residual.contiguous(), out, CHOSEN=kept, HIDDEN=hidden, COLUMNS=SUM_COLUMNS
+    )
+    return out
+
+
+def by_expert(chosen: Tensor, count: int) -> Sorted:
+    """Sort the pairs of chosen int64 [M, K] by expert. All shapes are static, and the host waits for nothing."""
+    experts, order = chosen.flatten().sort(stable=True)
+    every = torch.arange(count + 1, device=chosen.device)
+    return Sorted(order, torch.searchsorted(experts, every, out_int32=True))
