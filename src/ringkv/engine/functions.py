@@ -14,7 +14,8 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.decode_attend import read_attend
-from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
+from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, values_of
+from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
@@ -43,13 +44,20 @@ def _prefill(
 
 
 def _attend_staged(
-    layer: Layer, segments: Tensor, staged: tuple[Tensor, ...], q: Tensor, k: Tensor | None, v: Tensor | None
+    layer: Layer,
+    segments: Tensor,
+    staged: tuple[Tensor, ...],
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    latent: Expansion | None = None,
 ) -> Partial:
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         latents, window = staged
         assert k is not None
-        return prefill_attend_latent(q, k, latents, window, segments, scale)
+        assert latent is not None
+        return prefill_attend_expanded(q, k, latents, window, segments, scale, latent)
     keys, values, window = staged
     return prefill_attend(q, k, v, keys, values, window, segments, scale, layer.window or 0)
 
@@ -93,9 +101,9 @@ def _mixed(
     staged, numbers, count = others[1:at], others[at : at + 3], _planes_of(layer, format)
     planes, weights = others[at + 3 : at + 3 + count], others[at + 3 + count :]
 
-    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Partial:
-        slots = _attend_slots(layer, format, planes, q, k, v, *numbers)
-        pieces = _attend_staged(layer, segments, staged, q, k, v)
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
+        slots = values_of(_attend_slots(layer, format, planes, q, k, v, *numbers), latent)
+        pieces = _attend_staged(layer, segments, staged, q, k, v, latent)
         return Partial(pieces.out + slots.out, torch.maximum(pieces.lse, slots.lse))
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
@@ -167,14 +175,14 @@ def _decode(
     planes, weights = others[:count], others[count:]
     one = partial(_attend_slots, layer, format, planes)
 
-    def attend(q: Tensor, k: Tensor | None, v: Tensor | None) -> Partial:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
         if tokens == 1:
-            return one(q, k, v, slot, entry, live)
+            return values_of(one(q, k, v, slot, entry, live), latent)
         assert k is not None
         assert v is not None
         each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
         found = zip(*(one(q, k, v, slot, at, n) for q, k, v, at, n in each), strict=True)
-        return Partial(*(torch.stack(some, 1).flatten(0, 1) for some in found))
+        return values_of(Partial(*(torch.stack(some, 1).flatten(0, 1) for some in found)), latent)
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 

@@ -24,6 +24,11 @@ def by_head(x: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
+def outputs(weight: Tensor, heads: int) -> int:
+    """Return the outputs of each head's matrix."""
+    return weight.shape[0] * (1 if weight.dim() == 2 else PANEL_N) // heads
+
+
 def reference(x: Tensor, weight: Tensor) -> Tensor:
     """Implement `by_head` in plain torch."""
     each = unpack(weight).unflatten(0, (x.shape[1], -1))
@@ -31,7 +36,7 @@ def reference(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _shape(x: Tensor, weight: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:2], weight.shape[0] * PANEL_N // x.shape[1])
+    return x.new_empty(*x.shape[:2], outputs(weight, x.shape[1]))
 
 
 LIBRARY.impl("by_head", reference, "CompositeExplicitAutograd")

@@ -41,6 +41,14 @@ LIBRARY.define(
     "prefill_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, float scale)"
     " -> (Tensor, Tensor)"
 )
+LIBRARY.define(
+    "prefill_attend_expanded(Tensor q, Tensor plain, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments,"
+    " Tensor key_up, Tensor value_up, float scale) -> (Tensor, Tensor)"
+)
+LIBRARY.define(
+    "expanded_attend(Tensor q, Tensor latents, Tensor segments, Tensor key_up, Tensor value_up, float scale)"
+    " -> (Tensor, Tensor)"
+)
 LIBRARY.define("by_head(Tensor x, Tensor weight) -> Tensor")
 LIBRARY.define("add_sink_logits(Tensor out, Tensor lse, Tensor sinks) -> Tensor")
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")

@@ -129,12 +129,12 @@ def _each(
     for segment in map(Segment._make, segments.tolist()):
         if segment.rows:
             new_k, new_v = (None if one is None else one[segment.here] for one in (k, v))
-            found = attend(_stage(segment, q[segment.here], new_k, new_v, keys, values, window))
+            found = attend(stage(segment, q[segment.here], new_k, new_v, keys, values, window))
             out[segment.here], lse[segment.here] = found
     return out, lse
 
 
-def _stage(
+def stage(
     segment: Segment, q: Tensor, k: Tensor | None, v: Tensor | None, keys: Tensor, values: Tensor, window: Tensor
 ) -> _Piece:
     """Write a segment to its staging lane, unless it is there already."""
@@ -181,11 +181,11 @@ def _in_blocks(piece: _Piece, scale: float, sliding: int, block: int | None) -> 
         key = torch.arange(here.start, here.stop, device=rows.device)
         hidden = (key > position) | (key <= position - sliding) if sliding else key > position
         keys, values = (plane[:, None].float() for plane in piece.seen(here.stop, here.start))
-        result = merge(result, _attend(rows, keys, values, hidden))
+        result = merge(result, attend_visible(rows, keys, values, hidden))
     return Partial(result.out.permute(2, 0, 1, 3).to(piece.q.dtype), result.lse.permute(2, 0, 1).contiguous())
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
+def attend_visible(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
     """Return attention of scaled q [..., T, D] to k, v [..., n, D], except keys with bool hidden [T, n]."""
     scores = torch.matmul(q, k.transpose(-1, -2)).masked_fill_(hidden, float("-inf"))
     lse = scores.logsumexp(-1)

@@ -8,11 +8,13 @@ N tokens, H key-value heads, G query heads per key-value head, D head_dim.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ringkv.kernels.by_head import by_head
+from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import gated, linear
 from ringkv.kernels.norm import wide_norm
@@ -25,11 +27,17 @@ from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
 
 NamedWeights = Mapping[str, Tensor]
-Attend = Callable[[Tensor, Tensor | None, Tensor | None], Partial]
-"""q [N, H, G, D], k and v [N, H, D] -> out [N, H, G, D] and lse [N, H, G]; the only access of a model to the cache.
 
-k and v are None if an earlier layer has written them. If the cache holds latents, k is v, and H is 1.
-"""
+
+class Attend(Protocol):
+    """The only access of a model to the cache."""
+
+    def __call__(self, q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None, /) -> Partial:
+        """Return out [N, H, G, D] and lse [N, H, G] of q [N, H, G, D] with new k and v [N, H, D].
+
+        k and v are None if an earlier layer has written them. If the cache holds latents, k is v, H is 1, and
+        `latent` expands them: out has the values of each head.
+        """
 
 
 def transform(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
@@ -69,7 +77,7 @@ def _turned(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: Named
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-    """The absorbed form: queries and results are in the space of latents."""
+    """Queries are passed in both forms: absorbed in the space of latents, and plain with what expands latents."""
     block, norm, rope = layer.attention, layer.norm, layer.rope
     assert isinstance(block, LatentAttention)
     assert rope is not None  # torch.compile cannot trace an object as a condition
@@ -80,11 +88,11 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
         q = linear(q, weights["query"], None, weights["query_norm"], LATENT_EPS)
     nope, turning = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
     turned, key = (rotate(one, angles, rope.interleaved) for one in (turning, key[:, None]))
-    query = torch.cat((by_head(nope, weights["key_up"]), turned), dim=-1)
+    key_up, value_up = weights["key_up"], weights["value_up"]
+    query, plain = (torch.cat((one, turned), dim=-1) for one in (by_head(nope, key_up), nope))
     latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
     entry = torch.cat((latent[:, None], key), dim=-1)
-    out = attend(query[:, None], entry, entry).out
-    return by_head(out[:, 0, :, : block.rank], weights["value_up"])
+    return attend(query[:, None], entry, entry, Expansion(plain, key_up, value_up)).out
 
 
 _ATTENTION: Mapping[type, Callable[..., Tensor]] = {Attention: _grouped, LatentAttention: _latent}
