@@ -6,7 +6,7 @@ The interpreter cannot multiply bfloat16, so the kernels multiply float32 copies
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from math import ceil
 from typing import Any
 
@@ -99,7 +99,7 @@ def distributions(pairs: int, experts: int) -> Iterator[list[int]]:
     """Yield how many of the pairs each expert has, in every way except for the experts' order."""
     for cuts in combinations_with_replacement(range(pairs + 1), experts - 1):
         ends = (0, *cuts, pairs)
-        yield [stop - start for start, stop in zip(ends, ends[1:], strict=False)]
+        yield [stop - start for start, stop in pairwise(ends)]
 
 
 @pytest.mark.parametrize("experts", [1, 2, 4])
