@@ -92,8 +92,8 @@ def test_a_model_that_is_not_implemented_is_refused_before_its_weights_are_writt
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_convert, "write_weights", lambda *_: pytest.fail("weights were written"))
-    metadata = {**TOKENIZER, "llama.attention.sliding_window": 64}
-    path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
+    metadata = {**TOKENIZER, "qwen2.attention.sliding_window": 64}
+    path = write_tiny(tmp_path / "x.gguf", tiny_model("Qwen2", vocab_size=258), metadata=metadata)
     with pytest.raises(UnsupportedModel, match="sliding_window 64"):
         convert(path, target)
     assert left(target) == set()

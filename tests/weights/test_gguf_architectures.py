@@ -16,11 +16,18 @@ from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_convert import shapes, weight_bytes, write_config, write_groups, write_weights
 from ringkv.weights.shapes import check_shapes
 from tests.engine import kept, tiny
-from tests.engine.test_golden import GRANITE, LONGROPE
+from tests.engine.test_golden import GEMMA3_ROPES, GRANITE, LONGROPE, OLMO3_ROPES
 from tests.weights.tiny_gguf import tiny_model, write_named
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2}
+GEMMA3 = {
+    "head_dim": 16,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 16,
+    "tie_word_embeddings": True,
+    "layer_types": None,
+}
 SIZED = {**EXPERT_KEYS, "expert_feed_forward_length": 64}
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -52,8 +59,51 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0},
     ),
     "smollm3": ("SmolLM3", {"pad_token_id": 0, "num_hidden_layers": 4}, {}),
+    "gemma3": ("Gemma3", GEMMA3 | {"num_hidden_layers": 7}, {"attention.sliding_window": 16}),
+    "gemma3-scaled": (
+        "Gemma3",
+        GEMMA3 | {"layer_types": ["sliding_attention", "full_attention"], "rope_parameters": GEMMA3_ROPES},
+        {
+            "attention.sliding_window": 16,
+            "attention.sliding_window_pattern": 2,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        },
+    ),
+    "mistral-sliding": ("Mistral", {"sliding_window": 16}, {"attention.sliding_window": 16}),
+    "mixtral-sliding": (
+        "Mixtral",
+        {"num_local_experts": 4, "sliding_window": 16},
+        {**EXPERT_KEYS, "attention.sliding_window": 16},
+    ),
+    "phi3-sliding": ("Phi3", {"sliding_window": 16, "pad_token_id": 0}, {"attention.sliding_window": 16}),
+    "qwen3-sliding": (
+        "Qwen3",
+        {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1, "head_dim": 16},
+        {"attention.sliding_window": 16, "attention.sliding_window_pattern": [False, True]},
+    ),
+    "olmo3": (
+        "Olmo3",
+        {"pad_token_id": 0, "sliding_window": 16, "num_hidden_layers": 4, "rope_parameters": OLMO3_ROPES},
+        {
+            "attention.sliding_window": 16,
+            "attention.sliding_window_pattern": [True, True, True, False],
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 64,
+        },
+    ),
 }
-ARCHITECTURES = {"mixtral": "llama", "phi3-longrope": "phi3"}
+ARCHITECTURES = {
+    "mixtral": "llama",
+    "mixtral-sliding": "llama",
+    "mistral-sliding": "llama",
+    "phi3-longrope": "phi3",
+    "phi3-sliding": "phi3",
+    "qwen3-sliding": "qwen3",
+    "gemma3-scaled": "gemma3",
+    "olmo3": "olmo2",
+}
 
 
 def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]:

@@ -14,11 +14,16 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.models.config import parse_config
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import config_json
-from tests.weights.tiny_gguf import tiny_model, write_tiny
+from tests.weights.tiny_gguf import tiny_model, write_header, write_tiny
 
 
 def config_of(path: Path, metadata: dict[str, Any] | None = None, kind: str = "Llama") -> dict[str, Any]:
     return config_json(GGUF(write_tiny(path / "tiny.gguf", tiny_model(kind), metadata=metadata)))
+
+
+def header_of(path: Path, kind: str, keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a GGUF with these keys and a vocabulary, but no layers."""
+    return config_json(GGUF(write_header(path / "header.gguf", kind, keys)))
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3"])
@@ -58,6 +63,48 @@ def test_what_is_not_implemented_is_refused_by_name(metadata: dict[str, Any], na
         config_of(tmp_path, metadata)
 
 
+def test_a_window_whose_layers_are_not_named_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="sliding_window 64 and does not name its layers"):
+        config_of(tmp_path, {"qwen2.attention.sliding_window": 64}, kind="Qwen2")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "local"),
+    [(None, [0, 1]), (1, []), (2, [0]), (0, [0, 1]), ([False, True], [1]), ([False, True, True], [1])],
+)
+def test_a_pattern_names_the_layers_with_a_window(pattern: Any, local: list[int], tmp_path: Path) -> None:
+    sliding = parse_config(config_of(tmp_path, WINDOW | {PATTERN: pattern})).sliding
+    assert (sliding.layers if sliding else ()) == tuple(local)
+
+
+@pytest.mark.parametrize(("layers", "divisor"), [(34, 256), (62, 168)])
+def test_scores_of_gemma3_are_scaled_as_published_for_its_size(layers: int, divisor: int, tmp_path: Path) -> None:
+    found = gemma3_of(tmp_path, {"block_count": layers})
+    assert (found["query_pre_attn_scalar"], found["rope_local_base_freq"]) == (divisor, 10000.0)
+    assert found["layer_types"].count("full_attention") == layers // 6
+
+
+def test_capped_logits_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=r"final_logit_softcapping 30\.0 is not implemented"):
+        parse_config(gemma3_of(tmp_path, {"final_logit_softcapping": 30.0}))
+
+
+def gemma3_of(path: Path, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a GGUF with the sizes of Gemma 3 27B, except for `changes`."""
+    keys = {
+        "block_count": 62,
+        "embedding_length": 5376,
+        "feed_forward_length": 21504,
+        "context_length": 131072,
+        "attention.head_count": 32,
+        "attention.head_count_kv": 16,
+        "attention.key_length": 256,
+        "attention.value_length": 256,
+        "attention.sliding_window": 1024,
+    }
+    return header_of(path, "gemma3", keys | changes)
+
+
 def test_experts_of_another_architecture_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=r"'qwen2' with a mixture of experts.*qwen2moe, qwen3moe"):
         config_of(tmp_path, {"qwen2.expert_count": 8}, kind="Qwen2")
@@ -74,6 +121,10 @@ def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
         config_json(GGUF(tmp_path / "x.gguf"))
 
 
+WINDOW = {"llama.attention.sliding_window": 16}
+PATTERN = "llama.attention.sliding_window_pattern"
+
+
 @pytest.mark.parametrize(
     ("metadata", "named"),
     [
@@ -87,6 +138,9 @@ def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
         ({"llama.rope.scaling.type": ["yarn"]}, r"rope\.scaling\.type \['yarn'\], a text"),
         ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": "4"}, "scaling.factor '4', a finite"),
         ({"llama.attention.sliding_window": "x"}, "sliding_window 'x', a positive number"),
+        (WINDOW | {PATTERN: "x"}, "sliding_window_pattern 'x', a period or true and false for its 2 layers"),
+        (WINDOW | {PATTERN: [True]}, r"sliding_window_pattern \[True\], a period"),
+        (WINDOW | {PATTERN: [2, 1]}, r"sliding_window_pattern \[2, 1\], a period"),
         ({"split.count": "x"}, "split.count 'x', a whole number"),
     ],
 )

@@ -31,6 +31,9 @@ TENSORS = {
 }
 
 
+CONFIGS = {"Gemma3": "Gemma3TextConfig"}
+
+
 def tiny_model(kind: str, **settings: Any) -> Any:
     """Return a random transformers model of a kind such as "Llama"; rows are whole blocks of 32."""
     sizes = {
@@ -44,7 +47,7 @@ def tiny_model(kind: str, **settings: Any) -> Any:
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": False,
     }
-    config = getattr(transformers, f"{kind}Config")(**{**sizes, **settings})
+    config = getattr(transformers, CONFIGS.get(kind, f"{kind}Config"))(**{**sizes, **settings})
     torch.manual_seed(2)
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
     with torch.no_grad():  # so that a missing norm or bias changes the result
@@ -129,6 +132,14 @@ def _write(
     return path
 
 
+def write_header(path: Path, kind: str, keys: dict[str, Any]) -> Path:
+    """Write metadata, whose keys are without the architecture, and an embedding of 96 tokens."""
+    writer = GGUFWriter(path, kind)
+    for key, value in keys.items():
+        _add(writer, f"{kind}.{key}", value)
+    return _write(writer, path, {"token_embd.weight": np.zeros((96, 32), np.float32)}, Type.F32)
+
+
 def write_named(
     path: Path,
     model: Any,
@@ -169,7 +180,7 @@ def _reordered(values: npt.NDArray[np.float32], name: str, kind: str, config: An
     for projection, count in heads.items():
         if kind in ("llama", "granite", "smollm3") and projection in name:
             return interleaved(values, count)
-    return values
+    return values + 1 if kind == "gemma3" and name.endswith("norm.weight") else values
 
 
 def keys_of(config: Any) -> dict[str, Any]:
@@ -185,5 +196,5 @@ def keys_of(config: Any) -> dict[str, Any]:
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "rope.freq_base": config.rope_parameters["rope_theta"],
+        "rope.freq_base": config.rope_parameters.get("full_attention", config.rope_parameters)["rope_theta"],
     }

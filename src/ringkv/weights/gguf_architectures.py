@@ -1,86 +1,40 @@
 """gguf_architectures: how each architecture of GGUF files is written in Hugging Face layout, as tables.
 
-Tensor names and metadata keys are those of the gguf package's constants. Row orders and fixed settings follow
-llama.cpp's conversion and graphs.
+Metadata keys are those of the gguf package's constants. Row orders and fixed settings follow llama.cpp's conversion and
+graphs.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
+from ringkv.weights import gguf_parts as parts
 from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_gemma3 import gemma3
+from ringkv.weights.gguf_heads import grouped, partial
+from ringkv.weights.gguf_parts import Modules, whole
+from ringkv.weights.gguf_routers import RouterSettings, softmax
+from ringkv.weights.gguf_windows import Windows
 
-
-class Part(NamedTuple):
-    """What a GGUF's tensor holds: a module in Hugging Face layout, its shape, and which matrix of a stack it is."""
-
-    module: str
-    shape: tuple[int, ...]
-    expert: int | None = None
-
-
-Shape = tuple[int, ...]
-Parts = Callable[[Shape], Iterator[Part]]
-"""Gives the parts of a tensor of this shape."""
-
-
-def whole(module: str) -> Parts:
-    """A tensor that is one module."""
-    return lambda shape: iter([Part(module, shape)])
-
-
-def row(module: str) -> Parts:
-    """A vector that is a matrix of one row."""
-    return lambda shape: iter([Part(module, (1, *shape))])
-
-
-def stack(module: str) -> Parts:
-    """The matrices of all experts, [experts, rows, columns]; `{}` in `module` is an expert's number."""
-    return lambda shape: (Part(module.format(expert), shape[1:], expert) for expert in range(shape[0]))
-
-
-SHARED = {"token_embd": whole("model.embed_tokens"), "output_norm": whole("model.norm"), "output": whole("lm_head")}
-"""Modules outside of layers, by their names in a GGUF."""
-
-NORMS = {"attn_norm": whole("input_layernorm"), "ffn_norm": whole("post_attention_layernorm")}
-OUTPUT = {"attn_output": whole("self_attn.o_proj")}
-ATTENTION = {
-    "attn_q": whole("self_attn.q_proj"),
-    "attn_k": whole("self_attn.k_proj"),
-    "attn_v": whole("self_attn.v_proj"),
-    **OUTPUT,
-}
-QK_NORMS = {"attn_q_norm": whole("self_attn.q_norm"), "attn_k_norm": whole("self_attn.k_norm")}
-DOWN = {"ffn_down": whole("mlp.down_proj")}
-FEED_FORWARD = {"ffn_gate": whole("mlp.gate_proj"), "ffn_up": whole("mlp.up_proj"), **DOWN}
-FUSED_FEED_FORWARD = {"ffn_up": whole("mlp.gate_up_proj"), **DOWN}
-DENSE = {**NORMS, **ATTENTION, **FEED_FORWARD}
-EXPERTS = {
-    "ffn_gate_inp": whole("mlp.gate"),
-    "ffn_gate_exps": stack("mlp.experts.{}.gate_proj"),
-    "ffn_up_exps": stack("mlp.experts.{}.up_proj"),
-    "ffn_down_exps": stack("mlp.experts.{}.down_proj"),
-}
-SHARED_EXPERT = {
-    "ffn_gate_inp_shexp": row("mlp.shared_expert_gate"),
-    "ffn_gate_shexp": whole("mlp.shared_expert.gate_proj"),
-    "ffn_up_shexp": whole("mlp.shared_expert.up_proj"),
-    "ffn_down_shexp": whole("mlp.shared_expert.down_proj"),
-}
-MIXTRAL_EXPERTS = {
-    "ffn_gate_inp": whole("block_sparse_moe.gate"),
-    "ffn_gate_exps": stack("block_sparse_moe.experts.{}.w1"),
-    "ffn_up_exps": stack("block_sparse_moe.experts.{}.w3"),
-    "ffn_down_exps": stack("block_sparse_moe.experts.{}.w2"),
-}
+Settings = Callable[[GGUF, str], dict[str, Any]]
+"""Returns settings of config.json, by the file and what its keys begin with. Raises UnsupportedModel or BadWeights."""
 
 EXPERT_SIZES = {
     "num_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count",
     "moe_intermediate_size": "expert_feed_forward_length",
 }
+NORMALISED = softmax()
+UNNAMED = Windows()
+IN_ALL_LAYERS = Windows(period=0)
+QWEN = Windows(settings={"use_sliding_window": True})
+
+
+def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
+    """No settings."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -88,52 +42,64 @@ class Architecture:
     """One architecture in both layouts.
 
     modules: of a layer, by their names in a GGUF. numbers, factors: metadata keys of whole numbers and of decimals, by
-    their names in config.json. fixed: settings that no key has. paired: rows of query and key heads are in the order of
-    rotary pairs. partial: a part of each head may rotate.
+    their names in config.json. fixed: settings that no key has. heads, router, own: compute settings. windows: what a
+    sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: what norms
+    in the GGUF exceed those in Hugging Face layout.
     """
 
     name: str
     model_type: str
-    modules: Mapping[str, Parts] = field(default_factory=lambda: DENSE)
+    modules: Modules = field(default_factory=lambda: parts.DENSE)
     numbers: Mapping[str, str] = field(default_factory=dict)
     factors: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    heads: Settings = grouped
+    router: RouterSettings = NORMALISED
+    own: Settings = nothing
+    windows: Windows = UNNAMED
     paired: bool = False
-    partial: bool = False
+    norm_shift: float = 0.0
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture("LlamaForCausalLM", "llama", paired=True),  # Mistral's GGUFs have this, too
-    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2"),
-    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", DENSE | QK_NORMS),
+    "llama": Architecture(  # Mistral's GGUFs have this, too
+        "LlamaForCausalLM",
+        "llama",
+        windows=Windows(0, {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}),
+        paired=True,
+    ),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", windows=QWEN),
+    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", {**parts.DENSE, **parts.QK_NORMS}, windows=QWEN),
     "phi3": Architecture(
         "Phi3ForCausalLM",
         "phi3",
-        {**NORMS, "attn_qkv": whole("self_attn.qkv_proj"), **OUTPUT, **FUSED_FEED_FORWARD},
-        partial=True,
+        {**parts.NORMS, "attn_qkv": whole("self_attn.qkv_proj"), **parts.OUTPUT, **parts.FUSED_FEED_FORWARD},
+        heads=partial,
+        windows=IN_ALL_LAYERS,
     ),
     "glm4": Architecture(
         "Glm4ForCausalLM",
         "glm4",
         {
-            **NORMS,
+            **parts.NORMS,
             "post_attention_norm": whole("post_self_attn_layernorm"),
             "post_ffw_norm": whole("post_mlp_layernorm"),
-            **ATTENTION,
-            **FUSED_FEED_FORWARD,
+            **parts.ATTENTION,
+            **parts.FUSED_FEED_FORWARD,
         },
-        partial=True,
+        heads=partial,
     ),
-    "olmo2": Architecture(
+    "olmo2": Architecture(  # OLMo 3's GGUFs have this, too
         "Olmo2ForCausalLM",
         "olmo2",
         {
             "post_attention_norm": whole("post_attention_layernorm"),
             "post_ffw_norm": whole("post_feedforward_layernorm"),
-            **ATTENTION,
-            **QK_NORMS,
-            **FEED_FORWARD,
+            **parts.ATTENTION,
+            **parts.QK_NORMS,
+            **parts.FEED_FORWARD,
         },
+        windows=Windows(4, {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}),
     ),
     "granite": Architecture(
         "GraniteForCausalLM",
@@ -147,6 +113,15 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         paired=True,
     ),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", fixed={"no_rope_layer_interval": 4}, paired=True),
+    "gemma3": Architecture(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        {**parts.SANDWICH, **parts.ATTENTION, **parts.QK_NORMS, **parts.FEED_FORWARD},
+        fixed={"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"},
+        own=gemma3,
+        windows=Windows(6, local=True),
+        norm_shift=1.0,
+    ),
 }
 """Dense models, by general.architecture."""
 
@@ -154,23 +129,27 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
     "llama": Architecture(
         "MixtralForCausalLM",
         "mixtral",
-        {**NORMS, **ATTENTION, **MIXTRAL_EXPERTS},
+        {**parts.NORMS, **parts.ATTENTION, **parts.MIXTRAL_EXPERTS},
         numbers={"num_local_experts": "expert_count", "num_experts_per_tok": "expert_used_count"},
+        windows=IN_ALL_LAYERS,
         paired=True,
     ),
     "qwen2moe": Architecture(
         "Qwen2MoeForCausalLM",
         "qwen2_moe",
-        {**NORMS, **ATTENTION, **EXPERTS, **SHARED_EXPERT},
+        {**parts.NORMS, **parts.ATTENTION, **parts.EXPERTS, **parts.SHARED_EXPERT},
         numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
         fixed={"norm_topk_prob": False},
+        router=softmax(normalised=False),
+        windows=QWEN,
     ),
     "qwen3moe": Architecture(
         "Qwen3MoeForCausalLM",
         "qwen3_moe",
-        {**NORMS, **ATTENTION, **QK_NORMS, **EXPERTS},
+        {**parts.NORMS, **parts.ATTENTION, **parts.QK_NORMS, **parts.EXPERTS},
         numbers=EXPERT_SIZES,
         fixed={"norm_topk_prob": True},
+        windows=QWEN,
     ),
 }
 """Mixtures of experts, by general.architecture."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 ITEM_BYTES = 2  # bfloat16
-BYTES = {"BF16": ITEM_BYTES, "F16": 2, "U8": 1}  # per element, by safetensors' dtype
+BYTES = {"F32": 4, "BF16": ITEM_BYTES, "F16": 2, "U8": 1}  # per element, by safetensors' dtype
 
 
 class TensorSpec(NamedTuple):

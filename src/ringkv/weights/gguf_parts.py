@@ -1,0 +1,93 @@
+"""gguf_parts: which modules in Hugging Face layout a GGUF's tensors are, as tables.
+
+Tensor names are those of the gguf package's constants.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """What a GGUF's tensor holds: a tensor of a layer in Hugging Face layout, and which matrix of a stack it is."""
+
+    name: str
+    shape: tuple[int, ...]
+    expert: int | None = None
+    dtype: str = "BF16"
+
+
+Shape = tuple[int, ...]
+Parts = Callable[[str, Shape], Iterator[Part]]
+"""Gives the parts of a tensor that ends with "weight" or "bias", and has this shape."""
+
+
+def whole(module: str) -> Parts:
+    """A tensor that is one module's."""
+    return lambda suffix, shape: iter([Part(f"{module}.{suffix}", shape)])
+
+
+def row(module: str) -> Parts:
+    """A vector that is a matrix of one row."""
+    return lambda suffix, shape: iter([Part(f"{module}.{suffix}", (1, *shape))])
+
+
+def stack(module: str) -> Parts:
+    """The matrices of all experts, [experts, rows, columns]; `{}` in `module` is an expert's number."""
+
+    def parts(suffix: str, shape: Shape) -> Iterator[Part]:
+        return (Part(f"{module.format(at)}.{suffix}", shape[1:], at) for at in range(shape[0]))
+
+    return parts
+
+
+def plain(name: str, dtype: str = "BF16") -> Parts:
+    """A tensor whose name does not end with its suffix."""
+    return lambda suffix, shape: iter([Part(name, shape, dtype=dtype)])
+
+
+Modules = Mapping[str, Parts]
+
+SHARED: Modules = {
+    "token_embd": whole("model.embed_tokens"),
+    "output_norm": whole("model.norm"),
+    "output": whole("lm_head"),
+}
+"""Modules outside of layers, by their names in a GGUF."""
+
+NORMS: Modules = {"attn_norm": whole("input_layernorm"), "ffn_norm": whole("post_attention_layernorm")}
+SANDWICH: Modules = {
+    "attn_norm": whole("input_layernorm"),
+    "post_attention_norm": whole("post_attention_layernorm"),
+    "ffn_norm": whole("pre_feedforward_layernorm"),
+    "post_ffw_norm": whole("post_feedforward_layernorm"),
+}
+OUTPUT: Modules = {"attn_output": whole("self_attn.o_proj")}
+ATTENTION: Modules = {
+    "attn_q": whole("self_attn.q_proj"),
+    "attn_k": whole("self_attn.k_proj"),
+    "attn_v": whole("self_attn.v_proj"),
+    **OUTPUT,
+}
+QK_NORMS: Modules = {"attn_q_norm": whole("self_attn.q_norm"), "attn_k_norm": whole("self_attn.k_norm")}
+DOWN: Modules = {"ffn_down": whole("mlp.down_proj")}
+FEED_FORWARD: Modules = {"ffn_gate": whole("mlp.gate_proj"), "ffn_up": whole("mlp.up_proj"), **DOWN}
+FUSED_FEED_FORWARD: Modules = {"ffn_up": whole("mlp.gate_up_proj"), **DOWN}
+DENSE: Modules = {**NORMS, **ATTENTION, **FEED_FORWARD}
+EXPERTS: Modules = {
+    "ffn_gate_inp": whole("mlp.gate"),
+    "ffn_gate_exps": stack("mlp.experts.{}.gate_proj"),
+    "ffn_up_exps": stack("mlp.experts.{}.up_proj"),
+    "ffn_down_exps": stack("mlp.experts.{}.down_proj"),
+}
+SHARED_EXPERT: Modules = {
+    "ffn_gate_inp_shexp": row("mlp.shared_expert_gate"),
+    "ffn_gate_shexp": whole("mlp.shared_expert.gate_proj"),
+    "ffn_up_shexp": whole("mlp.shared_expert.up_proj"),
+    "ffn_down_shexp": whole("mlp.shared_expert.down_proj"),
+}
+MIXTRAL_EXPERTS: Modules = {
+    "ffn_gate_inp": whole("block_sparse_moe.gate"),
+    "ffn_gate_exps": stack("block_sparse_moe.experts.{}.w1"),
+    "ffn_up_exps": stack("block_sparse_moe.experts.{}.w3"),
+    "ffn_down_exps": stack("block_sparse_moe.experts.{}.w2"),
+}

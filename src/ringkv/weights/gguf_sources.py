@@ -1,0 +1,53 @@
+"""gguf_sources: the tensors of the Hugging Face layout that a GGUF holds, each with its source."""
+
+import re
+from collections.abc import Iterator
+
+from ringkv.base.errors import UnsupportedModel
+from ringkv.base.shown import shown_names
+from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
+from ringkv.weights.gguf_fields import head_counts
+from ringkv.weights.gguf_parts import SHARED
+from ringkv.weights.gguf_rope import ROPE_TENSORS
+from ringkv.weights.gguf_source import Rows, Source
+
+PAIRED = ("attn_q", "attn_k")
+"""Projections whose rows are those of heads that rotate."""
+
+
+def sources(gguf: GGUF) -> dict[str, Source]:
+    """Return the source of each tensor. Raises UnsupportedModel for a tensor of no supported architecture."""
+    architecture = architecture_of(gguf)
+    names = (name for name in gguf.names if name not in ROPE_TENSORS)
+    return {ours: source for name in names for ours, source in _translated(gguf, name, architecture)}
+
+
+def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, Source]]:
+    """Yield what a tensor is called in Hugging Face layout: one name, or one for each expert of a stack.
+
+    `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`.
+    """
+    called, suffix, prefix = _split(name)
+    parts = (architecture.modules if prefix else SHARED).get(called)
+    if parts is None:
+        raise UnsupportedModel(
+            f"{gguf.path} has a tensor {shown_names([name])}, which belongs to no architecture that ringkv runs"
+        )
+    heads = _paired_heads(gguf, called) if architecture.paired else None
+    shift = architecture.norm_shift if called.endswith("_norm") else 0.0
+    for part in parts(suffix, gguf.shape(name)):
+        yield f"{prefix}{part.name}", Rows(name, part.shape, part.expert, part.dtype, heads, shift)
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    """Return a tensor's name in its layer, its suffix, and the layer in Hugging Face layout: "" outside of layers."""
+    if layer := re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name):
+        return layer[2], layer[3], f"model.layers.{layer[1]}."
+    part, _, suffix = name.rpartition(".")
+    return (part, suffix, "") if suffix == "weight" else ("", "", "")
+
+
+def _paired_heads(gguf: GGUF, called: str) -> int | None:
+    """Return how many heads a projection's rows belong to, if they rotate."""
+    return head_counts(gguf, kind_of(gguf))[PAIRED.index(called)] if called in PAIRED else None
