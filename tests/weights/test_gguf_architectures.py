@@ -7,16 +7,21 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
+from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
+from ringkv.base.errors import BadWeights
+from ringkv.base.stack import Stack
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.files import SINGLE
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_convert import shapes, weight_bytes, write_config, write_groups, write_weights
+from ringkv.weights.gguf_header import read_header
 from ringkv.weights.shapes import check_shapes
 from tests.engine import kept, tiny
-from tests.engine.test_golden import GEMMA3_ROPES, GRANITE, LONGROPE, OLMO3_ROPES
+from tests.engine.test_golden import GEMMA3_ROPES, GPT_OSS, GRANITE, LONGROPE, OLMO3_ROPES
 from tests.weights.tiny_gguf import tiny_model, write_named
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -29,6 +34,14 @@ GEMMA3 = {
     "layer_types": None,
 }
 SIZED = {**EXPERT_KEYS, "expert_feed_forward_length": 64}
+
+GPT_OSS_KEYS = {
+    **SIZED,
+    "attention.sliding_window": 16,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 64,
+}
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "head_dim": 32}, SIZED),
@@ -93,6 +106,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "rope.scaling.original_context_length": 64,
         },
     ),
+    "gpt-oss": ("GptOss", GPT_OSS | {"head_dim": 16}, GPT_OSS_KEYS),
 }
 ARCHITECTURES = {
     "mixtral": "llama",
@@ -127,7 +141,9 @@ def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]
     check_shapes(shapes(file), load_config(out).tensors)
     write_weights(file, out)
     write_groups(file, out)
-    assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in model.parameters())
+    assert weight_bytes(file) == sum(tensor.nbytes for tensor in load_file(out / SINGLE).values())
+    if quant != Type.MXFP4:
+        assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in model.parameters())
     return out, model
 
 
@@ -138,6 +154,32 @@ def test_logits_are_those_of_the_model_that_the_file_was_written_from(name: str,
     engine = build(tiny.config(folder))
     found = torch.cat(list(engine.prompt_logits(tokens, rows=80)))
     torch.testing.assert_close(found, kept.logits(model, tokens), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("quant", [Type.MXFP4, Type.Q8_0])
+def test_experts_of_gpt_oss_have_the_values_of_the_file(quant: Type, tmp_path: Path) -> None:
+    folder, model = converted(tmp_path, "gpt-oss", quant)
+    checkpoint = open_checkpoint(folder)
+    assert ("model.layers.0.mlp.experts.down_proj_blocks" in checkpoint.shapes()) == (quant == Type.MXFP4)
+    for name, tensor in model.state_dict().items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            want = dequantize(quantize(tensor.swapaxes(1, 2).numpy(), quant), quant)
+            for at in range(4):
+                found = torch.empty(tensor.shape[2], tensor.shape[1])
+                checkpoint.read_into(name, found, stack=Stack(4, at, tensor.shape[2]))
+                assert torch.equal(found, torch.tensor(want[at]).bfloat16().float()), name
+
+
+def test_an_exponent_beyond_float32_is_refused_by_tensor(tmp_path: Path) -> None:
+    converted(tmp_path, "gpt-oss", Type.MXFP4)
+    path = tmp_path / "tiny.gguf"
+    start = read_header(path).tensors["blk.1.ffn_up_exps.weight"].start
+    data = bytearray(path.read_bytes())
+    data[start + 17] = 253
+    path.write_bytes(data)
+    (tmp_path / "again").mkdir()
+    with pytest.raises(BadWeights, match=r"not finite in blk\.1\.ffn_up_exps\.weight"):
+        write_weights(GGUF(path), tmp_path / "again")
 
 
 def test_four_bits_of_each_expert_are_those_of_the_stack(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tiny GGUF files, written from a transformers model by the gguf package's own writer, laid out as llama.cpp does."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,9 @@ def _write(
 ) -> Path:
     """Add the tensors, matrices quantised, and write the file."""
     for name, tensor in tensors.items():
-        if tensor.ndim == 1:
-            writer.add_tensor(name, tensor)
-        else:
-            writer.add_tensor(name, quantize(tensor, quant), raw_dtype=quant)
+        kind = Type.F32 if tensor.ndim == 1 or name.endswith("bias") else quant
+        kind = kind if kind != Type.MXFP4 or "_exps" in name else Type.F32  # as in published files
+        writer.add_tensor(name, quantize(tensor, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -167,11 +167,38 @@ def named(model: Any, kind: str, folder: Path) -> dict[str, npt.NDArray[np.float
     found: dict[str, list[npt.NDArray[np.float32]]] = {}
     saved = load_file(folder / "model.safetensors")
     for name in sorted(saved, key=lambda name: [int(part) if part.isdigit() else -1 for part in name.split(".")]):
-        merged = re.sub(r"\.experts\.\d+\.", ".experts.", name)
-        stored = names.get_name(merged, try_suffixes=(".weight", ".bias"))
-        assert stored, name
-        found.setdefault(stored, []).append(_reordered(saved[name].float().numpy(), stored, kind, model.config))
-    return {name: np.stack(all) if "_exps" in name else np.squeeze(all[0]) for name, all in found.items()}
+        for part, values in SPLIT.get(kind, _whole)(name, saved[name].float().numpy()):
+            merged = re.sub(r"\.experts\.\d+\.", ".experts.", part)
+            stored = names.get_name(merged, try_suffixes=(".weight", ".bias"))
+            assert stored, name
+            found.setdefault(stored, []).append(_reordered(values, stored, kind, model.config))
+    return {name: np.stack(all) if len(all) > 1 else np.squeeze(all[0]) for name, all in found.items()}
+
+
+Parts = Iterator[tuple[str, npt.NDArray[np.float32]]]
+
+
+def _whole(name: str, values: npt.NDArray[np.float32]) -> Parts:
+    yield name, values
+
+
+def _gpt_oss(name: str, values: npt.NDArray[np.float32]) -> Parts:
+    """Split gates from ups, transpose experts' matrices, and end each name with "weight" or "bias"."""
+    stack, _, suffix = name.partition("_proj")
+    if "experts" not in name:
+        yield (f"{name}.weight" if name.endswith("sinks") else name), values
+        return
+    end = "bias" if suffix else "weight"
+    rows = values if suffix else values.swapaxes(1, 2)
+    if stack.endswith("down"):
+        yield f"{stack}_proj.{end}", rows
+    else:
+        yield f"{stack.removesuffix('gate_up')}gate_proj.{end}", rows[:, ::2]
+        yield f"{stack.removesuffix('gate_up')}up_proj.{end}", rows[:, 1::2]
+
+
+SPLIT = {"gpt-oss": _gpt_oss}
+"""How llama.cpp's conversion splits a checkpoint's tensor, by architecture."""
 
 
 def _reordered(values: npt.NDArray[np.float32], name: str, kind: str, config: Any) -> npt.NDArray[np.float32]:

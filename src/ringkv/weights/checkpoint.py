@@ -18,7 +18,8 @@ from ringkv.base.stack import Stack
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
 from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
 from ringkv.weights.group_file import GroupFile
-from ringkv.weights.mxfp4 import BLOCKS, EXPONENTS, ROWS, dequantised, unpacked_shapes
+from ringkv.weights.mxfp4 import ROWS, dequantised
+from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
 from ringkv.weights.shapes import check_shapes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")

@@ -67,6 +67,9 @@ class GGUF:
     def names(self) -> list[str]:
         return list(self._tensors)
 
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
@@ -98,12 +101,16 @@ class GGUF:
         """Return a tensor's type, such as "Q4_K"."""
         return str(self._tensors[name].kind.name)
 
+    def blocks(self, name: str, expert: int) -> npt.NDArray[np.uint8]:
+        """Return rows of blocks of one matrix of a stack, uint8 [rows, bytes], without dequantising them."""
+        return self._data(name, expert)
+
     def groups(self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None) -> StoredGroups:
         """Return a four-bit matrix without dequantising it; `order` and `expert` as for `rows`."""
         data = self._data(name, expert)
         found = groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
         if not (np.isfinite(found.scale).all() and np.isfinite(found.minimum).all()):
-            raise self._not_finite(name)
+            raise self.not_finite(name)
         return found
 
     def _data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
@@ -119,10 +126,11 @@ class GGUF:
         with np.errstate(all="ignore"):  # overflow is refused below
             values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].kind)
         if not np.isfinite(values).all():
-            raise self._not_finite(name)
+            raise self.not_finite(name)
         return values
 
-    def _not_finite(self, name: str) -> BadWeights:
+    def not_finite(self, name: str) -> BadWeights:
+        """Return the error for a tensor with infinite values, or with values that are no numbers."""
         return BadWeights(
             f"{self.path} holds values that are not finite in {shown_names([name])}: it is corrupt; fetch it again"
         )

@@ -4,7 +4,7 @@ Metadata keys are those of the gguf package's constants. Row orders and fixed se
 graphs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +13,18 @@ from ringkv.base.shown import shown
 from ringkv.weights import gguf_parts as parts
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_gemma3 import gemma3
+from ringkv.weights.gguf_gpt_oss import experts, gpt_oss
 from ringkv.weights.gguf_heads import grouped, partial
 from ringkv.weights.gguf_parts import Modules, whole
-from ringkv.weights.gguf_routers import RouterSettings, softmax
+from ringkv.weights.gguf_routers import RouterSettings, softmax, softmax_of_chosen
+from ringkv.weights.gguf_source import Source
 from ringkv.weights.gguf_windows import Windows
 
 Settings = Callable[[GGUF, str], dict[str, Any]]
 """Returns settings of config.json, by the file and what its keys begin with. Raises UnsupportedModel or BadWeights."""
+
+Merged = Callable[[GGUF, str], Iterator[tuple[str, Source]]]
+"""Gives the tensors of a layer, such as "blk.3.", by their names in the layer in Hugging Face layout."""
 
 EXPERT_SIZES = {
     "num_experts": "expert_count",
@@ -30,6 +35,11 @@ NORMALISED = softmax()
 UNNAMED = Windows()
 IN_ALL_LAYERS = Windows(period=0)
 QWEN = Windows(settings={"use_sliding_window": True})
+
+
+def unmerged(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
+    """No tensor is made of several."""
+    return iter(())
 
 
 def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
@@ -44,7 +54,7 @@ class Architecture:
     modules: of a layer, by their names in a GGUF. numbers, factors: metadata keys of whole numbers and of decimals, by
     their names in config.json. fixed: settings that no key has. heads, router, own: compute settings. windows: what a
     sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: what norms
-    in the GGUF exceed those in Hugging Face layout.
+    in the GGUF exceed those in Hugging Face layout. merged: gives the tensors that are made of several of the GGUF.
     """
 
     name: str
@@ -59,6 +69,7 @@ class Architecture:
     windows: Windows = UNNAMED
     paired: bool = False
     norm_shift: float = 0.0
+    merged: Merged = unmerged
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -150,6 +161,25 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
         numbers=EXPERT_SIZES,
         fixed={"norm_topk_prob": True},
         windows=QWEN,
+    ),
+    "gpt-oss": Architecture(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        {
+            "attn_norm": whole("input_layernorm"),
+            "post_attention_norm": whole("post_attention_layernorm"),
+            **parts.SINK_ATTENTION,
+            **parts.STACKED_EXPERTS,
+        },
+        numbers={
+            "num_local_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+            "intermediate_size": "expert_feed_forward_length",
+        },
+        router=softmax_of_chosen,
+        own=gpt_oss,
+        windows=Windows(2),
+        merged=experts,
     ),
 }
 """Mixtures of experts, by general.architecture."""

@@ -16,6 +16,7 @@ from ringkv.weights.gguf_config import config_json
 from ringkv.weights.gguf_groups import GROUP, KINDS
 from ringkv.weights.gguf_source import Rows
 from ringkv.weights.gguf_sources import sources
+from ringkv.weights.mxfp4_shapes import unpacked_shapes
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
 
@@ -25,8 +26,11 @@ def write_config(gguf: GGUF, directory: Path) -> None:
 
 
 def shapes(gguf: GGUF) -> Mapping[str, tuple[int, ...]]:
-    """Return the tensors that `write_weights` writes. Raises UnsupportedModel for one of no supported architecture."""
-    return {name: source.spec.shape for name, source in sources(gguf).items()}
+    """Return the tensors that `write_weights` writes, with those in MXFP4 as they are unpacked.
+
+    Raises UnsupportedModel for a tensor of no supported architecture.
+    """
+    return unpacked_shapes({name: source.spec.shape for name, source in sources(gguf).items()})
 
 
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:

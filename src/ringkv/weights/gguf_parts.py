@@ -45,6 +45,11 @@ def plain(name: str, dtype: str = "BF16") -> Parts:
     return lambda suffix, shape: iter([Part(name, shape, dtype=dtype)])
 
 
+def merged(suffix: str, shape: Shape) -> Iterator[Part]:
+    """A tensor that is a part of one in Hugging Face layout."""
+    return iter(())
+
+
 Modules = Mapping[str, Parts]
 
 SHARED: Modules = {
@@ -90,4 +95,9 @@ MIXTRAL_EXPERTS: Modules = {
     "ffn_gate_exps": stack("block_sparse_moe.experts.{}.w1"),
     "ffn_up_exps": stack("block_sparse_moe.experts.{}.w3"),
     "ffn_down_exps": stack("block_sparse_moe.experts.{}.w2"),
+}
+SINK_ATTENTION: Modules = {**ATTENTION, "attn_sinks": plain("self_attn.sinks")}
+STACKED_EXPERTS: Modules = {
+    "ffn_gate_inp": whole("mlp.router"),
+    **dict.fromkeys(("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"), merged),
 }

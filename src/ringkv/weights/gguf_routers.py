@@ -28,6 +28,12 @@ def softmax(normalised: bool = True) -> RouterSettings:
     return settings
 
 
+def softmax_of_chosen(gguf: GGUF, kind: str) -> dict[str, Any]:
+    """A softmax over the chosen experts alone."""
+    check(gguf, kind, {**SOFTMAX, "expert_gating_func": (0, 3), "expert_weights_norm": (True, False)})
+    return {}
+
+
 def check(gguf: GGUF, kind: str, harmless: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise UnsupportedModel for a key with another value than these; the first is the default."""
     for key, values in harmless.items():

@@ -56,6 +56,6 @@ class Rows:
         return rows.reshape(self.heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
-def stored(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+def stored(values: npt.NDArray[np.float32], dtype: str = "BF16") -> npt.NDArray[Any]:
     """Return values as safetensors stores them: "F32", or "BF16" as its bits."""
     return values.astype("<f4") if dtype == "F32" else to_bfloat16(values)

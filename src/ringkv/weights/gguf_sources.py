@@ -7,20 +7,34 @@ from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown_names
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
-from ringkv.weights.gguf_fields import head_counts
+from ringkv.weights.gguf_fields import head_counts, layer_count
 from ringkv.weights.gguf_parts import SHARED
 from ringkv.weights.gguf_rope import ROPE_TENSORS
 from ringkv.weights.gguf_source import Rows, Source
 
+LAYER = re.compile(r"blk\.(\d{1,6})\.")
 PAIRED = ("attn_q", "attn_k")
 """Projections whose rows are those of heads that rotate."""
 
 
 def sources(gguf: GGUF) -> dict[str, Source]:
     """Return the source of each tensor. Raises UnsupportedModel for a tensor of no supported architecture."""
-    architecture = architecture_of(gguf)
-    names = (name for name in gguf.names if name not in ROPE_TENSORS)
-    return {ours: source for name in names for ours, source in _translated(gguf, name, architecture)}
+    architecture, names = architecture_of(gguf), _used(gguf)
+    found = {ours: source for name in names for ours, source in _translated(gguf, name, architecture)}
+    for at in sorted({layer[1] for name in names if (layer := LAYER.match(name))}, key=int):
+        made = architecture.merged(gguf, f"blk.{at}.")
+        found |= {f"model.layers.{at}.{ours}": source for ours, source in made}
+    return found
+
+
+def _used(gguf: GGUF) -> list[str]:
+    """Return the tensors that are not replaced by parameters, and not of layers that predict further tokens."""
+    kind = kind_of(gguf)
+    used = [name for name in gguf.names if name not in ROPE_TENSORS]
+    if not gguf.number(f"{kind}.nextn_predict_layers", 0):
+        return used
+    layers = layer_count(gguf, kind)
+    return [name for name in used if not (layer := LAYER.match(name)) or int(layer[1]) < layers]
 
 
 def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, Source]]:
@@ -42,7 +56,7 @@ def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[t
 
 def _split(name: str) -> tuple[str, str, str]:
     """Return a tensor's name in its layer, its suffix, and the layer in Hugging Face layout: "" outside of layers."""
-    if layer := re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name):
+    if layer := re.fullmatch(r"blk\.(\d{1,6})\.(\w+)\.(weight|bias)", name):
         return layer[2], layer[3], f"model.layers.{layer[1]}."
     part, _, suffix = name.rpartition(".")
     return (part, suffix, "") if suffix == "weight" else ("", "", "")

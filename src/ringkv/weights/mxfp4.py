@@ -4,39 +4,18 @@ As gpt-oss has them for E experts: blocks uint8 [E, out, in / 32, 16], the earli
 exponents uint8 [E, out, in / 32] with a bias of 127.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-BLOCKS, EXPONENTS = "_blocks", "_scales"  # end the names of a matrix's two tensors
-BYTES, BIAS = 16, 127
+BIAS = 127
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of E2M1; the fourth bit is the sign
 VALUES = torch.tensor([*MAGNITUDES, *(-one for one in MAGNITUDES)])
 PAIRS = torch.stack((VALUES.repeat(16), VALUES.repeat_interleave(16)), dim=-1)  # [256, 2], of each byte
 POWERS = torch.ldexp(torch.ones(256), torch.arange(256) - BIAS)
 ROWS = 64  # that are converted at a time, within a core's cache
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def unpacked_shapes(found: Shapes) -> Shapes:
-    """Return shapes with one tensor [E, in, out], as unquantised checkpoints have it, for blocks and exponents."""
-    packed = {
-        name.removesuffix(BLOCKS): shape
-        for name, shape in found.items()
-        if name.endswith(BLOCKS) and _are_blocks(shape, found.get(f"{name.removesuffix(BLOCKS)}{EXPONENTS}"))
-    }
-    parts = {f"{name}{end}" for name in packed for end in (BLOCKS, EXPONENTS)}
-    whole = {name: (count, 2 * BYTES * blocks, rows) for name, (count, rows, blocks, _) in packed.items()}
-    return {name: shape for name, shape in found.items() if name not in parts} | whole
-
 
 def dequantised(blocks: Tensor, exponents: Tensor) -> Tensor:
     """Return float32 [n, in] of blocks uint8 [n, in / 32, 16] and exponents uint8 [n, in / 32]."""
     elements = PAIRS[blocks.int()].flatten(-2)
     return elements.mul_(POWERS[exponents.int()][..., None]).flatten(-2)
-
-
-def _are_blocks(shape: tuple[int, ...], exponents: tuple[int, ...] | None) -> bool:
-    return len(shape) == 4 and shape[-1] == BYTES and exponents == shape[:-1]

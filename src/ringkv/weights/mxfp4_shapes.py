@@ -1,0 +1,27 @@
+"""mxfp4_shapes: names and shapes of matrices in MXFP4, as gpt-oss' checkpoints have them. No torch.
+
+For E experts a matrix is two tensors, blocks uint8 [E, out, in / 32, 16] and exponents uint8 [E, out, in / 32].
+"""
+
+from collections.abc import Mapping
+
+BLOCKS, EXPONENTS = "_blocks", "_scales"  # end the names of a matrix's two tensors
+BYTES = 16  # of a block
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def unpacked_shapes(found: Shapes) -> Shapes:
+    """Return shapes with one tensor [E, in, out], as unquantised checkpoints have it, for blocks and exponents."""
+    packed = {
+        name.removesuffix(BLOCKS): shape
+        for name, shape in found.items()
+        if name.endswith(BLOCKS) and _are_blocks(shape, found.get(f"{name.removesuffix(BLOCKS)}{EXPONENTS}"))
+    }
+    parts = {f"{name}{end}" for name in packed for end in (BLOCKS, EXPONENTS)}
+    whole = {name: (count, 2 * BYTES * blocks, rows) for name, (count, rows, blocks, _) in packed.items()}
+    return {name: shape for name, shape in found.items() if name not in parts} | whole
+
+
+def _are_blocks(shape: tuple[int, ...], exponents: tuple[int, ...] | None) -> bool:
+    return len(shape) == 4 and shape[-1] == BYTES and exponents == shape[:-1]
