@@ -21,7 +21,7 @@ from ringkv.weights.gguf_convert import shapes, weight_bytes, write_config, writ
 from ringkv.weights.gguf_header import read_header
 from ringkv.weights.shapes import check_shapes
 from tests.engine import kept, tiny
-from tests.engine.test_golden import GEMMA3_ROPES, GPT_OSS, GRANITE, LONGROPE, OLMO3_ROPES
+from tests.engine.test_golden import GEMMA3_ROPES, GPT_OSS, GRANITE, GROUPED, LATENT, LONGROPE, OLMO3_ROPES, YARN
 from tests.weights.tiny_gguf import tiny_model, write_named
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -35,12 +35,35 @@ GEMMA3 = {
 }
 SIZED = {**EXPERT_KEYS, "expert_feed_forward_length": 64}
 
-GPT_OSS_KEYS = {
-    **SIZED,
-    "attention.sliding_window": 16,
+NEXTN = "nextn_predict_layers"
+CORRECTED_KEYS = {
+    "expert_count": 8,
+    "expert_used_count": 3,
+    "expert_feed_forward_length": 64,
+    "expert_weights_scale": 1.5,
+    "leading_dense_block_count": 1,
+    "expert_group_count": 4,
+    "expert_group_used_count": 2,
+}
+V3 = {"expert_shared_count": 2, "expert_gating_func": 2, "expert_weights_norm": True}
+OF_ENTRY = {"attention.head_count_kv": 1, "attention.key_length": 64, "attention.value_length": 32}
+OF_HEAD = {"attention.key_length": 64, "attention.value_length": 24}
+LATENT_KEYS = {
+    **CORRECTED_KEYS,
+    "attention.kv_lora_rank": 32,
+    "attention.q_lora_rank": 48,
+    "rope.dimension_count": 32,
+}
+DEEPSEEK = {**LATENT, "num_key_value_heads": 4, "q_lora_rank": 48}
+YARN_KEYS = {
     "rope.scaling.type": "yarn",
     "rope.scaling.factor": 4.0,
     "rope.scaling.original_context_length": 64,
+}
+GPT_OSS_KEYS = {
+    **SIZED,
+    **YARN_KEYS,
+    "attention.sliding_window": 16,
 }
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -107,8 +130,50 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "gpt-oss": ("GptOss", GPT_OSS | {"head_dim": 16}, GPT_OSS_KEYS),
+    "deepseek-v2-lite": (
+        "DeepseekV2",
+        DEEPSEEK | {"q_lora_rank": None, "topk_method": "greedy", "n_shared_experts": 1},
+        LATENT_KEYS
+        | OF_HEAD
+        | {
+            "attention.q_lora_rank": None,
+            "expert_shared_count": 1,
+            "expert_group_count": None,
+            "expert_gating_func": 1,
+        },
+    ),
+    "deepseek-v2": (
+        "DeepseekV2",
+        DEEPSEEK | {"topk_method": "group_limited_greedy"},
+        LATENT_KEYS | OF_HEAD | {"expert_shared_count": 2},
+    ),
+    "deepseek-v3": (
+        "DeepseekV3",
+        DEEPSEEK | {"rope_parameters": YARN | {"mscale": 0.8, "mscale_all_dim": 0.8}},
+        LATENT_KEYS | V3 | OF_HEAD | YARN_KEYS | {"rope.scaling.yarn_log_multiplier": 0.08},
+    ),
+    "deepseek-v3-split": (
+        "DeepseekV3",
+        DEEPSEEK,
+        LATENT_KEYS | V3 | OF_ENTRY | {"attention.key_length_mla": 64, "attention.value_length_mla": 24},
+    ),
+    "glm4moe": (
+        "Glm4Moe",
+        GROUPED | {"use_qk_norm": True, "head_dim": 16, "n_shared_experts": 2, "attention_bias": True},
+        CORRECTED_KEYS | V3 | {"rope.dimension_count": 8},
+    ),
+    "glm4moe-air": (
+        "Glm4Moe",
+        GROUPED | {"use_qk_norm": False, "head_dim": 16, "n_shared_experts": 1, "num_hidden_layers": 3},
+        CORRECTED_KEYS | V3 | {"rope.dimension_count": 8, "expert_shared_count": 1, "block_count": 4, NEXTN: 1},
+    ),
 }
 ARCHITECTURES = {
+    "deepseek-v2-lite": "deepseek2",
+    "deepseek-v2": "deepseek2",
+    "deepseek-v3": "deepseek2",
+    "deepseek-v3-split": "deepseek2",
+    "glm4moe-air": "glm4moe",
     "mixtral": "llama",
     "mixtral-sliding": "llama",
     "mistral-sliding": "llama",
@@ -120,6 +185,33 @@ ARCHITECTURES = {
 }
 
 
+def split_latents(model: Any) -> dict[str, np.ndarray | None]:  # type: ignore[type-arg]
+    """Return each layer's matrix from latents as newer files have it: keys by head and transposed, and values."""
+    found: dict[str, np.ndarray | None] = {}  # type: ignore[type-arg]
+    for at, layer in enumerate(model.model.layers):
+        key, value = layer.self_attn.kv_b_proj.weight.detach().unflatten(0, (4, -1)).split((32, 24), dim=1)
+        found |= {
+            f"blk.{at}.attn_kv_b.weight": None,
+            f"blk.{at}.attn_k_b.weight": key.mT.contiguous().numpy(),
+            f"blk.{at}.attn_v_b.weight": value.contiguous().numpy(),
+        }
+    return found
+
+
+def next_token(model: Any) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    """Return some tensors of a layer that predicts a second token."""
+    shapes = {"nextn.eh_proj": (64, 128), "nextn.enorm": (64,), "attn_norm": (64,), "attn_q": (64, 64)}
+    return {f"blk.3.{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
+
+
+EXTRA = {"deepseek-v3-split": split_latents, "glm4moe-air": next_token}
+
+
+def corrections(model: Any) -> list[torch.Tensor]:
+    """Return the vectors that are added to the scores of routers, for the choice alone."""
+    return [tensor for name, tensor in model.named_buffers() if name.endswith("correction_bias")]
+
+
 def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]:
     """Return the directory that a model's GGUF is converted to, and transformers' model."""
     kind, settings, keys = MODELS[name]
@@ -128,12 +220,15 @@ def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]
         for tensor in model.parameters():
             tensor.mul_(4.0 if tensor.ndim > 1 else 1.0)  # so that a mistake in one part shows in the logits
             tensor.copy_(tensor.bfloat16())
+        for tensor in corrections(model):
+            tensor.uniform_(0.0, 0.4)
     rope = model.config.rope_parameters
-    extra = {
+    extra: dict[str, np.ndarray | None] = {  # type: ignore[type-arg]
         f"rope_factors_{which}.weight": np.array(rope[f"{which}_factor"], np.float32)
         for which in ("short", "long")
         if f"{which}_factor" in rope
     }
+    extra |= EXTRA.get(name, lambda model: {})(model)
     written = write_named(path / "tiny.gguf", model, ARCHITECTURES.get(name, name), keys, extra, quant)
     file, out = GGUF(written), path / "hf"
     out.mkdir()
@@ -143,7 +238,8 @@ def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]
     write_groups(file, out)
     assert weight_bytes(file) == sum(tensor.nbytes for tensor in load_file(out / SINGLE).values())
     if quant != Type.MXFP4:
-        assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in model.parameters())
+        exact = sum(tensor.nbytes for tensor in corrections(model))
+        assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in model.parameters()) + exact
     return out, model
 
 

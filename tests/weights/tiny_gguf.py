@@ -132,12 +132,13 @@ def _write(
     return path
 
 
-def write_header(path: Path, kind: str, keys: dict[str, Any]) -> Path:
-    """Write metadata, whose keys are without the architecture, and an embedding of 96 tokens."""
+def write_header(path: Path, kind: str, keys: dict[str, Any], shapes: dict[str, tuple[int, ...]] | None = None) -> Path:
+    """Write metadata, whose keys are without the architecture, an embedding of 96 tokens, and tensors of zeros."""
     writer = GGUFWriter(path, kind)
     for key, value in keys.items():
         _add(writer, f"{kind}.{key}", value)
-    return _write(writer, path, {"token_embd.weight": np.zeros((96, 32), np.float32)}, Type.F32)
+    whole = {"token_embd.weight": (96, 32), **(shapes or {})}
+    return _write(writer, path, {name: np.zeros(shape, np.float32) for name, shape in whole.items()}, Type.F32)
 
 
 def write_named(
@@ -145,18 +146,20 @@ def write_named(
     model: Any,
     kind: str,
     metadata: dict[str, Any],
-    extra: dict[str, npt.NDArray[np.float32]],
+    extra: dict[str, npt.NDArray[np.float32] | None],
     quant: GGMLQuantizationType = Type.F32,
 ) -> Path:
     """Write `model` as the architecture `kind`, with the gguf package's names, from the checkpoint it saves.
 
     Matrices of experts are stacked, and matrices of one row are vectors. `metadata` has keys without the architecture.
+    `extra` adds tensors; None leaves one out.
     """
     sizes = keys_of(model.config) | metadata
     writer = GGUFWriter(path, kind)
     for key, value in sizes.items():
         _add(writer, f"{kind}.{key}", value)
-    return _write(writer, path, {**named(model, kind, path.with_name("saved")), **extra}, quant)
+    all = {**named(model, kind, path.with_name("saved")), **extra}
+    return _write(writer, path, {name: values for name, values in all.items() if values is not None}, quant)
 
 
 def named(model: Any, kind: str, folder: Path) -> dict[str, npt.NDArray[np.float32]]:
@@ -197,7 +200,11 @@ def _gpt_oss(name: str, values: npt.NDArray[np.float32]) -> Parts:
         yield f"{stack.removesuffix('gate_up')}up_proj.{end}", rows[:, 1::2]
 
 
-SPLIT = {"gpt-oss": _gpt_oss}
+def _corrected(name: str, values: npt.NDArray[np.float32]) -> Parts:
+    yield name.replace("correction_bias", "correction.bias"), values
+
+
+SPLIT = {"gpt-oss": _gpt_oss, "deepseek2": _corrected, "glm4moe": _corrected}
 """How llama.cpp's conversion splits a checkpoint's tensor, by architecture."""
 
 

@@ -11,12 +11,13 @@ from typing import Any
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.weights import gguf_parts as parts
+from ringkv.weights import gguf_routers as routers
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_gemma3 import gemma3
 from ringkv.weights.gguf_gpt_oss import experts, gpt_oss
 from ringkv.weights.gguf_heads import grouped, partial
+from ringkv.weights.gguf_latent import latent, latent_matrices, latent_rope
 from ringkv.weights.gguf_parts import Modules, whole
-from ringkv.weights.gguf_routers import RouterSettings, softmax, softmax_of_chosen
 from ringkv.weights.gguf_source import Source
 from ringkv.weights.gguf_windows import Windows
 
@@ -31,7 +32,7 @@ EXPERT_SIZES = {
     "num_experts_per_tok": "expert_used_count",
     "moe_intermediate_size": "expert_feed_forward_length",
 }
-NORMALISED = softmax()
+NORMALISED = routers.softmax()
 UNNAMED = Windows()
 IN_ALL_LAYERS = Windows(period=0)
 QWEN = Windows(settings={"use_sliding_window": True})
@@ -45,6 +46,11 @@ def unmerged(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
 def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
     """No settings."""
     return {}
+
+
+def glm4_moe(gguf: GGUF, kind: str) -> dict[str, Any]:
+    """Return whether queries and keys have norms, which no key says."""
+    return {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")}
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Architecture:
     factors: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     heads: Settings = grouped
-    router: RouterSettings = NORMALISED
+    router: routers.RouterSettings = NORMALISED
     own: Settings = nothing
     windows: Windows = UNNAMED
     paired: bool = False
@@ -151,7 +157,7 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
         {**parts.NORMS, **parts.ATTENTION, **parts.EXPERTS, **parts.SHARED_EXPERT},
         numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
         fixed={"norm_topk_prob": False},
-        router=softmax(normalised=False),
+        router=routers.softmax(normalised=False),
         windows=QWEN,
     ),
     "qwen3moe": Architecture(
@@ -176,10 +182,33 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
             "num_experts_per_tok": "expert_used_count",
             "intermediate_size": "expert_feed_forward_length",
         },
-        router=softmax_of_chosen,
+        router=routers.softmax_of_chosen,
         own=gpt_oss,
         windows=Windows(2),
         merged=experts,
+    ),
+    "deepseek2": Architecture(  # V3's GGUFs have this, too
+        "DeepseekV2ForCausalLM",
+        "deepseek_v2",
+        {**parts.NORMS, **parts.LATENT_ATTENTION, **parts.CORRECTED_EXPERTS},
+        heads=latent,
+        router=routers.grouped,
+        own=latent_rope,
+        merged=latent_matrices,
+    ),
+    "glm4moe": Architecture(
+        "Glm4MoeForCausalLM",
+        "glm4_moe",
+        {
+            "attn_norm": whole("input_layernorm"),
+            "post_attention_norm": whole("post_attention_layernorm"),
+            **parts.ATTENTION,
+            **parts.QK_NORMS,
+            **parts.CORRECTED_EXPERTS,
+        },
+        heads=partial,
+        router=routers.corrected,
+        own=glm4_moe,
     ),
 }
 """Mixtures of experts, by general.architecture."""

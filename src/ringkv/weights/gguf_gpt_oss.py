@@ -121,4 +121,5 @@ def _alternated(matrices: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _paired(halves: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return bytes of elements 2i and 2i + 1, of bytes of elements i and i + 16; the earlier is in the lower half."""
     elements = np.concatenate([halves & 15, halves >> 4], axis=-1)
-    return np.bitwise_or(elements[..., ::2], elements[..., 1::2] << 4)
+    pairs: npt.NDArray[np.uint8] = elements[..., ::2] | elements[..., 1::2] << 4
+    return pairs

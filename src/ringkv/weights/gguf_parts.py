@@ -101,3 +101,22 @@ STACKED_EXPERTS: Modules = {
     "ffn_gate_inp": whole("mlp.router"),
     **dict.fromkeys(("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"), merged),
 }
+LATENT_ATTENTION: Modules = {
+    "attn_q": whole("self_attn.q_proj"),
+    "attn_q_a": whole("self_attn.q_a_proj"),
+    "attn_q_a_norm": whole("self_attn.q_a_layernorm"),
+    "attn_q_b": whole("self_attn.q_b_proj"),
+    "attn_kv_a_mqa": whole("self_attn.kv_a_proj_with_mqa"),
+    "attn_kv_a_norm": whole("self_attn.kv_a_layernorm"),
+    "attn_kv_b": whole("self_attn.kv_b_proj"),
+    **dict.fromkeys(("attn_k_b", "attn_v_b"), merged),
+    **OUTPUT,
+}
+CORRECTED_EXPERTS: Modules = {
+    **FEED_FORWARD,  # of the first layers
+    **EXPERTS,
+    "exp_probs_b": plain("mlp.gate.e_score_correction_bias", "F32"),
+    "ffn_gate_shexp": whole("mlp.shared_experts.gate_proj"),
+    "ffn_up_shexp": whole("mlp.shared_experts.up_proj"),
+    "ffn_down_shexp": whole("mlp.shared_experts.down_proj"),
+}
