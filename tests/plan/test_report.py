@@ -189,3 +189,11 @@ def test_a_gguf_file_is_planned_from_its_metadata_whatever_its_name(tmp_path: Pa
     shape = find_shape(str(tiny_gguf.write_tiny(tmp_path / "Qwen3-8B-Q4_K_M.gguf", model)))
     assert shape.parameters == sum(tensor.numel() for tensor in model.parameters())
     assert (shape.name, shape.context, shape.tied) == ("Qwen3-8B-Q4_K_M", 256, False)
+
+
+def test_the_parts_of_a_gguf_are_planned_as_one_file(tmp_path: Path) -> None:
+    tiny_gguf = pytest.importorskip("tests.weights.tiny_gguf")
+    model = tiny_gguf.tiny_model("Llama")
+    tiny_gguf.write_tiny(tmp_path / "tiny.gguf", model, per_part=8)
+    shape = find_shape(str(tmp_path / "tiny-00001-of-00003.gguf"))
+    assert (shape.name, shape.parameters) == ("tiny", sum(tensor.numel() for tensor in model.parameters()))

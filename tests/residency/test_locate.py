@@ -1,6 +1,7 @@
 """All kinds of model arguments, valid and invalid."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from ringkv.models.config import load_config
 from ringkv.residency import locate as room
 from ringkv.residency.inventory import list_models
 from ringkv.residency.locate import locate
+from tests.residency.conftest import TOKENIZER
+from tests.weights.tiny_gguf import tiny_model, write_tiny
 
 
 @pytest.fixture
@@ -40,6 +43,17 @@ def test_a_gguf_file_is_converted_once(tiny_gguf: Path, tmp_cache: Path) -> None
     assert first.parent == tmp_cache / "converted"
     assert first.name.startswith("tiny-model-")
     assert locate(str(tiny_gguf)) == first
+
+
+def test_the_parts_of_a_gguf_are_converted_once_until_one_of_them_changes(tmp_path: Path, tmp_cache: Path) -> None:
+    write_tiny(tmp_path / "tiny.gguf", tiny_model("Llama", vocab_size=258), metadata=TOKENIZER, per_part=8)
+    first = locate(str(tmp_path / "tiny-00001-of-00003.gguf"))
+    assert load_config(first).vocab_size == 258
+    assert first.name.startswith("tiny-")
+    assert "00001" not in first.name.rpartition("-")[0]
+    assert locate(str(tmp_path / "tiny-00001-of-00003.gguf")) == first
+    os.utime(tmp_path / "tiny-00003-of-00003.gguf", (1, 1))
+    assert locate(str(tmp_path / "tiny-00001-of-00003.gguf")) != first
 
 
 def test_a_catalogue_name_is_pulled_and_converted_once(

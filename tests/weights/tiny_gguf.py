@@ -64,14 +64,16 @@ def write_tiny(
     quant: GGMLQuantizationType = Type.F32,
     metadata: dict[str, Any] | None = None,
     extra: dict[str, npt.NDArray[np.float32]] | None = None,
+    per_part: int = 0,
 ) -> Path:
     """Write `model` with its matrices quantised, and `extra` tensors.
 
-    `metadata` adds keys or replaces them; None leaves a key out.
+    `metadata` adds keys or replaces them; None leaves a key out. `per_part`: tensors in each of several files; 0: one
+    file has all.
     """
     config = model.config
     kind = config.model_type
-    writer = GGUFWriter(path, kind)
+    writer = GGUFWriter(path, kind, split_max_tensors=per_part)
     keys = {
         **{f"{kind}.{key}": value for key, value in keys_of(config).items()},
         **(metadata or {}),

@@ -91,8 +91,9 @@ def _of_gguf(path: Path) -> Shape:
     """The shape that a file's metadata describes, of the bfloat16 model that it is converted to."""
     from ringkv.weights.gguf import GGUF
     from ringkv.weights.gguf_config import config_json
+    from ringkv.weights.gguf_split import set_name
 
-    return Shape.of(parse_config(config_json(GGUF(path))), path.stem)
+    return Shape.of(parse_config(config_json(GGUF(path))), set_name(path))
 
 
 def report(shape: Shape, request: PlanRequest) -> Report:

@@ -23,6 +23,7 @@ from ringkv.machine.stamp import changed, stamp
 from ringkv.models.config import load_config
 from ringkv.residency.disk import need_space
 from ringkv.residency.lock import locked
+from ringkv.weights.gguf_split import part_paths
 
 if TYPE_CHECKING:
     from ringkv.weights.gguf import GGUF
@@ -39,9 +40,10 @@ def converted_path(name: str, source: str) -> Path:
 
 
 def file_key(path: Path) -> str:
-    """Return a key of a file's contents without reading them: its path, size and modification time."""
-    status = path.stat()
-    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+    """Return a key of a file's contents without reading them: path, size and modification time, of all its parts."""
+    parts = [part for part in part_paths(path) if part.is_file()] or [path]
+    times = ((part.stat().st_size, part.stat().st_mtime_ns) for part in parts)
+    return " ".join(map(str, (path.resolve(), *(value for one in times for value in one))))
 
 
 def is_converted(target: Path, progress: Progress = silent) -> bool:

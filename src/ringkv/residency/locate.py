@@ -10,6 +10,7 @@ from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.residency.hub import from_hub, is_hub_id
 from ringkv.residency.pull import pull
+from ringkv.weights.gguf_split import set_name
 
 
 def locate(model: str, progress: Progress = silent) -> Path:
@@ -42,7 +43,7 @@ def _from_catalogue(model: CatalogueModel, progress: Progress) -> Path:
 def _from_file(path: Path, progress: Progress) -> Path:
     if path.suffix != ".gguf":
         raise UnknownModel(f"{path} is a file but not a .gguf; give a .gguf file or a directory in Hugging Face layout")
-    return convert(path, converted_path(path.stem, file_key(path)), progress)
+    return convert(path, converted_path(set_name(path), file_key(path)), progress)
 
 
 def _checked(path: Path) -> Path:

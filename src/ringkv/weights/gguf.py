@@ -1,4 +1,4 @@
-"""GGUF: one checked GGUF file: metadata by key, and tensors by name, dequantised in blocks of rows.
+"""GGUF: one checked GGUF file, or its parts: metadata by key, and tensors by name, dequantised in blocks of rows.
 
 Importing this module does not import the `gguf` package; opening a file does.
 """
@@ -6,7 +6,7 @@ Importing this module does not import the `gguf` package; opening a file does.
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,24 +14,37 @@ import numpy.typing as npt
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.weights.gguf_groups import StoredGroups, groups
-from ringkv.weights.gguf_header import is_utf8, read_header
+from ringkv.weights.gguf_header import TensorPlace, is_utf8, read_header
+from ringkv.weights.gguf_split import headers
 
 BLOCK_ELEMENTS = 1 << 22  # elements dequantised at a time: 16 MiB as float32
 PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
 """numpy's names of the types that are not stored in blocks."""
 
 
+class _Mapped(NamedTuple):
+    """One tensor in a mapped file."""
+
+    place: TensorPlace
+    bytes: npt.NDArray[np.uint8]
+    path: Path
+
+
 class GGUF:
     """A readable GGUF file, memory-mapped. Shapes are row-major, the reverse of the file's order."""
 
     def __init__(self, path: Path) -> None:
-        """Raises BadWeights if the file is truncated or corrupt, UnsupportedModel for a split or big-endian one."""
+        """Open a file, or all parts of a split one by its first.
+
+        Raises BadWeights if a file is truncated, corrupt or missing, UnsupportedModel for a big-endian one.
+        """
         self.path = path
         header = read_header(path)
-        self._metadata, self._tensors = header.metadata, header.tensors
-        self._bytes = np.memmap(path, np.uint8, mode="r")
-        if (parts := self.number("split.count", 1)) > 1:
-            raise UnsupportedModel(f"{path} is one of {parts} parts; join them first (llama-gguf-split --merge)")
+        self._metadata = header.metadata
+        self._tensors: dict[str, _Mapped] = {}
+        for part, one in headers(path, header, self.number("split.no", 0), self.number("split.count", 1)).items():
+            mapped = np.memmap(part, np.uint8, mode="r")
+            self._tensors |= {name: _Mapped(place, mapped, part) for name, place in one.tensors.items()}
         self._check_types()
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -71,7 +84,7 @@ class GGUF:
         return name in self._tensors
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensors[name].shape
+        return self._tensors[name].place.shape
 
     def rows(
         self,
@@ -99,7 +112,7 @@ class GGUF:
 
     def kind(self, name: str) -> str:
         """Return a tensor's type, such as "Q4_K"."""
-        return str(self._tensors[name].kind.name)
+        return str(self._tensors[name].place.kind.name)
 
     def blocks(self, name: str, expert: int) -> npt.NDArray[np.uint8]:
         """Return rows of blocks of one matrix of a stack, uint8 [rows, bytes], without dequantising them."""
@@ -115,8 +128,8 @@ class GGUF:
 
     def _data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
         """Return the mapped tensor, or one matrix of a stack: its elements, or its blocks as rows of bytes."""
-        place = self._tensors[name]
-        stored = self._bytes[place.start : place.start + place.bytes].view(PLAIN.get(self.kind(name), "u1"))
+        place, mapped, _ = self._tensors[name]
+        stored = mapped[place.start : place.start + place.bytes].view(PLAIN.get(self.kind(name), "u1"))
         data = stored.reshape(*place.shape[:-1], -1)
         return data if expert is None else data[expert]
 
@@ -124,7 +137,7 @@ class GGUF:
         from gguf.quants import dequantize
 
         with np.errstate(all="ignore"):  # overflow is refused below
-            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].kind)
+            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].place.kind)
         if not np.isfinite(values).all():
             raise self.not_finite(name)
         return values
@@ -132,11 +145,12 @@ class GGUF:
     def not_finite(self, name: str) -> BadWeights:
         """Return the error for a tensor with infinite values, or with values that are no numbers."""
         return BadWeights(
-            f"{self.path} holds values that are not finite in {shown_names([name])}: it is corrupt; fetch it again"
+            f"{self._tensors[name].path} holds values that are not finite in {shown_names([name])}: it is corrupt; "
+            "fetch it again"
         )
 
     def _check_types(self) -> None:
-        kinds = {tensor.kind for tensor in self._tensors.values()}
+        kinds = {tensor.place.kind for tensor in self._tensors.values()}
         if unknown := sorted(kind.name for kind in kinds if not _can_dequantise(kind)):
             raise UnsupportedModel(
                 f"{self.path} holds tensors of type {', '.join(unknown)}, which cannot be dequantised; "

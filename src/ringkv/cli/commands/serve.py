@@ -12,6 +12,7 @@ from ringkv.cli.output import print_stderr
 from ringkv.cli.server import ServerOptions
 from ringkv.machine.interrupts import exit_on_sigterm
 from ringkv.plan.options import Options
+from ringkv.weights.gguf_split import set_name
 
 SLOTS = 8
 
@@ -95,6 +96,6 @@ def names_of(models: Sequence[str], given: Sequence[str]) -> list[tuple[str, ...
 
 
 def _name(model: str) -> str:
-    """Return the last part of a path; a catalogue name or a hub id is returned unchanged."""
+    """Return the last part of a path, of a set of files without its number; other names are returned unchanged."""
     path = Path(model).expanduser()
-    return path.resolve().name.removesuffix(".gguf") if path.exists() else model
+    return set_name(path.resolve()) if path.exists() else model
