@@ -78,7 +78,7 @@ def byte_level_keys(byte_level_inner: tokenizers.Tokenizer) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def made(write_gguf: Write, byte_level_keys: dict[str, Any]) -> dict[str, Tokenizer]:
     """The small vocabulary under each rule of splitting."""
-    rules = ("gpt-2", "default", "smollm", "qwen2", "llama-bpe")
+    rules = ("gpt-2", "default", "smollm", "qwen2", "llama-bpe", "gpt-4o", "deepseek-llm", "deepseek-v3")
     return {rule: load(write_gguf(**byte_level_keys | {"pre": rule})) for rule in rules}
 
 
@@ -182,6 +182,17 @@ def test_every_id_that_ends_a_text_is_written(write_gguf: Write, byte_level_keys
     assert tokenizer.eos_ids == (keys["eos_token_id"], last, last - 1)
 
 
+@pytest.mark.parametrize("calls", [["<|return|>"], ["<|return|>", "<|call|>"]])
+def test_the_end_of_a_message_is_no_end_of_a_text_if_calls_end_one(
+    write_gguf: Write, byte_level_keys: dict[str, Any], calls: list[str]
+):
+    keys = with_tokens(byte_level_keys, calls, [])
+    keys["token_type"][-len(calls) :] = [CONTROL] * len(calls)
+    end, first = keys["tokens"].index("<|end|>"), len(byte_level_keys["tokens"])
+    tokenizer = load(write_gguf(**keys | {"eos_token_id": first}))
+    assert tokenizer.eos_ids == ((first, first + 1) if len(calls) > 1 else (first, end))
+
+
 def test_the_chat_template_is_written_with_its_tokens(write_gguf: Write, byte_level_keys: dict[str, Any]):
     path = write_gguf("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", **byte_level_keys)
     write_tokenizer(path, path.parent)
@@ -248,10 +259,24 @@ def test_a_sentencepiece_model_may_omit_the_space_before_a_text(write_gguf: Writ
     assert tokenizer.decode(tokenizer.encode(" a")) == " a"
 
 
+def test_user_defined_runs_of_spaces_are_tokens_as_in_gemma(write_gguf: Write, sentencepiece_keys: dict[str, Any]):
+    tokens, runs = sentencepiece_keys["tokens"], ["  ", "<end_of_turn>"]
+    added = {
+        "tokens": [*tokens, *runs],
+        "scores": [*sentencepiece_keys["scores"], 0.0, 0.0],
+        "token_type": [*sentencepiece_keys["token_type"], USER_DEFINED, CONTROL],
+        "add_space_prefix": False,
+    }
+    tokenizer = load(write_gguf(**sentencepiece_keys | added))
+    assert tokenizer.encode("ab  cd") == [1, tokens.index("ab"), len(tokens), tokens.index("cd")]
+    assert tokenizer.decode(tokenizer.encode("ab  cd")) == "ab  cd"
+    assert tokenizer.eos_ids == (2, len(tokens) + 1)
+
+
 # Errors
 
 
-@pytest.mark.parametrize("pre", ["tekken", None])
+@pytest.mark.parametrize("pre", ["poro-chat", None])
 def test_an_unknown_rule_is_refused_by_name(write_gguf: Write, byte_level_keys: dict[str, Any], pre: str | None):
     keys = {key: value for key, value in byte_level_keys.items() if key != "pre"} | ({"pre": pre} if pre else {})
     with pytest.raises(UnsupportedModel, match=f"{pre or 'none'}.*smollm.*tokenizer.json next to the .gguf"):
@@ -332,7 +357,7 @@ def test_a_truncated_gguf_is_refused(write_gguf: Write, byte_level_keys: dict[st
 def test_a_tokenizer_json_beside_the_gguf_wins(
     write_gguf: Write, byte_level_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
 ):
-    path = write_gguf(**byte_level_keys | {"pre": "tekken"})
+    path = write_gguf(**byte_level_keys | {"pre": "poro-chat"})
     byte_level_inner.save(str(path.parent / "tokenizer.json"))
     assert load(path).encode("the dog") == byte_level_inner.encode("the dog").ids
 

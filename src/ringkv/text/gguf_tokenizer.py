@@ -19,7 +19,18 @@ from ringkv.weights.gguf_header import read_header
 BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {"gpt2": byte_level, "llama": sentencepiece}
 
 # Tokens that end a text in any model. A GGUF names one or two ids; its model may use more.
-END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>")
+END_TOKENS = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+)
+CALLS = ("<|return|>", "<|call|>")  # end an answer in gpt-oss' format, where <|end|> ends one of its messages
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
@@ -89,6 +100,7 @@ def _config(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
     named = [vocabulary.role_id(role) for role in ("eos", "eot", "eom")]
-    known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in END_TOKENS]
+    ends_messages = ("<|end|>",) if all(token in vocabulary.ids for token in CALLS) else ()
+    known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in set(END_TOKENS) - set(ends_messages)]
     ends = [id for id in [*named, *known] if id is not None]
     return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends))}
