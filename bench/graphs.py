@@ -66,7 +66,7 @@ def _inputs(engine: LocalEngine) -> list[Tensor]:
     """Return x, cosine, sine, slot, entry and live: every slot is full and writes its last entry."""
     slots, capacity = engine.limits.slots, engine.limits.capacity
     decoder = engine.batch.decoder
-    x = decoder.embed(torch.arange(slots), engine.batch.weights.shared)
+    x = decoder.embed(torch.arange(slots), engine.batch.weights.shared).x
     live = torch.full((slots,), capacity, dtype=torch.int32)
     slot = torch.arange(slots, dtype=torch.int32)
     rotation = decoder.rotation(decoder.kinds[0], torch.full((slots,), capacity))

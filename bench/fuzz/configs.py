@@ -27,7 +27,7 @@ NUMBERS: Any = (
     True,
     None,
 )
-KINDS: Any = ("default", "linear", "llama3", "yarn", "longrope", "", 3, None, [], "x" * 1000)
+KINDS: Any = ("default", "linear", "llama3", "yarn", "longrope", "proportional", "", 3, None, [], "x" * 1000)
 FACTORS = (
     "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow",
     "attention_factor", "mscale", "mscale_all_dim", "truncate", "rope_theta", "partial_rotary_factor",

@@ -33,6 +33,30 @@ GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
 }
+GEMMA4 = {
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "sliding_window": 16,
+    "global_head_dim": 64,
+    "num_kv_shared_layers": 3,
+    "hidden_size_per_layer_input": 16,
+    "vocab_size_per_layer_input": 199,
+    "use_double_wide_mlp": True,
+    "final_logit_softcapping": 2.0,
+}
+GEMMA4_MOE = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 16,
+    "global_head_dim": 64,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0,
+    "enable_moe_block": True,
+    "num_experts": 8,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 64,
+}
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -107,6 +131,8 @@ MODELS = {
     "qwen2-sliding": ("Qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}),
     "gemma3": ("Gemma3", GEMMA3),
     "gemma3-scaled": ("Gemma3", GEMMA3 | {"query_pre_attn_scalar": 80, "rope_parameters": GEMMA3_ROPES}),
+    "gemma4": ("Gemma4", GEMMA4),
+    "gemma4-moe": ("Gemma4", GEMMA4_MOE),
     "phi3": ("Phi3", {"sliding_window": None, "pad_token_id": 0}),
     "phi3-sliding": ("Phi3", {"sliding_window": 16, "pad_token_id": 0}),
     "phi4-mini": ("Phi3", PHI4_MINI),

@@ -63,7 +63,7 @@ def test_matrices_are_stored_in_the_bits_asked_for_and_tables_in_eight(folder: P
 
 def test_an_embedding_is_looked_up_as_it_is_stored(folder: Path) -> None:
     built = engine(folder, "int8")
-    found = built.batch.decoder.embed(torch.tensor([7, 255]), built.batch.weights.shared)
+    found = built.batch.decoder.embed(torch.tensor([7, 255]), built.batch.weights.shared).x
     table = _tensors(folder)["model.embed_tokens.weight"]
     step = table.abs().amax(-1, keepdim=True) / 127
     assert torch.equal(found, unpack(built.batch.weights.shared["embed"])[[7, 255]].bfloat16())

@@ -41,6 +41,10 @@ def save(folder: Path, kind: str, **changes: Any) -> torch.nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases start out trivial, which would hide mistakes
             parameter.add_(torch.randn_like(parameter) * 0.05)
+        stored = model.state_dict()
+        for name, buffer in model.named_buffers():
+            if name in stored:
+                buffer.add_(torch.randn_like(buffer) * 0.05)
     model.save_pretrained(folder)
     return model
 

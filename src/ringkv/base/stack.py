@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Stack(NamedTuple):
     """Some rows of matrix `at` of `matrices`: each `step`-th of its `rows`, from `offset` on.
 
-    The tensor is [matrices, in, rows], so each matrix is transposed; biases are [matrices, rows].
+    transposed: the tensor is [matrices, in, rows] instead of [matrices, rows, in]. Biases are [matrices, rows].
     """
 
     matrices: int
@@ -14,10 +14,11 @@ class Stack(NamedTuple):
     rows: int
     step: int = 1
     offset: int = 0
+    transposed: bool = True
 
     def stored(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the tensor, of which this stack has `shape` [n, in] or [n]."""
-        return (self.matrices, *shape[1:], self.rows)
+        return (self.matrices, *shape[1:], self.rows) if self.transposed else (self.matrices, self.rows, *shape[1:])
 
     def span(self, first: int, n: int) -> slice:
         """Return the places in the matrix of rows first .. first+n-1 of these."""

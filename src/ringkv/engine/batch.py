@@ -213,9 +213,10 @@ class Batch:
         """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
         decode, fed = self._programs.decode[size], self._feed(size)
         rotations = self.decoder.rotations(fed.positions)
-        x = self.decoder.embed(fed.tokens, self.weights.shared)
-        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
-            (x,) = decode[kind]([x, *rotations[kind], *fed.at[group], *layer])
+        embedded = self.decoder.embed(fed.tokens, self.weights.shared)
+        x = embedded.x
+        for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
+            (x,) = decode[kind]([embedded.entering(at, x), *rotations[kind], *fed.at[group], *layer])
         self._settle_step(self._rows[:size], self._programs.head[size]([x, *self.weights.shared.values()])[0])
 
     def _forward_drafts(self, size: int) -> None:
@@ -225,9 +226,10 @@ class Batch:
         tokens = torch.cat((self._tokens[rows, None], self._drafts.tokens[rows]), 1)
         positions = self._slots[0].length[rows, None] + torch.arange(tokens.shape[1], device=self.device)
         rotations = self.decoder.rotations(positions.flatten())
-        x = self.decoder.embed(tokens.flatten().clamp(min=0), self.weights.shared)
-        for kind, group, layer in zip(self.decoder.kinds, self._groups, self.layers, strict=True):
-            (x,) = graphs[kind]([x, *rotations[kind], slot, *fed[group], *layer])
+        embedded = self.decoder.embed(tokens.flatten().clamp(min=0), self.weights.shared)
+        x = embedded.x
+        for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
+            (x,) = graphs[kind]([embedded.entering(at, x), *rotations[kind], slot, *fed[group], *layer])
         logits = self._programs.head[tokens.numel()]([x, *self.weights.shared.values()])[0].view(*tokens.shape, -1)
         self.logits.index_copy_(0, rows, logits[:, 0])
         self._drafts.logits.index_copy_(0, rows, logits[:, 1:])

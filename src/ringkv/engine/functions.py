@@ -189,7 +189,9 @@ def _decode(
 
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:
     """(x, *weights) -> (logits,), float32 [N, vocab]."""
-    return StaticFunction(partial(_logits, decoder, names), f"head {decoder.config.norm} {names}", rows=(0,))
+    config = decoder.config
+    key = f"head {config.norm} {config.logit_scale} {config.logit_cap} {names}"
+    return StaticFunction(partial(_logits, decoder, names), key, rows=(0,))
 
 
 def _logits(decoder: Decoder, names: Sequence[str], x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:

@@ -79,7 +79,8 @@ class Passes:
         assert rows is not None
         after = rows - before - len(fed.tokens)
         tokens, positions = self._numbers(pieces, after)
-        x = self._decoder.embed(_between(tokens, fed.tokens, before), self._weights.shared)
+        embedded = self._decoder.embed(_between(tokens, fed.tokens, before), self._weights.shared)
+        x = embedded.x
         rotations = self._decoder.rotations(_between(positions, fed.positions, before))
         segments = [table(list(some)) for some in self._segments(pieces)]
         at = [numbers.among(before, rows) for numbers in fed.at] if self._programs.rides else []
@@ -89,7 +90,8 @@ class Passes:
             weights = self._weights.layers[layer]
             group, staged = self._groups[layer], self._staged[layer]
             slots = [*at[group], *self._slots[layer]] if self._programs.rides else []
-            (x,) = graphs[kind]([x, *rotations[kind], segments[group], *staged, *slots, *weights.values()])
+            entering = [embedded.entering(layer, x), *rotations[kind]]
+            (x,) = graphs[kind]([*entering, segments[group], *staged, *slots, *weights.values()])
         return x
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:

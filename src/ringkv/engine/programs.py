@@ -180,8 +180,8 @@ class _Examples:
 
     def head(self, rows: int) -> Args:
         """The final norm and the vocabulary projection."""
-        shared = self._weights.shared
-        return functions.head(self._decoder, tuple(shared)), [self._hidden(rows), *shared.values()]
+        shared, hidden = self._weights.shared, self._tokens(rows, self._decoder.config.stream)
+        return functions.head(self._decoder, tuple(shared)), [hidden, *shared.values()]
 
     def _format(self, group: int) -> PlaneFormat:
         return self._bodies[group].group.spec.key.format
@@ -193,10 +193,10 @@ class _Examples:
 
     def _rows(self, kind: str, rows: int) -> list[Tensor]:
         positions = torch.zeros(rows, dtype=torch.int64, device=self._device)
-        return [self._hidden(rows), *self._decoder.rotation(kind, positions)]
+        return [self._tokens(rows, self._decoder.entering), *self._decoder.rotation(kind, positions)]
 
-    def _hidden(self, rows: int) -> Tensor:
-        return torch.zeros(rows, self._decoder.config.hidden_size, dtype=self._decoder.dtype, device=self._device)
+    def _tokens(self, rows: int, elements: int) -> Tensor:
+        return torch.zeros(rows, elements, dtype=self._decoder.dtype, device=self._device)
 
 
 class _First(NamedTuple):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ringkv.base.cache_spec import LayerGroup, places
 from ringkv.models.layer import Layer, Norm, RopeConfig
+from ringkv.models.own_inputs import OwnInputs
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
@@ -51,6 +52,7 @@ class ModelConfig(ABC):
     bos_id: int | None
     sliding: Sliding | None = None
     prefix: str = ""  # before every name in the checkpoint
+    body: str = "model"  # the module of embedding, layers and final norm
     unused: tuple[str, ...] = ()  # patterns of checkpoint tensors that this model does not use
 
     @abstractmethod
@@ -71,6 +73,21 @@ class ModelConfig(ABC):
     def logit_scale(self) -> float:
         """Factor on the logits."""
         return 1.0
+
+    @property
+    def logit_cap(self) -> float | None:
+        """Logits are cap * tanh(logits / cap); None if they are not capped."""
+        return None
+
+    @property
+    def own_inputs(self) -> OwnInputs | None:
+        """Embeddings that each layer has of its own, beside those that enter the first."""
+        return None
+
+    @property
+    def stream(self) -> int:
+        """Elements of a token between two layers."""
+        return self.hidden_size
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -114,16 +131,22 @@ class ModelConfig(ABC):
             readers[group] += 1
         return tuple(found)
 
+    @property
+    def at(self) -> str:
+        """Name in the checkpoint of the module that has the layers."""
+        return f"{self.prefix}{self.body}"
+
     def shared_weights(self) -> Declared:
         """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
         weights = {
-            "embed": self._table(f"{self.prefix}model.embed_tokens.weight"),
-            "final_norm": vector(f"{self.prefix}model.norm.weight", self.hidden_size),
+            "embed": self._table(f"{self.at}.embed_tokens.weight"),
+            "final_norm": vector(f"{self.at}.norm.weight", self.hidden_size),
+            **(self.own_inputs.weights(self.at) if self.own_inputs else {}),
         }
         return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
 
     def layer_weights(self, index: int) -> Declared:
-        return self.layer(self.kinds[index]).weights(f"{self.prefix}model.layers.{index}")
+        return self.layer(self.kinds[index]).weights(f"{self.at}.layers.{index}")
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:

@@ -17,13 +17,15 @@ from ringkv.kernels.by_head import by_head
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import gated, linear
-from ringkv.kernels.norm import wide_norm
+from ringkv.kernels.norm import divided, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
 from ringkv.models.experts import Experts, StackedExperts
 from ringkv.models.latent import LATENT_EPS, LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm
+from ringkv.models.parallel_blocks import parallel_experts
+from ringkv.models.parallel_experts import ParallelExperts
 from ringkv.models.rotary import Rotation, rotate
 
 NamedWeights = Mapping[str, Tensor]
@@ -57,7 +59,7 @@ def attention(
 def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     block, norm = layer.attention, layer.norm
     assert isinstance(block, Attention)
-    width, kv = block.head_dim, () if block.shared else (block.kv_heads, block.kv_heads)
+    width, kv = block.head_dim, () if block.shared else (block.kv_heads,) * (1 if block.keys_are_values else 2)
     before = weights.get("attention_norm")
     qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), before, norm.eps, offset=norm.offset)
     q, *new = qkv.view(x.shape[0], -1, width).split((block.heads, *kv), dim=1)
@@ -65,7 +67,8 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
     if block.shared:
         attended = attend(q, None, None)
     else:
-        k, v = new
+        k, v = new[0], new[-1]
+        v = divided(v, norm.eps).to(x.dtype) if block.v_norm else v
         attended = attend(q, _turned(layer, k, "k_norm", angles, weights), v)
     return add_sink_logits(attended, weights["sinks"]) if "sinks" in weights else attended.out
 
@@ -130,6 +133,7 @@ _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
     FeedForward: _gated,
     Experts: _experts,
     StackedExperts: _experts,
+    ParallelExperts: parallel_experts,
 }
 
 

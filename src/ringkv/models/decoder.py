@@ -4,7 +4,7 @@ N tokens, D head_dim. A layer is a pure function: its weights are arguments, so 
 of its kind, and it accesses the cache only through `attend`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from ringkv.kernels.linear import linear
 from ringkv.models.base import ModelConfig, Place
 from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
+from ringkv.models.own_input_blocks import Embedded, own_input_transform, own_inputs
+from ringkv.models.own_inputs import OwnInputLayer
 from ringkv.models.rope import frequencies
 from ringkv.models.rotary import Rotation, rotate, rotation
 
@@ -34,10 +36,17 @@ class Decoder:
         self._ropes = {kind: _frequencies(layer, device) for kind, layer in self.layers.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 
-    def embed(self, tokens: Tensor, weights: NamedWeights) -> Tensor:
-        """Embed int tokens [N] as [N, hidden]."""
-        rows = rows_of(weights["embed"], tokens)
-        return rows if self._embed_scale == 1.0 else rows * self._embed_scale
+    @property
+    def entering(self) -> int:
+        """Elements of a token that enter a layer: those between layers, and the layer's own input."""
+        own = self.config.own_inputs
+        return self.config.stream + (own.width if own else 0)
+
+    def embed(self, tokens: Tensor, weights: NamedWeights) -> Embedded:
+        """Embed int tokens [N]."""
+        rows, own = rows_of(weights["embed"], tokens), self.config.own_inputs
+        x = rows if self._embed_scale == 1.0 else rows * self._embed_scale
+        return Embedded(x, own_inputs(own, tokens, x, weights, self.config.norm) if own else None)
 
     def rotation(self, kind: str, positions: Tensor) -> Rotation:
         """Return the angles of int positions [N] for the layers of a kind."""
@@ -57,14 +66,20 @@ class Decoder:
         return rotate(rows, by, rope.interleaved, rope.first).view_as(flat).movedim(0, -2)
 
     def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-        """Run one layer of a kind on x [N, hidden]."""
-        return transform(self.layers[kind], x, angles, weights, attend)
+        """Run one layer of a kind on what enters it, x [N, entering]; returns [N, stream]."""
+        of = self.layers[kind]
+        return _TRANSFORMS[type(of)](of, x, angles, weights, attend)
 
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
-        """Apply the final norm and the vocabulary projection: [N, hidden] -> float32 [N, vocab]."""
+        """Apply the final norm and the vocabulary projection: [N, stream] -> float32 [N, vocab]."""
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
         logits = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
+        if cap := self.config.logit_cap:
+            return torch.tanh(logits / cap) * cap
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
+
+
+_TRANSFORMS: Mapping[type[Layer], Callable[..., Tensor]] = {Layer: transform, OwnInputLayer: own_input_transform}
 
 
 def _frequencies(layer: Layer, device: torch.device) -> tuple[Tensor, float]:

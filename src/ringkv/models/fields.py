@@ -16,12 +16,16 @@ LARGEST = {  # far beyond published models, and small enough that sizes of a mod
     "num_hidden_layers": 2048,
     "num_attention_heads": 1 << 14,
     "num_key_value_heads": 1 << 14,
-    "head_dim": 1 << 14,
+    **dict.fromkeys(("head_dim", "global_head_dim", "num_global_key_value_heads"), 1 << 14),
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 22,
     "vocab_size": 1 << 24,
+    "vocab_size_per_layer_input": 1 << 24,
+    "hidden_size_per_layer_input": 1 << 14,
     "moe_intermediate_size": 1 << 22,
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"), 1 << 12),
+    **dict.fromkeys(
+        ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "top_k_experts"), 1 << 12
+    ),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 1 << 14),
     "n_shared_experts": 1 << 8,
 }
@@ -43,6 +47,11 @@ def count(raw: Raw, key: str, default: int | None = None) -> int:
     if value > (most := LARGEST.get(key, LARGEST_COUNT)):
         _refuse(key, value, f"ringkv reads up to {most:,}")
     return value
+
+
+def optional_count(raw: Raw, key: str) -> int:
+    """Return an integer of at least 0; 0 if the file has none."""
+    return 0 if raw.get(key) in (None, 0) else count(raw, key)
 
 
 def decimal(raw: Raw, key: str, default: float | None, above: float = SMALLEST_DECIMAL) -> float:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
 
-RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope"]
+RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 Normed = Literal["none", "head", "all"]
 """What a norm of queries and keys covers: each head alone, or all heads together."""
@@ -23,7 +23,8 @@ class RopeConfig:
     width: elements of a head that rotate, from `first` on; None is all. interleaved: the pairs are (2i, 2i + 1) instead
     of (i, i + width / 2). factor, original_context: used by all scaled kinds. low_freq_factor, high_freq_factor: llama3
     (Llama 3.1). beta_fast, beta_slow, mscale, mscale_all_dim, truncate: yarn (arXiv 2309.00071). attention_factor: yarn
-    and longrope. divisors: longrope (arXiv 2402.13753), of each pair's frequency.
+    and longrope. divisors: longrope (arXiv 2402.13753), of each pair's frequency. fraction: proportional (Gemma 4), of
+    the pairs that rotate; the others, with the lowest frequencies, do not.
     """
 
     theta: float
@@ -39,6 +40,7 @@ class RopeConfig:
     mscale_all_dim: float | None = None
     truncate: bool = True
     divisors: tuple[float, ...] = ()
+    fraction: float = 1.0
     width: int | None = None
     first: int = 0
     interleaved: bool = False
@@ -64,7 +66,8 @@ class Attention:
     bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys before rotation. scale: factor on the
     scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys and values as one
     matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head has a learned
-    logit in the softmax's denominator.
+    logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one matrix gives
+    both; keys are normalised and rotated, values are not rotated.
     """
 
     hidden: int
@@ -78,6 +81,8 @@ class Attention:
     fused: str | None = None
     shared: bool = False
     sinks: bool = False
+    v_norm: bool = False
+    keys_are_values: bool = False
 
     @property
     def cache(self) -> CacheSpec:
@@ -93,7 +98,8 @@ class Attention:
         """Declare the weights of the checkpoint's layer `prefix`; tensor-parallel ranks split the heads."""
         at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        rows = {"q_proj": query} if self.shared else {"q_proj": query, "k_proj": key, "v_proj": key}
+        own = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
+        rows = {"q_proj": query, **dict.fromkeys(own, key)}
         return {
             **linear("qkv", parts(at, rows, self.fused), self.hidden, self.bias, 0, "matrix"),
             **linear("output", parts(at, {"o_proj": self.hidden}), query, self.output_bias, 1, "matrix"),

@@ -196,13 +196,15 @@ def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -
     theta, fraction: the base, and the part of a head that rotates, if config.json leaves them out. Without `fraction`
     the family rotates whole heads only.
     """
+    if given.get(PARTIAL) is None:
+        given = {**given, PARTIAL: raw.get(PARTIAL)}
     named = given.get("rope_type") or given.get("type") or "default"
     kind: Any = OLDER_NAMES.get(named, named) if isinstance(named, str) else named
     if kind not in get_args(RopeKind):
         raise UnsupportedModel(
             f"rope type {shown(kind)} is not implemented; ringkv supports {', '.join(get_args(RopeKind))}"
         )
-    width = _rotated(raw, given, fraction)
+    width = None if kind == "proportional" else _rotated(raw, given, fraction)
     # A base of 1 rotates nothing, and YaRN divides by its logarithm. Some files have 0 for the default.
     theta = decimal(next((one for one in (given, raw) if one.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
     if kind == "default":
@@ -218,12 +220,11 @@ def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -
 
 def _rotated(raw: Raw, given: Raw, fraction: float | None) -> int | None:
     """Return how many elements of a head rotate; None for all."""
-    source = given if given.get(PARTIAL) is not None else raw
     if fraction is None:
-        if source.get(PARTIAL) not in (None, 1, 1.0):
+        if given.get(PARTIAL) not in (None, 1, 1.0):
             raise UnsupportedModel(f"{PARTIAL} is not implemented for this architecture; ringkv rotates the whole head")
         return None
-    head, part = _head_dim(raw), decimal(source, PARTIAL, fraction)
+    head, part = _head_dim(raw), decimal(given, PARTIAL, fraction)
     width = int(head * part)
     if not 2 <= width <= head or width % 2:
         raise BadWeights(
@@ -240,7 +241,8 @@ def _head_dim(raw: Raw) -> int:
 def _scaling(raw: Raw, given: Raw, kind: RopeKind, original: int) -> dict[str, Any]:
     """Return the fields of `RopeConfig` that this kind uses; null in the file keeps our default."""
     # DeepSeek's and Phi's files leave it out.
-    default = count(raw, "max_position_embeddings") / original if kind in ("yarn", "longrope") else None
+    ratio = count(raw, "max_position_embeddings") / original
+    default = {"yarn": ratio, "longrope": ratio, "proportional": 1.0}.get(kind)
     fields = {"factor": decimal(given, "factor", default), "original_context": original, **_USED[kind](given)}
     return fields | (_longrope(raw, given, original) if kind == "longrope" else {})
 
@@ -264,6 +266,13 @@ def _yarn(given: Raw) -> dict[str, Any]:
     }
 
 
+def _proportional(given: Raw) -> dict[str, Any]:
+    fraction = decimal(given, PARTIAL, 1.0)
+    if fraction > 1:
+        raise BadWeights(f"config.json has {PARTIAL} {fraction:g}, at most 1 is needed; fetch config.json again")
+    return {"fraction": fraction}
+
+
 def _longrope(raw: Raw, given: Raw, original: int) -> dict[str, Any]:
     """Return the long factors if the context is longer than the original one, else the short ones.
 
@@ -279,6 +288,7 @@ _USED: Mapping[RopeKind, Callable[[Raw], dict[str, Any]]] = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": lambda given: {},
+    "proportional": _proportional,
 }
 
 

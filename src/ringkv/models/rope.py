@@ -55,6 +55,12 @@ def _longrope(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, f
     return plain / torch.tensor(rope.divisors), default if rope.attention_factor is None else rope.attention_factor
 
 
+def _proportional(rope: RopeConfig, plain: Tensor, head_dim: int) -> tuple[Tensor, float]:
+    """Gemma 4: the pairs with the highest frequencies rotate, the others do not."""
+    rotates = torch.arange(head_dim // 2) < int(rope.fraction * head_dim // 2)
+    return torch.where(rotates, plain / rope.factor, 0.0), 1.0
+
+
 def _yarn_scale(rope: RopeConfig) -> float:
     if rope.attention_factor is not None:
         return rope.attention_factor
@@ -69,4 +75,5 @@ _SCALINGS: dict[str, Callable[[RopeConfig, Tensor, int], tuple[Tensor, float]]] 
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
+    "proportional": _proportional,
 }

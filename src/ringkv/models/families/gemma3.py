@@ -4,6 +4,7 @@ Local layers have a sliding window and a rotary base of their own. Norms multipl
 sqrt(hidden_size).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,16 +83,20 @@ class Gemma3WithImages:
 
     @staticmethod
     def read(raw: Raw, generation: Raw) -> Gemma3:
-        text = raw.get("text_config")
-        if not isinstance(text, dict):
-            raise BadWeights(f"config.json has text_config {shown(text)}, an object is needed; fetch config.json again")
-        outer = {name: raw[name] for name in OUTER if raw.get(name) is not None}
         return replace(
-            Gemma3.read(text | outer, generation),
+            Gemma3.read(text_of(raw, OUTER), generation),
             architecture="Gemma3ForConditionalGeneration",
             prefix="language_model.",
             unused=("vision_tower.*", "multi_modal_projector.*"),
         )
+
+
+def text_of(raw: Raw, outer: Collection[str]) -> dict[str, Any]:
+    """Return the text model's configuration, with the settings `outer` of the whole model."""
+    text = raw.get("text_config")
+    if not isinstance(text, dict):
+        raise BadWeights(f"config.json has text_config {shown(text)}, an object is needed; fetch config.json again")
+    return text | {name: raw[name] for name in outer if raw.get(name) is not None}
 
 
 def _ropes(raw: dict[str, Any]) -> tuple[RopeConfig, RopeConfig]:

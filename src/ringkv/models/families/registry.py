@@ -6,6 +6,7 @@ from typing import Protocol
 from ringkv.models.base import ModelConfig
 from ringkv.models.families.deepseek import DeepSeekV2, DeepSeekV3
 from ringkv.models.families.gemma3 import Gemma3, Gemma3WithImages
+from ringkv.models.families.gemma4 import Gemma4, Gemma4WithImages
 from ringkv.models.families.glm4 import Glm4
 from ringkv.models.families.glm4_moe import Glm4Moe
 from ringkv.models.families.gpt_oss import GptOss
@@ -35,6 +36,8 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen3ForCausalLM": Qwen3,
     "Gemma3ForCausalLM": Gemma3,
     "Gemma3ForConditionalGeneration": Gemma3WithImages,
+    "Gemma4ForCausalLM": Gemma4,
+    "Gemma4ForConditionalGeneration": Gemma4WithImages,
     "Phi3ForCausalLM": Phi3,
     "GraniteForCausalLM": Granite,
     "GraniteMoeHybridForCausalLM": Granite4,
@@ -57,6 +60,8 @@ MODEL_TYPES = {
     "qwen3": "Qwen3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4": "Gemma4ForConditionalGeneration",
+    "gemma4_text": "Gemma4ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
@@ -79,6 +84,8 @@ EXAMPLES = {  # hub ids, for those whose model is refused
     "Qwen3ForCausalLM": "Qwen/Qwen3-4B",
     "Gemma3ForCausalLM": "google/gemma-3-1b-it",
     "Gemma3ForConditionalGeneration": "google/gemma-3-4b-it",
+    "Gemma4ForCausalLM": "google/gemma-4-E2B-it",
+    "Gemma4ForConditionalGeneration": "google/gemma-4-E2B-it",
     "Phi3ForCausalLM": "microsoft/Phi-4-mini-instruct",
     "GraniteForCausalLM": "ibm-granite/granite-3.3-8b-instruct",
     "GraniteMoeHybridForCausalLM": "ibm-granite/granite-4.0-1b",

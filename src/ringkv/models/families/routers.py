@@ -12,7 +12,7 @@ EXPERTS = ("num_experts", "num_local_experts")
 def router(raw: Raw, normalised: bool) -> Router:
     """Return a softmax router. normalised: norm_topk_prob if config.json leaves it out."""
     named = EXPERTS[0] if raw.get(EXPERTS[0]) is not None else EXPERTS[1]
-    return _checked(
+    return checked(
         Router(
             count(raw, named),
             count(raw, "num_experts_per_tok"),
@@ -23,7 +23,7 @@ def router(raw: Raw, normalised: bool) -> Router:
 
 def corrected_router(raw: Raw) -> Router:
     """Return DeepSeek-V3's router, which GLM-4.5 has too: sigmoid scores, chosen in the best groups."""
-    return _checked(
+    return checked(
         Router(
             count(raw, "n_routed_experts"),
             count(raw, "num_experts_per_tok"),
@@ -45,7 +45,7 @@ def grouped_router(raw: Raw) -> Router:
             f"topk_method {shown(method)} is not implemented; ringkv supports greedy and group_limited_greedy"
         )
     is_grouped = method == "group_limited_greedy"
-    return _checked(
+    return checked(
         Router(
             count(raw, "n_routed_experts"),
             count(raw, "num_experts_per_tok"),
@@ -71,7 +71,7 @@ def first_dense(raw: Raw) -> tuple[int, ...]:
     return tuple(range(min(count(raw, "num_hidden_layers"), count(raw, "first_k_dense_replace") if given else 0)))
 
 
-def _checked(router: Router) -> Router:
+def checked(router: Router) -> Router:
     candidates = router.experts // router.groups * min(router.groups, router.kept_groups)
     if router.chosen > candidates or router.experts % router.groups or router.kept_groups > router.groups:
         raise BadWeights(

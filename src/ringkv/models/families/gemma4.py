@@ -1,0 +1,168 @@
+"""Gemma 4's text models (Google, 2026): wide global heads, layers' own inputs, trailing layers that share caches.
+
+Scores are not scaled; queries, keys and values are normalised. Global layers of larger models have one matrix for keys
+and values; of 26B-A4B each layer has experts beside its feed-forward.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ringkv.models.base import LOCAL, SHARED, ModelConfig
+from ringkv.models.experts import Router
+from ringkv.models.families.gemma3 import GELU, OUTER, text_of
+from ringkv.models.families.overrides import global_heads
+from ringkv.models.families.routers import EXPERTS, checked
+from ringkv.models.families.trailing import trailing_sources
+from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts
+from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock, RopeConfig
+from ringkv.models.own_inputs import OwnInputLayer, OwnInputs
+from ringkv.models.parallel_experts import ParallelExperts
+from ringkv.models.reading import Refusal, common, refuse, rope_of, sliding
+
+CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vision"), "causal attention to text")
+SUPPORTED = (CAUSAL.setting, "num_kv_shared_layers", "final_logit_softcapping", *EXPERTS)
+FULL, WINDOWED = "full_attention", "sliding_attention"
+PATTERN = 6  # every sixth layer is global if config.json leaves layer_types out
+TOWERS = ("vision_tower", "embed_vision", "audio_tower", "embed_audio")
+# Defaults of transformers' Gemma4TextConfig.
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262144,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "eos_token_id": 1,
+    "bos_token_id": 2,
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262144,
+    "rope_parameters": {
+        FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        WINDOWED: {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma4(ModelConfig):
+    """sources: `kv_source`. global_heads: key-value heads and head_dim of global layers.
+
+    keys_are_values: in global layers. wider: feed-forwards of layers that share have twice the elements. inputs, cap:
+    `own_inputs` and `logit_cap`.
+    """
+
+    local_rope: RopeConfig
+    sources: tuple[int, ...]
+    global_heads: tuple[int, int]
+    keys_are_values: bool
+    wider: bool
+    attention_bias: bool
+    inputs: OwnInputs | None
+    cap: float | None
+    router: Router | None
+    expert_size: int
+
+    @classmethod
+    def read(cls, raw: Raw, generation: Raw) -> "Gemma4":
+        raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
+        refuse(raw, *GELU, CAUSAL, supported=SUPPORTED)
+        fields, ropes = common(raw, generation, "Gemma4ForCausalLM"), table(raw, "rope_parameters")
+        windows = sliding({**raw, "layer_types": _types(raw)}, count(raw, "sliding_window"), lambda layer: False)
+        return cls(
+            **fields,
+            rope=rope_of(raw, table(ropes, FULL), 1e6),
+            local_rope=rope_of(raw, table(ropes, WINDOWED), 1e4),
+            sliding=windows,
+            sources=trailing_sources(raw, windows),
+            global_heads=global_heads(raw, windows.layers if windows else ()),
+            keys_are_values=flag(raw, "attention_k_eq_v"),
+            wider=flag(raw, "use_double_wide_mlp"),
+            attention_bias=flag(raw, "attention_bias"),
+            inputs=_inputs(raw),
+            cap=optional_decimal(raw, "final_logit_softcapping") or None,
+            **_experts(raw),
+        )
+
+    @property
+    def embed_scale(self) -> float:
+        return float(self.hidden_size**0.5)
+
+    @property
+    def logit_cap(self) -> float | None:
+        return self.cap
+
+    @property
+    def own_inputs(self) -> OwnInputs | None:
+        return self.inputs
+
+    @property
+    def kv_source(self) -> tuple[int, ...]:
+        return self.sources
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Patterns as of other models, and keys and values of layers that share, which checkpoints may have."""
+        shared = (layer for layer, source in enumerate(self.sources) if source != layer)
+        return (*super().ignored, *(f"{self.at}.layers.{layer}.self_attn.[kv]_*" for layer in shared))
+
+    def layer(self, kind: str) -> OwnInputLayer:
+        is_local, is_shared, bias = kind.startswith(LOCAL), SHARED in kind, self.attention_bias
+        return OwnInputLayer(
+            Attention(
+                self.hidden_size,
+                self.num_heads,
+                *((self.num_kv_heads, self.head_dim) if is_local else self.global_heads),
+                bias=bias,
+                output_bias=bias,
+                qk_norm="head",
+                scale=1.0,
+                shared=is_shared,
+                v_norm=True,
+                keys_are_values=self.keys_are_values and not is_local,
+            ),
+            self._feed_forward(self.intermediate_size * (2 if self.wider and is_shared else 1)),
+            self.norm,
+            self.local_rope if is_local else self.rope,
+            norms=SANDWICH,
+            window=self.sliding.window if self.sliding and is_local else None,
+            inputs=self.inputs.width if self.inputs else 0,
+        )
+
+    def _feed_forward(self, size: int) -> FeedForwardBlock:
+        dense = FeedForward(self.hidden_size, size, activation="gelu_tanh")
+        return ParallelExperts(dense, self.expert_size, self.router) if self.router else dense
+
+
+class Gemma4WithImages:
+    """The text model of checkpoints that also take images and sounds."""
+
+    @staticmethod
+    def read(raw: Raw, generation: Raw) -> Gemma4:
+        return replace(
+            Gemma4.read(text_of(raw, (*OUTER, "tie_word_embeddings")), generation),
+            architecture="Gemma4ForConditionalGeneration",
+            body="model.language_model",
+            unused=tuple(f"model.{tower}.*" for tower in TOWERS),
+        )
+
+
+def _types(raw: Raw) -> list[str]:
+    """Return the types of layers. The last one is global whatever the file says, as in transformers."""
+    layers = range(1, 1 + count(raw, "num_hidden_layers"))
+    types = texts(raw, "layer_types") or [WINDOWED if layer % PATTERN else FULL for layer in layers]
+    return [*types[:-1], FULL]
+
+
+def _inputs(raw: Raw) -> OwnInputs | None:
+    if not (width := optional_count(raw, "hidden_size_per_layer_input")):
+        return None
+    vocab = count(raw, "vocab_size_per_layer_input")
+    return OwnInputs(count(raw, "num_hidden_layers"), width, count(raw, "hidden_size"), vocab)
+
+
+def _experts(raw: Raw) -> dict[str, Any]:
+    if not flag(raw, "enable_moe_block"):
+        return {"router": None, "expert_size": 0}
+    chosen = Router(count(raw, "num_experts"), count(raw, "top_k_experts"))
+    return {"router": checked(chosen), "expert_size": count(raw, "moe_intermediate_size")}

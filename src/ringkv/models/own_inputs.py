@@ -1,0 +1,57 @@
+"""own_inputs: embeddings that each layer has of its own (Gemma 3n and Gemma 4), as plain data. No torch.
+
+A layer's input for a token has `width` elements: a row of a table, plus a product with the token's embedding.
+"""
+
+from dataclasses import dataclass
+
+from ringkv.models.layer import Layer
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
+
+
+@dataclass(frozen=True)
+class OwnInputs:
+    """Inputs of `width` elements for each of `layers`. vocab: rows of the table."""
+
+    layers: int
+    width: int
+    hidden: int
+    vocab: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of a token's inputs in all layers."""
+        return self.layers * self.width
+
+    def weights(self, at: str) -> Declared:
+        """Declare the weights of the checkpoint's module `at`."""
+        table = CheckpointTensor(f"{at}.embed_tokens_per_layer.weight", (self.vocab, self.elements))
+        projection = parts(at, {"per_layer_model_projection": self.elements})
+        return {
+            "inputs_embed": Weight((table,), "table", shard=0),
+            **linear("inputs_projection", projection, self.hidden, False, 0, "matrix"),
+            "inputs_norm": vector(f"{at}.per_layer_projection_norm.weight", self.width),
+        }
+
+
+@dataclass(frozen=True)
+class OwnInputLayer(Layer):
+    """A layer that adds its own input, if it has one, to x [hidden] after both blocks, and scales the sum.
+
+    inputs: elements of its input, which follow those of x in what enters the layer; 0 for none.
+    """
+
+    inputs: int = 0
+
+    def weights(self, prefix: str) -> Declared:
+        own = input_weights(prefix, self.attention.hidden, self.inputs) if self.inputs else {}
+        return {**super().weights(prefix), **own, "scalar": vector(f"{prefix}.layer_scalar", 1)}
+
+
+def input_weights(prefix: str, hidden: int, width: int) -> Declared:
+    """Declare what takes in the own input of the checkpoint's layer `prefix`."""
+    return {
+        **linear("input_gate", parts(prefix, {"per_layer_input_gate": width}), hidden, False, 0, "matrix"),
+        **linear("input_projection", parts(prefix, {"per_layer_projection": hidden}), width, False, 1, "matrix"),
+        "input_norm": vector(f"{prefix}.post_per_layer_input_norm.weight", hidden),
+    }
