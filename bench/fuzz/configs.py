@@ -40,7 +40,10 @@ BLOCKS: Any = {  # of experts and latent attention
     "mlp_only_layers": [0], "decoder_sparse_step": 1, "kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 16, "v_head_dim": 16, "rope_interleave": True, "partial_rotary_factor": 0.5,
     "cla_share_factor": 2, "embedding_multiplier": 2.0, "attention_multiplier": 0.1, "residual_multiplier": 0.2,
-    "logits_scaling": 4.0,
+    "logits_scaling": 4.0, "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 16, "global_head_dim": 16,
+    "vocab_size_per_layer_input": 288, "per_layer_config": {"1": {"head_dim": 16}}, "enable_moe_block": True,
+    "top_k_experts": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
+    "final_logit_softcapping": 30.0, "use_bidirectional_attention": "vision",
 }  # fmt: skip
 OTHERS: Any = {
     "layer_types": ["full_attention", "sliding_attention"],

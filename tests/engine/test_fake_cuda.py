@@ -26,7 +26,7 @@ from ringkv.kernels.linear import linear
 from ringkv.models.config import load_config
 from ringkv.models.weights import Declared
 from tests.engine import tiny
-from tests.engine.test_golden import GEMMA3
+from tests.engine.test_golden import GEMMA3, GEMMA4
 from tests.engine.test_golden import MODELS as GOLDEN
 from tests.fake_cuda import fake_cuda
 
@@ -67,7 +67,8 @@ def assembled(folder: Path, dtype: torch.dtype, backend: Backend, device: str = 
 
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
-    config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."), speculate=3)
+    drafts = 0 if model.shares_caches else 3
+    config = tiny.config(folder, device=device, chunk=CHUNK, dtype=str(dtype).removeprefix("torch."), speculate=drafts)
     return assemble(config, model, weights, backend)
 
 
@@ -145,6 +146,20 @@ def test_several_fresh_tokens_trace_for_cuda() -> None:
         numbers = [torch.empty(shape, dtype=torch.int32, device="cuda") for shape in ((3,), (3, 4), (3,), (3,))]
         out = torch.compile(step, fullgraph=True, dynamic=False, backend="aot_eager")(*tensors, *numbers)
         assert out.shape == shapes[0]
+
+
+def test_graphs_of_layers_that_share_caches_trace_for_cuda(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Gemma4", **GEMMA4)
+    names = ("prefill-local-256", "prefill-global-shared-256", "decode-local-shared-3", "decode-global-3", "head-3")
+    traced = Traced()
+
+    class Some(Eager):
+        def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
+            return (traced if name in names else super()).make(name, function, example)
+
+    with fake_cuda(), torch.inference_mode():
+        assembled(tmp_path, torch.bfloat16, Some())
+    assert [tuple(traced.outputs[name][0].shape) for name in names] == [(256, 96)] * 2 + [(3, 96)] * 2 + [(3, 199)]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [*((kind, torch.bfloat16) for kind in MODELS), ("Llama", torch.float32)])

@@ -15,7 +15,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_golden import EXPERTS, GPT_OSS, GROUPED, LATENT
+from tests.engine.test_golden import EXPERTS, GEMMA4, GEMMA4_MOE, GPT_OSS, GROUPED, LATENT
 
 SMALL: dict[str, Any] = {"num_hidden_layers": 2, "vocab_size": 224}  # every matrix can be packed
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -23,6 +23,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4-moe": ("Glm4Moe", GROUPED | SMALL),
     "qwen2-moe": ("Qwen2Moe", EXPERTS | SMALL | {"shared_expert_intermediate_size": 64}),
     "gpt-oss": ("GptOss", GPT_OSS | SMALL),
+}
+UNSCALED: dict[str, dict[str, Any]] = {
+    "gemma4": GEMMA4 | {"vocab_size": 224, "hidden_size_per_layer_input": 32},
+    "gemma4-moe": GEMMA4_MOE | {"vocab_size": 224},
 }
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
@@ -58,6 +62,24 @@ def test_packed_weights_give_nearly_the_logits_of_float32(name: str, weights: st
     engine = build(tiny.config(folders[name], dtype="bfloat16", weights=weights))
     cosine = torch.nn.functional.cosine_similarity(tiny.stage(engine, asked).float(), want, dim=0)
     assert cosine > {"bf16": 0.995, "int8": 0.99, "int4": 0.9}[weights]
+
+
+@pytest.mark.parametrize("name", UNSCALED)
+def test_packed_gemma4_is_nearer_to_float32_than_transformers_in_bfloat16(name: str, tmp_path: Path) -> None:
+    """Random models with unscaled scores round much: attention is nearly to one token."""
+    theirs, asked = tiny.save(tmp_path, "Gemma4", **UNSCALED[name]), tiny.request(prompt(60))
+    want = tiny.stage(build(tiny.config(tmp_path)), asked)
+    with torch.inference_mode():
+        rounded = theirs.bfloat16()(torch.tensor([asked.tokens])).logits[0, -1].float()
+
+    def nearness(logits: torch.Tensor) -> float:
+        return float(torch.nn.functional.cosine_similarity(logits, want, dim=0))
+
+    engines = {how: build(tiny.config(tmp_path, dtype="bfloat16", weights=how)) for how in ("bf16", "int8", "int4")}
+    near = {how: nearness(tiny.stage(engine, asked).float()) for how, engine in engines.items()}
+    assert near["bf16"] > nearness(rounded)
+    assert near["int8"] > 0.9
+    assert near["int4"] > 0.7
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.models.decoder import Decoder
 from tests.engine import kept, tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_golden import FULL
+from tests.engine.test_golden import FULL, GEMMA4
 
 LAYERS = 5
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
@@ -79,6 +79,26 @@ def test_chunks_whose_queries_nobody_reads_end_with_the_last_layer_that_writes(
     ran.clear()
     tiny.stage(engine, tiny.request(prompt(70), prompt_logprobs=0))
     assert len(ran) == 5 * LAYERS
+
+
+def test_layers_of_gemma4_that_share_have_no_cache_and_run_for_the_last_chunk_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six layers in turn local and global, the last three read the caches of layers 1 and 2."""
+    tiny.save(tmp_path, "Gemma4", **GEMMA4)
+    engine, ran = build(tiny.config(tmp_path)), list[str]()
+    bodies = [(body.group.layers, body.entries, body.entry_bytes) for body in engine.batch.bodies]
+    assert bodies == [((1,), 64, 2 * 2 * 64 * 4), ((0, 2), 16, 2 * 2 * 2 * 32 * 4)]
+    assert engine.model.kv_source == (0, 1, 2, 1, 2, 1)
+    layer = Decoder.layer
+
+    def counted(self: Decoder, kind: str, *others: Any) -> torch.Tensor:
+        ran.append(kind)
+        return layer(self, kind, *others)
+
+    monkeypatch.setattr(Decoder, "layer", counted)
+    tiny.stage(engine, tiny.request(prompt(76)))  # chunks of 16, of which the last has the window's 8 queries
+    assert ran == ["local", "global", "local"] * 5 + ["global-shared", "local-shared", "global-shared"]
 
 
 def test_caches_are_as_many_as_the_layers_that_write(pairs: Path) -> None:

@@ -19,7 +19,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_golden import FULL, GEMMA3, GEMMA3_ROPES
+from tests.engine.test_golden import FULL, GEMMA3, GEMMA3_ROPES, GEMMA4
 from tests.engine.test_turns import STORE, read, take_turn
 
 WINDOW = 16
@@ -181,6 +181,26 @@ def test_the_text_part_of_a_gemma3_that_takes_images_matches_transformers(tmp_pa
     )
     torch.manual_seed(7)
     theirs = transformers.Gemma3ForConditionalGeneration(config).eval().float()
+    theirs.save_pretrained(tmp_path)
+    tokens = prompt(60)
+    with torch.inference_mode():
+        want = theirs(torch.tensor([tokens])).logits[0]
+    engine = build(tiny.config(tmp_path))
+    torch.testing.assert_close(torch.cat(list(engine.prompt_logits(tokens))), want, atol=1e-4, rtol=1e-4)
+
+
+def test_the_text_part_of_a_gemma4_that_takes_images_matches_transformers(tmp_path: Path) -> None:
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "position_embedding_size": 64,
+        **heads,
+    }
+    config = transformers.Gemma4Config(text_config={**tiny.SIZES, **GEMMA4}, vision_config=vision, audio_config=None)
+    torch.manual_seed(7)
+    theirs = transformers.Gemma4ForConditionalGeneration(config).eval().float()
     theirs.save_pretrained(tmp_path)
     tokens = prompt(60)
     with torch.inference_mode():

@@ -157,6 +157,11 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
         ({"architectures": ["Qwen3ForCausalLM"], "use_cla": True}, "use_cla", "of its own"),
         ({"num_kv_shared_layers": 10}, "num_kv_shared_layers", "of its own"),
         ({"architectures": ["GraniteMoeHybridForCausalLM"]}, "layer_types None", "attention in every layer"),
+        (
+            {"architectures": ["GraniteMoeHybridForCausalLM"], "layer_types": ["attention"], "num_local_experts": 8},
+            "num_local_experts 8",
+            "dense Granite 4 models",
+        ),
         ({"dual_chunk_attention_config": {"chunk_size": 1024}}, "dual_chunk_attention_config", "all tokens"),
     ],
 )
@@ -293,6 +298,55 @@ def test_what_a_short_gemma3_configuration_leaves_out_is_what_transformers_assum
     assert ours.layer("local").rope.theta == theirs.rope_parameters[LOCAL]["rope_theta"]
     assert ours.layer("local").attention.scale == theirs.query_pre_attn_scalar**-0.5
     assert (ours.eos_ids, ours.bos_id) == ((theirs.eos_token_id,), theirs.bos_token_id)
+
+
+SHORT_GEMMA4 = {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 13}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"num_kv_shared_layers": 6, "use_double_wide_mlp": True, "final_logit_softcapping": 30.0},
+        {"attention_k_eq_v": True, "num_global_key_value_heads": 2, "global_head_dim": 128},
+        {"num_global_key_value_heads": 2},
+        {"hidden_size_per_layer_input": 0, "layer_types": [LOCAL, GLOBAL] * 6 + [LOCAL]},
+    ],
+)
+def test_gemma4_reads_the_same_as_published_and_as_transformers_writes_it(extra: Any, tmp_path: Path) -> None:
+    theirs = transformers.Gemma4TextConfig(**SHORT_GEMMA4, **extra)
+    ours = parse_config({"model_type": "gemma4_text", **SHORT_GEMMA4, **extra})
+    assert load_config(saved(theirs, "Gemma4ForCausalLM", tmp_path)) == ours
+    assert [kind.split("-")[0] for kind in ours.kinds] == [
+        type.split("_")[0].replace("full", "global").replace("sliding", "local") for type in theirs.layer_types
+    ]
+    for at, kind in enumerate(ours.kinds):
+        layer, own = ours.layer(kind), theirs.per_layer_config[at]
+        assert (layer.attention.head_dim, layer.attention.kv_heads) == (own.head_dim, own.num_key_value_heads)
+        assert layer.attention.shared == (theirs.kv_sharing_modes[at] == "reuse")
+    assert (ours.vocab_size, ours.context, ours.eos_ids, ours.bos_id) == (262144, 131072, (1,), 2)
+    assert ours.layer("global").rope == RopeConfig(1e6, "proportional", 1.0, 131072, fraction=0.25)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention 'all' .* causal"),
+        ({"hidden_activation": "silu"}, "hidden_activation 'silu'"),
+        ({"per_layer_config": {"0": {"head_dim": 64}}}, "per_layer_config with other layers"),
+        ({"per_layer_config": {"5": {"head_dim": 64}}}, "per_layer_config with different sizes"),
+        ({"per_layer_config": {"5": {"sliding_window": 64}}}, "per_layer_config with sliding_window"),
+        ({"partial_rotary_factor": 0.25}, "partial_rotary_factor 0.25"),
+        ({"layer_types": ["chunked_attention"] * 13}, "layer_types chunked_attention"),
+        ({"num_kv_shared_layers": 9}, "num_kv_shared_layers 9 of 13 layers"),
+        ({"global_head_dim": 15}, "8 attention heads over 4 key-value heads of 15 elements"),
+        ({"enable_moe_block": True, "num_experts": 4, "top_k_experts": 8}, "8 experts per token, of 4"),
+        ({"rope_parameters": {GLOBAL: {"rope_type": "proportional", "partial_rotary_factor": 2}}}, "at most 1"),
+    ],
+)
+def test_what_gemma4_cannot_run_is_refused_by_name(setting: dict[str, Any], named: str) -> None:
+    with pytest.raises((UnsupportedModel, BadWeights), match=named):
+        parse_config({"model_type": "gemma4_text", **SHORT_GEMMA4, **setting})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
-from ringkv.plan.footprint import slot_bytes, token_bytes, window_bytes
+from ringkv.plan.footprint import read_bytes, slot_bytes, token_bytes, weight_bytes, window_bytes
 from ringkv.plan.names import plain_name
 from ringkv.plan.shapes import Shape, configurations, known, names, parameters
 from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
@@ -105,6 +105,10 @@ def test_the_catalogue_has_the_published_numbers_of_parameters(name: str, publis
         ("gpt-oss-20b", 2 * 24 * 8 * 64 * 2),
         ("glm-4.5-air", 2 * 46 * 8 * 128 * 2),
         ("deepseek-r1", 61 * (512 + 64) * 2),
+        ("gemma-4-e2b", 2 * (3 * 512 + 12 * 256) * 2),
+        ("gemma-4-e4b", 2 * (4 * 2 * 512 + 20 * 2 * 256) * 2),
+        ("gemma-4-26b-a4b", 2 * (5 * 2 * 512 + 25 * 8 * 256) * 2),
+        ("gemma-4-31b", 2 * (10 * 4 * 512 + 50 * 16 * 256) * 2),
     ],
 )
 def test_bytes_per_token_are_those_worked_by_hand(name: str, worked: int) -> None:
@@ -117,6 +121,31 @@ def test_a_hybrids_window_layers_take_their_window_whatever_the_budget() -> None
     shape, layer = known("gemma-3-27b"), 2 * 16 * 128 * 2
     assert window_bytes(shape, "bfloat16") == 52 * 1024 * layer
     assert slot_bytes(shape, 32768, "bfloat16") == (52 * 1024 + 10 * 32768) * layer
+
+
+def test_a_hybrid_whose_trailing_layers_share_has_caches_for_the_layers_before_them() -> None:
+    """Gemma 4 E2B: of its first 15 layers 3 attend to all tokens, 12 to 512; the last 20 share two of these caches."""
+    shape = known("gemma-4-e2b")
+    assert window_bytes(shape, "bfloat16") == 12 * 512 * 2 * 256 * 2
+    assert slot_bytes(shape, 32768, "bfloat16") == (12 * 512 * 256 + 3 * 32768 * 512) * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "active"),
+    [("gemma-4-e2b", 4.6, 2.3), ("gemma-4-26b-a4b", 25.2, 3.8), ("gemma-4-31b", 30.7, 30.7)],
+)
+def test_gemma4_has_the_billions_of_parameters_of_its_model_card(name: str, parameters: float, active: float) -> None:
+    """E2B has 5.1 with encoders for images (0.15) and sounds (0.3). Each token reads one row of its table of inputs."""
+    shape = known(name)
+    assert (round(shape.parameters / 1e9, 1), round(shape.active / 1e9, 1)) == (parameters, active)
+
+
+def test_tables_that_are_looked_up_are_stored_in_8_bits_but_not_read() -> None:
+    shape = known("gemma-4-e2b")
+    table, layers = 262144 * 35 * 256, shape.parameters - 262144 * (35 * 256 + 1536)
+    assert shape.looked_up == table
+    assert weight_bytes(shape, "int4") == (layers * 5 + (table + 262144 * 1536) * 8 + 7) // 8
+    assert read_bytes(shape, "int4") == (layers * 5 + 262144 * 1536 * 8 + 7) // 8
 
 
 def test_deepseek_r1_has_the_parameters_of_its_published_layers() -> None:

@@ -82,9 +82,9 @@ FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "ful
 
 
 def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> None:
-    """Raise UnsupportedModel for a setting in `refusals` or REFUSALS, except those that the family has `supported`."""
-    for refusal in (*REFUSALS, *refusals):
-        if refusal.setting not in supported and not _is_harmless(refusal, raw.get(refusal.setting)):
+    """Raise UnsupportedModel for a setting in `refusals`, or in REFUSALS if the family has not `supported` it."""
+    for refusal in (*(one for one in REFUSALS if one.setting not in supported), *refusals):
+        if not _is_harmless(refusal, raw.get(refusal.setting)):
             raise UnsupportedModel(
                 f"{refusal.setting} {shown(raw.get(refusal.setting))} is not implemented; "
                 f"ringkv supports {refusal.supported}"

@@ -92,7 +92,7 @@ def weight_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
     Weights that every rank repeats (norms, key-value heads fewer than ranks) and weights that are not quantised (norms,
     biases) are too small to count.
     """
-    return _stored(shape.parameters, shape.vocabulary * (1 if shape.tied else 2), stored, ranks)
+    return _stored(shape.parameters, shape.vocabulary + shape.looked_up, stored, ranks)
 
 
 def read_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:

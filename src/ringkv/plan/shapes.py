@@ -24,13 +24,15 @@ class Shape:
     vocabulary: int  # parameters of that projection, and of the embedding
     vocab: int  # tokens
     tied: bool  # the projection and the embedding are one matrix
+    looked_up: int  # parameters of tables of which a token reads one row alone
     context: int  # longest prompt plus output
     native: str  # dtype of the published weights
 
     @classmethod
     def of(cls, config: ModelConfig, name: str, native: str = "bfloat16") -> "Shape":
-        """Return a model's shape. An input embedding that is not tied is not counted as active."""
-        looked_up = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
+        """Return a model's shape. Tables of which a token reads one row alone are not counted as active."""
+        looked_up, own = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size, config.own_inputs
+        looked_up += own.vocab * own.elements if own else 0
         return cls(
             name=name,
             groups=config.groups,
@@ -39,6 +41,7 @@ class Shape:
             vocabulary=config.vocab_size * config.hidden_size,
             vocab=config.vocab_size,
             tied=config.tied_embeddings,
+            looked_up=looked_up,
             context=config.context,
             native=native,
         )

@@ -23,6 +23,7 @@ CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vi
 SUPPORTED = (CAUSAL.setting, "num_kv_shared_layers", "final_logit_softcapping", *EXPERTS)
 FULL, WINDOWED = "full_attention", "sliding_attention"
 PATTERN = 6  # every sixth layer is global if config.json leaves layer_types out
+INPUTS, INPUTS_WIDTH = "hidden_size_per_layer_input", 256  # if config.json leaves it out; 0 and null are none
 TOWERS = ("vision_tower", "embed_vision", "audio_tower", "embed_audio")
 # Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {
@@ -35,7 +36,6 @@ DEFAULTS: dict[str, Any] = {
     "eos_token_id": 1,
     "bos_token_id": 2,
     "sliding_window": 512,
-    "hidden_size_per_layer_input": 256,
     "vocab_size_per_layer_input": 262144,
     "rope_parameters": {
         FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
@@ -155,7 +155,7 @@ def _types(raw: Raw) -> list[str]:
 
 
 def _inputs(raw: Raw) -> OwnInputs | None:
-    if not (width := optional_count(raw, "hidden_size_per_layer_input")):
+    if not (width := optional_count({INPUTS: INPUTS_WIDTH, **raw}, INPUTS)):
         return None
     vocab = count(raw, "vocab_size_per_layer_input")
     return OwnInputs(count(raw, "num_hidden_layers"), width, count(raw, "hidden_size"), vocab)

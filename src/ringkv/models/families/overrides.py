@@ -34,7 +34,7 @@ def _named(raw: Raw) -> tuple[int, int]:
 
 def _listed(raw: Raw, local: Collection[int]) -> tuple[int, int]:
     """Return what `per_layer_config` says of each global layer. Other layers must be as the model's other settings."""
-    given, usual = table(raw, "per_layer_config"), (count(raw, HEADS), count(raw, WIDTH))
+    given, usual = _unpadded(table(raw, "per_layer_config")), (count(raw, HEADS), count(raw, WIDTH))
     each = [_sizes(table(given, str(at)), usual) for at in range(count(raw, "num_hidden_layers"))]
     everywhere = {sizes for at, sizes in enumerate(each) if at not in local}
     if not set(given) <= {str(at) for at in range(len(each))} or any(each[at] != usual for at in local):
@@ -42,6 +42,11 @@ def _listed(raw: Raw, local: Collection[int]) -> tuple[int, int]:
     if len(everywhere) != 1:
         raise _refused("different sizes in layers with full_attention")
     return everywhere.pop()
+
+
+def _unpadded(given: Raw) -> Raw:
+    """Return the same by plain numbers of layers: with ten layers or more, transformers writes "05"."""
+    return {name.lstrip("0") or "0": own for name, own in given.items()}
 
 
 def _sizes(own: Raw, usual: tuple[int, int]) -> tuple[int, int]:
