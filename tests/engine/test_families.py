@@ -15,7 +15,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_golden import EXPERTS, GEMMA4, GEMMA4_MOE, GPT_OSS, GROUPED, LATENT
+from tests.engine.test_golden import EXPERTS, GEMMA3N, GEMMA4, GEMMA4_MOE, GPT_OSS, GROUPED, LATENT
 
 SMALL: dict[str, Any] = {"num_hidden_layers": 2, "vocab_size": 224}  # every matrix can be packed
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -24,9 +24,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe": ("Qwen2Moe", EXPERTS | SMALL | {"shared_expert_intermediate_size": 64}),
     "gpt-oss": ("GptOss", GPT_OSS | SMALL),
 }
-UNSCALED: dict[str, dict[str, Any]] = {
-    "gemma4": GEMMA4 | {"vocab_size": 224, "hidden_size_per_layer_input": 32},
-    "gemma4-moe": GEMMA4_MOE | {"vocab_size": 224},
+UNSCALED: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3n": ("Gemma3n", GEMMA3N | {"vocab_size": 224, "hidden_size_per_layer_input": 32}),
+    "gemma4": ("Gemma4", GEMMA4 | {"vocab_size": 224, "hidden_size_per_layer_input": 32}),
+    "gemma4-moe": ("Gemma4", GEMMA4_MOE | {"vocab_size": 224}),
 }
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
@@ -65,9 +66,12 @@ def test_packed_weights_give_nearly_the_logits_of_float32(name: str, weights: st
 
 
 @pytest.mark.parametrize("name", UNSCALED)
-def test_packed_gemma4_is_nearer_to_float32_than_transformers_in_bfloat16(name: str, tmp_path: Path) -> None:
+def test_packed_models_with_unscaled_scores_are_nearer_to_float32_than_transformers_in_bfloat16(
+    name: str, tmp_path: Path
+) -> None:
     """Random models with unscaled scores round much: attention is nearly to one token."""
-    theirs, asked = tiny.save(tmp_path, "Gemma4", **UNSCALED[name]), tiny.request(prompt(60))
+    kind, changes = UNSCALED[name]
+    theirs, asked = tiny.save(tmp_path, kind, **changes), tiny.request(prompt(60))
     want = tiny.stage(build(tiny.config(tmp_path)), asked)
     with torch.inference_mode():
         rounded = theirs.bfloat16()(torch.tensor([asked.tokens])).logits[0, -1].float()

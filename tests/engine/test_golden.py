@@ -33,6 +33,18 @@ GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
 }
+GEMMA3N = {
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "sliding_window": 16,
+    "num_kv_shared_layers": 3,
+    "hidden_size_per_layer_input": 16,
+    "vocab_size_per_layer_input": 190,
+    "activation_sparsity_pattern": [0.9, 0.9, 0.0, 0.9, 0.0, 0.0],
+    "laurel_rank": 32,
+    "altup_active_idx": 1,
+    "final_logit_softcapping": 2.0,
+}
 GEMMA4 = {
     "num_hidden_layers": 6,
     "layer_types": ["sliding_attention", "full_attention"] * 3,
@@ -131,6 +143,7 @@ MODELS = {
     "qwen2-sliding": ("Qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}),
     "gemma3": ("Gemma3", GEMMA3),
     "gemma3-scaled": ("Gemma3", GEMMA3 | {"query_pre_attn_scalar": 80, "rope_parameters": GEMMA3_ROPES}),
+    "gemma3n": ("Gemma3n", GEMMA3N),
     "gemma4": ("Gemma4", GEMMA4),
     "gemma4-moe": ("Gemma4", GEMMA4_MOE),
     "phi3": ("Phi3", {"sliding_window": None, "pad_token_id": 0}),

@@ -1,5 +1,6 @@
 """Layers with a sliding window beside layers that a policy compresses."""
 
+import json
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import chunks
@@ -17,9 +19,9 @@ from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selec
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
-from tests.engine import tiny
+from tests.engine import kept, tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_golden import FULL, GEMMA3, GEMMA3_ROPES, GEMMA4
+from tests.engine.test_golden import FULL, GEMMA3, GEMMA3_ROPES, GEMMA3N, GEMMA4
 from tests.engine.test_turns import STORE, read, take_turn
 
 WINDOW = 16
@@ -205,6 +207,20 @@ def test_the_text_part_of_a_gemma4_that_takes_images_matches_transformers(tmp_pa
     tokens = prompt(60)
     with torch.inference_mode():
         want = theirs(torch.tensor([tokens])).logits[0]
+    engine = build(tiny.config(tmp_path))
+    torch.testing.assert_close(torch.cat(list(engine.prompt_logits(tokens))), want, atol=1e-4, rtol=1e-4)
+
+
+def test_the_text_part_of_a_gemma3n_that_takes_images_is_read_as_its_text_model(tmp_path: Path) -> None:
+    theirs = tiny.save(tmp_path, "Gemma3n", **GEMMA3N)
+    tokens = prompt(60)
+    want = kept.logits(theirs, tokens)
+    tensors = load_file(tmp_path / "model.safetensors")
+    renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
+    save_file({**renamed, "model.audio_tower.x": torch.ones(3)}, tmp_path / "model.safetensors")
+    text = json.loads((tmp_path / "config.json").read_text())
+    whole = {"architectures": ["Gemma3nForConditionalGeneration"], "text_config": text}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
     engine = build(tiny.config(tmp_path))
     torch.testing.assert_close(torch.cat(list(engine.prompt_logits(tokens))), want, atol=1e-4, rtol=1e-4)
 

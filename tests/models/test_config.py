@@ -349,6 +349,40 @@ def test_what_gemma4_cannot_run_is_refused_by_name(setting: dict[str, Any], name
         parse_config({"model_type": "gemma4_text", **SHORT_GEMMA4, **setting})
 
 
+SHORT_GEMMA3N = {"hidden_size": 2048, "num_hidden_layers": 20, "num_kv_shared_layers": 5}
+
+
+def test_what_a_short_gemma3n_configuration_leaves_out_is_what_transformers_assumes(tmp_path: Path) -> None:
+    theirs = transformers.Gemma3nTextConfig(**SHORT_GEMMA3N)
+    ours = parse_config({"model_type": "gemma3n_text", **SHORT_GEMMA3N})
+    assert load_config(saved(theirs, "Gemma3nForCausalLM", tmp_path)) == ours
+    assert ours.logit_cap == theirs.final_logit_softcapping
+    for at, kind in enumerate(ours.kinds):
+        layer = ours.layer(kind)
+        assert (layer.window == 512) == (theirs.layer_types[at] == LOCAL)
+        assert layer.attention.shared == (theirs.kv_sharing_modes[at] == "reuse")
+        assert getattr(layer.feed_forward, "sparsity", 0.0) == theirs.activation_sparsity_pattern[at]
+        assert (layer.rank, layer.streams, layer.inputs) == (theirs.laurel_rank, theirs.altup_num_inputs, 256)
+        assert layer.rope.theta == theirs.rope_parameters[theirs.layer_types[at]]["rope_theta"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ({"intermediate_size": [64, 32]}, "intermediate_size .* one size for all"),
+        ({"activation_sparsity_pattern": [0.5] * 10 + [0.9] * 10}, "activation_sparsity_pattern .* one number"),
+        ({"activation_sparsity_pattern": [1.0] * 20}, "activation_sparsity_pattern .* below 1"),
+        ({"activation_sparsity_pattern": [0.5]}, "a list of 20 numbers"),
+        ({"altup_active_idx": 4}, "altup_active_idx 4 of 4 streams"),
+        ({"hidden_size_per_layer_input": 0}, "hidden_size_per_layer_input 0"),
+        ({"num_kv_shared_layers": 17}, "num_kv_shared_layers 17 of 20 layers"),
+    ],
+)
+def test_what_gemma3n_cannot_run_is_refused_by_name(setting: dict[str, Any], named: str) -> None:
+    with pytest.raises((UnsupportedModel, BadWeights), match=named):
+        parse_config({"model_type": "gemma3n_text", **SHORT_GEMMA3N, **setting})
+
+
 @pytest.mark.parametrize(
     ("config", "generation", "expected"),
     [

@@ -41,6 +41,9 @@ def test_the_catalogue_equals_the_shape_of_the_configuration(name: str, config: 
     assert known(name) == Shape.of(config, name)
 
 
+SMALL_INPUTS = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 97}
+
+
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(
     ("kind", "extra"),
@@ -52,6 +55,7 @@ def test_the_catalogue_equals_the_shape_of_the_configuration(name: str, config: 
         ("Qwen3", {}),
         ("Qwen3", {"attention_bias": True}),
         ("Gemma3", {}),
+        ("Gemma3n", {"num_kv_shared_layers": 1, "layer_types": ["sliding_attention"] * 3, **SMALL_INPUTS}),
         ("GptOss", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 8}),
     ],
 )
@@ -105,6 +109,8 @@ def test_the_catalogue_has_the_published_numbers_of_parameters(name: str, publis
         ("gpt-oss-20b", 2 * 24 * 8 * 64 * 2),
         ("glm-4.5-air", 2 * 46 * 8 * 128 * 2),
         ("deepseek-r1", 61 * (512 + 64) * 2),
+        ("gemma-3n-e2b", 2 * 20 * 2 * 256 * 2),
+        ("gemma-3n-e4b", 2 * 20 * 2 * 256 * 2),
         ("gemma-4-e2b", 2 * (3 * 512 + 12 * 256) * 2),
         ("gemma-4-e4b", 2 * (4 * 2 * 512 + 20 * 2 * 256) * 2),
         ("gemma-4-26b-a4b", 2 * (5 * 2 * 512 + 25 * 8 * 256) * 2),

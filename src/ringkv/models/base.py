@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ringkv.base.cache_spec import LayerGroup, places
+from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.own_inputs import OwnInputs
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
@@ -87,7 +88,12 @@ class ModelConfig(ABC):
     @property
     def stream(self) -> int:
         """Elements of a token between two layers."""
-        return self.hidden_size
+        return self.streams.elements if self.streams else self.hidden_size
+
+    @property
+    def streams(self) -> Streams | None:
+        """Streams that the layers pass on; None for the one that is the embedding."""
+        return None
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -142,6 +148,7 @@ class ModelConfig(ABC):
             "embed": self._table(f"{self.at}.embed_tokens.weight"),
             "final_norm": vector(f"{self.at}.norm.weight", self.hidden_size),
             **(self.own_inputs.weights(self.at) if self.own_inputs else {}),
+            **(self.streams.weights(self.at) if self.streams else {}),
         }
         return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
 

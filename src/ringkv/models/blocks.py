@@ -16,7 +16,7 @@ from torch import Tensor
 from ringkv.kernels.by_head import by_head
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
-from ringkv.kernels.linear import gated, linear
+from ringkv.kernels.linear import ACTIVATIONS, gated, linear
 from ringkv.kernels.norm import divided, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
@@ -27,6 +27,7 @@ from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.parallel_blocks import parallel_experts
 from ringkv.models.parallel_experts import ParallelExperts
 from ringkv.models.rotary import Rotation, rotate
+from ringkv.models.top_gates import TopGates
 
 NamedWeights = Mapping[str, Tensor]
 
@@ -113,6 +114,16 @@ def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | No
     return linear(between, weights[f"{prefix}down"], weights.get(f"{prefix}down_bias"), residual=residual)
 
 
+def _top_gates(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
+    block, norm, before = layer.feed_forward, layer.norm, weights.get("feed_forward_norm")
+    assert isinstance(block, TopGates)
+    both = linear(x, weights["gate_up"], None, before, norm.eps, dtype=torch.float32, offset=norm.offset)
+    gate, up = both.chunk(2, dim=-1)
+    least = gate.mean(-1, keepdim=True) + gate.std(-1, correction=0, keepdim=True) * block.deviations
+    between = ACTIVATIONS[block.activation]((gate - least).relu(), up).to(x.dtype)
+    return linear(between, weights["down"], residual=residual)
+
+
 def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
     block, norm, before = layer.feed_forward, layer.norm, weights.get("feed_forward_norm")
     assert isinstance(block, Experts)
@@ -131,6 +142,7 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
 
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
     FeedForward: _gated,
+    TopGates: _top_gates,
     Experts: _experts,
     StackedExperts: _experts,
     ParallelExperts: parallel_experts,

@@ -12,6 +12,8 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
+from ringkv.models.altup import AltUpLayer
+from ringkv.models.altup_blocks import altup_transform, narrowed, widened
 from ringkv.models.base import ModelConfig, Place
 from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
@@ -44,9 +46,10 @@ class Decoder:
 
     def embed(self, tokens: Tensor, weights: NamedWeights) -> Embedded:
         """Embed int tokens [N]."""
-        rows, own = rows_of(weights["embed"], tokens), self.config.own_inputs
+        rows, own, streams = rows_of(weights["embed"], tokens), self.config.own_inputs, self.config.streams
         x = rows if self._embed_scale == 1.0 else rows * self._embed_scale
-        return Embedded(x, own_inputs(own, tokens, x, weights, self.config.norm) if own else None)
+        inputs = own_inputs(own, tokens, x, weights, self.config.norm) if own else None
+        return Embedded(widened(streams, x, weights) if streams else x, inputs)
 
     def rotation(self, kind: str, positions: Tensor) -> Rotation:
         """Return the angles of int positions [N] for the layers of a kind."""
@@ -73,13 +76,19 @@ class Decoder:
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
         """Apply the final norm and the vocabulary projection: [N, stream] -> float32 [N, vocab]."""
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
+        if streams := self.config.streams:
+            x = narrowed(streams, x, weights)
         logits = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
         if cap := self.config.logit_cap:
             return torch.tanh(logits / cap) * cap
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
 
 
-_TRANSFORMS: Mapping[type[Layer], Callable[..., Tensor]] = {Layer: transform, OwnInputLayer: own_input_transform}
+_TRANSFORMS: Mapping[type[Layer], Callable[..., Tensor]] = {
+    Layer: transform,
+    OwnInputLayer: own_input_transform,
+    AltUpLayer: altup_transform,
+}
 
 
 def _frequencies(layer: Layer, device: torch.device) -> tuple[Tensor, float]:

@@ -28,6 +28,8 @@ LARGEST = {  # far beyond published models, and small enough that sizes of a mod
     ),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 1 << 14),
     "n_shared_experts": 1 << 8,
+    "altup_num_inputs": 1 << 8,
+    "laurel_rank": 1 << 14,
 }
 LARGEST_COUNT = 1 << 30  # of other fields, such as lengths in tokens
 LARGEST_ID = (1 << 31) - 1

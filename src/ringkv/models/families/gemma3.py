@@ -45,7 +45,7 @@ class Gemma3(ModelConfig):
     def read(cls, raw: Raw, generation: Raw) -> "Gemma3":
         raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
         refuse(raw, *GELU)
-        global_rope, local_rope = _ropes(raw)
+        global_rope, local_rope = ropes(raw)
         period = count(raw, "sliding_window_pattern", PATTERN)
         return cls(
             **common(raw, generation, "Gemma3ForCausalLM"),
@@ -99,7 +99,7 @@ def text_of(raw: Raw, outer: Collection[str]) -> dict[str, Any]:
     return text | {name: raw[name] for name in outer if raw.get(name) is not None}
 
 
-def _ropes(raw: dict[str, Any]) -> tuple[RopeConfig, RopeConfig]:
+def ropes(raw: dict[str, Any]) -> tuple[RopeConfig, RopeConfig]:
     """Return the rotary embeddings of global and of local layers. The older spelling scales only the global one."""
     given, base = table(raw, "rope_parameters"), decimal(raw, "rope_local_base_freq", 1e4, above=1.0)
     if "full_attention" in given:

@@ -7,24 +7,22 @@ and values; of 26B-A4B each layer has experts beside its feed-forward.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringkv.models.base import LOCAL, SHARED, ModelConfig
+from ringkv.models.base import LOCAL, SHARED
 from ringkv.models.experts import Router
 from ringkv.models.families.gemma3 import GELU, OUTER, text_of
 from ringkv.models.families.overrides import global_heads
 from ringkv.models.families.routers import EXPERTS, checked
-from ringkv.models.families.trailing import trailing_sources
+from ringkv.models.families.trailing import SHARED_LAYERS, TOWERS, Trailing, own_inputs, trailing_sources
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts
-from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock, RopeConfig
-from ringkv.models.own_inputs import OwnInputLayer, OwnInputs
+from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock
+from ringkv.models.own_inputs import OwnInputLayer
 from ringkv.models.parallel_experts import ParallelExperts
 from ringkv.models.reading import Refusal, common, refuse, rope_of, sliding
 
 CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vision"), "causal attention to text")
-SUPPORTED = (CAUSAL.setting, "num_kv_shared_layers", "final_logit_softcapping", *EXPERTS)
+SUPPORTED = (CAUSAL.setting, SHARED_LAYERS, "final_logit_softcapping", *EXPERTS)
 FULL, WINDOWED = "full_attention", "sliding_attention"
 PATTERN = 6  # every sixth layer is global if config.json leaves layer_types out
-INPUTS, INPUTS_WIDTH = "hidden_size_per_layer_input", 256  # if config.json leaves it out; 0 and null are none
-TOWERS = ("vision_tower", "embed_vision", "audio_tower", "embed_audio")
 # Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 262144,
@@ -45,21 +43,15 @@ DEFAULTS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemma4(ModelConfig):
-    """sources: `kv_source`. global_heads: key-value heads and head_dim of global layers.
+class Gemma4(Trailing):
+    """global_heads: key-value heads and head_dim of global layers.
 
-    keys_are_values: in global layers. wider: feed-forwards of layers that share have twice the elements. inputs, cap:
-    `own_inputs` and `logit_cap`.
+    keys_are_values: in global layers. wider: feed-forwards of layers that share have twice the elements.
     """
 
-    local_rope: RopeConfig
-    sources: tuple[int, ...]
     global_heads: tuple[int, int]
     keys_are_values: bool
     wider: bool
-    attention_bias: bool
-    inputs: OwnInputs | None
-    cap: float | None
     router: Router | None
     expert_size: int
 
@@ -74,37 +66,15 @@ class Gemma4(ModelConfig):
             rope=rope_of(raw, table(ropes, FULL), 1e6),
             local_rope=rope_of(raw, table(ropes, WINDOWED), 1e4),
             sliding=windows,
-            sources=trailing_sources(raw, windows),
+            sources=trailing_sources(raw, windows, optional_count(raw, SHARED_LAYERS)),
             global_heads=global_heads(raw, windows.layers if windows else ()),
             keys_are_values=flag(raw, "attention_k_eq_v"),
             wider=flag(raw, "use_double_wide_mlp"),
             attention_bias=flag(raw, "attention_bias"),
-            inputs=_inputs(raw),
+            inputs=own_inputs(raw),
             cap=optional_decimal(raw, "final_logit_softcapping") or None,
             **_experts(raw),
         )
-
-    @property
-    def embed_scale(self) -> float:
-        return float(self.hidden_size**0.5)
-
-    @property
-    def logit_cap(self) -> float | None:
-        return self.cap
-
-    @property
-    def own_inputs(self) -> OwnInputs | None:
-        return self.inputs
-
-    @property
-    def kv_source(self) -> tuple[int, ...]:
-        return self.sources
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Patterns as of other models, and keys and values of layers that share, which checkpoints may have."""
-        shared = (layer for layer, source in enumerate(self.sources) if source != layer)
-        return (*super().ignored, *(f"{self.at}.layers.{layer}.self_attn.[kv]_*" for layer in shared))
 
     def layer(self, kind: str) -> OwnInputLayer:
         is_local, is_shared, bias = kind.startswith(LOCAL), SHARED in kind, self.attention_bias
@@ -143,7 +113,7 @@ class Gemma4WithImages:
             Gemma4.read(text_of(raw, (*OUTER, "tie_word_embeddings")), generation),
             architecture="Gemma4ForConditionalGeneration",
             body="model.language_model",
-            unused=tuple(f"model.{tower}.*" for tower in TOWERS),
+            unused=TOWERS,
         )
 
 
@@ -152,13 +122,6 @@ def _types(raw: Raw) -> list[str]:
     layers = range(1, 1 + count(raw, "num_hidden_layers"))
     types = texts(raw, "layer_types") or [WINDOWED if layer % PATTERN else FULL for layer in layers]
     return [*types[:-1], FULL]
-
-
-def _inputs(raw: Raw) -> OwnInputs | None:
-    if not (width := optional_count({INPUTS: INPUTS_WIDTH, **raw}, INPUTS)):
-        return None
-    vocab = count(raw, "vocab_size_per_layer_input")
-    return OwnInputs(count(raw, "num_hidden_layers"), width, count(raw, "hidden_size"), vocab)
 
 
 def _experts(raw: Raw) -> dict[str, Any]:

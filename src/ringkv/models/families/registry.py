@@ -6,6 +6,7 @@ from typing import Protocol
 from ringkv.models.base import ModelConfig
 from ringkv.models.families.deepseek import DeepSeekV2, DeepSeekV3
 from ringkv.models.families.gemma3 import Gemma3, Gemma3WithImages
+from ringkv.models.families.gemma3n import Gemma3n, Gemma3nWithImages
 from ringkv.models.families.gemma4 import Gemma4, Gemma4WithImages
 from ringkv.models.families.glm4 import Glm4
 from ringkv.models.families.glm4_moe import Glm4Moe
@@ -36,6 +37,8 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen3ForCausalLM": Qwen3,
     "Gemma3ForCausalLM": Gemma3,
     "Gemma3ForConditionalGeneration": Gemma3WithImages,
+    "Gemma3nForCausalLM": Gemma3n,
+    "Gemma3nForConditionalGeneration": Gemma3nWithImages,
     "Gemma4ForCausalLM": Gemma4,
     "Gemma4ForConditionalGeneration": Gemma4WithImages,
     "Phi3ForCausalLM": Phi3,
@@ -60,6 +63,8 @@ MODEL_TYPES = {
     "qwen3": "Qwen3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma3n": "Gemma3nForConditionalGeneration",
+    "gemma3n_text": "Gemma3nForCausalLM",
     "gemma4": "Gemma4ForConditionalGeneration",
     "gemma4_text": "Gemma4ForCausalLM",
     "phi3": "Phi3ForCausalLM",
@@ -84,6 +89,8 @@ EXAMPLES = {  # hub ids, for those whose model is refused
     "Qwen3ForCausalLM": "Qwen/Qwen3-4B",
     "Gemma3ForCausalLM": "google/gemma-3-1b-it",
     "Gemma3ForConditionalGeneration": "google/gemma-3-4b-it",
+    "Gemma3nForCausalLM": "google/gemma-3n-E4B-it",
+    "Gemma3nForConditionalGeneration": "google/gemma-3n-E4B-it",
     "Gemma4ForCausalLM": "google/gemma-4-E2B-it",
     "Gemma4ForConditionalGeneration": "google/gemma-4-E2B-it",
     "Phi3ForCausalLM": "microsoft/Phi-4-mini-instruct",
