@@ -43,6 +43,7 @@ BLOCKS: Any = {  # of experts and latent attention
     "logits_scaling": 4.0, "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 16, "global_head_dim": 16,
     "vocab_size_per_layer_input": 288, "per_layer_config": {"1": {"head_dim": 16}}, "enable_moe_block": True,
     "top_k_experts": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
+    "moe_topk": 2, "num_shared_expert": [1, 1], "use_mixed_mlp_moe": True, "use_cla": True,
     "altup_num_inputs": 4, "altup_active_idx": 0, "activation_sparsity_pattern": [0.9, 0.0], "laurel_rank": 8,
     "final_logit_softcapping": 30.0, "use_bidirectional_attention": "vision",
 }  # fmt: skip

@@ -53,8 +53,10 @@ def model(
         **_: object,
     ) -> tuple[Tensor, None]:
         layer = module.layer_idx
-        written[layer] = k, v
+        weight = getattr(getattr(module, "key_layernorm", None), "weight", torch.ones(1))  # of Hunyuan, after rotation
+        written[layer] = k / weight, v
         k, v = written[kv_source[layer] if kv_source else layer]
+        k = k * weight
         k, v = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
         own = seen[layer].repeat_interleave(q.shape[1] // len(seen[layer]), 0)
         scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~own, float("-inf"))

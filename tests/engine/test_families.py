@@ -66,9 +66,7 @@ def test_packed_weights_give_nearly_the_logits_of_float32(name: str, weights: st
 
 
 @pytest.mark.parametrize("name", UNSCALED)
-def test_packed_models_with_unscaled_scores_are_nearer_to_float32_than_transformers_in_bfloat16(
-    name: str, tmp_path: Path
-) -> None:
+def test_packed_gemmas_are_nearer_to_float32_than_transformers_in_bfloat16(name: str, tmp_path: Path) -> None:
     """Random models with unscaled scores round much: attention is nearly to one token."""
     kind, changes = UNSCALED[name]
     theirs, asked = tiny.save(tmp_path, kind, **changes), tiny.request(prompt(60))

@@ -124,6 +124,10 @@ GPT_OSS = {
     "rope_parameters": YARN | {"truncate": False},
     "pad_token_id": 0,
 }
+HUNYUAN = {
+    "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 1e4},
+    "attention_bias": True,
+}
 OLMO3_ROPES = {
     "full_attention": YARN,
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -167,6 +171,8 @@ MODELS = {
     "deepseek-v2": ("DeepseekV2", LATENT | {"q_lora_rank": 48, "topk_method": "group_limited_greedy"}),
     "deepseek-v3": ("DeepseekV3", LATENT | {"q_lora_rank": 48, "rope_parameters": MSCALE}),
     "gpt-oss": ("GptOss", GPT_OSS),
+    "hunyuan": ("HunYuanDenseV1", HUNYUAN),
+    "hunyuan-moe": ("HunYuanMoEV1", {"num_experts": 4, "moe_topk": 2, "intermediate_size": 64}),
     "wide-heads": ("Qwen3", {"head_dim": 64, "hidden_size": 80}),
 }
 

@@ -22,10 +22,16 @@ LAYERS = 5
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
 
+HUNYUANS: dict[str, dict[str, Any]] = {
+    "HunYuanDenseV1": {},
+    "HunYuanMoEV1": {"num_experts": 4, "moe_topk": 2, "intermediate_size": 64},
+}
+
+
 def saved(whole: Path, folder: Path, factor: int) -> Path:
     """Copy a checkpoint without the keys and values of layers that share, and with the factor in config.json."""
     config = json.loads((whole / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"cla_share_factor": factor}))
+    (folder / "config.json").write_text(json.dumps(config | {"use_cla": True, "cla_share_factor": factor}))
     own = tuple(f"layers.{layer}." for layer in range(0, LAYERS, factor))
     tensors = load_file(whole / "model.safetensors")
     needed = {n: t for n, t in tensors.items() if ("k_proj" not in n and "v_proj" not in n) or any(o in n for o in own)}
@@ -61,6 +67,24 @@ def test_layers_attend_to_the_first_ones_keys_in_prefill_decode_and_over_compres
         torch.testing.assert_close(engine.lanes.logits(0), want[99], atol=1e-4, rtol=1e-4)
         _, logits = tiny.decode(engine, 30, forced=tokens[100:])
         torch.testing.assert_close(logits, want[99:129], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", HUNYUANS)
+def test_layers_of_hunyuan_that_share_keys_have_a_weight_of_their_own_for_them(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Hunyuan-Large, whose layers share rotated keys before the norm."""
+    whole, folder = tmp_path / "whole", tmp_path / "shared"
+    folder.mkdir()
+    tiny.save(whole, kind, num_hidden_layers=LAYERS, **HUNYUANS[kind])
+    engine, tokens = build(tiny.config(saved(whole, folder, 2))), torch.randint(3, 199, (130,)).tolist()
+    tiny.enter(engine, tiny.request(tokens[:100]))
+    assert [body.group.layers for body in engine.batch.bodies] == [(0, 2, 4)]
+    seen = kept.visible(engine, 100, len(tokens))
+    want = kept.logits(kept.model(whole, kind, seen, monkeypatch, (0, 0, 2, 2, 4)), tokens)
+    torch.testing.assert_close(engine.lanes.logits(0), want[99], atol=1e-4, rtol=1e-4)
+    _, logits = tiny.decode(engine, 30, forced=tokens[100:])
+    torch.testing.assert_close(logits, want[99:129], atol=1e-4, rtol=1e-4)
 
 
 def test_chunks_whose_queries_nobody_reads_end_with_the_last_layer_that_writes(

@@ -24,6 +24,7 @@ SIZES = {
 }
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LLAMA = {"architectures": ["LlamaForCausalLM"], **SIZES}
+HUNYUAN = {"architectures": ["HunYuanMoEV1ForCausalLM"], "num_experts": [4] * 3, "moe_topk": [2] * 3}
 
 
 def saved(config: Any, architecture: str, directory: Path) -> Path:
@@ -162,6 +163,11 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
             "num_local_experts 8",
             "dense Granite 4 models",
         ),
+        ({**HUNYUAN, "use_qk_norm": False}, "use_qk_norm", "query and key norms"),
+        ({**HUNYUAN, "num_shared_expert": [1, 2]}, "num_shared_expert", "one shared expert"),
+        ({**HUNYUAN, "moe_intermediate_size": [100] * 3}, "moe_intermediate_size", "as wide as the shared one, 200"),
+        ({**HUNYUAN, "moe_layer_num_skipped": 1}, "moe_layer_num_skipped", "experts in every layer"),
+        ({**HUNYUAN, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic", "yarn"),
         ({"dual_chunk_attention_config": {"chunk_size": 1024}}, "dual_chunk_attention_config", "all tokens"),
     ],
 )
@@ -298,6 +304,13 @@ def test_what_a_short_gemma3_configuration_leaves_out_is_what_transformers_assum
     assert ours.layer("local").rope.theta == theirs.rope_parameters[LOCAL]["rope_theta"]
     assert ours.layer("local").attention.scale == theirs.query_pre_attn_scalar**-0.5
     assert (ours.eos_ids, ours.bos_id) == ((theirs.eos_token_id,), theirs.bos_token_id)
+
+
+def test_hunyuan_shares_caches_only_if_use_cla_says_so() -> None:
+    """Hunyuan-A13B's config.json has use_cla false beside cla_share_factor 2."""
+    assert not parse_config({**LLAMA, **HUNYUAN, "cla_share_factor": 2}).shares_caches
+    assert not parse_config({**LLAMA, **HUNYUAN, "use_cla": False, "cla_share_factor": 2}).shares_caches
+    assert parse_config({**LLAMA, **HUNYUAN, "use_cla": True, "cla_share_factor": 2}).kv_source == (0, 0, 2)
 
 
 SHORT_GEMMA4 = {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 13}

@@ -76,8 +76,17 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
 
 def _turned(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
     """Normalise queries or keys [N, heads, D] if there is a norm, and rotate them if the layer does."""
+    if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "turned":
+        return _turned_first(layer, x, norm, angles, weights)
     wide = _normed(x, weights[norm], layer.norm) if norm in weights else x
     return (rotate(wide, angles, layer.rope.interleaved) if layer.rope else wide).to(x.dtype)
+
+
+def _turned_first(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
+    """Rotate queries or keys [N, heads, D], then normalise them; queries have the weights of both norms."""
+    assert layer.rope
+    wide = divided(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
+    return (wide * weights["q_norm"].float() * weights["k_norm"].float() if norm == "q_norm" else wide).to(x.dtype)
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:

@@ -24,7 +24,8 @@ LARGEST = {  # far beyond published models, and small enough that sizes of a mod
     "hidden_size_per_layer_input": 1 << 14,
     "moe_intermediate_size": 1 << 22,
     **dict.fromkeys(
-        ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "top_k_experts"), 1 << 12
+        ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "top_k_experts", "moe_topk"),
+        1 << 12,
     ),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 1 << 14),
     "n_shared_experts": 1 << 8,

@@ -12,8 +12,12 @@ from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, pa
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
-Normed = Literal["none", "head", "all"]
-"""What a norm of queries and keys covers: each head alone, or all heads together."""
+Normed = Literal["none", "head", "all", "turned"]
+"""What a norm of queries and keys covers: each head alone, or all heads together.
+
+turned: each head alone, after rotation. The keys' weight multiplies the queries instead, so that layers that share
+keys can have weights of their own.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,10 @@ class Norm:
 class Attention:
     """Grouped-query attention of tokens with `hidden` elements.
 
-    bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys before rotation. scale: factor on the
-    scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys and values as one
-    matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head has a learned
-    logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one matrix gives
+    bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys, and norm_names in the checkpoint.
+    scale: factor on the scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys
+    and values as one matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head
+    has a learned logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one matrix gives
     both; keys are normalised and rotated, values are not rotated.
     """
 
@@ -83,6 +87,7 @@ class Attention:
     sinks: bool = False
     v_norm: bool = False
     keys_are_values: bool = False
+    norm_names: tuple[str, str] = ("q_norm", "k_norm")
 
     @property
     def cache(self) -> CacheSpec:
@@ -114,11 +119,12 @@ class Attention:
     def _norms(self, at: str, query: int, key: int) -> Declared:
         if self.qk_norm == "none":
             return {}
-        is_all = self.qk_norm == "all"
-        widths = {"q": query if is_all else self.head_dim, "k": key if is_all else self.head_dim}
-        if self.shared:
-            del widths["k"]
-        return {f"{name}_norm": vector(f"{at}.{name}_norm.weight", width) for name, width in widths.items()}
+        widths = (query, key) if self.qk_norm == "all" else (self.head_dim, self.head_dim)
+        each = zip(("q_norm", "k_norm"), self.norm_names, widths, strict=True)
+        norms = {ours: vector(f"{at}.{name}.weight", width) for ours, name, width in each}
+        if self.shared and self.qk_norm != "turned":
+            del norms["k_norm"]
+        return norms
 
 
 @dataclass(frozen=True)

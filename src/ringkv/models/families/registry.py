@@ -12,6 +12,7 @@ from ringkv.models.families.glm4 import Glm4
 from ringkv.models.families.glm4_moe import Glm4Moe
 from ringkv.models.families.gpt_oss import GptOss
 from ringkv.models.families.granite import Granite, Granite4
+from ringkv.models.families.hunyuan import HunYuan, HunYuanMoe
 from ringkv.models.families.llama import Llama
 from ringkv.models.families.mistral import Mistral
 from ringkv.models.families.mixtral import Mixtral
@@ -55,6 +56,8 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen3MoeForCausalLM": Qwen3Moe,
     "Glm4MoeForCausalLM": Glm4Moe,
     "GptOssForCausalLM": GptOss,
+    "HunYuanDenseV1ForCausalLM": HunYuan,
+    "HunYuanMoEV1ForCausalLM": HunYuanMoe,
 }
 MODEL_TYPES = {
     "llama": "LlamaForCausalLM",
@@ -81,6 +84,8 @@ MODEL_TYPES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
+    "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
 }
 EXAMPLES = {  # hub ids, for those whose model is refused
     "LlamaForCausalLM": "meta-llama/Llama-3.1-8B-Instruct",
@@ -107,4 +112,6 @@ EXAMPLES = {  # hub ids, for those whose model is refused
     "Qwen3MoeForCausalLM": "Qwen/Qwen3-30B-A3B",
     "Glm4MoeForCausalLM": "zai-org/GLM-4.5-Air",
     "GptOssForCausalLM": "openai/gpt-oss-20b",
+    "HunYuanDenseV1ForCausalLM": "tencent/Hunyuan-7B-Instruct",
+    "HunYuanMoEV1ForCausalLM": "tencent/Hunyuan-A13B-Instruct",
 }
