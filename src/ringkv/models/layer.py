@@ -70,8 +70,8 @@ class Attention:
     bias: queries, keys and values have one. qk_norm: RMS norm of queries and keys, and norm_names in the checkpoint.
     scale: factor on the scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys
     and values as one matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head
-    has a learned logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one matrix gives
-    both; keys are normalised and rotated, values are not rotated.
+    has a learned logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one
+    matrix gives both; keys are normalised and rotated, values are not rotated.
     """
 
     hidden: int
