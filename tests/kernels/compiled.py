@@ -19,11 +19,14 @@ from ringkv.kernels.gpu.add_chosen import add_chosen
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
+from ringkv.kernels.gpu.latent_prefill import latent_prefill
+from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
-from ringkv.kernels.gpu.tiling import H100
+from ringkv.kernels.gpu.tiling import H100, Chip
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
-KERNELS = (attend_split, cache_split, merge_splits, gated_tile, down_tile, add_chosen)
+KERNELS = (attend_split, cache_split, merge_splits, gated_tile, down_tile, add_chosen, latent_split, latent_prefill)
+CHIPS = {80: Chip(108, 164 << 10), 90: H100, 100: Chip(148, 228 << 10)}
 THREADS = 1024
 
 Grid = tuple[int, int, int]
@@ -71,6 +74,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
             patch("ringkv.kernels.gpu.experts.chip", lambda _: H100),
+            patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
         ):
             yield absent
     finally:

@@ -41,10 +41,20 @@ def experts(*inputs: Any) -> torch.Tensor:
     return found
 
 
-def _run(name: str, inputs: list[torch.Tensor], cut: Cut) -> Result:
+def decode_latent(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, torch.Tensor]:
+    """Run on q, k, latents, slot, entry, live. Return the result, and latents afterwards."""
+    return _run("decode_attend_latent", inputs, cut, "latent_attend"), inputs[2]
+
+
+def prefill_latent(q: torch.Tensor, latents: torch.Tensor, start: int) -> Result:
+    found: Result = _call("latent_attend", "prefill_latent", q, latents, start, SCALE)
+    return found
+
+
+def _run(name: str, inputs: list[torch.Tensor], cut: Cut, module: str = "decode_attend") -> Result:
     from ringkv.kernels.gpu.tiling import Tiling
 
-    found: Result = _call("decode_attend", name, *inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
+    found: Result = _call(module, name, *inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
     return found
 
 

@@ -4,6 +4,8 @@ N rows of a pass, B rows of a step, G query heads, S slots or staged entries, C 
 entry, P lanes, W window. The results have D elements; a model uses those that are values.
 """
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 from torch.library import register_fake
@@ -41,7 +43,9 @@ def _decode(
 def _decode_cuda(
     q: Tensor, k: Tensor, keys: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    return decode.reference(q, k, k, keys, keys, slot, entry, live, scale)
+    from ringkv.kernels.gpu import latent_attend as gpu  # loads Triton
+
+    return gpu.decode_attend_latent(q, k, keys, slot, entry, live, scale)
 
 
 def _prefill(
@@ -51,6 +55,17 @@ def _prefill(
     return out, lse
 
 
+def _prefill_cuda(
+    q: Tensor, k: Tensor, keys: Tensor, window: Tensor, segments: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    from ringkv.kernels.gpu import latent_attend as gpu  # loads Triton
+
+    def attend(piece: prefill.Piece) -> Partial:
+        return Partial(*gpu.prefill_latent(piece.q, piece.seen_k[0], piece.start, scale))
+
+    return prefill.each(attend, q, k, k, keys, keys, window, segments)
+
+
 def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
@@ -58,7 +73,9 @@ def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
 
 for name in ("decode_attend_latent", "decode_attend_latent_tiles"):
     LIBRARY.impl(name, _decode, "CompositeExplicitAutograd")
-LIBRARY.impl("decode_attend_latent", _decode_cuda, "CUDA")
 LIBRARY.impl("prefill_attend_latent", _prefill, "CompositeExplicitAutograd")
+if find_spec("triton"):
+    LIBRARY.impl("decode_attend_latent", _decode_cuda, "CUDA")
+    LIBRARY.impl("prefill_attend_latent", _prefill_cuda, "CUDA")
 for name in ("decode_attend_latent", "decode_attend_latent_tiles", "prefill_attend_latent"):
     register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

@@ -86,7 +86,7 @@ def prefill_attend(
     return Partial(*attend(*staged))
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """One segment's tensors: its queries and new vectors, and what its lane has staged, new vectors included.
 
     seen_k, seen_v [H, start + T, D]
@@ -103,18 +103,18 @@ class _Piece(NamedTuple):
         """Return staged keys and values first .. stop-1."""
         return self.seen_k[:, first:stop], self.seen_v[:, first:stop]
 
-    def units(self, unit: int) -> Iterator["_Piece"]:
+    def units(self, unit: int) -> Iterator["Piece"]:
         """Cut the piece at the multiples of `unit` in its prompt."""
         at = 0
         while at < len(self.q):
             stop = min(len(self.q), at + unit - (self.start + at) % unit)
             q, k, v = (part[at:stop] for part in (self.q, self.k, self.v))
-            yield _Piece(q, k, v, *self.seen(self.start + stop), self.start + at)
+            yield Piece(q, k, v, *self.seen(self.start + stop), self.start + at)
             at = stop
 
 
-def _each(
-    attend: Callable[[_Piece], Partial],
+def each(
+    attend: Callable[[Piece], Partial],
     q: Tensor,
     k: Tensor | None,
     v: Tensor | None,
@@ -136,7 +136,7 @@ def _each(
 
 def stage(
     segment: Segment, q: Tensor, k: Tensor | None, v: Tensor | None, keys: Tensor, values: Tensor, window: Tensor
-) -> _Piece:
+) -> Piece:
     """Write a segment to its staging lane, unless it is there already."""
     for plane, new in ((keys, k), (values, v)):
         if new is not None:
@@ -148,7 +148,7 @@ def stage(
         window[segment.lane, :, :, low - first : high - first] = queries
     here_k, here_v = (plane[:, segment.entries].transpose(0, 1) for plane in (keys, values))
     seen = slice(segment.first, segment.entries.stop)
-    return _Piece(q, here_k, here_v, keys[:, seen], values[:, seen], start)
+    return Piece(q, here_k, here_v, keys[:, seen], values[:, seen], start)
 
 
 def reference(
@@ -165,13 +165,13 @@ def reference(
 ) -> Partial:
     """Implement `prefill_attend` in plain torch, in float32, `block` keys at a time (all if None)."""
 
-    def attend(piece: _Piece) -> Partial:
+    def attend(piece: Piece) -> Partial:
         return _in_blocks(piece, scale, sliding, block)
 
-    return Partial(*_each(attend, q, k, v, keys, values, window, segments))
+    return Partial(*each(attend, q, k, v, keys, values, window, segments))
 
 
-def _in_blocks(piece: _Piece, scale: float, sliding: int, block: int | None) -> Partial:
+def _in_blocks(piece: Piece, scale: float, sliding: int, block: int | None) -> Partial:
     rows, start, stop = piece.q.permute(1, 2, 0, 3).float() * scale, piece.start, piece.seen_k.shape[1]
     position = torch.arange(start, stop, device=rows.device)[:, None]
     result = Partial(torch.zeros_like(rows), rows.new_full(rows.shape[:-1], float("-inf")))
@@ -203,7 +203,7 @@ def _two_calls(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Merge two flash calls by their log-sum-exp: the history without a mask, and the unit with a causal one."""
-    return _each(
+    return each(
         lambda piece: _by_units(piece, lambda unit: _history_and_unit(unit, scale)),
         q,
         k,
@@ -215,12 +215,12 @@ def _two_calls(
     )
 
 
-def _by_units(piece: _Piece, attend: Callable[[_Piece], Partial]) -> Partial:
+def _by_units(piece: Piece, attend: Callable[[Piece], Partial]) -> Partial:
     found = [attend(unit) for unit in piece.units(UNIT)]
     return Partial(*map(torch.cat, zip(*found, strict=True)))
 
 
-def _history_and_unit(piece: _Piece, scale: float) -> Partial:
+def _history_and_unit(piece: Piece, scale: float) -> Partial:
     """The G query heads of a key-value head are rows of one matrix, so the history is read once for all."""
     chunk, heads, groups, width = piece.q.shape
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
@@ -245,7 +245,7 @@ def _banded(
     sliding: int,
 ) -> tuple[Tensor, Tensor]:
     """Run flash attention with a band mask, over all keys from the first that a unit's first token sees."""
-    return _each(
+    return each(
         lambda piece: _by_units(piece, lambda unit: _band(unit, scale, sliding)),
         q,
         k,
@@ -257,7 +257,7 @@ def _banded(
     )
 
 
-def _band(piece: _Piece, scale: float, sliding: int) -> Partial:
+def _band(piece: Piece, scale: float, sliding: int) -> Partial:
     """The G query heads of a key-value head are rows of one matrix, so keys are read once for all."""
     chunk, heads, groups, width = piece.q.shape
     first, stop = max(0, piece.start - sliding + 1), piece.start + chunk
@@ -295,10 +295,10 @@ def _cuda(
     """Run FlashAttention-2 if it supports the inputs, else blocks of keys. Neither materialises all scores."""
     if not _fits_flash(q):
         return reference(q, k, v, keys, values, window, segments, scale, block=BLOCK)
-    return _each(lambda piece: _flash_on_cuda(piece, scale), q, k, v, keys, values, window, segments)
+    return each(lambda piece: _flash_on_cuda(piece, scale), q, k, v, keys, values, window, segments)
 
 
-def _flash_on_cuda(piece: _Piece, scale: float) -> Partial:
+def _flash_on_cuda(piece: Piece, scale: float) -> Partial:
     chunk, heads, groups, width = piece.q.shape
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
     # For this operator "causal" aligns the last query with the last key, and query heads may share key-value heads.

@@ -41,7 +41,7 @@ def decode_attend(
     """
     cut = cut or usual_tiling(q, keys)
     (rows, heads, groups, width), padded = q.shape, tile(q)
-    part, part_lse = _parts(q, cut)
+    part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(groups, padded.rows)
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     attend_split[cut.splits, heads * blocks, rows](
@@ -72,7 +72,7 @@ def decode_attend(
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
-    return _merged(q, part, part_lse, live, cut)
+    return merged(q, part, part_lse, live, cut)
 
 
 def cache_attend(
@@ -88,7 +88,7 @@ def cache_attend(
     """See `kernels.decode_attend.cache_reference`, which is the contract; q [B, H, T * G, D], holes int32 [B, T]."""
     cut = cut or usual_tiling(q, keys)
     (rows, heads, queries, width), padded, fresh = q.shape, tile(q), holes.shape[1]
-    part, part_lse = _parts(q, cut)
+    part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(queries, padded.rows)
     q = q if q.stride(-1) == 1 else q.contiguous()
     cache_split[cut.splits, heads * blocks, rows](
@@ -117,7 +117,7 @@ def cache_attend(
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
-    return _merged(q, part, part_lse, live, cut)
+    return merged(q, part, part_lse, live, cut)
 
 
 def usual_tiling(q: Tensor, keys: Tensor) -> Tiling:
@@ -133,7 +133,7 @@ def tile(q: Tensor) -> Tile:
     return Tile(min(rows, MAX_ROWS), columns, q.element_size())
 
 
-def _parts(q: Tensor, cut: Tiling) -> Attended:
+def empty_parts(q: Tensor, cut: Tiling) -> Attended:
     """Allocate the splits' partial results: float32 [B, H, splits, Q, D] and [B, H, splits, Q]."""
     rows, heads, queries, width = q.shape
     part = q.new_empty(rows, heads, cut.splits, queries, width, dtype=torch.float32)
@@ -146,8 +146,9 @@ def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
     return keys.stride()[:2]
 
 
-def _merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling) -> Attended:
-    rows, heads, queries, width = q.shape
+def merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling) -> Attended:
+    """Merge the splits of `live` entries to the result for q [B, H, Q, D]."""
+    (rows, heads, queries, width), columns = q.shape, tile(q).columns
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
     merge_splits[queries, heads, rows](
         part,
@@ -159,9 +160,9 @@ def _merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling
         queries,
         cut.splits,
         WIDTH=width,
-        COLUMNS=tile(q).columns,
+        COLUMNS=columns,
         BLOCK=cut.block,
         STEP=MERGE_STEP,
-        num_warps=2,
+        num_warps=max(2, columns // 128),
     )
     return out, lse

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil
+from math import ceil, log2
 
 import torch
 
-TILE_BYTES = 16 << 10  # of keys, and again of values, that a program loads at a time
+TILE_BYTES = 32 << 10  # of keys and values that a program loads at a time
 STAGES = 3
 WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 does not use tensor cores and needs more registers
 RESERVED_BYTES = 1 << 10  # shared memory that CUDA reserves per program
@@ -27,6 +27,7 @@ class Tile:
     rows: int  # queries
     columns: int  # head_dim
     itemsize: int  # bytes of an element
+    planes: int = 2  # keys and values; 1 if they are the same elements
 
     @property
     def row_bytes(self) -> int:
@@ -44,7 +45,7 @@ class Tiling:
 
     def shared_bytes(self, tile: Tile) -> int:
         """Return a program's shared memory: tiles of keys and values in flight, the queries and their weights."""
-        loaded = (self.stages - 1) * 2 * self.block * tile.row_bytes
+        loaded = (self.stages - 1) * tile.planes * self.block * tile.row_bytes
         return loaded + tile.rows * (tile.columns + self.block) * tile.itemsize + RESERVED_BYTES
 
 
@@ -63,7 +64,8 @@ def chip(device: torch.device) -> Chip:
 @cache
 def tiling(programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
     """Return the tiling for so many programs per split (rows times key-value heads) of `capacity` entries each."""
-    one = Tiling(1, max(16, TILE_BYTES // tile.row_bytes), WARPS[tile.itemsize], STAGES)
+    block = 1 << ceil(log2(TILE_BYTES / (tile.planes * tile.row_bytes)))
+    one = Tiling(1, max(16, block), WARPS[tile.itemsize], STAGES)
     at_once = max(1, on.shared_bytes // one.shared_bytes(tile)) * on.processors
     return replace(one, splits=_splits(programs, capacity, one.block, at_once))
 

@@ -1,0 +1,121 @@
+"""Attention over latents on CUDA, in Triton. An entry is key and value, so a tile of entries is read once for both.
+
+B rows of a step, T tokens of a piece, S slots, G query heads, C entries, D elements of an entry.
+"""
+
+from dataclasses import replace
+
+import torch
+import triton
+from torch import Tensor
+
+from ringkv.kernels.gpu.decode_attend import LOG2_E, MAX_ROWS, MIN_ROWS, Attended, empty_parts, merged
+from ringkv.kernels.gpu.latent_prefill import latent_prefill
+from ringkv.kernels.gpu.latent_split import latent_split
+from ringkv.kernels.gpu.tiling import Chip, Tile, Tiling, chip, tiling
+
+WIDE_WARPS = 8  # for more than MIN_ROWS queries, whose results need as many registers
+MOST_SHARED = 200 << 10  # processors with so much shared memory multiply queries in it, others in registers
+
+
+def decode_attend_latent(
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    cut: Tiling | None = None,
+) -> Attended:
+    """See `kernels.latent_attend`; q [B, 1, G, D], k [B, 1, D]. `cut` replaces `usual_tiling`.
+
+    latents [S, 1, C, D] may be a view of a larger tensor if each slot's [C, D] is contiguous.
+    """
+    cut = cut or usual_tiling(q, latents)
+    (rows, _, groups, width), padded = q.shape, tile(q)
+    assert latents.stride()[2:] == (width, 1)
+    part, part_lse = empty_parts(q, cut)
+    first, rest = parts(width)
+    q, k = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k))
+    latent_split[cut.splits, triton.cdiv(groups, padded.rows), rows](
+        q,
+        k,
+        latents,
+        slot,
+        entry,
+        live,
+        part,
+        part_lse,
+        q.stride(0),
+        q.stride(2),
+        k.stride(0),
+        latents.stride(0),
+        scale * LOG2_E,
+        groups,
+        cut.splits,
+        ROWS=padded.rows,
+        WIDTH=width,
+        FIRST=first,
+        REST=rest,
+        BLOCK=cut.block,
+        UPCAST=not latents.is_cuda,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+    )
+    return merged(q, part, part_lse, live, cut)
+
+
+def prefill_latent(q: Tensor, latents: Tensor, start: int, scale: float) -> Attended:
+    """Return causal attention of q [T, 1, G, D], tokens from `start` on, to latents [start + T, D], and its lse."""
+    tokens, _, groups, width = q.shape
+    q, out = q.contiguous(), torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
+    first, rest = parts(width)
+    rows, cut = prefill_tiling(q.element_size(), chip(q.device))
+    latent_prefill[(triton.cdiv(tokens * groups, rows),)](
+        q,
+        latents.contiguous(),
+        out,
+        lse,
+        scale * LOG2_E,
+        tokens,
+        groups,
+        start,
+        ROWS=rows,
+        WIDTH=width,
+        FIRST=first,
+        REST=rest,
+        BLOCK=cut.block,
+        UPCAST=not latents.is_cuda,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+    )
+    return out, lse
+
+
+def prefill_tiling(itemsize: int, on: Chip) -> tuple[int, Tiling]:
+    """Return the queries of one program of a prefill, and how it reads entries: its results stay in registers."""
+    if itemsize > 2:
+        return MIN_ROWS, Tiling(1, 16, WIDE_WARPS, 2)
+    return 64 if on.shared_bytes >= MOST_SHARED else 32, Tiling(1, 32, WIDE_WARPS, 2)
+
+
+def usual_tiling(q: Tensor, latents: Tensor) -> Tiling:
+    """Return the default tiling of a step for q [B, 1, G, D] and latents [S, 1, C, D]."""
+    padded = tile(q)
+    programs = q.shape[0] * triton.cdiv(q.shape[2], padded.rows)
+    usual = tiling(programs, latents.shape[2], padded, chip(latents.device))
+    return replace(usual, warps=WIDE_WARPS) if padded.rows > MIN_ROWS else usual
+
+
+def tile(q: Tensor) -> Tile:
+    """Return the tile of queries [B, 1, G, D] that one program processes."""
+    rows = max(MIN_ROWS, min(MAX_ROWS, triton.next_power_of_2(q.shape[2])))
+    return Tile(rows, sum(parts(q.shape[3])), q.element_size(), planes=1)
+
+
+def parts(width: int) -> tuple[int, int]:
+    """Divide an entry's elements in the largest power of two below their number, and the rest, padded to one."""
+    first: int = triton.next_power_of_2(width) // 2
+    return first, max(MIN_ROWS, triton.next_power_of_2(width - first))
