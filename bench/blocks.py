@@ -6,7 +6,9 @@ experts: layers of Qwen3-30B-A3B (128 experts, 8 per token), one after the other
 1 and 8 rows is compared with reading as many bytes of a bfloat16 weight as the chosen experts have; prefill with 512
 rows with a dense product of as many rows.
 latents: decode attention of one layer of DeepSeek-R1 (128 heads) over 8 slots of 8k entries, beside that product's
-rate. Calls that are compared take turns. Run it on an idle machine.
+rate. expanded, absorbed: attention of a piece of a prompt in both forms, over 8k and 32k entries with the 16 heads of
+DeepSeek-V2-Lite, beside the time that the operations of the expanded form would take at that rate. Calls that are
+compared take turns. Run it on an idle machine.
 """
 
 import argparse
@@ -22,20 +24,26 @@ from torch import Tensor
 
 from bench.results import TABLE, keep, table
 from ringkv.bench.probe import as_packed
+from ringkv.kernels.by_head import by_head
+from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, values_of
 from ringkv.kernels.experts import experts
 from ringkv.kernels.formats import FORMATS
-from ringkv.kernels.latent_attend import decode_attend_latent
+from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
 from ringkv.kernels.linear import linear
 from ringkv.kernels.native import load
 from ringkv.kernels.packing import PANEL_N
+from ringkv.kernels.prefill_attend import Segment
+from ringkv.kernels.prefill_attend import table as table_of
 from ringkv.machine.compiler import find_compiler
 from ringkv.machine.paths import cache_dir
 
 HIDDEN, BETWEEN, COUNT, CHOSEN = 2048, 768, 128, 8  # Qwen3-30B-A3B
 HEADS, WIDTH, RANK = 128, 576, 512  # DeepSeek-R1
 SLOTS, LIVE = 8, 8192
+LITE_HEADS, NOPE, VALUE = 16, 128, 128  # DeepSeek-V2-Lite
+PIECES, STAGED = (512, 1024), (8192, 32768)
 PREFILL, DECODE = 512, (1, 8)
-TURNS, DRAWS = 31, 16
+TURNS, PIECE_TURNS, DRAWS = 31, 9, 16
 COLD = 3 << 29  # bytes of which caches hold hardly any
 
 Timed = Callable[[], object]
@@ -53,13 +61,18 @@ def main() -> None:
     load(compiler.path, cache_dir() / "kernels")
     figures = [figure for form in args.weights for figure in of_experts(form, args.turns)]
     figures.append(of_latents(args.turns))
+    figures += [figure for staged in STAGED for rows in PIECES for figure in of_piece(rows, staged, PIECE_TURNS)]
     keep("blocks", {"threads": torch.get_num_threads()}, figures, shown(figures), args.to)
 
 
 def shown(figures: Sequence[Mapping[str, object]]) -> str:
-    head = ("", "rows", "weights", "time", "of the call beside it")
+    head = ("", "rows", "entries", "weights", "time", "of the call beside it")
     lines = [
-        (f"{f['part']}", f"{f['rows']}", f"{f['weights']}", f"{1e3 * f['seconds']:.2f} ms", f"{f['share']:.0%}")  # type: ignore[operator]
+        (
+            *(f"{f.get(name, '')}" for name in ("part", "rows", "entries", "weights")),
+            f"{1e3 * f['seconds']:.2f} ms",  # type: ignore[operator]
+            f"{f['share']:.0%}",
+        )
         for f in figures
     ]
     return table(head, lines)
@@ -115,6 +128,36 @@ def of_latents(turns: int) -> dict[str, object]:
     operations = 2.0 * SLOTS * HEADS * LIVE * (WIDTH + RANK)
     share = operations / seconds / (DENSE_OPERATIONS / beside)
     return {"part": "latents", "rows": SLOTS, "weights": "", "seconds": seconds, "share": share}
+
+
+def of_piece(rows: int, staged: int, turns: int) -> Iterator[dict[str, object]]:
+    """Yield the figures of a prompt's last piece in both forms, with the absorbing of its queries."""
+    latents, k = torch.randn(1, staged, WIDTH).bfloat16(), torch.randn(rows, 1, WIDTH).bfloat16()
+    plain = torch.randn(rows, LITE_HEADS, NOPE + WIDTH - RANK).bfloat16()
+    window = torch.zeros(1, 1, LITE_HEADS, 64, WIDTH).bfloat16()
+    expansion = Expansion(plain, _each_head(RANK, NOPE), _each_head(VALUE, RANK))
+    segments, scale = table_of([Segment(0, rows, 0, 0, staged - rows, staged)]), plain.shape[-1] ** -0.5
+
+    def query() -> Tensor:
+        return torch.cat((by_head(plain[..., :NOPE], expansion.key_up), plain[..., NOPE:]), -1)[:, None]
+
+    def expanded() -> None:
+        prefill_attend_expanded(query(), k, latents, window, segments, scale, expansion)
+
+    def absorbed() -> None:
+        values_of(prefill_attend_latent(query(), k, latents, window, segments, scale), expansion)
+
+    *seconds, beside = in_turns((expanded, absorbed, _dense()), turns)
+    pairs, up = rows * (staged - (rows - 1) / 2), NOPE + VALUE
+    operations = 2.0 * LITE_HEADS * (pairs * (plain.shape[-1] + VALUE) + staged * RANK * up + rows * RANK * NOPE)
+    for part, taken in zip(("expanded", "absorbed"), seconds, strict=True):
+        share = operations / taken / (DENSE_OPERATIONS / beside)
+        yield {"part": part, "rows": rows, "entries": staged, "weights": "bf16", "seconds": taken, "share": share}
+
+
+def _each_head(out: int, inner: int) -> Tensor:
+    each = ((torch.randn(out, inner) / inner**0.5).bfloat16() for _ in range(LITE_HEADS))
+    return torch.cat([FORMATS["bf16"].pack(one) for one in each])
 
 
 def in_turns(runs: Sequence[Timed], turns: int) -> list[float]:

@@ -6,7 +6,7 @@ rotated key. A plain query has D elements that do not rotate, then those that do
 In the absorbed form all heads attend to the entries themselves. In the expanded form a block of latents becomes each
 head's keys and values, in a workspace whose size does not depend on S. For a row, an entry and a head it takes
 D + rotated + V multiply-adds instead of 2 R + rotated, and R (D + V) more for an entry and a head in each piece. So
-pieces of at least EXPANDED_ROWS rows are expanded, and shorter ones are not.
+pieces of at least EXPANDED_ROWS rows are expanded on a CPU, and shorter ones are not.
 
 The two forms round differently. So a token's bits depend on which form its piece has, and on nothing else of the cut.
 """
@@ -87,6 +87,22 @@ def _prefill(
     return out + others.out, torch.maximum(lse, others.lse)
 
 
+def _absorbed(
+    q: Tensor,
+    plain: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    window: Tensor,
+    segments: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """On CUDA all pieces are absorbed: that form has a kernel there, and the expanded form has none."""
+    found = prefill_attend_latent(q, k, latents, window, segments, scale)
+    return values_of(found, Expansion(plain, key_up, value_up))
+
+
 def expanded_attend(latents: Tensor, segments: Tensor, scale: float, expansion: Expansion) -> tuple[Tensor, Tensor]:
     """Attend causally with plain queries to staged latents [1, S, entry]: out [N, H, V] and lse [N, H].
 
@@ -149,5 +165,6 @@ def _shape(q: Tensor, plain: Tensor, *others: Tensor | float) -> tuple[Tensor, T
 
 
 LIBRARY.impl("prefill_attend_expanded", _prefill, "CompositeExplicitAutograd")
+LIBRARY.impl("prefill_attend_expanded", _absorbed, "CUDA")
 LIBRARY.impl("expanded_attend", reference, "CompositeExplicitAutograd")
 register_fake("ringkv::prefill_attend_expanded", _shape, lib=LIBRARY)
