@@ -214,6 +214,7 @@ EXTRA = tuple(
     for name in (
         "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length", "expert_count",
         "attention.sliding_window", "rope.dimension_count", "rope.scaling.attn_factor", "rope.scale_linear",
+        "attention.sliding_window_pattern", "nextn_predict_layers", "expert_gating_func", "expert_group_count",
     )
 )  # fmt: skip
 

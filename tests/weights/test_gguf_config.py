@@ -149,6 +149,11 @@ def test_a_value_of_a_wrong_type_is_named_with_its_file(metadata: dict[str, Any]
         config_of(tmp_path, metadata)
 
 
+def test_layers_beyond_any_model_are_refused_before_they_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(BadWeights, match=r"block_count 4,294,967,295, ringkv reads up to 2,048"):
+        config_of(tmp_path, WINDOW | {"llama.block_count": 2**32 - 1})
+
+
 def test_a_missing_size_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadWeights, match=r"no llama\.context_length"):
         config_of(tmp_path, {"llama.context_length": None})

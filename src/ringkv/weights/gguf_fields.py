@@ -8,6 +8,8 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.weights.gguf import GGUF
 
+MOST_LAYERS = 2048
+
 
 def positive(gguf: GGUF, key: str, default: int | None = None) -> int:
     """Return a whole number above 0; a list that has one for each layer must repeat it.
@@ -44,6 +46,10 @@ def head_counts(gguf: GGUF, kind: str) -> tuple[int, int]:
 def layer_count(gguf: GGUF, kind: str) -> int:
     """Return the number of layers, without those at the end that predict further tokens."""
     blocks, predicting = positive(gguf, f"{kind}.block_count"), gguf.number(f"{kind}.nextn_predict_layers", 0)
+    if blocks > MOST_LAYERS:
+        raise BadWeights(
+            f"{gguf.path} has {kind}.block_count {blocks:,}, ringkv reads up to {MOST_LAYERS:,}; fetch another copy"
+        )
     if predicting >= blocks:
         raise BadWeights(
             f"{gguf.path} has {kind}.nextn_predict_layers {predicting} of {blocks} layers; fetch another copy"
