@@ -40,12 +40,26 @@ BLOCKS: Any = {  # of experts and latent attention
     "mlp_only_layers": [0], "decoder_sparse_step": 1, "kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 16, "v_head_dim": 16, "rope_interleave": True, "partial_rotary_factor": 0.5,
     "cla_share_factor": 2, "embedding_multiplier": 2.0, "attention_multiplier": 0.1, "residual_multiplier": 0.2,
-    "logits_scaling": 4.0, "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 16, "global_head_dim": 16,
-    "vocab_size_per_layer_input": 288, "per_layer_config": {"1": {"head_dim": 16}}, "enable_moe_block": True,
-    "top_k_experts": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
-    "moe_topk": 2, "num_shared_expert": [1, 1], "use_mixed_mlp_moe": True, "use_cla": True,
-    "altup_num_inputs": 4, "altup_active_idx": 0, "activation_sparsity_pattern": [0.9, 0.0], "laurel_rank": 8,
-    "final_logit_softcapping": 30.0, "use_bidirectional_attention": "vision",
+    "logits_scaling": 4.0,
+}  # fmt: skip
+OWN_INPUTS: Any = {
+    "hidden_act": None, "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 16, "final_logit_softcapping": 30.0,
+    "vocab_size_per_layer_input": 288, "layer_types": ["full_attention", "full_attention"], "sliding_window": 16,
+}  # fmt: skip
+SHARING: Any = {  # caches between layers
+    "Gemma3nForCausalLM": OWN_INPUTS | {
+        "altup_num_inputs": 4, "altup_active_idx": 0, "activation_sparsity_pattern": [0.9, 0.0], "laurel_rank": 8,
+        "altup_correct_scale": True, "intermediate_size": [64, 64],
+    },
+    "Gemma4ForCausalLM": OWN_INPUTS | {
+        "per_layer_config": {"1": {"head_dim": 16}}, "global_head_dim": 16, "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True, "use_double_wide_mlp": True, "enable_moe_block": True, "num_experts": 8,
+        "top_k_experts": 2, "moe_intermediate_size": 32, "use_bidirectional_attention": "vision",
+    },
+    "HunYuanMoEV1ForCausalLM": {
+        "use_cla": True, "cla_share_factor": 2, "num_experts": [8, 8], "moe_topk": 2, "num_shared_expert": [1, 1],
+        "moe_intermediate_size": [64, 64], "use_mixed_mlp_moe": True, "rope_scaling": {"type": "dynamic", "alpha": 9},
+    },
 }  # fmt: skip
 OTHERS: Any = {
     "layer_types": ["full_attention", "sliding_attention"],
@@ -70,7 +84,7 @@ def _make(random: Random) -> dict[str, bytes]:
     name = random.choice(("config.json", "config.json", "config.json", "generation_config.json"))
     value = dict(CONFIG if name == "config.json" else GENERATION)
     for _ in range(random.randint(1, 3)):
-        value = random.choice((_number, _rope, _family, _blocks, _other, _mutated))(random, value)
+        value = random.choice((_number, _rope, _family, _blocks, _sharing, _other, _mutated))(random, value)
     return {**config_files(), **weight_files(), name: _damaged(random, json.dumps(value).encode())}
 
 
@@ -92,6 +106,14 @@ def _blocks(random: Random, value: dict[str, Any]) -> dict[str, Any]:
     """Return another family's configuration, some of whose settings are wrong."""
     wrong = {key: random.choice((*NUMBERS, [], {}, "x")) for key in random.sample(list(BLOCKS), random.randint(0, 2))}
     return _family(random, {**value, **BLOCKS, **wrong})
+
+
+def _sharing(random: Random, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a family's configuration whose layers share caches, with up to two settings that are wrong."""
+    name = random.choice(list(SHARING))
+    settings = SHARING[name]
+    wrong = {key: random.choice((*NUMBERS, [], {}, "x")) for key in random.sample(list(settings), random.randint(0, 2))}
+    return {**value, **settings, **wrong, "architectures": [name]}
 
 
 def _other(random: Random, value: dict[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Attention:
     scale: factor on the scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys
     and values as one matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head
     has a learned logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one
-    matrix gives both; keys are normalised and rotated, values are not rotated.
+    matrix gives both; values are not rotated.
     """
 
     hidden: int
