@@ -21,7 +21,17 @@ from ringkv.weights.gguf_convert import shapes, weight_bytes, write_config, writ
 from ringkv.weights.gguf_header import read_header
 from ringkv.weights.shapes import check_shapes
 from tests.engine import kept, tiny
-from tests.engine.test_golden import GEMMA3_ROPES, GPT_OSS, GRANITE, GROUPED, LATENT, LONGROPE, OLMO3_ROPES, YARN
+from tests.engine.test_golden import (
+    GEMMA3_ROPES,
+    GPT_OSS,
+    GRANITE,
+    GRANITE4,
+    GROUPED,
+    LATENT,
+    LONGROPE,
+    OLMO3_ROPES,
+    YARN,
+)
 from tests.weights.tiny_gguf import tiny_model, write_named
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -66,6 +76,8 @@ GPT_OSS_KEYS = {
     "attention.sliding_window": 16,
 }
 
+GRANITE_KEYS = {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0}
+
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "head_dim": 32}, SIZED),
     "qwen2moe": (
@@ -92,7 +104,12 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "granite": (
         "Granite",
         GRANITE,
-        {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0},
+        GRANITE_KEYS,
+    ),
+    "granite4": (
+        "GraniteMoeHybrid",
+        GRANITE | GRANITE4 | {"layer_types": ["attention"] * 2, "shared_intermediate_size": 96, "mamba_n_heads": 4},
+        GRANITE_KEYS,
     ),
     "smollm3": ("SmolLM3", {"pad_token_id": 0, "num_hidden_layers": 4}, {}),
     "gemma3": ("Gemma3", GEMMA3 | {"num_hidden_layers": 7}, {"attention.sliding_window": 16}),
@@ -169,6 +186,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 ARCHITECTURES = {
+    "granite4": "granite",
     "deepseek-v2-lite": "deepseek2",
     "deepseek-v2": "deepseek2",
     "deepseek-v3": "deepseek2",

@@ -206,7 +206,18 @@ def _corrected(name: str, values: npt.NDArray[np.float32]) -> Parts:
     yield name.replace("correction_bias", "correction.bias"), values
 
 
-SPLIT = {"gpt-oss": _gpt_oss, "deepseek2": _corrected, "glm4moe": _corrected}
+def _granite(name: str, values: npt.NDArray[np.float32]) -> Parts:
+    """Split the one feed-forward of dense Granite 4 as Granite 3 has it."""
+    layer, fused, _ = name.partition("shared_mlp.input_linear")
+    if fused:
+        gate, up = np.split(values, 2)
+        yield f"{layer}mlp.gate_proj.weight", gate
+        yield f"{layer}mlp.up_proj.weight", up
+    else:
+        yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
+
+
+SPLIT = {"granite": _granite, "gpt-oss": _gpt_oss, "deepseek2": _corrected, "glm4moe": _corrected}
 """How llama.cpp's conversion splits a checkpoint's tensor, by architecture."""
 
 
