@@ -41,6 +41,17 @@ def experts(*inputs: Any) -> torch.Tensor:
     return found
 
 
+def route(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Run on the arguments of `gpu.route.route`."""
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _call("route", "route", *inputs)
+    return found
+
+
+def ranked(chosen: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Return order and bounds of `gpu.by_expert.ranked`."""
+    return list(_call("by_expert", "ranked", chosen, count))
+
+
 def decode_latent(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, torch.Tensor]:
     """Run on q, k, latents, slot, entry, live. Return the result, and latents afterwards."""
     return _run("decode_attend_latent", inputs, cut, "latent_attend"), inputs[2]

@@ -1,8 +1,10 @@
-"""The Triton kernels of `experts`, compiled for each GPU generation by Triton's own compiler; no device needed."""
+"""The Triton kernels of `route` and `experts`, compiled for each GPU generation by Triton's own compiler.
+
+They run on fake tensors, on which an operation that waits for the host, or whose shape depends on data, is an error.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,14 +13,20 @@ if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
 from ringkv.kernels.gpu.add_chosen import add_chosen
+from ringkv.kernels.gpu.by_expert import FEW
+from ringkv.kernels.gpu.choose_experts import choose_experts
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.experts import experts
+from ringkv.kernels.gpu.rank_pairs import rank_pairs
+from ringkv.kernels.gpu.route import route
 from ringkv.kernels.gpu.tiling import H100
 from tests.kernels.compiled import absent_device, stack_bytes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+GROUPED = {"deepseek-v3": (True, True, 2.5, 8, 4, 2, 0)}  # the router's settings
+ACTIVATION = {"gpt-oss": "clamped_swiglu"}
 SHAPES = {  # experts, chosen, hidden, between
     "gpt-oss": (32, 4, 2880, 2880),
     "qwen3-moe": (128, 8, 2048, 768),
@@ -27,27 +35,26 @@ SHAPES = {  # experts, chosen, hidden, between
 
 
 def run(shape: str, rows: int, dtype: torch.dtype) -> None:
-    """Launch the kernels in `absent_device`, for gpt-oss with biases and clamped gates."""
+    """Launch the kernels in `absent_device`, for gpt-oss with biases."""
     count, chosen, hidden, between = SHAPES[shape]
 
     def empty(*sizes: int, of: torch.dtype = dtype) -> torch.Tensor:
         return torch.empty(sizes, dtype=of, device="cuda")
 
+    logits, correction = empty(rows, count + 32, of=FP32), empty(count, of=FP32)
+    choice = route(logits, correction, count, chosen, *GROUPED.get(shape, (False, True, 1.0, 1, 1, 1, 1)))[:2]
     x, stacks = empty(rows, hidden), (empty(count * 2 * between, hidden), empty(count * hidden, between))
-    choice = empty(rows, chosen, of=torch.int64), empty(rows, chosen, of=FP32)
-    rest: list[Any] = ["silu", None, None]
-    if shape == "gpt-oss":
-        rest = ["clamped_swiglu", empty(count * 2 * between), empty(count * hidden)]
-    out = experts(x, *choice, *stacks, count, x, *rest)
+    biases = (empty(count * 2 * between), empty(count * hidden)) if shape == "gpt-oss" else (None, None)
+    out = experts(x, *choice, *stacks, count, x, ACTIVATION.get(shape, "silu"), *biases)
     assert (out.shape, out.dtype) == (x.shape, dtype)
 
 
 @pytest.mark.parametrize(
     ("capability", "shape", "rows", "dtype"),
     [
-        *[(80, "gpt-oss", 2048, BF16), (100, "gpt-oss", 2048, BF16), (100, "gpt-oss", 1, FP16)],
+        *[(80, "gpt-oss", 2048, BF16), (90, "gpt-oss", 2048, BF16), (100, "gpt-oss", 2048, FP16)],
         *[(90, "qwen3-moe", rows, BF16) for rows in (1, 64, 2048)],
-        *[(90, "gpt-oss", 4096, BF16), (90, "deepseek-v3", 1024, BF16), (80, "qwen3-moe", 4, FP32)],
+        *[(90, "deepseek-v3", 1024, BF16), (80, "qwen3-moe", 4, FP32)],
     ],
 )
 def test_it_compiles_within_the_shared_memory_of_its_tiling_and_spills_nothing(
@@ -58,19 +65,22 @@ def test_it_compiles_within_the_shared_memory_of_its_tiling_and_spills_nothing(
         run(shape, rows, dtype)
         tall = tile_rows(rows * chosen, count, dtype.itemsize)
         tiles = most_tiles(rows * chosen, count, tall)
-        for launch, (kernel, width, matrices) in enumerate([(gated_tile, between, 2), (down_tile, hidden, 1)]):
+        launches = dict(absent.launches)
+        for kernel, width, matrices in ((gated_tile, between, 2), (down_tile, hidden, 1)):
             (made,) = absent.made(kernel)
             cut = expert_tiling(tall, tiles, width, matrices, dtype.itemsize, H100)
-            assert absent.launches[launch] == (made.metadata.name, (tiles, -(-width // cut.columns), 1))
+            assert launches.pop(made.metadata.name) == (tiles, -(-width // cut.columns), 1)
             assert made.metadata.shared <= cut.shared_bytes(matrices, dtype.itemsize)
             assert stack_bytes(made, tmp_path) <= (8 if capability == 100 else 0)
             assert "cp.async.cg.shared.global" in made.asm["ptx"]  # loads of 16 bytes each
             assert dtype == FP32 or any(name in made.asm["ptx"] for name in ("mma.sync", "wgmma", "tcgen05.mma"))
-        assert absent.launches[2:] == [("add_chosen", (rows, -(-hidden // 1024), 1))]
+        assert {*launches} == {"choose_experts", "add_chosen"} | ({"rank_pairs"} if rows * chosen <= FEW else set())
+        for kernel in (choose_experts, rank_pairs, add_chosen):
+            assert not any(stack_bytes(made, tmp_path) for made in absent.made(kernel))
 
 
 def test_one_compilation_serves_all_numbers_of_rows_with_the_same_tiles() -> None:
     with absent_device(90) as absent:
         for rows in (40, 41, 64, 100):
             run("qwen3-moe", rows, BF16)
-        assert [len(absent.made(kernel)) for kernel in (gated_tile, down_tile, add_chosen)] == [1, 1, 1]
+        assert [len(absent.made(kernel)) for kernel in (choose_experts, rank_pairs, gated_tile, down_tile)] == [1] * 4

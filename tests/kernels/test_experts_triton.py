@@ -18,10 +18,11 @@ if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
 from ringkv.kernels.experts import reference
+from ringkv.kernels.gpu.by_expert import sorted_by_torch
 from ringkv.kernels.gpu.expert_tiling import MAX_ROWS, expert_tiling, most_tiles, tile_rows
-from ringkv.kernels.gpu.experts import by_expert
 from ringkv.kernels.gpu.tiling import H100
 from tests.kernels.interpreted import experts as experts_on
+from tests.kernels.interpreted import ranked
 
 HIDDEN, BETWEEN = 80, 48  # not multiples of a tile's columns or depth
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 6e-3, torch.bfloat16: 5e-2}
@@ -86,13 +87,15 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(pool: ProcessPoolExecut
     assert not torch.equal(found[:19], want[:19])
 
 
-@pytest.mark.parametrize(("rows", "count", "chosen"), [(1, 5, 1), (30, 7, 3), (64, 2, 2)])
-def test_pairs_are_sorted_by_expert_and_then_by_row(rows: int, count: int, chosen: int) -> None:
+@pytest.mark.parametrize(("rows", "count", "chosen"), [(1, 5, 1), (64, 2, 2), (90, 200, 3)])
+def test_pairs_are_sorted_by_expert_and_then_by_row(
+    pool: ProcessPoolExecutor, rows: int, count: int, chosen: int
+) -> None:
     choice = torch.stack([torch.randperm(count)[:chosen] for _ in range(rows)])
-    found = by_expert(choice, count)
     pairs = [(expert, pair) for pair, expert in enumerate(choice.flatten().tolist())]
-    assert found.order.tolist() == [pair for _, pair in sorted(pairs)]
-    assert found.bounds.tolist() == [sum(expert < n for expert, _ in pairs) for n in range(count + 1)]
+    for order, bounds in (sorted_by_torch(choice, count), pool.submit(ranked, choice, count).result()):
+        assert order.tolist() == [pair for _, pair in sorted(pairs)]
+        assert bounds.tolist() == [sum(expert < n for expert, _ in pairs) for n in range(count + 1)]
 
 
 def distributions(pairs: int, experts: int) -> Iterator[list[int]]:

@@ -4,7 +4,8 @@ M rows, E experts, K chosen for each row. A row's bits depend on the row alone. 
 promise that: the last elements of a loop have another exponential function than the ones before.
 """
 
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,6 +80,14 @@ def _in_best_groups(ranked: Tensor, groups: int, kept: int, best: int) -> Tensor
     return inside.flatten(-2)
 
 
+def _cuda(
+    logits: Tensor, correction: Tensor | None, experts: int, chosen: int, *settings: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    from ringkv.kernels.gpu import route as gpu  # loads Triton
+
+    return gpu.route(logits, correction, experts, chosen, *settings)
+
+
 def _shape(
     logits: Tensor, correction: Tensor | None, experts: int, chosen: int, *settings: bool | float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,4 +100,6 @@ def _shape(
 
 
 LIBRARY.impl("route", reference, "CompositeExplicitAutograd")
+if find_spec("triton"):
+    LIBRARY.impl("route", _cuda, "CUDA")
 register_fake("ringkv::route", _shape, lib=LIBRARY)

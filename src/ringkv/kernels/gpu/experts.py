@@ -4,26 +4,18 @@ M rows, E experts, K chosen for each row, H hidden elements, I elements between 
 the row and on fixed shapes alone.
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 from torch import Tensor
 
 from ringkv.kernels.gpu.activations import ACTIVATIONS
 from ringkv.kernels.gpu.add_chosen import add_chosen
+from ringkv.kernels.gpu.by_expert import by_expert
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.tiling import chip
 
 SUM_COLUMNS = 1024  # elements that one program of the sum adds
-
-
-class Sorted(NamedTuple):
-    """Pairs of a row and an expert. order: int64 [M * K], by expert and then by row. bounds: int32 [E + 1]."""
-
-    order: Tensor
-    bounds: Tensor
 
 
 def experts(
@@ -87,10 +79,3 @@ def experts(
         parts, weights.contiguous(), residual.contiguous(), out, CHOSEN=kept, HIDDEN=hidden, COLUMNS=SUM_COLUMNS
     )
     return out
-
-
-def by_expert(chosen: Tensor, count: int) -> Sorted:
-    """Sort the pairs of chosen int64 [M, K] by expert. All shapes are static, and the host waits for nothing."""
-    experts, order = chosen.flatten().sort(stable=True)
-    every = torch.arange(count + 1, device=chosen.device)
-    return Sorted(order, torch.searchsorted(experts, every, out_int32=True))
