@@ -8,6 +8,7 @@ import torch
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
+from tests.engine.test_golden import MODELS
 
 pytestmark = pytest.mark.device
 
@@ -41,6 +42,20 @@ def test_the_devices_tokens_are_the_cpus(folder: Path, captured: LocalEngine, sa
         tiny.enter(one, tiny.request(PROMPT, **sampling), slot=1)
         answers.append(tiny.decode(one, 40, slot=1))
         one.release(1)
+    for tokens, logits in answers[1:]:
+        assert tokens == answers[0][0]
+        torch.testing.assert_close(logits.cpu(), answers[0][1], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe", "gpt-oss", "deepseek-v2", "deepseek-v3"])
+def test_the_devices_tokens_are_the_cpus_with_experts_and_latents(name: str, tmp_path: Path) -> None:
+    kind, changes = MODELS[name]
+    tiny.save(tmp_path, kind, **changes)
+    answers = []
+    for place, graphs in (("cpu", "off"), ("cuda:0", "off"), ("cuda:0", "compiled")):
+        one = engine(tmp_path, place, graphs)
+        tiny.enter(one, tiny.request(PROMPT), slot=1)
+        answers.append(tiny.decode(one, 20, slot=1))
     for tokens, logits in answers[1:]:
         assert tokens == answers[0][0]
         torch.testing.assert_close(logits.cpu(), answers[0][1], atol=1e-3, rtol=1e-3)
