@@ -12,9 +12,7 @@ from ringkv.engine.build import build
 from ringkv.kernels.expanded_attend import EXPANDED_ROWS
 from tests.engine import kept, tiny
 from tests.engine.test_engine import prompt
-from tests.engine.test_fake_cuda import Traced, assembled
 from tests.engine.test_golden import LATENT
-from tests.fake_cuda import fake_cuda
 
 FULL = KVChoice("full", budget=512, select=SnapKV(window=8))
 SIZES = {"num_hidden_layers": 2, "vocab_size": 224, "q_lora_rank": 64, "v_head_dim": 32, "first_k_dense_replace": 0}
@@ -69,13 +67,3 @@ def test_slots_that_ride_beside_an_expanded_piece_get_the_logits_of_a_decode_ste
         return torch.stack(logits)
 
     assert torch.equal(after(ride=True), after(ride=False))
-
-
-def test_graphs_of_latents_trace_for_cuda(tmp_path: Path) -> None:
-    tiny.save(tmp_path, "DeepseekV3", **LATENT | SIZES | {"first_k_dense_replace": 2})
-    traced = Traced()
-    with fake_cuda(), torch.inference_mode():
-        assembled(tmp_path, torch.bfloat16, traced)
-    passes = [outputs for name, outputs in traced.outputs.items() if name.startswith("prefill")]
-    assert [tuple(x.shape) for (x,) in passes] == [(128, 96), (256, 96)]
-    assert {(x.dtype, x.device.type) for (x,) in passes} == {(torch.bfloat16, "cuda")}
