@@ -10,8 +10,8 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.models.altup import AltUpLayer, Streams
 from ringkv.models.base import LOCAL, SHARED
-from ringkv.models.families.gemma3 import GELU, OUTER, ropes, text_of
-from ringkv.models.families.trailing import SHARED_LAYERS, TOWERS, Trailing, own_inputs, trailing_sources
+from ringkv.models.families.gemma3 import GELU, ropes
+from ringkv.models.families.trailing import INSIDE, SHARED_LAYERS, Trailing, inner_text, own_inputs, trailing_sources
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal
 from ringkv.models.layer import SANDWICH, Attention, FeedForward
 from ringkv.models.reading import common, refuse, sliding
@@ -126,12 +126,8 @@ class Gemma3nWithImages:
 
     @staticmethod
     def read(raw: Raw, generation: Raw) -> Gemma3n:
-        return replace(
-            Gemma3n.read(text_of(raw, (*OUTER, "tie_word_embeddings")), generation),
-            architecture="Gemma3nForConditionalGeneration",
-            body="model.language_model",
-            unused=TOWERS,
-        )
+        read = Gemma3n.read(inner_text(raw), generation)
+        return replace(read, architecture="Gemma3nForConditionalGeneration", **INSIDE)
 
 
 def _one_size(given: Any) -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 
 from ringkv.models.base import LOCAL, SHARED
 from ringkv.models.experts import Router
-from ringkv.models.families.gemma3 import GELU, OUTER, text_of
+from ringkv.models.families.gemma3 import GELU
 from ringkv.models.families.overrides import global_heads
 from ringkv.models.families.routers import EXPERTS, checked
-from ringkv.models.families.trailing import SHARED_LAYERS, TOWERS, Trailing, own_inputs, trailing_sources
+from ringkv.models.families.trailing import INSIDE, SHARED_LAYERS, Trailing, inner_text, own_inputs, trailing_sources
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts
 from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock
 from ringkv.models.own_inputs import OwnInputLayer
@@ -109,12 +109,8 @@ class Gemma4WithImages:
 
     @staticmethod
     def read(raw: Raw, generation: Raw) -> Gemma4:
-        return replace(
-            Gemma4.read(text_of(raw, (*OUTER, "tie_word_embeddings")), generation),
-            architecture="Gemma4ForConditionalGeneration",
-            body="model.language_model",
-            unused=TOWERS,
-        )
+        read = Gemma4.read(inner_text(raw), generation)
+        return replace(read, architecture="Gemma4ForConditionalGeneration", **INSIDE)
 
 
 def _types(raw: Raw) -> list[str]:

@@ -1,9 +1,11 @@
 """Trailing layers that read earlier caches, and layers' own inputs: what Gemma 3n and 4 have in common. No torch."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ringkv.base.errors import BadWeights
 from ringkv.models.base import ModelConfig, Sliding
+from ringkv.models.families.gemma3 import OUTER, text_of
 from ringkv.models.fields import Raw, count, optional_count
 from ringkv.models.layer import RopeConfig
 from ringkv.models.own_inputs import OwnInputs
@@ -12,6 +14,13 @@ SHARED_LAYERS = "num_kv_shared_layers"
 INPUTS, INPUTS_WIDTH = "hidden_size_per_layer_input", 256  # if config.json leaves it out; 0 and null are none
 TOWERS = tuple(f"model.{name}.*" for name in ("vision_tower", "embed_vision", "audio_tower", "embed_audio"))
 """Tensors for images and sounds."""
+INSIDE: dict[str, Any] = {"body": "model.language_model", "unused": TOWERS}
+"""Fields of the text model in a checkpoint that also takes images and sounds."""
+
+
+def inner_text(raw: Raw) -> Raw:
+    """Return the settings of the text model in such a checkpoint."""
+    return text_of(raw, (*OUTER, "tie_word_embeddings"))
 
 
 @dataclass(frozen=True, kw_only=True)
