@@ -5,7 +5,6 @@ B sequences, T tokens, H query heads, K key-value heads, D elements of a head, X
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +15,8 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Sizes:
-    """rank, rotated: elements of a latent and of its rotated key, for latent attention. experts, chosen: feed-forwards of
-    a layer, and how many of them a token takes. share: consecutive layers with the same keys and values.
+    """share: consecutive layers with the same keys and values. rank, rotated: elements of a latent, and of the key that
+    rotates, for latent attention. experts, chosen: feed-forwards of a layer, and how many of them a token takes.
     """
 
     vocabulary: int
@@ -41,11 +40,11 @@ def linear(rows: int, columns: int) -> nn.Linear:
     return nn.Linear(columns, rows, bias=False)
 
 
-def rotate(x: Tensor, theta: float) -> Tensor:
-    """Return [B, H, T, D] with its halves rotated by position (RoPE, arXiv 2104.09864)."""
+def rotate(x: Tensor, theta: float, direction: float = 1.0) -> Tensor:
+    """Return [B, H, T, D] with its halves rotated by position (RoPE, arXiv 2104.09864); direction -1 rotates back."""
     half = x.shape[-1] // 2
     speed = theta ** (-torch.arange(half, dtype=torch.float32) / half)
-    angle = torch.arange(x.shape[-2], dtype=torch.float32)[:, None] * speed
+    angle = torch.arange(x.shape[-2], dtype=torch.float32)[:, None] * speed * direction
     cos, sin = angle.cos(), angle.sin()
     first, second = x.float().split(half, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
@@ -54,6 +53,12 @@ def rotate(x: Tensor, theta: float) -> Tensor:
 def heads_of(x: Tensor, heads: int) -> Tensor:
     """[B, T, H * D] -> [B, H, T, D]."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention in float32, whose gradient takes a sixth of bfloat16's time on a CPU."""
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(queries.float(), keys.float(), values.float(), is_causal=True)
 
 
 class GroupedAttention(nn.Module):
@@ -76,6 +81,24 @@ class GroupedAttention(nn.Module):
         group = sizes.heads // sizes.kv_heads
         return keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
 
+    @property
+    def sources(self) -> list[nn.Linear]:
+        """The matrices that keys and values begin with."""
+        return [self.k_proj, self.v_proj]
+
+    @property
+    def turning(self) -> Tensor:
+        """The weights of rotated elements of keys, [heads, rotated, X], to change in place."""
+        return self.k_proj.weight.unflatten(0, (self.sizes.kv_heads, -1))
+
+    @property
+    def turning_queries(self) -> Tensor:
+        """The weights of rotated elements of queries, [H, rotated, X], to change in place."""
+        return self.q_proj.weight.unflatten(0, (self.sizes.heads, -1))
+
+    def group_values(self) -> None:
+        """Give the heads of a group equal values, in place; here they have them always."""
+
     def maps(self) -> Pair:
         """The matrices from x to the keys and to the values of all query heads, [H * D, X] each."""
         group = self.sizes.heads // self.sizes.kv_heads
@@ -90,8 +113,7 @@ class GroupedAttention(nn.Module):
         return rotate(heads_of(self.q_proj(x), self.sizes.heads), self.sizes.theta)
 
     def forward(self, x: Tensor, pair: Pair) -> Tensor:
-        attended = F.scaled_dot_product_attention(self.queries(x), *pair, is_causal=True)
-        return self.o_proj(attended.transpose(1, 2).flatten(-2))
+        return self.o_proj(attend(self.queries(x), *pair).transpose(1, 2).flatten(-2))
 
 
 class LatentAttention(GroupedAttention):
@@ -115,6 +137,23 @@ class LatentAttention(GroupedAttention):
         plain, values = each.split((self.plain, sizes.head), dim=-1)
         turned = rotate(shared[:, None], sizes.theta).expand(-1, sizes.heads, -1, -1)
         return torch.cat((plain, turned), dim=-1), values
+
+    @property
+    def sources(self) -> list[nn.Linear]:
+        return [self.kv_a_proj_with_mqa]
+
+    @property
+    def turning(self) -> Tensor:
+        return self.kv_a_proj_with_mqa.weight[None, self.sizes.rank :]
+
+    @property
+    def turning_queries(self) -> Tensor:
+        return self.q_proj.weight.unflatten(0, (self.sizes.heads, -1))[:, self.plain :]
+
+    def group_values(self) -> None:
+        each = self.kv_b_proj.weight.unflatten(0, (self.sizes.heads, -1))[:, self.plain :]
+        group = self.sizes.heads // self.sizes.kv_heads
+        each.copy_(each[::group].repeat_interleave(group, dim=0))
 
     def maps(self) -> Pair:
         latent, shared = self.kv_a_proj_with_mqa.weight.split((self.sizes.rank, self.sizes.rotated))
@@ -239,14 +278,13 @@ class Decoder(nn.Module):
         super().__init__()
         self.vocabulary = sizes.vocabulary
         self.model = Backbone(sizes, parts)
-        initialise(self)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, T] -> [B, T, X]."""
         return self.model(tokens)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """The rows of `tokens`, [..., X]. The embedding is the last matrix too: hidden times a row is a token's logit."""
+        """Return the rows of `tokens`, [..., X]. They are the last matrix too: a row times hidden is a logit."""
         return self.model.embed_tokens(tokens)
 
     def logits(self, tokens: Tensor) -> Tensor:
@@ -258,27 +296,3 @@ class Decoder(nn.Module):
         """The mean loss of uneven experts; 0 without experts."""
         losses = [one.balance for one in self.modules() if isinstance(one, Experts)]
         return torch.stack(losses).mean() if losses else torch.tensor(0.0)
-
-
-
-COPIED = 0.5  # share of an attended token's value that a layer's output begins with
-
-
-@torch.no_grad()
-def initialise(decoder: Decoder) -> None:
-    """Initialise so that heads begin by attending to tokens like their own and copying them, which recall needs: queries
-    equal keys, and the output is the transposed values (Mimetic Initialization, arXiv 2305.09828).
-
-    Rows have unit length, so that a token's logit for itself begins near sqrt(X).
-    """
-    for name, weight in decoder.named_parameters():
-        if weight.ndim == 2:
-            std = weight.shape[-1] ** -0.5
-            small = name.endswith(("down_proj.weight", "w2.weight"))
-            nn.init.normal_(weight, std=std * (2 * len(decoder.model.layers)) ** -0.5 if small else std)
-    source: Any = None
-    for layer in decoder.model.layers:
-        source = layer.self_attn if layer.self_attn.has_keys else source
-        keys, values = source.maps()
-        layer.self_attn.q_proj.weight.copy_(keys)
-        layer.self_attn.o_proj.weight.copy_(COPIED * values.T)

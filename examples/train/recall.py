@@ -1,64 +1,67 @@
-"""recall: sequences of RULER's task niah_multikey_2 with many questions each, so that each sequence teaches much.
+"""recall: rows of ringkv's task `recall` with many questions each, so that each row teaches much.
 
-    context: "Some magic numbers ...\n\nOne magic number of odd-ox is 1234567.\nOne magic number of ..."
-    then, for each question: "\n\nWhat is the magic number of odd-ox in the text above? The magic number of odd-ox in
-    the text is" " 1234567." <end>
+Numbers by name:            what `ringkv eval` has too, up to the first answer
+ox: 512
+ant: 407 ...
 
-What `ringkv eval` asks is a sequence's beginning up to its first answer.
+Which number does ant have in the list above?
+ant: 407
+ox: 512 ...                 more questions, most of them without the sentence
 """
 
-import re
 from dataclasses import dataclass
 from itertools import cycle
 from random import Random
 
 from tokenizers import Tokenizer
 
-from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
+from ringkv.evaluation.tasks.recall import listed, numbers, question
 
-TASK = RETRIEVAL["niah_multikey_2"]
-NEEDLE = re.compile(r"One magic number of (\S+(?: \S+)*) is (\d+)\.")
 IGNORED = -100
+LINE = 4  # tokens: end of line, name, colon, number
 
 
 @dataclass(frozen=True)
 class Row:
-    """tokens and targets: what is predicted at each token, IGNORED if nothing. first: positions of the answers' first
-    predictions, and of the last ones.
-    """
+    """tokens; targets: what each token predicts, IGNORED if nothing; answers: positions that predict a number."""
 
     tokens: list[int]
     targets: list[int]
-    answers: list[tuple[int, int]]
+    answers: list[int]
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Makes rows of at most `length` tokens, of which needles fill up to `share`."""
+    """Makes rows of about `length` tokens, with a list in `least` to `most` of them, of numbers under 100 + `values`.
+
+    sentences: share of the questions that are sentences.
+    """
 
     tokenizer: Tokenizer
-    end: int
     length: int
-    share: float = 0.85
+    values: int
+    sentences: float
+    least: float = 0.35
+    most: float = 0.8
 
     def row(self, rng: Random) -> Row:
-        room = rng.uniform(0.25, self.share) * self.length
-        hay = max(1, int((room - 40) / 14))
-        draft = TASK.draft(str(rng.random()), hay, 0.5, None)
-        pairs = NEEDLE.findall(draft.context)
-        key, _ = next(pair for pair in pairs if pair[1] == draft.references[0])
-        rng.shuffle(pairs)
-        tokens = self._encode(draft.context)
-        targets, answers = [IGNORED] * len(tokens), []
-        for other, value in cycle(pairs):
-            asked = self._encode((draft.question + draft.begin).replace(key, other))
-            answer = [*self._encode(f" {value}."), self.end]
-            if answers and len(tokens) + len(asked) + len(answer) > self.length:
-                break
-            targets += [IGNORED] * (len(asked) - 1) + answer + [IGNORED]
-            tokens += asked + answer
-            answers.append((len(tokens) - len(answer) - 1, len(tokens) - 2))
-        return Row(tokens[: self.length], targets[: self.length], [a for a in answers if a[1] < self.length])
+        names = max(2, int(rng.uniform(self.least, self.most) * self.length / LINE))
+        pairs = {name: 100 + number % self.values for name, number in numbers(rng, names).items()}
+        tokens = self._encode(listed(pairs))
+        row = Row(tokens, [IGNORED] * len(tokens), [])
+        for name in cycle(rng.sample(list(pairs), len(pairs))):
+            if row.answers and len(tokens) + LINE > self.length:
+                return row
+            sentence = question(name) if rng.random() < self.sentences else ""
+            self._ask(row, f"{sentence}\n{name}:", pairs[name])
+        raise AssertionError("a list has names")
+
+    def _ask(self, row: Row, asked: str, number: int) -> None:
+        """Append a question and its answer to the row."""
+        tokens, answer = self._encode(asked), self._encode(f" {number}")
+        row.answers.append(len(row.tokens) + len(tokens) - 1)
+        row.targets.extend([IGNORED] * (len(tokens) - 1) + answer + [IGNORED])
+        row.tokens.extend(tokens + answer)
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from examples.train.initialise import initialise
 from examples.train.model import Decoder, Experts, LatentAttention, Parts, Sizes
 
 Config = Mapping[str, Any]
@@ -21,7 +22,9 @@ class Variant:
         return replace(sizes, **self.changes)
 
     def decoder(self, sizes: Sizes) -> Decoder:
-        return Decoder(self.sizes(sizes), self.parts)
+        decoder = Decoder(self.sizes(sizes), self.parts)
+        initialise(decoder, self.sizes(sizes))
+        return decoder
 
 
 VARIANTS: Mapping[str, Variant] = {

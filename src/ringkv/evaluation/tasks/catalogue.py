@@ -8,7 +8,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import Sample, Score, of_text
 from ringkv.evaluation.scores.numbers import last_number_right, letter_right
 from ringkv.evaluation.scores.text import all_found, any_found
-from ringkv.evaluation.tasks import documents, longbench, writing
+from ringkv.evaluation.tasks import documents, longbench, recall, writing
 from ringkv.evaluation.tasks.ruler import suite
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
@@ -45,6 +45,7 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         *_ruler(),
+        Task("recall", "lists", recall.samples, of_text(all_found), has_question=True),
         *_longbench(),
         Task("longbench_v2", "documents", documents.longbench_v2, of_text(letter_right), has_question=True),
         Task("longeval", "documents", documents.longeval, of_text(all_found)),

@@ -1,0 +1,43 @@
+"""Recall: a list of names with a number each, and one name to answer. Its lines are the shortest needles there are, so
+a model of a few million parameters learns it in minutes (`examples/train`).
+
+Source: associative recall with many keys, as in Zoology (arXiv 2312.04927); names are RULER's nouns.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from random import Random
+
+from ringkv.evaluation.sample import Sample
+from ringkv.evaluation.tasks.draft import Draft, Fit, places
+from ringkv.evaluation.tasks.source import Source
+from ringkv.evaluation.tasks.texts import words
+
+ANSWER_TOKENS = 8  # three digits, in any tokenizer
+
+
+def numbers(rng: Random, count: int) -> Mapping[str, int]:
+    """Return `count` names, or all if there are fewer, with a number of three digits each."""
+    names = words("noun")
+    return {name: rng.randint(100, 999) for name in rng.sample(names, min(count, len(names)))}
+
+
+def listed(pairs: Mapping[str, int]) -> str:
+    return "Numbers by name:\n\n" + "\n".join(f"{name}: {number}" for name, number in pairs.items())
+
+
+def question(name: str) -> str:
+    return f"\n\nWhich number does {name} have in the list above?"
+
+
+def draft(seed: str, hay: int, depth: float) -> Draft:
+    """Return a list of `hay` names, of which the one at `depth` is asked for."""
+    pairs = numbers(Random(seed), hay)
+    name, number = list(pairs.items())[round(depth * (len(pairs) - 1))]
+    return Draft(listed(pairs), question(name), f"\n{name}:", (str(number),), {"depth": depth})
+
+
+def samples(source: Source) -> Iterator[Sample]:
+    for length, place, depth in places(source):
+        make = partial(draft, f"{source.seed}/recall/{length}/{place}", depth=depth)
+        yield Fit(f"{length}/{place}", ANSWER_TOKENS, length, source)(make)
