@@ -10,6 +10,7 @@ from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
 
 QWEN, SMOLLM2 = "qwen2.5-coder-1.5b", "smollm2"
+TRAINED = ("gqa", "moe", "cla2", "mla")
 BUDGETS = ("2x", "4x", "8x")
 KVPRESS_SELECTOR = SnapKV(window=64, kernel=5, pooling="avg")  # the usual settings of NVIDIA's kvpress
 WIDE_SELECTOR = SnapKV(window=64, kernel=31, pooling="max")  # our default when most of the studies ran
@@ -115,6 +116,17 @@ def default_and_others() -> list[Cell]:
     return [FULL, *_at_each_budget(KVChoice(policy="streaming"), KVPRESS, OURS, KEYDIFF)]
 
 
+def small_models() -> list[Cell]:
+    """Return streaming, SnapKV, SnapStream, and SnapStream with one selection for all heads of a layer."""
+    choices = (KVChoice(policy="streaming"), KVChoice(policy="snapkv"), KVChoice(), KVChoice(select=TOVA()))
+    return [FULL, *_at_each_budget(*choices)]
+
+
+def _trained(variant: str) -> Study:
+    """Return the study of a model that `python -m examples.train VARIANT --out trained/VARIANT` makes."""
+    return Study(f"trained/{variant}", ("recall",), small_models(), (1024, 2048), ("inside", "after"), count=100)
+
+
 def _at_each_budget(*choices: KVChoice) -> list[Cell]:
     return [Cell(choice, budget) for budget in BUDGETS for choice in choices]
 
@@ -136,6 +148,7 @@ ABOUT: Mapping[str, str] = {
     "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
+    **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
@@ -155,5 +168,6 @@ STUDIES: Mapping[str, Study] = {
     "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(WIDE), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
+    **{f"trained-{one}": _trained(one) for one in TRAINED},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }

@@ -18,6 +18,7 @@ from bench.report.faults import faults
 from bench.report.models import models
 from bench.report.sampling import sampling
 from bench.report.targets import targets_table
+from bench.report.trained import trained
 from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
@@ -50,6 +51,7 @@ def files() -> Mapping[Path, str]:
         "models": models,
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),
+        "trained": partial(trained, answers),
     }
     return {
         DOCS / "throughput.svg": speed.throughput(rows),
