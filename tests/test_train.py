@@ -12,8 +12,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from examples.train.batches import Batches, Stage
 from examples.train.export import export
 from examples.train.loop import Trainer
-from examples.train.model import Decoder, Sizes
+from examples.train.model import Decoder
 from examples.train.recall import Recall
+from examples.train.sizes import Sizes
 from examples.train.variants import VARIANTS
 from examples.train.vocabulary import BEGIN, END
 from ringkv.base.kv import KVChoice

@@ -17,7 +17,7 @@ import torch
 from examples.train.batches import STAGES, Batches
 from examples.train.export import export
 from examples.train.loop import Trainer
-from examples.train.model import Sizes
+from examples.train.sizes import Sizes
 from examples.train.variants import VARIANTS
 from examples.train.vocabulary import load
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from examples.train.model import Decoder, Sizes
+from examples.train.model import Decoder
+from examples.train.sizes import Sizes
 from examples.train.variants import Variant, config
 from examples.train.vocabulary import BEGIN, END
 

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from examples.train.model import Decoder, Sizes, rotate
+from examples.train.model import Decoder
+from examples.train.rotary import rotate
+from examples.train.sizes import Sizes
 
 LOGIT = 3.0  # a token's logit for itself begins near LOGIT * sqrt(X)
 NOISE = 0.3  # scale of the random part of queries and keys

@@ -1,25 +1,21 @@
-"""loop: trains one decoder; stops and resumes at any step, and gives the same weights as if it had never stopped.
-
-X hidden elements, V vocabulary, N predictions, C candidates.
-"""
+"""loop: trains one decoder; stops and resumes at any step, and gives the same weights as if it had never stopped."""
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from examples.train.batches import Batch, Stage
+from examples.train.interrupt import interrupted
 from examples.train.model import Decoder
+from examples.train.predict import predict, recalled
 
 RATE, WARMUP, DECAY = 1e-3, 50, 0.1  # learning rate, its first steps, weight decay of matrices
-NEGATIVES = 1024  # tokens outside of the batch that a prediction is compared with
 BALANCE = 0.01  # weight of the loss of uneven experts
 SMOOTH = 0.9  # of the moving average of recall
 SAVE_EVERY, LOG_EVERY = 60.0, 10  # seconds, steps
@@ -38,14 +34,6 @@ class Place:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Result:
-    """correct: bool like the targets; False if nothing is predicted."""
-
-    loss: Tensor
-    correct: Tensor
-
-
 class Trainer:
     """Updates `decoder` in place. batches: the batch of a stage and step."""
 
@@ -62,8 +50,8 @@ class Trainer:
         """
         self._load()
         saved = time.monotonic()
-        with _interrupted() as interrupted:
-            while self.place.stage < len(self.stages) and self.place.step != until and not interrupted():
+        with interrupted() as is_interrupted:
+            while self.place.stage < len(self.stages) and self.place.step != until and not is_interrupted():
                 self._step(log)
                 if time.monotonic() - saved > SAVE_EVERY:
                     self._save()
@@ -133,58 +121,9 @@ class Trainer:
             self.place = Place(**state["place"])
 
 
-def predict(decoder: Decoder, batch: Batch, seed: str) -> Result:
-    """Return the loss of a batch over candidates: its own tokens and random others, because a whole vocabulary costs
-    more than the layers.
-    """
-    predicted = batch.targets >= 0
-    targets = batch.targets[predicted]
-    with torch.autocast("cpu", torch.bfloat16):
-        hidden = decoder(batch.tokens)[predicted]  # [N, X]
-        candidates = torch.cat((batch.tokens.flatten(), targets, _negatives(decoder, seed))).unique()
-        logits = F.linear(hidden, decoder.embed(candidates)).float()  # [N, C]
-    among = torch.searchsorted(candidates, targets)
-    correct = torch.zeros_like(predicted)
-    correct[predicted] = logits.argmax(-1) == among
-    return Result(F.cross_entropy(logits, among), correct)
-
-
-def recalled(batch: Batch, correct: Tensor) -> float:
-    """The share of answers that are right."""
-    return correct[batch.answers].float().mean().item()
-
-
-def _negatives(decoder: Decoder, seed: str) -> Tensor:
-    generator = torch.Generator().manual_seed(hash_of(seed))
-    return torch.randint(decoder.vocabulary, (NEGATIVES,), generator=generator)
-
-
-def hash_of(text: str) -> int:
-    """A number of 32 bits that is the same in every process."""
-    return int.from_bytes(text.encode(), "little") % 4_294_967_291
-
-
 def _optimizer(decoder: Decoder) -> torch.optim.Optimizer:
     """Embedding and norms do not decay."""
     matrices = [one for name, one in decoder.named_parameters() if one.ndim == 2 and "embed" not in name]
     others = [one for name, one in decoder.named_parameters() if one.ndim != 2 or "embed" in name]
     groups = [{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), fused=True)
-
-
-@contextmanager
-def _interrupted() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C was pressed; a second Ctrl-C raises."""
-    import signal
-
-    pressed: list[int] = []
-
-    def press(number: int, frame: object) -> None:
-        pressed.append(number)
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield lambda: bool(pressed)
-    finally:
-        signal.signal(signal.SIGINT, before)

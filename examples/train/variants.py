@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from examples.train.feed_forward import Experts
 from examples.train.initialise import initialise
-from examples.train.model import Decoder, Experts, LatentAttention, Parts, Sizes
+from examples.train.latent import LatentAttention
+from examples.train.model import Decoder, Parts
+from examples.train.sizes import Sizes
 
 Config = Mapping[str, Any]
 
