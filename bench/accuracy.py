@@ -4,6 +4,7 @@
     python -m bench.accuracy choosing-qwen --minutes 60   continue one for an hour
     python -m bench.accuracy choosing-qwen --estimate     estimate the remaining time
     python -m bench.accuracy ruler-qwen --tasks vt,cwe --places inside --count 5    run a part of it
+    python -m bench.accuracy trained-mla --graphs off     a model that examples/train made in trained/mla
     python -m bench.report                                write the results into docs/
 
 Scored answers are stored in bench/results/accuracy/NAME.jsonl.xz without their texts, because some quote data that we
@@ -49,7 +50,8 @@ def main() -> None:
 def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
     with show_progress() as report:
         seconds = 0.0 if args.estimate else 60 * args.minutes
-        for sentence in evaluate(study, Options(slots=args.slots), folder, report, seconds, keeps_texts=False):
+        options = Options(slots=args.slots, graphs=args.graphs)
+        for sentence in evaluate(study, options, folder, report, seconds, keeps_texts=False):
             print(sentence)
 
 
@@ -76,6 +78,7 @@ def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--places", metavar="NAMES", help="places of the question: inside,after")
     parser.add_argument("--count", type=int, metavar="N", help="prompts per task")
     parser.add_argument("--slots", type=int, default=8, help="concurrent requests")
+    parser.add_argument("--graphs", default=Options.graphs, help="off: compile nothing")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--estimate", action="store_true")
     return parser.parse_args(argv)

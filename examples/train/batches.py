@@ -23,7 +23,7 @@ TEXT_EVERY, TEXT_LENGTH = 8, 256  # one step in so many is text, in rows of this
 class Stage:
     """Batches of `tokens` tokens in rows of these `lengths` by turns, until recall is `recall` or after `steps` steps.
 
-    values: how many numbers there are. Heads find out where to look sooner if there are few. sentences: share of the
+    values: how many halves numbers have. Heads find out where to look sooner if there are few. sentences: share of the
     questions that are sentences. has_text: whether some steps are text.
     """
 
@@ -37,8 +37,8 @@ class Stage:
 
 
 STAGES = (
-    Stage((36,), 2000, values=16, sentences=0.0, has_text=False),
-    Stage((36,), 1000, values=128, sentences=0.0),
+    Stage((48,), 2000, values=16, sentences=0.0, has_text=False),
+    Stage((48,), 1000, values=128, sentences=0.0),
     Stage((64,), 1000, sentences=0.0),
     Stage((128,), 1000),
     Stage((256,), 600),

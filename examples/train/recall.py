@@ -18,12 +18,12 @@ from tokenizers import Tokenizer
 from ringkv.evaluation.tasks.recall import listed, numbers, question
 
 IGNORED = -100
-LINE = 4  # tokens: end of line, name, colon, number
+LINE = 5  # tokens: end of line, name, colon, two halves of a number
 
 
 @dataclass(frozen=True)
 class Row:
-    """tokens; targets: what each token predicts, IGNORED if nothing; answers: positions that predict a number."""
+    """targets: what each token predicts, or IGNORED. answers: positions that predict a half of a number."""
 
     tokens: list[int]
     targets: list[int]
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Recall:
-    """Makes rows of about `length` tokens, with a list in `least` to `most` of them, of numbers under 100 + `values`.
+    """Makes rows of about `length` tokens, with a list in `least` to `most` of them, of numbers with `values` halves.
 
     sentences: share of the questions that are sentences.
     """
@@ -46,7 +46,7 @@ class Recall:
 
     def row(self, rng: Random) -> Row:
         names = max(2, int(rng.uniform(self.least, self.most) * self.length / LINE))
-        pairs = {name: 100 + number % self.values for name, number in numbers(rng, names).items()}
+        pairs = numbers(rng, names, self.values)
         tokens = self._encode(listed(pairs))
         row = Row(tokens, [IGNORED] * len(tokens), [])
         for name in cycle(rng.sample(list(pairs), len(pairs))):
@@ -56,10 +56,11 @@ class Recall:
             self._ask(row, f"{sentence}\n{name}:", pairs[name])
         raise AssertionError("a list has names")
 
-    def _ask(self, row: Row, asked: str, number: int) -> None:
+    def _ask(self, row: Row, asked: str, number: str) -> None:
         """Append a question and its answer to the row."""
         tokens, answer = self._encode(asked), self._encode(f" {number}")
-        row.answers.append(len(row.tokens) + len(tokens) - 1)
+        first = len(row.tokens) + len(tokens) - 1
+        row.answers.extend(range(first, first + len(answer)))
         row.targets.extend([IGNORED] * (len(tokens) - 1) + answer + [IGNORED])
         row.tokens.extend(tokens + answer)
 
