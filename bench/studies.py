@@ -117,14 +117,14 @@ def default_and_others() -> list[Cell]:
 
 
 def small_models() -> list[Cell]:
-    """Return streaming, SnapKV, SnapStream, and SnapStream with one selection for all heads of a layer."""
-    choices = (KVChoice(policy="streaming"), KVChoice(policy="snapkv"), KVChoice(), KVChoice(select=TOVA()))
+    """Return streaming, SnapStream, and SnapStream with one selection for all heads of a layer, at each budget."""
+    choices = (KVChoice(policy="streaming"), KVChoice(), KVChoice(select=TOVA()))
     return [FULL, *_at_each_budget(*choices)]
 
 
 def _trained(variant: str) -> Study:
     """Return the study of a model that `python -m examples.train VARIANT --out trained/VARIANT` makes."""
-    return Study(f"trained/{variant}", ("recall",), small_models(), (1024, 2048), ("inside", "after"), count=100)
+    return Study(f"trained/{variant}", ("recall",), small_models(), (2048,), ("inside", "after"), count=100)
 
 
 def _at_each_budget(*choices: KVChoice) -> list[Cell]:

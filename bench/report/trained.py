@@ -12,7 +12,6 @@ SHARES = {"2x": "1/2", "4x": "1/4", "8x": "1/8"}
 ROWS: Mapping[str, str] = {  # label of a cell, with {} for the budget -> name
     "snapstream {}": "snapstream",
     "snapstream {} select=tova": "snapstream, tova",
-    "snapkv {}": "snapkv",
     "streaming {}": "streaming",
 }
 PLACES = {"inside": "", "after": ", question after"}

@@ -73,12 +73,12 @@ class Trainer:
         if batch.answers.any():
             place.recall = SMOOTH * place.recall + (1 - SMOOTH) * recalled(batch, result.correct)
         else:
-            place.text_loss = float(result.loss)
+            place.text_loss = result.loss.item()
         place.step += 1
         place.tokens += batch.tokens.numel()
         place.seconds += time.monotonic() - started
         if place.step % LOG_EVERY == 0:
-            log(self._line(float(result.loss)))
+            log(self._line(result.loss.item()))
         self._advance(stage)
 
     def _rate(self) -> float:

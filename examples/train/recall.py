@@ -1,12 +1,15 @@
 """recall: rows of ringkv's task `recall` with many questions each, so that each row teaches much.
 
-Numbers by name:            what `ringkv eval` has too, up to the first answer
-ox: 512
-ant: 407 ...
+    Numbers by name:
 
-Which number does ant have in the list above?
-ant: 407
-ox: 512 ...                 more questions, most of them without the sentence
+    ox: 512734
+    ant: 407158 ...
+
+    Which number does ant have in the list above?
+    ant: 407158
+    ox: 512734 ...
+
+What `ringkv eval` asks is a row up to its first answer. Later questions are mostly without the sentence.
 """
 
 from dataclasses import dataclass
@@ -42,7 +45,7 @@ class Recall:
     values: int
     sentences: float
     least: float = 0.35
-    most: float = 0.8
+    most: float = 0.97
 
     def row(self, rng: Random) -> Row:
         names = max(2, int(rng.uniform(self.least, self.most) * self.length / LINE))
