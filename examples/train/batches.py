@@ -44,7 +44,7 @@ STAGES = (
     Stage((256,), 600),
     Stage((512,), 600, tokens=4096),
     Stage((512, 1024), 400, tokens=4096),
-    Stage((512, 1024, 2048), 240, tokens=4096, recall=2.0),  # all of its steps, while the learning rate falls
+    Stage((1024, 2048, 2048), 300, tokens=4096, recall=2.0),  # all of its steps, while the learning rate falls
 )
 
 
