@@ -23,22 +23,26 @@ TEXT_EVERY, TEXT_LENGTH = 8, 256  # one step in so many is text, in rows of this
 class Stage:
     """Batches of `tokens` tokens in rows of these `lengths` by turns, until recall is `recall` or after `steps` steps.
 
-    values: how many halves numbers have. Heads find out where to look sooner if there are few. sentences: share of the
-    questions that are sentences. has_text: whether some steps are text.
+    values: how many halves numbers have. Heads find out where to look sooner if there are few. digits: of a number; three
+    are one token. sentences: share of the questions that are sentences. has_text: whether some steps are text.
     """
 
     lengths: tuple[int, ...]
     steps: int
     values: int = 900
     tokens: int = 2048
+    digits: int = 6
     sentences: float = 0.25
     recall: float = 0.95
     has_text: bool = True
 
 
 STAGES = (
-    Stage((48,), 2000, values=16, sentences=0.0, has_text=False),
-    Stage((48,), 1000, values=128, sentences=0.0),
+    Stage((36,), 2000, values=16, digits=3, sentences=0.0, has_text=False),
+    Stage((36,), 1000, values=128, digits=3, sentences=0.0),
+    Stage((64,), 1000, digits=3, sentences=0.0),
+    Stage((128,), 1000, digits=3),
+    Stage((48,), 1000, values=64, sentences=0.0, has_text=False),
     Stage((64,), 1000, sentences=0.0),
     Stage((128,), 1000),
     Stage((256,), 600),
@@ -66,7 +70,7 @@ class Batches:
         if stage.has_text and step % TEXT_EVERY == TEXT_EVERY - 1:
             return _text(self._text.rows(rng, max(1, stage.tokens // TEXT_LENGTH), TEXT_LENGTH + 1))
         length = stage.lengths[step % len(stage.lengths)]
-        recall = Recall(self._tokenizer, length, stage.values, stage.sentences)
+        recall = Recall(self._tokenizer, length, stage.values, stage.sentences, stage.digits)
         return _padded([recall.row(rng) for _ in range(max(1, stage.tokens // length))])
 
     @cached_property

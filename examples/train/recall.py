@@ -44,12 +44,13 @@ class Recall:
     length: int
     values: int
     sentences: float
+    digits: int = 6
     least: float = 0.35
     most: float = 0.97
 
     def row(self, rng: Random) -> Row:
         names = max(2, int(rng.uniform(self.least, self.most) * self.length / LINE))
-        pairs = numbers(rng, names, self.values)
+        pairs = {name: number[: self.digits] for name, number in numbers(rng, names, self.values).items()}
         tokens = self._encode(listed(pairs))
         row = Row(tokens, [IGNORED] * len(tokens), [])
         for name in cycle(rng.sample(list(pairs), len(pairs))):
