@@ -23,8 +23,8 @@ TEXT_EVERY, TEXT_LENGTH = 8, 256  # one step in so many is text, in rows of this
 class Stage:
     """Batches of `tokens` tokens in rows of these `lengths` by turns, until recall is `recall` or after `steps` steps.
 
-    values: how many halves numbers have. Heads find out where to look sooner if there are few. digits: of a number; three
-    are one token. sentences: share of the questions that are sentences. has_text: whether some steps are text.
+    values: how many halves numbers have. Heads find out where to look sooner if there are few. digits: of a number;
+    three are one token. sentences: share of the questions that are sentences. has_text: whether some steps are text.
     """
 
     lengths: tuple[int, ...]
