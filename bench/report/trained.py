@@ -8,20 +8,14 @@ from bench.studies import TRAINED
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import CellScore, length_of, task_scores
 
-SHARES = {"2x": "1/2", "4x": "1/4", "8x": "1/8"}
-CACHES: Mapping[str, str] = {  # label of a cell, with {} for the budget -> name
-    "snapstream {}": "snapstream",
-    "snapstream {} select=tova": "snapstream, tova",
-    "streaming {}": "streaming",
-}
 ROWS: Mapping[tuple[str, str], str] = {  # place of the question, label of a cell -> name
     ("inside", "full"): "full",
-    **{
-        ("inside", cache.format(budget)): f"{name} {share}"
-        for cache, name in CACHES.items()
-        for budget, share in SHARES.items()
-    },
-    **{("after", cache.format("2x")): f"{name} 1/2, question after" for cache, name in CACHES.items()},
+    ("inside", "snapstream 2x"): "snapstream 1/2",
+    ("inside", "snapstream 4x"): "snapstream 1/4",
+    ("inside", "snapstream 8x"): "snapstream 1/8",
+    ("inside", "snapstream 8x select=tova"): "snapstream, tova 1/8",
+    ("inside", "streaming 8x"): "streaming 1/8",
+    ("after", "snapstream 2x"): "snapstream 1/2, question after",
 }
 
 

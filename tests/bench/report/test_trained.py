@@ -10,11 +10,11 @@ def answers(place: str, cell: str, found: int) -> list[Record]:
 
 
 def test_a_cell_has_recall_and_what_it_loses_on_the_same_prompts() -> None:
-    after = [*answers("after", "full", 20), *answers("after", "streaming 2x", 0)]
+    after = [*answers("after", "full", 20), *answers("after", "snapstream 2x", 0)]
     found = {"trained-mla": [*answers("inside", "full", 19), *answers("inside", "snapstream 4x", 19), *after]}
 
     assert trained(found).splitlines()[2:] == [
         "| full |  |  |  | 95 |",
         "| snapstream 1/4 |  |  |  | 95 (+0 [+0, +0]) |",
-        "| streaming 1/2, question after |  |  |  | 0 (-100 [-100, -100]) |",
+        "| snapstream 1/2, question after |  |  |  | 0 (-100 [-100, -100]) |",
     ]
