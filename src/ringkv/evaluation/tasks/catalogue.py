@@ -45,7 +45,6 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         *_ruler(),
-        Task("recall", "lists", recall.samples, of_text(all_found), has_question=True),
         *_longbench(),
         Task("longbench_v2", "documents", documents.longbench_v2, of_text(letter_right), has_question=True),
         Task("longeval", "documents", documents.longeval, of_text(all_found)),
@@ -55,6 +54,7 @@ TASKS: Mapping[str, Task] = {
         Task("humaneval", "writing", writing.humaneval, writing.runs),
         Task("leetcode", "writing", writing.leetcode, writing.runs),
         Task("wikitext", "text", wikitext, mean_logprob, is_loss=True),
+        Task("recall", "lists", recall.samples, of_text(all_found), has_question=True),
     )
 }
 GROUPS: Mapping[str, tuple[str, ...]] = {
