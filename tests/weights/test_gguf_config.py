@@ -150,7 +150,7 @@ def test_a_value_of_a_wrong_type_is_named_with_its_file(metadata: dict[str, Any]
 
 
 def test_layers_beyond_any_model_are_refused_before_they_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(BadWeights, match=r"block_count 4,294,967,295, ringkv reads up to 2,048"):
+    with pytest.raises(BadWeights, match=r"num_hidden_layers 4294967295, and ringkv reads up to 2,048"):
         config_of(tmp_path, WINDOW | {"llama.block_count": 2**32 - 1})
 
 

@@ -48,7 +48,8 @@ def layer_count(gguf: GGUF, kind: str) -> int:
     blocks, predicting = positive(gguf, f"{kind}.block_count"), gguf.number(f"{kind}.nextn_predict_layers", 0)
     if blocks > MOST_LAYERS:
         raise BadWeights(
-            f"{gguf.path} has {kind}.block_count {blocks:,}, ringkv reads up to {MOST_LAYERS:,}; fetch another copy"
+            f"{gguf.path} cannot be converted: {kind}.block_count gives num_hidden_layers {blocks}, "
+            f"and ringkv reads up to {MOST_LAYERS:,}; fetch another copy"
         )
     if predicting >= blocks:
         raise BadWeights(
