@@ -181,9 +181,10 @@ def _figures(bench: str, metric: str, **columns: str) -> Measured:
 
 
 def _shares(rows: Sequence[ResultRow], machine: str, part: str, counts: Sequence[int]) -> Found:
-    """Measure the share of what the machine allows in the newest run of each number of rows."""
-    found = newest(figures(rows, "blocks", machine=machine, part=part), "rows")
-    return [one["share"] for one in found if one["rows"] in counts]
+    """Measure the share of what the machine allows in the newest run of each number of rows and format."""
+    found = figures(rows, "blocks", machine=machine, part=part)
+    each = newest([{"weights": "", **one} for one in found], "rows", "weights")
+    return [one["share"] for one in each if one["rows"] in counts]
 
 
 def _beside(rows: Sequence[ResultRow], machine: str, metric: str) -> Found:
