@@ -43,7 +43,7 @@ SLOTS, LIVE = 8, 8192
 LITE_HEADS, NOPE, VALUE = 16, 128, 128  # DeepSeek-V2-Lite
 PIECES, STAGED = (512, 1024), (8192, 32768)
 PREFILL, DECODE = 512, (1, 8)
-TURNS, PIECE_TURNS, DRAWS = 31, 9, 16
+TURNS, PIECE_TURNS, DECODE_TIMES, DRAWS = 31, 9, 10, 16
 COLD = 3 << 29  # bytes of which caches hold hardly any
 
 Timed = Callable[[], object]
@@ -94,7 +94,8 @@ def of_experts(form: str, turns: int) -> Iterator[dict[str, object]]:
             experts(x, chosen, weights, gate_up, down, COUNT, norm, 1e-6, x)
 
         beside = _read(distinct * each) if rows in DECODE else _dense()
-        seconds, other = in_turns((run, beside), turns)
+        # A turn of a few rows is so short that memory may be slow in many of them.
+        seconds, other = in_turns((run, beside), DECODE_TIMES * turns if rows in DECODE else turns)
         operations = 6.0 * rows * CHOSEN * HIDDEN * BETWEEN
         share = other / seconds * (1.0 if rows in DECODE else operations / DENSE_OPERATIONS)
         yield {"part": "experts", "rows": rows, "weights": form, "seconds": seconds, "share": share}
