@@ -1,5 +1,6 @@
 """Train a small decoder until it recalls, and export it in Hugging Face's layout.
 
+    pip install '.[eval]'
     python -m examples.train gqa --out trained/gqa       gqa, mla, cla2 or moe; the same command resumes
     ringkv eval --model trained/gqa --tasks recall --lengths 1k,2k --budgets 2x,4x,8x
 
@@ -20,10 +21,13 @@ from examples.train.loop import Trainer
 from examples.train.sizes import Sizes
 from examples.train.variants import VARIANTS
 from examples.train.vocabulary import load
+from ringkv.base.errors import InvalidRequest
+from ringkv.evaluation.needed import check
 
 
 def main() -> None:
     args = _arguments()
+    _check_packages()
     _keep_freed_memory()
     tokenizer = load(args.out)
     sizes, variant = Sizes(tokenizer.get_vocab_size()), VARIANTS[args.variant]
@@ -36,6 +40,14 @@ def main() -> None:
     print(f"{'trained' if is_done else 'stopped; the same command resumes'}: {args.out}")
 
 
+def _check_packages() -> None:
+    """End with one sentence if the words of the task are not installed."""
+    try:
+        check()
+    except InvalidRequest as error:
+        sys.exit(f"examples.train: {error}")
+
+
 def _keep_freed_memory() -> None:
     """Keep large freed blocks in the process: returning each to the system costs a third of a step."""
     if sys.platform == "linux":
@@ -45,7 +57,9 @@ def _keep_freed_memory() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m examples.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("variant", choices=tuple(VARIANTS))
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint and the exported model")
     parser.add_argument("--seed", type=int, default=0)
