@@ -159,6 +159,19 @@ def test_a_stored_prefix_serves_both_groups(gemma: Path, same: int) -> None:
     assert torch.equal(tiny.decode(stored, 30)[1], tiny.decode(fresh, 30)[1])
 
 
+@pytest.mark.parametrize("lane", [0, 1])
+def test_a_chunk_of_several_pieces_is_stored_whole_before_its_tokens_go_out_of_sight(gemma: Path, lane: int) -> None:
+    settings = {"prompt_tokens": 512, "chunk": 320, "lanes": 2}
+    stored, fresh = build(tiny.config(gemma, store_bytes=STORE, **settings)), build(tiny.config(gemma, **settings))
+    first = prompt(480)  # its last 160 tokens take three pieces
+    second = tiny.request([*first[:384], *prompt(40, 1)])
+    tiny.stage(stored, tiny.request(first), lane)
+    assert stored.begin(second, 0).tokens == 384
+    for engine in (stored, fresh):
+        tiny.stage(engine, second, 0)
+    assert torch.equal(stored.lanes.logits(0), fresh.lanes.logits(0))
+
+
 def test_a_window_conversation_that_goes_on_from_its_slot_answers_as_if_read_again(mistral: Path) -> None:
     choice = KVChoice(budget=64, sinks=4, recent=16, select=SnapKV(window=8), turns="continue")
     engine = build(tiny.config(mistral, store_bytes=STORE))

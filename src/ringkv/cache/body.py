@@ -140,7 +140,9 @@ class CacheRow(NamedTuple):
 
     def read_group(self, group: int, entries: Entries) -> Planes:
         """Return these entries of one group."""
-        return self.bodies[group].read(self.at, _shifted(entries, self._span(group).shift))
+        shift, low = self._span(group)
+        assert isinstance(entries, Tensor) or (entries.start or 0) >= low, "these entries are no longer in the row"
+        return self.bodies[group].read(self.at, _shifted(entries, shift))
 
     def write(self, first: int, groups: Sequence[Planes]) -> None:
         """Copy entries to each group, starting at entry `first`; a group whose span begins after them skips them."""
@@ -188,5 +190,4 @@ def _shifted(entries: Entries, first: int) -> Entries:
     if isinstance(entries, Tensor):
         return entries + first
     assert entries.stop is not None
-    assert (entries.start or 0) + first >= 0, "these entries are no longer in the row"
     return slice((entries.start or 0) + first, entries.stop + first)

@@ -112,9 +112,13 @@ class Lanes:
         return start.cached
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
-        """Yield the pieces that each take a pass; one if a pass may have any size."""
+        """Yield the pieces that each take a pass; one if a pass may have any size.
+
+        There is room for the whole chunk, because `staged` stores it when all of its pieces have run.
+        """
         lane = self._lanes[work.lane]
         gap, is_scored = lane.start.cached.gap, work.request.sampling.prompt_logprobs is not None
+        self.staging.make_room(work.lane, work.start - gap, work.stop - gap)
         for start, size in self._programs.pieces(work.start - gap, work.stop - gap):
             tokens = work.request.tokens[start + gap : min(start + gap + size, work.stop)]
             is_read = is_scored or start + len(tokens) > lane.entries - self.window
