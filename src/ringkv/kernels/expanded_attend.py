@@ -74,17 +74,18 @@ def _prefill(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Each form gives 0 and -inf for the rows of the other."""
-    is_long, expansion = segments[:, 1] >= EXPANDED_ROWS, Expansion(plain, key_up, value_up)
+    is_long = segments[:, 1] >= EXPANDED_ROWS
     short, long = segments[~is_long], segments[is_long]
     if not len(long):
-        return values_of(prefill_attend_latent(q, k, latents, window, short, scale), expansion)
+        return _absorbed(q, plain, k, latents, window, short, key_up, value_up, scale)
     for segment in map(Segment._make, long.tolist()):
         stage(segment, q[segment.here], k[segment.here], None, latents, latents, window)
+    expansion = Expansion(plain, key_up, value_up)
     out, lse = (one[:, None] for one in expanded_attend(latents, long, scale, expansion))
     if not len(short):
         return out, lse
-    others = values_of(prefill_attend_latent(q, k, latents, window, short, scale), expansion)
-    return out + others.out, torch.maximum(lse, others.lse)
+    out_of_short, lse_of_short = _absorbed(q, plain, k, latents, window, short, key_up, value_up, scale)
+    return out + out_of_short, torch.maximum(lse, lse_of_short)
 
 
 def _absorbed(
@@ -98,7 +99,7 @@ def _absorbed(
     value_up: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """On CUDA all pieces are absorbed: that form has a kernel there, and the expanded form has none."""
+    """The absorbed form. On CUDA all pieces have it: it has a kernel there, and the expanded form has none."""
     found = prefill_attend_latent(q, k, latents, window, segments, scale)
     return values_of(found, Expansion(plain, key_up, value_up))
 
@@ -109,7 +110,7 @@ def expanded_attend(latents: Tensor, segments: Tensor, scale: float, expansion: 
     Rows of no segment have out 0 and lse -inf.
     """
     plain, key_up, value_up = expansion
-    if key_up.dim() > 2 and fits_tiles(plain, "expanded_attend"):
+    if 2 not in (key_up.dim(), value_up.dim()) and fits_tiles(plain, "expanded_attend"):
         found: tuple[Tensor, Tensor] = torch.ops.ringkv.expanded_attend(
             plain, latents, segments, key_up, value_up, scale
         )
@@ -127,8 +128,8 @@ def reference(
     keys_up, values_up = (unpack(one).unflatten(0, (heads, -1)).to(plain.dtype) for one in (key_up, value_up))
     for segment in map(Segment._make, segments.tolist()):
         seen = latents[0, segment.first : segment.entries.stop]
-        for part in torch.arange(heads).split(max(1, SCORES // (BLOCK * max(1, segment.rows)))):
-            own = slice(int(part[0]), int(part[-1]) + 1)
+        step = max(1, SCORES // (BLOCK * max(1, segment.rows)))
+        for own in (slice(head, head + step) for head in range(0, heads, step)):
             q = plain[segment.here, own].transpose(0, 1).float() * scale
             found = _in_blocks(q, seen, segment.start, rank, keys_up[own].transpose(1, 2), values_up[own])
             out[segment.here, own] = found.out.transpose(0, 1).to(out.dtype)
