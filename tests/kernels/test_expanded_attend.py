@@ -94,6 +94,15 @@ def test_packed_matrices_expand_latents_as_well(weights: str, rows: int, start: 
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("plain", ["key_up", "value_up"])
+def test_one_of_the_two_matrices_may_be_too_narrow_to_be_packed(plain: str) -> None:
+    made = Pass([one(LONG, 40)], LONG, "bf16")
+    made.expansion = made.expansion._replace(**{plain: unpack(getattr(made.expansion, plain))})
+    found, want = made.run(), made.want(made.segments[0])
+    torch.testing.assert_close(found.out[:, 0].double(), want.out, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("weights", [None, "bf16", "int4"])
 def test_each_segment_of_a_pass_is_staged_and_attends_as_alone(weights: str | None) -> None:
     segments = [
