@@ -82,7 +82,7 @@ class Passes:
         embedded = self._decoder.embed(_between(tokens, fed.tokens, before), self._weights.shared)
         x = embedded.x
         rotations = self._decoder.rotations(_between(positions, fed.positions, before))
-        segments = [table(list(some)) for some in self._segments(pieces)]
+        segments = self._segments(pieces)
         at = [numbers.among(before, rows) for numbers in fed.at] if self._programs.rides else []
         graphs = self._programs.passes[rows]
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
@@ -103,11 +103,11 @@ class Passes:
             torch.cat([*(torch.arange(start, start + n) for start, n in starts), torch.zeros(after)]).long()
         )
 
-    def _segments(self, pieces: Sequence[Piece]) -> Iterator[Iterator[Segment]]:
-        """Make room for the pieces in the staging, and yield their segments by group of layers."""
+    def _segments(self, pieces: Sequence[Piece]) -> list[Tensor]:
+        """Make room for the pieces in the staging, and return the `table` of their segments by group of layers."""
         spans = [self._staging.make_room(one.lane, one.start, one.start + len(one.tokens)) for one in pieces]
-        for by_piece in zip(*spans, strict=True):
-            yield _segments(pieces, by_piece)
+        groups = range(len(self._decoder.groups))
+        return [table(list(_placed(pieces, [by_group[group] for by_group in spans]))) for group in groups]
 
     def _moved(self, numbers: Tensor) -> Tensor:
         if self._device.type == "cuda":
@@ -124,7 +124,7 @@ def _between(rows: Tensor, others: Tensor, at: int) -> Tensor:
     return torch.cat((rows[:at], others, rows[at:])) if len(others) else rows
 
 
-def _segments(pieces: Sequence[Piece], spans: Sequence[Span]) -> Iterator[Segment]:
+def _placed(pieces: Sequence[Piece], spans: Sequence[Span]) -> Iterator[Segment]:
     """Yield the segments of one group. Places count from the lane's first entry that is left."""
     row = 0
     for piece, (shift, low) in zip(pieces, spans, strict=True):
