@@ -32,7 +32,7 @@ def positive(gguf: GGUF, key: str, default: int | None = None) -> int:
 
 def shape_of(gguf: GGUF, name: str) -> tuple[int, ...]:
     """Return a tensor's shape. Raises BadWeights if the file lacks the tensor."""
-    if name not in gguf.names:
+    if not gguf.has(name):
         raise BadWeights(f"{gguf.path} has no tensor {name}; fetch another copy of the model")
     return gguf.shape(name)
 

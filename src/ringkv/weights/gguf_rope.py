@@ -27,10 +27,10 @@ def theta(gguf: GGUF, kind: str) -> float:
 
 def rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None:
     """Return rope_scaling of heads that rotate `head_dim` elements; None if there is no scaling."""
-    if ROPE_DIVISORS in gguf.names:
+    if gguf.has(ROPE_DIVISORS):
         divisors = np.concatenate(list(gguf.rows(ROPE_DIVISORS))).reshape(-1)
         return _llama3_scaling(gguf, divisors, theta(gguf, kind), head_dim)
-    if set(LONGROPE.values()) <= set(gguf.names):
+    if all(map(gguf.has, LONGROPE.values())):
         return _longrope(gguf, kind)
     scaling = gguf.text(f"{kind}.rope.scaling.type", "none")
     if scaling in ("none", ""):
