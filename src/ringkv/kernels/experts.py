@@ -111,10 +111,7 @@ def _shape(
     norm: Tensor | None,
     eps: float,
     residual: Tensor,
-    activation: str,
-    offset: float,
-    gate_up_bias: Tensor | None,
-    down_bias: Tensor | None,
+    *_: str | float | Tensor | None,
 ) -> Tensor:
     return torch.empty_like(residual, memory_format=torch.contiguous_format)
 
