@@ -52,6 +52,11 @@ def count(raw: Raw, key: str, default: int | None = None) -> int:
     return value
 
 
+def with_defaults(raw: Raw, defaults: Raw) -> dict[str, Any]:
+    """Return settings with `defaults` for those that are missing, and for those of them that are null."""
+    return {**defaults, **{name: value for name, value in raw.items() if value is not None or name not in defaults}}
+
+
 def optional_count(raw: Raw, key: str) -> int:
     """Return an integer of at least 0; 0 if the file has none."""
     return 0 if raw.get(key) in (None, 0) else count(raw, key)

@@ -11,7 +11,7 @@ from typing import Any
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 from ringkv.models.base import LOCAL, ModelConfig
-from ringkv.models.fields import Raw, count, decimal, flag, table
+from ringkv.models.fields import Raw, count, decimal, flag, table, with_defaults
 from ringkv.models.layer import SANDWICH, Attention, FeedForward, Layer, Norm, RopeConfig
 from ringkv.models.reading import WINDOW, Refusal, common, refuse, rope_of, sliding
 
@@ -43,7 +43,7 @@ class Gemma3(ModelConfig):
 
     @classmethod
     def read(cls, raw: Raw, generation: Raw) -> "Gemma3":
-        raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
+        raw = with_defaults(raw, DEFAULTS)
         refuse(raw, *GELU)
         global_rope, local_rope = ropes(raw)
         period = count(raw, "sliding_window_pattern", PATTERN)

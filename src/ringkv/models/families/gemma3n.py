@@ -12,7 +12,7 @@ from ringkv.models.altup import AltUpLayer, Streams
 from ringkv.models.base import LOCAL, SHARED
 from ringkv.models.families.gemma3 import GELU, ropes
 from ringkv.models.families.trailing import INSIDE, SHARED_LAYERS, Trailing, inner_text, own_inputs, trailing_sources
-from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal
+from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, with_defaults
 from ringkv.models.layer import SANDWICH, Attention, FeedForward
 from ringkv.models.reading import common, refuse, sliding
 from ringkv.models.top_gates import TopGates
@@ -55,7 +55,7 @@ class Gemma3n(Trailing):
 
     @classmethod
     def read(cls, raw: Raw, generation: Raw) -> "Gemma3n":
-        raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
+        raw = with_defaults(raw, DEFAULTS)
         raw["intermediate_size"] = _one_size(raw["intermediate_size"])
         refuse(raw, *GELU, supported=SUPPORTED)
         global_rope, local_rope = ropes(raw)

@@ -13,7 +13,7 @@ from ringkv.models.families.gemma3 import GELU
 from ringkv.models.families.overrides import global_heads
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.families.trailing import INSIDE, SHARED_LAYERS, Trailing, inner_text, own_inputs, trailing_sources
-from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts
+from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts, with_defaults
 from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock
 from ringkv.models.own_inputs import OwnInputLayer
 from ringkv.models.parallel_experts import ParallelExperts
@@ -57,7 +57,7 @@ class Gemma4(Trailing):
 
     @classmethod
     def read(cls, raw: Raw, generation: Raw) -> "Gemma4":
-        raw = DEFAULTS | {name: value for name, value in raw.items() if value is not None or name not in DEFAULTS}
+        raw = with_defaults(raw, DEFAULTS)
         refuse(raw, *GELU, CAUSAL, supported=SUPPORTED)
         fields, ropes = common(raw, generation, "Gemma4ForCausalLM"), table(raw, "rope_parameters")
         windows = sliding({**raw, "layer_types": _types(raw)}, count(raw, "sliding_window"), lambda layer: False)
