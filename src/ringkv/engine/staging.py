@@ -1,7 +1,7 @@
 """The staging workspace: caches of the prompts being prefilled, fixed in size.
 
 All lanes share one row of S entries. A lane is a run of these, as long as its prompt, and a window of queries. Layers
-with a sliding window stage only what tokens still see; see `rooms`.
+with a sliding window stage only what the next tokens attend to; see `lane_storage`.
 
 L layers and N readers of a group, P lanes, H key-value heads, G query heads each, W last queries, D head_dim.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached
 from ringkv.cache.body import Body, CacheRow, Planes, Span
-from ringkv.engine.rooms import Room, room_of
+from ringkv.engine.lane_storage import LaneStorage, storage_of
 
 
 class StagingSizes(NamedTuple):
@@ -33,9 +33,11 @@ class Staging:
     bodies: one per group. queries: one per group, [N, P, H, G, W, D] of its N readers, rotated, right-aligned.
     """
 
-    def __init__(self, bodies: Sequence[Body], rooms: Sequence[Room], queries: Sequence[Tensor], entries: int) -> None:
+    def __init__(
+        self, bodies: Sequence[Body], storages: Sequence[LaneStorage], queries: Sequence[Tensor], entries: int
+    ) -> None:
         self.bodies, self.queries, self.entries = tuple(bodies), tuple(queries), entries
-        self._rooms = tuple(rooms)
+        self._storages = tuple(storages)
         self._lanes = [CacheRow(self.bodies, 0, tuple(Span() for _ in bodies), 0) for _ in range(self.lanes)]
 
     @property
@@ -62,7 +64,7 @@ class Staging:
 
     def begin(self, lane: int, first: int, count: int, loaded: int = 0) -> CacheRow:
         """Give a lane the entries from `first` on. Its first `loaded` tokens are about to be written."""
-        spans = tuple(room.begin(lane, first, loaded) for room in self._rooms)
+        spans = tuple(storage.begin(lane, first, loaded) for storage in self._storages)
         self._lanes[lane] = CacheRow(self.bodies, 0, spans, count)
         return self._lanes[lane]
 
@@ -71,24 +73,24 @@ class Staging:
         return self._lanes[lane]
 
     def make_room(self, lane: int, start: int, stop: int) -> tuple[Span, ...]:
-        """Make room for a lane's tokens start .. stop-1. Returns the lane's place in each group."""
+        """Make room for a lane's tokens start .. stop-1. Returns the lane's span in each group."""
         row = self._lanes[lane]
-        each = zip(self._rooms, self.bodies, row.spans, strict=True)
-        spans = tuple(room.make(body, span, start, stop) for room, body, span in each)
+        each = zip(self._storages, self.bodies, row.spans, strict=True)
+        spans = tuple(storage.make_room(body, span, start, stop) for storage, body, span in each)
         self._lanes[lane] = row._replace(spans=spans)
         return spans
 
     def save(self, lane: int) -> "Saved":
         """Copy what tokens after the end of a lane's prompt may overwrite."""
         row, queries = self._lanes[lane], [windows[:, lane].clone() for windows in self.queries]
-        each = zip(self._rooms, self.bodies, row.spans, strict=True)
-        return Saved(row, [room.copy(body, span) for room, body, span in each], queries)
+        each = zip(self._storages, self.bodies, row.spans, strict=True)
+        return Saved(row, [storage.copy(body, span) for storage, body, span in each], queries)
 
     def restore(self, lane: int, saved: "Saved") -> None:
         """Write a copy back."""
         self._lanes[lane] = saved.row
-        for room, body, span, planes in zip(self._rooms, self.bodies, saved.row.spans, saved.planes, strict=True):
-            room.write(body, span, planes)
+        for storage, body, span, planes in zip(self._storages, self.bodies, saved.row.spans, saved.planes, strict=True):
+            storage.write(body, span, planes)
         for windows, queries in zip(self.queries, saved.queries, strict=True):
             windows[:, lane] = queries
 
@@ -117,7 +119,7 @@ def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: Stagin
     held = [group.staged_entries(entries, lanes, chunk) for group in groups]
     return Staging(
         [Body.allocate(group, 1, count, like.new_zeros) for group, count in zip(groups, held, strict=True)],
-        [room_of(group, chunk, count < entries) for group, count in zip(groups, held, strict=True)],
+        [storage_of(group, chunk, count < entries) for group, count in zip(groups, held, strict=True)],
         [
             like.new_zeros(count, lanes, g.spec.key.heads, g.queries, window, g.spec.key.width)
             for g, count in zip(groups, readers, strict=True)

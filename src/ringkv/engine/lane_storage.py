@@ -1,7 +1,7 @@
-"""Rooms: where a group of layers stages the tokens of a lane.
+"""LaneStorage: where a group of layers stages the tokens of a lane.
 
-WholeRoom    an entry for each token, in the entries that the lane was given
-WindowRoom   layers with a sliding window: a window and a chunk for each lane, moved up as tokens go out of sight
+FullStorage            an entry for each token, in the entries that the lane was given
+SlidingWindowStorage   a window and a chunk for each lane, whose entries move up as tokens leave the window
 """
 
 from typing import NamedTuple, Protocol
@@ -11,12 +11,12 @@ from ringkv.base.kv import BLOCK
 from ringkv.cache.body import Body, Planes, Span
 
 
-class Room(Protocol):
+class LaneStorage(Protocol):
     def begin(self, lane: int, first: int, loaded: int) -> Span:
-        """Return the place of a new lane whose entries begin at `first`, and whose first `loaded` tokens are cached."""
+        """Return the span of a new lane whose entries begin at `first` and whose first `loaded` tokens are cached."""
 
-    def make(self, body: Body, span: Span, start: int, stop: int) -> Span:
-        """Make room for tokens start .. stop-1 at a place, and return where the lane is then."""
+    def make_room(self, body: Body, span: Span, start: int, stop: int) -> Span:
+        """Make room for tokens start .. stop-1 in place, and return the span of the lane then."""
 
     def copy(self, body: Body, span: Span) -> Planes:
         """Copy what tokens after a prompt's end may overwrite."""
@@ -25,11 +25,11 @@ class Room(Protocol):
         """Write such a copy back."""
 
 
-class WholeRoom:
+class FullStorage:
     def begin(self, lane: int, first: int, loaded: int) -> Span:
         return Span(first)
 
-    def make(self, body: Body, span: Span, start: int, stop: int) -> Span:
+    def make_room(self, body: Body, span: Span, start: int, stop: int) -> Span:
         return span
 
     def copy(self, body: Body, span: Span) -> Planes:
@@ -39,8 +39,8 @@ class WholeRoom:
         assert not planes
 
 
-class WindowRoom(NamedTuple):
-    """window: tokens that a token sees, itself included. size: entries of each lane.
+class SlidingWindowStorage(NamedTuple):
+    """window: tokens that a token attends to, itself included. size: entries of each lane.
 
     A lane begins at a multiple of BLOCK tokens, as kernels cut a prompt on such a grid and the store saves blocks.
     """
@@ -51,7 +51,7 @@ class WindowRoom(NamedTuple):
     def begin(self, lane: int, first: int, loaded: int) -> Span:
         return self._from(lane * self.size, loaded)
 
-    def make(self, body: Body, span: Span, start: int, stop: int) -> Span:
+    def make_room(self, body: Body, span: Span, start: int, stop: int) -> Span:
         assert start >= span.low, "these tokens are no longer staged"
         if stop - span.low <= self.size:
             return span
@@ -73,16 +73,16 @@ class WindowRoom(NamedTuple):
         return span.low + span.shift
 
     def _from(self, at: int, token: int) -> Span:
-        """Return the place, from entry `at` on, of all tokens that `token` sees."""
+        """Return the span, from entry `at` on, of all tokens that `token` attends to."""
         low = max(0, token - self.window + 1) // BLOCK * BLOCK
         return Span(at - low, low)
 
 
-def room_of(group: LayerGroup, chunk: int, is_partial: bool) -> Room:
-    """Return a group's room. is_partial: its layers hold fewer entries than tokens."""
+def storage_of(group: LayerGroup, chunk: int, is_partial: bool) -> LaneStorage:
+    """Return a group's storage. is_partial: its layers hold fewer entries than tokens."""
     size = group.lane_entries(chunk)
     if not is_partial:
-        return WholeRoom()
+        return FullStorage()
     assert group.window is not None
     assert size is not None
-    return WindowRoom(group.window, size)
+    return SlidingWindowStorage(group.window, size)
