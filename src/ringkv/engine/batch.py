@@ -216,7 +216,7 @@ class Batch:
         embedded = self.decoder.embed(fed.tokens, self.weights.shared)
         x = embedded.x
         for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
-            (x,) = decode[kind]([embedded.entering(at, x), *rotations[kind], *fed.at[group], *layer])
+            (x,) = decode[kind]([embedded.layer_argument(at, x), *rotations[kind], *fed.at[group], *layer])
         self._settle_step(self._rows[:size], self._programs.head[size]([x, *self.weights.shared.values()])[0])
 
     def _forward_drafts(self, size: int) -> None:
@@ -229,7 +229,7 @@ class Batch:
         embedded = self.decoder.embed(tokens.flatten().clamp(min=0), self.weights.shared)
         x = embedded.x
         for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
-            (x,) = graphs[kind]([embedded.entering(at, x), *rotations[kind], slot, *fed[group], *layer])
+            (x,) = graphs[kind]([embedded.layer_argument(at, x), *rotations[kind], slot, *fed[group], *layer])
         logits = self._programs.head[tokens.numel()]([x, *self.weights.shared.values()])[0].view(*tokens.shape, -1)
         self.logits.index_copy_(0, rows, logits[:, 0])
         self._drafts.logits.index_copy_(0, rows, logits[:, 1:])

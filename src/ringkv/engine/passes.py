@@ -90,8 +90,8 @@ class Passes:
             weights = self._weights.layers[layer]
             group, staged = self._groups[layer], self._staged[layer]
             slots = [*at[group], *self._slots[layer]] if self._programs.rides else []
-            entering = [embedded.entering(layer, x), *rotations[kind]]
-            (x,) = graphs[kind]([*entering, segments[group], *staged, *slots, *weights.values()])
+            arguments = [embedded.layer_argument(layer, x), *rotations[kind]]
+            (x,) = graphs[kind]([*arguments, segments[group], *staged, *slots, *weights.values()])
         return x
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:

@@ -193,7 +193,7 @@ class _Examples:
 
     def _rows(self, kind: str, rows: int) -> list[Tensor]:
         positions = torch.zeros(rows, dtype=torch.int64, device=self._device)
-        return [self._tokens(rows, self._decoder.entering), *self._decoder.rotation(kind, positions)]
+        return [self._tokens(rows, self._decoder.argument_width), *self._decoder.rotation(kind, positions)]
 
     def _tokens(self, rows: int, elements: int) -> Tensor:
         return torch.zeros(rows, elements, dtype=self._decoder.dtype, device=self._device)

@@ -1,19 +1,19 @@
 """altup: layers with several streams of which one is computed (AltUp, arXiv 2301.13310), as plain data. No torch.
 
 A layer predicts all streams, runs its blocks on one, and corrects all by how far that one's prediction was off. Gemma
-3n adds a low-rank branch beside attention (LAuReL, arXiv 2411.07501) and layers' own inputs.
+3n adds a low-rank branch beside attention (LAuReL, arXiv 2411.07501) and per-layer embeddings.
 """
 
 from dataclasses import dataclass
 
 from ringkv.models.layer import Layer
-from ringkv.models.own_inputs import input_weights
+from ringkv.models.per_layer_inputs import input_weights
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
 
 
 @dataclass(frozen=True)
 class Streams:
-    """`count` streams of `hidden` elements each, made of the embedding and added up behind the last layer."""
+    """`count` streams of `hidden` elements each, made from the embedding and averaged after the last layer."""
 
     count: int
     hidden: int
@@ -37,8 +37,8 @@ class Streams:
 
 @dataclass(frozen=True)
 class AltUpLayer(Layer):
-    """streams: their number. active: the one that the blocks run on. is_scaled: it is scaled before the layer's own
-    input, of `inputs` elements, is taken in. rank: of the branch beside attention.
+    """streams: their number. active: the one that the blocks run on. is_scaled: it is scaled before it gates
+    the per-layer input of `inputs` elements. rank: of the branch beside attention.
     """
 
     inputs: int = 0

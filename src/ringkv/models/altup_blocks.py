@@ -8,10 +8,10 @@ from ringkv.kernels.linear import linear
 from ringkv.kernels.norm import wide_norm
 from ringkv.models.altup import AltUpLayer, Streams
 from ringkv.models.blocks import Attend, NamedWeights, attention, feed_forward
-from ringkv.models.own_input_blocks import taken_in
+from ringkv.models.per_layer_input_blocks import gated_input
 from ringkv.models.rotary import Rotation
 
-LEAST = 1e-5  # mean square of a stream that is scaled
+MIN_MEAN_SQUARE = 1e-5  # of a stream whose magnitude is changed
 
 
 def widened(of: Streams, x: Tensor, weights: NamedWeights) -> Tensor:
@@ -30,22 +30,22 @@ def narrowed(of: Streams, x: Tensor, weights: NamedWeights) -> Tensor:
 def _sized(x: Tensor, like: Tensor) -> Tensor:
     """Return float32 x [N, S, hidden] with the magnitude of `like` [N, 1, hidden]."""
     own, other = (one.pow(2).mean(-1, keepdim=True) for one in (x, like))
-    return x * other.sqrt() / own.clamp(min=LEAST).sqrt()
+    return x * other.sqrt() / own.clamp(min=MIN_MEAN_SQUARE).sqrt()
 
 
 def altup_transform(
-    layer: AltUpLayer, entering: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend
+    layer: AltUpLayer, argument: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend
 ) -> Tensor:
     """Run a layer of Gemma 3n on [N, S * hidden + P]; returns [N, S * hidden]."""
     hidden, active = layer.attention.hidden, layer.active
-    x, given = entering.split((layer.streams * hidden, layer.inputs), -1)
+    x, own = argument.split((layer.streams * hidden, layer.inputs), -1)
     streams = x.unflatten(-1, (layer.streams, hidden))
     predicted = _predicted(layer, streams, weights)
     x = _computed(layer, predicted[:, active].to(x.dtype), angles, weights, attend)
     factors = _modalities(layer, x, weights) @ weights["correct"].T + 1
     corrected = predicted + (x.float() - predicted[:, active])[:, None] * factors[..., None]
-    own = corrected[:, active] * (weights["active_scale"].float() if layer.is_scaled else 1.0)
-    others = corrected[:, 1:] + taken_in(layer, own.to(x.dtype), given, weights)[:, None]
+    scaled = corrected[:, active] * (weights["active_scale"].float() if layer.is_scaled else 1.0)
+    others = corrected[:, 1:] + gated_input(layer, scaled.to(x.dtype), own, weights)[:, None]
     return torch.cat((corrected[:, :1], others), 1).flatten(1).to(x.dtype)
 
 
@@ -57,7 +57,7 @@ def _predicted(layer: AltUpLayer, streams: Tensor, weights: NamedWeights) -> Ten
 
 
 def _modalities(layer: AltUpLayer, x: Tensor, weights: NamedWeights) -> Tensor:
-    """Return what the factors between streams are products of: float32 [N, S]."""
+    """Return the modality router's values: float32 [N, S]. Factors between streams are linear in them."""
     norm = layer.norm
     routed = linear(x, weights["router"], None, weights["router_norm"], norm.eps, dtype=torch.float32)
     return torch.tanh(routed / x.shape[-1])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ringkv.base.cache_spec import LayerGroup, places
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
-from ringkv.models.own_inputs import OwnInputs
+from ringkv.models.per_layer_inputs import PerLayerInputs
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
@@ -81,8 +81,8 @@ class ModelConfig(ABC):
         return None
 
     @property
-    def own_inputs(self) -> OwnInputs | None:
-        """Embeddings that each layer has of its own, beside those that enter the first."""
+    def per_layer_inputs(self) -> PerLayerInputs | None:
+        """Per-layer embeddings; None if the model has none."""
         return None
 
     @property
@@ -92,7 +92,7 @@ class ModelConfig(ABC):
 
     @property
     def streams(self) -> Streams | None:
-        """Streams that the layers pass on; None for the one that is the embedding."""
+        """AltUp streams; None if layers pass on one hidden state."""
         return None
 
     @property
@@ -147,7 +147,7 @@ class ModelConfig(ABC):
         weights = {
             "embed": self._table(f"{self.at}.embed_tokens.weight"),
             "final_norm": vector(f"{self.at}.norm.weight", self.hidden_size),
-            **(self.own_inputs.weights(self.at) if self.own_inputs else {}),
+            **(self.per_layer_inputs.weights(self.at) if self.per_layer_inputs else {}),
             **(self.streams.weights(self.at) if self.streams else {}),
         }
         return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}

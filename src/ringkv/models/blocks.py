@@ -22,12 +22,12 @@ from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
 from ringkv.models.experts import Experts, StackedExperts
+from ringkv.models.gaussian_top_k import GaussianTopK
 from ringkv.models.latent import LATENT_EPS, LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer, Norm
 from ringkv.models.parallel_blocks import parallel_experts
 from ringkv.models.parallel_experts import ParallelExperts
 from ringkv.models.rotary import Rotation, rotate
-from ringkv.models.top_gates import TopGates
 
 NamedWeights = Mapping[str, Tensor]
 
@@ -123,9 +123,9 @@ def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | No
     return linear(between, weights[f"{prefix}down"], weights.get(f"{prefix}down_bias"), residual=residual)
 
 
-def _top_gates(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
+def _gaussian_top_k(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
     block, norm, before = layer.feed_forward, layer.norm, weights.get("feed_forward_norm")
-    assert isinstance(block, TopGates)
+    assert isinstance(block, GaussianTopK)
     both = linear(x, weights["gate_up"], None, before, norm.eps, dtype=torch.float32, offset=norm.offset)
     gate, up = both.chunk(2, dim=-1)
     least = gate.mean(-1, keepdim=True) + gate.std(-1, correction=0, keepdim=True) * block.deviations
@@ -151,7 +151,7 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
 
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
     FeedForward: _gated,
-    TopGates: _top_gates,
+    GaussianTopK: _gaussian_top_k,
     Experts: _experts,
     StackedExperts: _experts,
     ParallelExperts: parallel_experts,

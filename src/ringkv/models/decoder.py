@@ -17,8 +17,8 @@ from ringkv.models.altup_blocks import altup_transform, narrowed, widened
 from ringkv.models.base import ModelConfig, Place
 from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
-from ringkv.models.own_input_blocks import Embedded, own_input_transform, own_inputs
-from ringkv.models.own_inputs import OwnInputLayer
+from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
+from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.rope import frequencies
 from ringkv.models.rotary import Rotation, rotate, rotation
 
@@ -39,16 +39,16 @@ class Decoder:
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 
     @property
-    def entering(self) -> int:
-        """Elements of a token that enter a layer: those between layers, and the layer's own input."""
-        own = self.config.own_inputs
+    def argument_width(self) -> int:
+        """Elements of a token in a layer's argument: those between layers, then the per-layer input."""
+        own = self.config.per_layer_inputs
         return self.config.stream + (own.width if own else 0)
 
     def embed(self, tokens: Tensor, weights: NamedWeights) -> Embedded:
         """Embed int tokens [N]."""
-        rows, own, streams = rows_of(weights["embed"], tokens), self.config.own_inputs, self.config.streams
+        rows, own, streams = rows_of(weights["embed"], tokens), self.config.per_layer_inputs, self.config.streams
         x = rows if self._embed_scale == 1.0 else rows * self._embed_scale
-        inputs = own_inputs(own, tokens, x, weights, self.config.norm) if own else None
+        inputs = per_layer_inputs(own, tokens, x, weights, self.config.norm) if own else None
         return Embedded(widened(streams, x, weights) if streams else x, inputs)
 
     def rotation(self, kind: str, positions: Tensor) -> Rotation:
@@ -69,7 +69,7 @@ class Decoder:
         return rotate(rows, by, rope.interleaved, rope.first).view_as(flat).movedim(0, -2)
 
     def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-        """Run one layer of a kind on what enters it, x [N, entering]; returns [N, stream]."""
+        """Run one layer of a kind on its argument x [N, argument_width]; returns [N, stream]."""
         of = self.layers[kind]
         return _TRANSFORMS[type(of)](of, x, angles, weights, attend)
 
@@ -86,7 +86,7 @@ class Decoder:
 
 _TRANSFORMS: Mapping[type[Layer], Callable[..., Tensor]] = {
     Layer: transform,
-    OwnInputLayer: own_input_transform,
+    PerLayerInputLayer: per_layer_input_transform,
     AltUpLayer: altup_transform,
 }
 

@@ -79,7 +79,7 @@ def head_weights(config: ModelConfig) -> int:
 
 
 def _matrices(config: ModelConfig) -> Iterator[Weight]:
-    """Yield the matrices of all layers, and of the inputs that layers have of their own."""
+    """Yield the matrices of all layers, and of per-layer embeddings."""
     yield from (weight for weight in config.shared_weights().values() if weight.pack == "matrix")
     for layer in range(config.num_layers):
         yield from (weight for weight in config.layer_weights(layer).values() if len(weight.shape) > 1)

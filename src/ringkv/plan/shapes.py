@@ -31,8 +31,9 @@ class Shape:
     @classmethod
     def of(cls, config: ModelConfig, name: str, native: str = "bfloat16") -> "Shape":
         """Return a model's shape. Tables of which a token reads one row alone are not counted as active."""
-        looked_up, own = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size, config.own_inputs
-        looked_up += own.vocab * own.elements if own else 0
+        looked_up = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
+        if per_layer := config.per_layer_inputs:
+            looked_up += per_layer.vocab * per_layer.elements
         return cls(
             name=name,
             groups=config.groups,

@@ -1,6 +1,6 @@
-"""Gemma 3n's text models (Google, 2025): four streams (AltUp), layers' own inputs, trailing layers that share caches.
+"""Gemma 3n's text models (Google, 2025): four streams (AltUp), per-layer embeddings, KV sharing in trailing layers.
 
-Beside attention is a low-rank branch (LAuReL). The first layers keep only the largest gates of their feed-forward.
+Beside attention is a low-rank branch (LAuReL). The first layers' feed-forwards zero all gates but the largest.
 """
 
 from dataclasses import dataclass, replace
@@ -11,17 +11,24 @@ from ringkv.base.shown import shown
 from ringkv.models.altup import AltUpLayer, Streams
 from ringkv.models.base import LOCAL, SHARED
 from ringkv.models.families.gemma3 import GELU, ropes
-from ringkv.models.families.trailing import INSIDE, SHARED_LAYERS, Trailing, inner_text, own_inputs, trailing_sources
+from ringkv.models.families.trailing import (
+    INSIDE,
+    SHARED_LAYERS,
+    Trailing,
+    inner_text,
+    per_layer_inputs,
+    trailing_sources,
+)
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, with_defaults
+from ringkv.models.gaussian_top_k import GaussianTopK
 from ringkv.models.layer import SANDWICH, Attention, FeedForward
 from ringkv.models.reading import common, refuse, sliding
-from ringkv.models.top_gates import TopGates
 
 SUPPORTED = (SHARED_LAYERS, "final_logit_softcapping")
 PERIOD = 5  # every fifth layer is global if config.json leaves layer_types out
 SPARSITY, SPARSE_LAYERS = 0.95, 10  # of models with more layers, if config.json leaves them out
 SPARSITIES = "activation_sparsity_pattern"
-SPARSE = "-sparse"  # ends the name of a kind of layer that keeps its largest gates only
+SPARSE = "-sparse"  # ends the name of a kind of layer whose feed-forward is sparse
 # Defaults of transformers' Gemma3nTextConfig.
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 262400,
@@ -44,7 +51,7 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3n(Trailing):
-    """count: streams. sparse: layers that keep their largest gates only."""
+    """count: streams. sparse: layers whose feed-forward is sparse."""
 
     count: int
     active: int
@@ -60,7 +67,7 @@ class Gemma3n(Trailing):
         refuse(raw, *GELU, supported=SUPPORTED)
         global_rope, local_rope = ropes(raw)
         windows = sliding(raw, count(raw, "sliding_window"), lambda layer: (layer + 1) % PERIOD != 0)
-        if (inputs := own_inputs(raw)) is None:
+        if (inputs := per_layer_inputs(raw)) is None:
             raise UnsupportedModel("hidden_size_per_layer_input 0 is not implemented for Gemma 3n; ringkv supports 256")
         return cls(
             **common(raw, generation, "Gemma3nForCausalLM"),
@@ -117,7 +124,7 @@ class Gemma3n(Trailing):
     def _feed_forward(self, is_sparse: bool) -> FeedForward:
         sizes = self.hidden_size, self.intermediate_size
         if is_sparse:
-            return TopGates(*sizes, activation="gelu_tanh", sparsity=self.sparsity)
+            return GaussianTopK(*sizes, activation="gelu_tanh", sparsity=self.sparsity)
         return FeedForward(*sizes, activation="gelu_tanh")
 
 

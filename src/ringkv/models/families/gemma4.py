@@ -1,4 +1,4 @@
-"""Gemma 4's text models (Google, 2026): wide global heads, layers' own inputs, trailing layers that share caches.
+"""Gemma 4's text models (Google, 2026): wide global heads, per-layer embeddings, KV sharing in trailing layers.
 
 Scores are not scaled; queries, keys and values are normalised. Global layers of larger models have one matrix for keys
 and values; of 26B-A4B each layer has experts beside its feed-forward.
@@ -12,11 +12,18 @@ from ringkv.models.experts import Router
 from ringkv.models.families.gemma3 import GELU
 from ringkv.models.families.overrides import global_heads
 from ringkv.models.families.routers import EXPERTS, checked
-from ringkv.models.families.trailing import INSIDE, SHARED_LAYERS, Trailing, inner_text, own_inputs, trailing_sources
+from ringkv.models.families.trailing import (
+    INSIDE,
+    SHARED_LAYERS,
+    Trailing,
+    inner_text,
+    per_layer_inputs,
+    trailing_sources,
+)
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts, with_defaults
 from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock
-from ringkv.models.own_inputs import OwnInputLayer
 from ringkv.models.parallel_experts import ParallelExperts
+from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.reading import Refusal, common, refuse, rope_of, sliding
 
 CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vision"), "causal attention to text")
@@ -46,12 +53,12 @@ DEFAULTS: dict[str, Any] = {
 class Gemma4(Trailing):
     """global_heads: key-value heads and head_dim of global layers.
 
-    keys_are_values: in global layers. wider: feed-forwards of layers that share have twice the elements.
+    keys_are_values: in global layers. double_wide: feed-forwards of layers with shared caches have twice the elements.
     """
 
     global_heads: tuple[int, int]
     keys_are_values: bool
-    wider: bool
+    double_wide: bool
     router: Router | None
     expert_size: int
 
@@ -69,16 +76,16 @@ class Gemma4(Trailing):
             sources=trailing_sources(raw, windows, optional_count(raw, SHARED_LAYERS)),
             global_heads=global_heads(raw, windows.layers if windows else ()),
             keys_are_values=flag(raw, "attention_k_eq_v"),
-            wider=flag(raw, "use_double_wide_mlp"),
+            double_wide=flag(raw, "use_double_wide_mlp"),
             attention_bias=flag(raw, "attention_bias"),
-            inputs=own_inputs(raw),
+            inputs=per_layer_inputs(raw),
             cap=optional_decimal(raw, "final_logit_softcapping") or None,
             **_experts(raw),
         )
 
-    def layer(self, kind: str) -> OwnInputLayer:
+    def layer(self, kind: str) -> PerLayerInputLayer:
         is_local, is_shared, bias = kind.startswith(LOCAL), SHARED in kind, self.attention_bias
-        return OwnInputLayer(
+        return PerLayerInputLayer(
             Attention(
                 self.hidden_size,
                 self.num_heads,
@@ -91,7 +98,7 @@ class Gemma4(Trailing):
                 v_norm=True,
                 keys_are_values=self.keys_are_values and not is_local,
             ),
-            self._feed_forward(self.intermediate_size * (2 if self.wider and is_shared else 1)),
+            self._feed_forward(self.intermediate_size * (2 if self.double_wide and is_shared else 1)),
             self.norm,
             self.local_rope if is_local else self.rope,
             norms=SANDWICH,

@@ -1,4 +1,4 @@
-"""Trailing layers that read earlier caches, and layers' own inputs: what Gemma 3n and 4 have in common. No torch."""
+"""KV sharing in trailing layers, and per-layer embeddings: what Gemma 3n and 4 have in common. No torch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from ringkv.models.base import ModelConfig, Sliding
 from ringkv.models.families.gemma3 import OUTER, text_of
 from ringkv.models.fields import Raw, count, optional_count
 from ringkv.models.layer import RopeConfig
-from ringkv.models.own_inputs import OwnInputs
+from ringkv.models.per_layer_inputs import PerLayerInputs
 
 SHARED_LAYERS = "num_kv_shared_layers"
 INPUTS, INPUTS_WIDTH = "hidden_size_per_layer_input", 256  # if config.json leaves it out; 0 and null are none
@@ -25,11 +25,11 @@ def inner_text(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, kw_only=True)
 class Trailing(ModelConfig):
-    """sources: `kv_source`. inputs, cap: `own_inputs` and `logit_cap`."""
+    """sources: `kv_source`. inputs, cap: `per_layer_inputs` and `logit_cap`."""
 
     local_rope: RopeConfig
     sources: tuple[int, ...]
-    inputs: OwnInputs | None
+    inputs: PerLayerInputs | None
     cap: float | None
     attention_bias: bool
 
@@ -42,7 +42,7 @@ class Trailing(ModelConfig):
         return self.cap
 
     @property
-    def own_inputs(self) -> OwnInputs | None:
+    def per_layer_inputs(self) -> PerLayerInputs | None:
         return self.inputs
 
     @property
@@ -74,8 +74,8 @@ def trailing_sources(raw: Raw, sliding: Sliding | None, shared: int) -> tuple[in
         ) from None
 
 
-def own_inputs(raw: Raw) -> OwnInputs | None:
+def per_layer_inputs(raw: Raw) -> PerLayerInputs | None:
     if not (width := optional_count({INPUTS: INPUTS_WIDTH, **raw}, INPUTS)):
         return None
     vocab = count(raw, "vocab_size_per_layer_input")
-    return OwnInputs(count(raw, "num_hidden_layers"), width, count(raw, "hidden_size"), vocab)
+    return PerLayerInputs(count(raw, "num_hidden_layers"), width, count(raw, "hidden_size"), vocab)

@@ -1,6 +1,6 @@
-"""top_gates: a feed-forward of which only the largest gates are not zero (Gemma 3n), as plain data. No torch.
+"""gaussian_top_k: a feed-forward with activation sparsity by statistical top-k (Gemma 3n), as plain data. No torch.
 
-The largest are those above the mean by a number of standard deviations, which for normally distributed gates is the
+Gates below the mean plus a number of standard deviations become zero. If gates are normally distributed, these are the
 part `sparsity` of them (Spark Transformer, arXiv 2506.06644).
 """
 
@@ -12,17 +12,17 @@ from ringkv.models.weights import Declared
 
 
 @dataclass(frozen=True)
-class TopGates(FeedForward):
+class GaussianTopK(FeedForward):
     """sparsity: part of the gates that become zero; above 0 and below 1."""
 
     sparsity: float = 0.5
 
     @property
     def deviations(self) -> float:
-        """Standard deviations above the mean at which gates are 0."""
+        """Standard deviations above the mean below which gates become zero."""
         return NormalDist().inv_cdf(self.sparsity)
 
     def weights(self, prefix: str) -> Declared:
-        """Declare gate and up as one plain matrix: gates are compared with each other before they meet ups."""
+        """Declare gate and up as one plain matrix: gates are compared with each other before they multiply ups."""
         declared = super().weights(prefix)
         return {**declared, "gate_up": declared["gate_up"]._replace(pack="matrix")}

@@ -1,6 +1,6 @@
-"""own_inputs: embeddings that each layer has of its own (Gemma 3n and Gemma 4), as plain data. No torch.
+"""per_layer_inputs: per-layer embeddings (PLE, Gemma 3n and Gemma 4), as plain data. No torch.
 
-A layer's input for a token has `width` elements: a row of a table, plus a product with the token's embedding.
+A layer's input for a token has `width` elements: a row of a table, plus a projection of the token's embedding.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, pa
 
 
 @dataclass(frozen=True)
-class OwnInputs:
+class PerLayerInputs:
     """Inputs of `width` elements for each of `layers`. vocab: rows of the table."""
 
     layers: int
@@ -35,10 +35,10 @@ class OwnInputs:
 
 
 @dataclass(frozen=True)
-class OwnInputLayer(Layer):
-    """A layer that adds its own input, if it has one, to x [hidden] after both blocks, and scales the sum.
+class PerLayerInputLayer(Layer):
+    """A layer that adds its per-layer input, if it has one, to x [hidden] after both blocks, and scales the sum.
 
-    inputs: elements of its input, which follow those of x in what enters the layer; 0 for none.
+    inputs: elements of that input, which follow those of x in the layer's argument; 0 for none.
     """
 
     inputs: int = 0
@@ -49,7 +49,7 @@ class OwnInputLayer(Layer):
 
 
 def input_weights(prefix: str, hidden: int, width: int) -> Declared:
-    """Declare what takes in the own input of the checkpoint's layer `prefix`."""
+    """Declare the weights that gate and project the per-layer input of the checkpoint's layer `prefix`."""
     return {
         **linear("input_gate", parts(prefix, {"per_layer_input_gate": width}), hidden, False, 0, "matrix"),
         **linear("input_projection", parts(prefix, {"per_layer_projection": hidden}), width, False, 1, "matrix"),
