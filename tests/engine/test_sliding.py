@@ -139,8 +139,8 @@ def test_selectors_turn_each_group_by_its_own_rotary_embedding(gemma: Path) -> N
     pairs = torch.view_as_complex(torch.stack(x.chunk(2, dim=-1), -1))
     for group, (base, factor) in enumerate(((1e6, 8.0), (1e4, 1.0))):
         angles = positions[:, None] * base ** -(torch.arange(0, 32, 2) / 32) / factor
-        turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles))
-        want = torch.cat(turned.unbind(-1), -1)
+        rotated = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles))
+        want = torch.cat(rotated.unbind(-1), -1)
         torch.testing.assert_close(engine.lanes.view(0, group, 8).rotate[0](x, positions), want, atol=1e-5, rtol=1e-5)
 
 

@@ -45,12 +45,12 @@ def test_a_gated_product_is_that_of_the_weights_as_stored(kind: str, rows: int, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_the_compiled_product_torch_gives_the_same(kind: str) -> None:
     x, weight, norm, residual = (random_bf16(*shape) for shape in ((5, 96), (64, 96), (96,), (5, 64)))
-    packed, turned = FORMATS[kind].pack(weight), FORMATS[kind].pack_gated(weight)
+    packed, packed_gated = FORMATS[kind].pack(weight), FORMATS[kind].pack_gated(weight)
     found = reference(x, packed, None, norm, EPS, residual, torch.float32).double()
     want = normalised(x, norm) @ unpack(packed).double().T + residual.double()
     torch.testing.assert_close(found, want, atol=0.1, rtol=1e-2)
     gate, up = (normalised(x, norm) @ unpack(packed).double().T).chunk(2, -1)
-    found = gated_reference(x, turned, None, norm, EPS).double()
+    found = gated_reference(x, packed_gated, None, norm, EPS).double()
     torch.testing.assert_close(found, gate / (1 + (-gate).exp()) * up, atol=0.5, rtol=2e-2)
 
 

@@ -113,8 +113,8 @@ def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
 
 
 def _transposed(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    format, turned = target.format(weight.pack), _read(checkpoint, weight, target).T.contiguous()
-    return format.pack(turned) if format.fits(turned) else turned
+    format, matrix = target.format(weight.pack), _read(checkpoint, weight, target).T.contiguous()
+    return format.pack(matrix) if format.fits(matrix) else matrix
 
 
 def _router(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:

@@ -25,7 +25,7 @@ def by_head(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def outputs(weight: Tensor, heads: int) -> int:
-    """Return the outputs of each head's matrix."""
+    """Return the number of outputs of each head's matrix."""
     return weight.shape[0] * (1 if weight.dim() == 2 else PANEL_N) // heads
 
 

@@ -9,16 +9,16 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tens
 
     With an `offset` (Gemma's is 1) the factor is offset + weight and the product is float32.
     """
-    wide = divided(x, eps)
+    wide = unweighted_norm(x, eps)
     return (wide * (offset + weight.float())).to(x.dtype) if offset else wide.to(x.dtype) * weight
 
 
 def wide_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
     """Return the same in float32, not rounded, as a compiled graph computes it between other operations."""
-    return divided(x, eps) * (offset + weight.float())
+    return unweighted_norm(x, eps) * (offset + weight.float())
 
 
-def divided(x: Tensor, eps: float) -> Tensor:
-    """Return x / rms(x) in float32."""
+def unweighted_norm(x: Tensor, eps: float) -> Tensor:
+    """Return x / rms(x) in float32, without a weight."""
     wide = x.float()
     return wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)

@@ -15,13 +15,13 @@ MIN_MEAN_SQUARE = 1e-5  # of a stream whose magnitude is changed
 
 
 def widened(of: Streams, x: Tensor, weights: NamedWeights) -> Tensor:
-    """Return the streams [N, S * hidden] of embeddings x [N, hidden]: x, and products with its magnitude."""
+    """Return the streams [N, S * hidden] of embeddings x [N, hidden]: x, then projections of its magnitude."""
     others = linear(x, weights["widen"], dtype=torch.float32).unflatten(-1, (-1, of.hidden))
     return torch.cat((x, _sized(others, x[:, None].float()).flatten(1).to(x.dtype)), -1)
 
 
 def narrowed(of: Streams, x: Tensor, weights: NamedWeights) -> Tensor:
-    """Return the mean [N, hidden] of streams [N, S * hidden]; those but the first become products of its magnitude."""
+    """Return the mean [N, hidden] of streams [N, S * hidden]. All but the first are projected to its magnitude."""
     first, others = x.unflatten(-1, (of.count, -1)).split((1, of.count - 1), 1)
     products = by_head(others.contiguous(), weights["narrow"]).float()
     return torch.cat((first.float(), _sized(products, first.float())), 1).mean(1).to(x.dtype)
@@ -73,7 +73,7 @@ def _computed(layer: AltUpLayer, x: Tensor, angles: Rotation, weights: NamedWeig
 
 
 def _branch(layer: AltUpLayer, x: Tensor, weights: NamedWeights) -> Tensor:
-    """Return float32 normalised x plus a product of low rank."""
+    """Return float32 normalised x plus its low-rank projection."""
     before, eps = weights["attention_norm"], layer.norm.eps
     product = linear(linear(x, weights["branch_in"], None, before, eps), weights["branch_out"], dtype=torch.float32)
     return wide_norm(x, before, eps) + wide_norm(product, weights["branch_norm"], eps)

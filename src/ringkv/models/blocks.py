@@ -17,7 +17,7 @@ from ringkv.kernels.by_head import by_head
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import ACTIVATIONS, gated, linear
-from ringkv.kernels.norm import divided, wide_norm
+from ringkv.kernels.norm import unweighted_norm, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
@@ -64,33 +64,33 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
     before = weights.get("attention_norm")
     qkv = linear(x, weights["qkv"], weights.get("qkv_bias"), before, norm.eps, offset=norm.offset)
     q, *new = qkv.view(x.shape[0], -1, width).split((block.heads, *kv), dim=1)
-    q = _turned(layer, q, "q_norm", angles, weights).reshape(x.shape[0], block.kv_heads, -1, width)
+    q = _rotated(layer, q, "q_norm", angles, weights).reshape(x.shape[0], block.kv_heads, -1, width)
     if block.shared:
         attended = attend(q, None, None)
     else:
         k, v = new[0], new[-1]
-        v = divided(v, norm.eps).to(x.dtype) if block.v_norm else v
-        attended = attend(q, _turned(layer, k, "k_norm", angles, weights), v)
+        v = unweighted_norm(v, norm.eps).to(x.dtype) if block.v_norm else v
+        attended = attend(q, _rotated(layer, k, "k_norm", angles, weights), v)
     return add_sink_logits(attended, weights["sinks"]) if "sinks" in weights else attended.out
 
 
-def _turned(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
+def _rotated(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
     """Normalise queries or keys [N, heads, D] if there is a norm, and rotate them if the layer does."""
-    if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "turned":
-        return _turned_first(layer, x, norm, angles, weights)
+    if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "after_rope":
+        return _normed_after_rope(layer, x, norm, angles, weights)
     wide = _normed(x, weights[norm], layer.norm) if norm in weights else x
     return (rotate(wide, angles, layer.rope.interleaved) if layer.rope else wide).to(x.dtype)
 
 
-def _turned_first(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
+def _normed_after_rope(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
     """Rotate queries or keys [N, heads, D], then normalise them; queries have the weights of both norms."""
     assert layer.rope
-    wide = divided(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
+    wide = unweighted_norm(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
     return (wide * weights["q_norm"].float() * weights["k_norm"].float() if norm == "q_norm" else wide).to(x.dtype)
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-    """Queries are passed in both forms: absorbed in the space of latents, and plain with what expands latents."""
+    """Pass queries in both forms: absorbed, and plain with the matrices that expand latents."""
     block, norm, rope = layer.attention, layer.norm, layer.rope
     assert isinstance(block, LatentAttention)
     assert rope is not None  # torch.compile cannot trace an object as a condition
@@ -99,10 +99,10 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
     q, latent, key = latents.split((block.query_rank or block.query, block.rank, block.rope), dim=-1)
     if block.query_rank:
         q = linear(q, weights["query"], None, weights["query_norm"], LATENT_EPS)
-    nope, turning = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
-    turned, key = (rotate(one, angles, rope.interleaved) for one in (turning, key[:, None]))
+    nope, rope_part = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
+    rotated, key = (rotate(one, angles, rope.interleaved) for one in (rope_part, key[:, None]))
     key_up, value_up = weights["key_up"], weights["value_up"]
-    query, plain = (torch.cat((one, turned), dim=-1) for one in (by_head(nope, key_up), nope))
+    query, plain = (torch.cat((one, rotated), dim=-1) for one in (by_head(nope, key_up), nope))
     latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
     entry = torch.cat((latent[:, None], key), dim=-1)
     return attend(query[:, None], entry, entry, Expansion(plain, key_up, value_up)).out

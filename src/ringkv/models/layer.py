@@ -12,10 +12,10 @@ from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, pa
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
-Normed = Literal["none", "head", "all", "turned"]
+Normed = Literal["none", "head", "all", "after_rope"]
 """What a norm of queries and keys covers: each head alone, or all heads together.
 
-turned: each head alone, after rotation. The keys' weight multiplies the queries instead, so that layers that share
+after_rope: each head alone, after rotation. The keys' weight multiplies the queries instead, so that layers that share
 keys can have weights of their own.
 """
 
@@ -122,7 +122,7 @@ class Attention:
         widths = (query, key) if self.qk_norm == "all" else (self.head_dim, self.head_dim)
         each = zip(("q_norm", "k_norm"), self.norm_names, widths, strict=True)
         norms = {ours: vector(f"{at}.{name}.weight", width) for ours, name, width in each}
-        if self.shared and self.qk_norm != "turned":
+        if self.shared and self.qk_norm != "after_rope":
             del norms["k_norm"]
         return norms
 

@@ -32,7 +32,7 @@ def rotate(x: Tensor, by: Rotation, interleaved: bool = False, start: int = 0) -
     stop, cos, sin = start + 2 * by.cos.shape[-1], by.cos.float(), by.sin.float()
     some = x[..., start:stop].float()
     low, high = some.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else some.chunk(2, dim=-1)
-    turned = low * cos - high * sin, high * cos + low * sin
-    both = torch.stack(turned, dim=-1).flatten(-2) if interleaved else torch.cat(turned, dim=-1)
+    pair = low * cos - high * sin, high * cos + low * sin
+    both = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
     around = x[..., :start], both.to(x.dtype), x[..., stop:]
     return around[1] if stop - start == x.shape[-1] else torch.cat(around, dim=-1)

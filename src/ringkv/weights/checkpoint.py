@@ -117,10 +117,10 @@ class Checkpoint:
 
 def _of_stack(tensor: Any, stack: Stack, first: int, out: Tensor) -> Tensor:
     """Return rows first .. of a matrix, [n, in], or of a bias, [n]."""
-    span, is_turned = stack.span(first, len(out)), stack.transposed and out.dim() > 1
+    span, is_transposed = stack.span(first, len(out)), stack.transposed and out.dim() > 1
     rows = slice(span.start, span.stop)  # safetensors slices without steps
-    found: Tensor = tensor[(stack.at, ALL, rows) if is_turned else (stack.at, rows)]
-    return (found.T if is_turned else found)[:: span.step]
+    found: Tensor = tensor[(stack.at, ALL, rows) if is_transposed else (stack.at, rows)]
+    return (found.T if is_transposed else found)[:: span.step]
 
 
 def _open(path: Path) -> Any:

@@ -28,13 +28,13 @@ class DeepSeek(Sparse, _Dense):
         refuse(raw, SILU, FULL, supported=("kv_lora_rank",))
         head = {"head_dim": count(raw, "qk_rope_head_dim")}  # what rotates
         fields = common({**raw, **head}, generation, name)
-        turning = rope({**raw, **head})
+        rope_config = rope({**raw, **head})
         hidden, size = fields["hidden_size"], count(raw, "moe_intermediate_size")
         shared = FeedForward(hidden, size * count(raw, "n_shared_experts", 1), module="mlp.shared_experts")
         return cls(
             **fields,
-            rope=_within_entry(raw, turning),
-            attention=_attention(raw, fields, turning),
+            rope=_within_entry(raw, rope_config),
+            attention=_attention(raw, fields, rope_config),
             experts=Experts(hidden, size, router, shared, correction=correction),
             dense=first_dense(raw),
             unused=(f"model.layers.{fields['num_layers']}.*",),  # predicts a second token
@@ -54,7 +54,7 @@ class DeepSeekV3:
         return DeepSeek.read(raw, generation, "DeepseekV3ForCausalLM", corrected_router(raw), correction=True)
 
 
-def _attention(raw: Raw, fields: dict[str, Any], turning: RopeConfig) -> LatentAttention:
+def _attention(raw: Raw, fields: dict[str, Any], rope_config: RopeConfig) -> LatentAttention:
     nope, rotated = count(raw, "qk_nope_head_dim"), count(raw, "qk_rope_head_dim")
     return LatentAttention(
         fields["hidden_size"],
@@ -63,20 +63,20 @@ def _attention(raw: Raw, fields: dict[str, Any], turning: RopeConfig) -> LatentA
         rotated,
         nope,
         count(raw, "v_head_dim"),
-        (nope + rotated) ** -0.5 * _temperature(turning) ** 2,
+        (nope + rotated) ** -0.5 * _temperature(rope_config) ** 2,
         count(raw, "q_lora_rank") if raw.get("q_lora_rank") is not None else None,
         flag(raw, "attention_bias"),
     )
 
 
-def _within_entry(raw: Raw, turning: RopeConfig) -> RopeConfig:
+def _within_entry(raw: Raw, rope_config: RopeConfig) -> RopeConfig:
     """Return the rotary embedding of cache entries, whose rotated elements follow the latent."""
     width, first = count(raw, "qk_rope_head_dim"), count(raw, "kv_lora_rank")
-    return replace(turning, width=width, first=first, interleaved=flag(raw, "rope_interleave", True))
+    return replace(rope_config, width=width, first=first, interleaved=flag(raw, "rope_interleave", True))
 
 
-def _temperature(turning: RopeConfig) -> float:
+def _temperature(rope_config: RopeConfig) -> float:
     """Return YaRN's factor on queries and keys. Cosine and sine have what is left of it."""
-    if turning.kind == "default" or not turning.mscale_all_dim:
+    if rope_config.kind == "default" or not rope_config.mscale_all_dim:
         return 1.0
-    return yarn_temperature(turning.factor, turning.mscale_all_dim)
+    return yarn_temperature(rope_config.factor, rope_config.mscale_all_dim)

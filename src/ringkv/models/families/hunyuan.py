@@ -1,6 +1,6 @@
 """Hunyuan (Tencent, arXiv 2411.02265), dense and with experts: query and key norms after rotation, an NTK base.
 
-With `use_cla`, consecutive layers share keys and values as Llama's can; each layer has its own weight for the keys.
+With `use_cla`, consecutive layers share keys and values as Llama's can; each layer has its own key-norm weight.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class HunYuan(Llama):
     def layer(self, kind: str) -> Layer:
         layer = super().layer(kind)
         assert isinstance(layer.attention, Attention)
-        return replace(layer, attention=replace(layer.attention, qk_norm="turned", norm_names=NORMS))
+        return replace(layer, attention=replace(layer.attention, qk_norm="after_rope", norm_names=NORMS))
 
 
 @dataclass(frozen=True, kw_only=True)
