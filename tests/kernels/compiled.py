@@ -15,21 +15,21 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from ringkv.kernels.gpu.add_chosen import add_chosen
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
-from ringkv.kernels.gpu.choose_experts import choose_experts
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
+from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
+from ringkv.kernels.gpu.top_k_experts import top_k_experts
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
-    *(choose_experts, rank_pairs, gated_tile, down_tile, add_chosen),
+    *(top_k_experts, rank_pairs, gated_tile, down_tile, sum_experts),
 )
 CHIPS = {80: Chip(108, 164 << 10), 90: H100, 100: Chip(148, 228 << 10)}
 THREADS = 1024

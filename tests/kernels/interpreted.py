@@ -48,8 +48,8 @@ def route(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def ranked(chosen: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Return order and bounds of `gpu.by_expert.ranked`."""
-    return list(_call("by_expert", "ranked", chosen, count))
+    """Return order and bounds of `gpu.sort_by_expert.ranked`."""
+    return list(_call("sort_by_expert", "ranked", chosen, count))
 
 
 def decode_latent(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, torch.Tensor]:

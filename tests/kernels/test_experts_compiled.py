@@ -12,15 +12,15 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-from ringkv.kernels.gpu.add_chosen import add_chosen
-from ringkv.kernels.gpu.by_expert import FEW
-from ringkv.kernels.gpu.choose_experts import choose_experts
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.experts import experts
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
 from ringkv.kernels.gpu.route import route
+from ringkv.kernels.gpu.sort_by_expert import FEW
+from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100
+from ringkv.kernels.gpu.top_k_experts import top_k_experts
 from tests.kernels.compiled import absent_device, stack_bytes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -74,8 +74,8 @@ def test_it_compiles_within_the_shared_memory_of_its_tiling_and_spills_nothing(
             assert stack_bytes(made, tmp_path) <= (8 if capability == 100 else 0)
             assert "cp.async.cg.shared.global" in made.asm["ptx"]  # loads of 16 bytes each
             assert dtype == FP32 or any(name in made.asm["ptx"] for name in ("mma.sync", "wgmma", "tcgen05.mma"))
-        assert {*launches} == {"choose_experts", "add_chosen"} | ({"rank_pairs"} if rows * chosen <= FEW else set())
-        for kernel in (choose_experts, rank_pairs, add_chosen):
+        assert {*launches} == {"top_k_experts", "sum_experts"} | ({"rank_pairs"} if rows * chosen <= FEW else set())
+        for kernel in (top_k_experts, rank_pairs, sum_experts):
             assert not any(stack_bytes(made, tmp_path) for made in absent.made(kernel))
 
 
@@ -83,4 +83,4 @@ def test_one_compilation_serves_all_numbers_of_rows_with_the_same_tiles() -> Non
     with absent_device(90) as absent:
         for rows in (40, 41, 64, 100):
             run("qwen3-moe", rows, BF16)
-        assert [len(absent.made(kernel)) for kernel in (choose_experts, rank_pairs, gated_tile, down_tile)] == [1] * 4
+        assert [len(absent.made(kernel)) for kernel in (top_k_experts, rank_pairs, gated_tile, down_tile)] == [1] * 4

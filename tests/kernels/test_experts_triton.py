@@ -18,8 +18,8 @@ if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
 from ringkv.kernels.experts import reference
-from ringkv.kernels.gpu.by_expert import sorted_by_torch
 from ringkv.kernels.gpu.expert_tiling import MAX_ROWS, expert_tiling, most_tiles, tile_rows
+from ringkv.kernels.gpu.sort_by_expert import sorted_by_torch
 from ringkv.kernels.gpu.tiling import H100
 from tests.kernels.interpreted import experts as experts_on
 from tests.kernels.interpreted import ranked

@@ -65,8 +65,8 @@ def gated(
 ) -> Tensor:
     """Return activation(gate) * up of x [M, in], RMS-normalised if `norm` is given; `offset` is added to `norm`.
 
-    clamped_swiglu: gates are at most 7, ups from -7 to 7, plus 1. The weight is gate and up stacked,
-    [2 * out, in], or packed by `pack_gated`.
+    clamped_swiglu: gates are clamped to at most 7 and ups to -7 .. 7; then ups grow by 1. The weight is gate and up
+    stacked, [2 * out, in], or packed by `pack_gated`.
     """
     if weight.dim() == 2:
         return gated_reference(x, weight, bias, norm, eps, activation, offset)

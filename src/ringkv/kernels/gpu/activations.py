@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""How gate and up become one, in Triton; `kernels.linear.ACTIVATIONS` has the same in torch."""
+"""Gated activations in Triton; `kernels.linear.ACTIVATIONS` has the same in torch."""
 
 from collections.abc import Mapping
 from typing import Any

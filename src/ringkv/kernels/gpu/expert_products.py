@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""The two products of `experts`: each program multiplies one tile of rows with some columns of its expert's matrix.
+"""The two grouped GEMMs of `experts`: each program multiplies one tile of rows with columns of its expert's matrix.
 
-M rows, E experts, K chosen for each row, H hidden elements, I elements between the products. A position is a place
+M rows, E experts, K chosen for each row, H hidden elements, I intermediate elements. A position is a place
 among the M * K pairs of a row and an expert, sorted by expert; `order` int64 [M * K] has the pair at each position.
 """
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""The tile of a program: some of the rows that have chosen one expert.
+"""The tile of a program: some of the rows that are routed to one expert.
 
 E experts. Rows are sorted by expert, so an expert's rows are consecutive positions. Its tiles cover them, and the last
 of them may have fewer rows. How many tiles an expert has is known only on the device: programs without a tile return.

@@ -1,6 +1,6 @@
-"""experts on CUDA: two grouped products and a sum in Triton. Shapes and launches depend on no choice of a router.
+"""experts on CUDA: two grouped GEMMs and a sum in Triton. Shapes and launches do not depend on the router's top-k.
 
-M rows, E experts, K chosen for each row, H hidden elements, I elements between the products. A row's result depends on
+M rows, E experts, K chosen for each row, H hidden elements, I intermediate elements. A row's result depends on
 the row and on fixed shapes alone.
 """
 
@@ -9,10 +9,10 @@ import triton
 from torch import Tensor
 
 from ringkv.kernels.gpu.activations import ACTIVATIONS
-from ringkv.kernels.gpu.add_chosen import add_chosen
-from ringkv.kernels.gpu.by_expert import by_expert
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
+from ringkv.kernels.gpu.sort_by_expert import sort_by_expert
+from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import chip
 
 SUM_COLUMNS = 1024  # elements that one program of the sum adds
@@ -35,7 +35,7 @@ def experts(
     pairs, itemsize = rows * kept, x.element_size()
     tall = tile_rows(pairs, count, itemsize)
     tiles, on = most_tiles(pairs, count, tall), chip(x.device)
-    order, bounds = by_expert(chosen, count)
+    order, bounds = sort_by_expert(chosen, count)
     sizes = {"EXPERTS": count, "PADDED": triton.next_power_of_2(count), "HIDDEN": hidden, "BETWEEN": between}
 
     first = expert_tiling(tall, tiles, between, 2, itemsize, on)
@@ -75,7 +75,7 @@ def experts(
         num_stages=second.stages,
     )
     out = torch.empty_like(residual, memory_format=torch.contiguous_format)
-    add_chosen[rows, triton.cdiv(hidden, SUM_COLUMNS)](
+    sum_experts[rows, triton.cdiv(hidden, SUM_COLUMNS)](
         parts, weights.contiguous(), residual.contiguous(), out, CHOSEN=kept, HIDDEN=hidden, COLUMNS=SUM_COLUMNS
     )
     return out

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Causal attention of a piece of a prompt to its latents: the kernel of `prefill_attend_latent`.
+"""Causal attention of a chunk of a prompt to its latents: the kernel of `prefill_attend_latent`.
 
-T tokens of the piece, G query heads, D elements of an entry. Queries of neighbouring tokens and of all heads share a
+T tokens of the chunk, G query heads, D elements of an entry. Queries of neighbouring tokens and of all heads share a
 program's tile, because they attend to the same entries.
 """
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Sorting of few pairs of a row and an expert: each pair's place is the number of pairs before it, which is counted.
+"""Counting sort of few pairs of a row and an expert: each pair's place is the number of pairs before it.
 
 The first programs place pairs. The others count the pairs before each expert.
 """

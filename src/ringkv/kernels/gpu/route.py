@@ -4,7 +4,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.choose_experts import choose_experts
+from ringkv.kernels.gpu.top_k_experts import top_k_experts
 
 
 def route(
@@ -25,7 +25,7 @@ def route(
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     found = logits.new_empty(rows, chosen, dtype=torch.int64)
     weights, opened = logits.new_empty(rows, chosen), logits.new_empty(rows, gates)
-    choose_experts[(rows,)](
+    top_k_experts[(rows,)](
         logits,
         correction,
         found,

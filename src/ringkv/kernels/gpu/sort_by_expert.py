@@ -1,4 +1,4 @@
-"""by_expert: pairs of a row and an expert, sorted by expert, on the device alone and with static shapes.
+"""sort_by_expert: pairs of a row and an expert, sorted by expert, on the device alone and with static shapes.
 
 M rows, E experts, K chosen for each row.
 """
@@ -22,7 +22,7 @@ class Sorted(NamedTuple):
     bounds: Tensor
 
 
-def by_expert(chosen: Tensor, count: int) -> Sorted:
+def sort_by_expert(chosen: Tensor, count: int) -> Sorted:
     """Sort the pairs of chosen int64 [M, K] by expert. All shapes are static, and the host waits for nothing."""
     return ranked(chosen, count) if chosen.numel() <= FEW else sorted_by_torch(chosen, count)
 

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""The weighted sum of what a row's experts give, in the order of the row's own choice: the last kernel of `experts`."""
+"""The weighted sum of the outputs of a row's experts, in top-k order: the last kernel of `experts`."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def add_chosen(
+def sum_experts(
     parts_at,  # float32 [M * K, H]
     weights_at,  # float32 [M, K]
     residual_at,  # [M, H]

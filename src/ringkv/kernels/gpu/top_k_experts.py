@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""The router's choice for one row: the kernel of `route`.
+"""The top-k experts of one row, and their weights: the kernel of `route`.
 
 E experts, in groups of SIZE. A score that is NaN ranks highest, as in torch's sort, so that it stays visible.
 """
@@ -48,7 +48,7 @@ def in_best_groups(
 
 
 @triton.jit
-def choose_experts(
+def top_k_experts(
     logits_at,  # float32 [M, at least E + GATES]
     correction_at,  # float32 [E], or None
     experts_at,  # int64 [M, CHOSEN]
