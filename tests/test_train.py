@@ -36,7 +36,7 @@ def tokenizer() -> Tokenizer:
 
 
 def small(name: str, tokenizer: Tokenizer) -> tuple[Sizes, Decoder]:
-    sizes = Sizes(tokenizer.get_vocab_size(), hidden=64, head=32, between=48, context=256, rank=48, rotated=16)
+    sizes = Sizes(tokenizer.get_vocab_size(), hidden=64, head_dim=32, intermediate=48, context=256, rank=48, rotated=16)
     torch.manual_seed(3)
     decoder = VARIANTS[name].decoder(sizes)
     with torch.no_grad():

@@ -19,7 +19,7 @@ def heads_of(x: Tensor, heads: int) -> Tensor:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention in float32, whose gradient takes a sixth of bfloat16's time on a CPU."""
+    """Causal attention in float32: on a CPU its gradient takes a sixth of the time that it takes in bfloat16."""
     with torch.autocast("cpu", enabled=False):
         return F.scaled_dot_product_attention(queries.float(), keys.float(), values.float(), is_causal=True)
 
@@ -30,14 +30,14 @@ class GroupedAttention(nn.Module):
     def __init__(self, sizes: Sizes, has_keys: bool) -> None:
         super().__init__()
         self.sizes, self.has_keys = sizes, has_keys
-        self.q_proj = linear(sizes.heads * sizes.head, sizes.hidden)
+        self.q_proj = linear(sizes.heads * sizes.head_dim, sizes.hidden)
         if has_keys:
-            self.k_proj = linear(sizes.kv_heads * sizes.head, sizes.hidden)
-            self.v_proj = linear(sizes.kv_heads * sizes.head, sizes.hidden)
-        self.o_proj = linear(sizes.hidden, sizes.heads * sizes.head)
+            self.k_proj = linear(sizes.kv_heads * sizes.head_dim, sizes.hidden)
+            self.v_proj = linear(sizes.kv_heads * sizes.head_dim, sizes.hidden)
+        self.o_proj = linear(sizes.hidden, sizes.heads * sizes.head_dim)
 
     def pair(self, x: Tensor) -> Pair:
-        """Keys and values, [B, H, T, D] each; query heads of a group have the same ones."""
+        """Keys and values, [B, H, T, D] each, repeated for the query heads of a group."""
         sizes = self.sizes
         keys = rotate(heads_of(self.k_proj(x), sizes.kv_heads), sizes.theta)
         values = heads_of(self.v_proj(x), sizes.kv_heads)
@@ -46,27 +46,27 @@ class GroupedAttention(nn.Module):
 
     @property
     def sources(self) -> list[nn.Linear]:
-        """The matrices that keys and values begin with."""
+        """The projections of x that keys and values are computed from."""
         return [self.k_proj, self.v_proj]
 
     @property
-    def turning(self) -> Tensor:
-        """The weights of rotated elements of keys, [heads, rotated, X], to change in place."""
+    def rotary_keys(self) -> Tensor:
+        """The weights of the keys' rotary elements, [heads, rotated, X], a view."""
         return self.k_proj.weight.unflatten(0, (self.sizes.kv_heads, -1))
 
     @property
-    def turning_queries(self) -> Tensor:
-        """The weights of rotated elements of queries, [H, rotated, X], to change in place."""
+    def rotary_queries(self) -> Tensor:
+        """The weights of the queries' rotary elements, [H, rotated, X], a view."""
         return self.q_proj.weight.unflatten(0, (self.sizes.heads, -1))
 
     def group_values(self) -> None:
-        """Give the heads of a group equal values, in place; here they have them always."""
+        """Give the heads of a group equal values, in place. Here they share one value head already."""
 
     def maps(self) -> Pair:
         """The matrices from x to the keys and to the values of all query heads, [H * D, X] each."""
         group = self.sizes.heads // self.sizes.kv_heads
         both = (
-            each.weight.unflatten(0, (-1, self.sizes.head)).repeat_interleave(group, dim=0).flatten(0, 1)
+            each.weight.unflatten(0, (-1, self.sizes.head_dim)).repeat_interleave(group, dim=0).flatten(0, 1)
             for each in (self.k_proj, self.v_proj)
         )
         keys, values = both

@@ -1,4 +1,4 @@
-"""batches: what one step learns from, a function of the seed, the stage and the step alone.
+"""batches: the batch of one step, a function of the seed, the stage and the step alone.
 
 B rows, T tokens.
 """
@@ -21,10 +21,10 @@ TEXT_EVERY, TEXT_LENGTH = 8, 256  # one step in so many is text, in rows of this
 
 @dataclass(frozen=True)
 class Stage:
-    """Batches of `tokens` tokens in rows of these `lengths` by turns, until recall is `recall` or after `steps` steps.
+    """Batches of `tokens` tokens, in rows of these `lengths` by turns. A stage ends at this `recall` or after `steps`.
 
-    values: how many halves numbers have. Heads find out where to look sooner if there are few. digits: of a number;
-    three are one token. sentences: share of the questions that are sentences. has_text: whether some steps are text.
+    values: distinct halves of numbers. Attention forms sooner if there are few. digits: of a number; three are one
+    token. sentences: share of the questions that are sentences. has_text: whether some steps are text.
     """
 
     lengths: tuple[int, ...]

@@ -1,7 +1,7 @@
-"""initialise: weights that begin near induction heads (arXiv 2209.11895), which take hours to form by themselves.
+"""initialise: weights near induction heads (arXiv 2209.11895), which take hours to form from random weights.
 
 In the first half of the layers, head h attends to the token h + 1 before, and the first two heads copy it to a channel
-of their own. In the second half, heads attend to tokens that have the same in their channel, and copy them: queries
+of their own. In the second half, heads attend to tokens with the same channel, and copy them: queries
 equal keys, and the output is the transposed values (Mimetic Initialization, arXiv 2305.09828). So a name finds the
 number that follows the same name.
 
@@ -32,7 +32,7 @@ def initialise(decoder: Decoder, sizes: Sizes) -> None:
             nn.init.normal_(weight, std=small * weight.shape[-1] ** -0.5)
     shared = _embeddings(decoder.model.embed_tokens.weight)
     decoder.model.norm.weight.fill_(LOGIT * sizes.hidden**-0.5)
-    channel = torch.linalg.qr(torch.randn(sizes.hidden, sizes.head)).Q
+    channel = torch.linalg.qr(torch.randn(sizes.hidden, sizes.head_dim)).Q
     layers = [layer.self_attn for layer in decoder.model.layers]
     first, second = layers[: len(layers) // 2], layers[len(layers) // 2 :]
     for attention in first:
@@ -49,30 +49,30 @@ def _embeddings(weight: Tensor) -> Tensor:
 
 
 def _prepare(attention: Any, shared: Tensor) -> None:
-    """Keep the part that all tokens have in common out of keys and values, and most of the content out of scores."""
+    """Remove the part that all tokens share from keys and values, and most of the content from scores."""
     attention.group_values()
     for matrix in attention.sources:
         matrix.weight -= torch.outer(matrix.weight @ shared, shared)
-    attention.turning.mul_(NOISE)
+    attention.rotary_keys.mul_(NOISE)
 
 
 def _attend_before(attention: Any, first: Any, shared: Tensor, channel: Tensor, sizes: Sizes) -> None:
     """Make keys from what all tokens share, and queries the same, rotated by each head's distance."""
-    rotated = attention.turning_queries.shape[1]
+    rotated = attention.rotary_queries.shape[1]
     key = torch.zeros(rotated)
-    key[: rotated // 2] = (SHARP * sizes.head**0.5) ** 0.5
+    key[: rotated // 2] = (SHARP * sizes.head_dim**0.5) ** 0.5
     length = (sizes.hidden / 2) ** 0.5  # of the part in common, after a norm
     before = torch.arange(1, sizes.heads + 1)
     queries = rotate(key.expand(1, sizes.heads + 1, rotated), sizes.theta, -1.0)[0, before]  # [H, R]
     attention.q_proj.weight.mul_(NOISE)
-    attention.turning_queries.add_(queries[:, :, None] * shared / length)
+    attention.rotary_queries.add_(queries[:, :, None] * shared / length)
     if attention is first:
         _prepare(attention, shared)
-        attention.turning.add_(key[:, None] * shared / length)
+        attention.rotary_keys.add_(key[:, None] * shared / length)
     elif attention.has_keys:
         attention.load_state_dict(first.state_dict())
     attention.o_proj.weight.mul_(NOISE)
-    attention.o_proj.weight[:, : 2 * sizes.head] = COPIED * torch.cat((channel, channel), dim=1)
+    attention.o_proj.weight[:, : 2 * sizes.head_dim] = COPIED * torch.cat((channel, channel), dim=1)
 
 
 def _attend_to_same(attention: Any, first: Any, shared: Tensor, channel: Tensor) -> None:
@@ -81,10 +81,10 @@ def _attend_to_same(attention: Any, first: Any, shared: Tensor, channel: Tensor)
         attention.load_state_dict(first.state_dict(), strict=False)
         return
     _prepare(attention, shared)
-    rotated = attention.turning.shape[1]
+    rotated = attention.rotary_keys.shape[1]
     attention.q_proj.weight.mul_(NOISE)
     read = torch.randn(rotated, channel.shape[1]) * MATCH * channel.shape[1] ** -0.5
     read.unflatten(0, (2, -1))[:, : rotated // 4] = 0.0
-    attention.turning.add_(read @ channel.T)
-    attention.turning_queries.add_(read @ channel.T)
+    attention.rotary_keys.add_(read @ channel.T)
+    attention.rotary_queries.add_(read @ channel.T)
     attention.o_proj.weight.copy_(attention.maps()[1].T)

@@ -1,4 +1,4 @@
-"""interrupt: Ctrl-C as a question, so that a loop ends between two steps."""
+"""interrupt: Ctrl-C as a flag, so that a loop ends between two steps."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -18,45 +18,45 @@ class LatentAttention(GroupedAttention):
 
     def __init__(self, sizes: Sizes, has_keys: bool) -> None:
         nn.Module.__init__(self)
-        self.sizes, self.has_keys, self.plain = sizes, has_keys, sizes.head - sizes.rotated
-        self.q_proj = linear(sizes.heads * sizes.head, sizes.hidden)
+        self.sizes, self.has_keys, self.nope = sizes, has_keys, sizes.head_dim - sizes.rotated
+        self.q_proj = linear(sizes.heads * sizes.head_dim, sizes.hidden)
         self.kv_a_proj_with_mqa = linear(sizes.rank + sizes.rotated, sizes.hidden)
         self.kv_a_layernorm = nn.RMSNorm(sizes.rank, sizes.eps)
-        self.kv_b_proj = linear(sizes.heads * (self.plain + sizes.head), sizes.rank)
-        self.o_proj = linear(sizes.hidden, sizes.heads * sizes.head)
+        self.kv_b_proj = linear(sizes.heads * (self.nope + sizes.head_dim), sizes.rank)
+        self.o_proj = linear(sizes.hidden, sizes.heads * sizes.head_dim)
 
     def pair(self, x: Tensor) -> Pair:
         sizes = self.sizes
         latent, shared = self.kv_a_proj_with_mqa(x).split((sizes.rank, sizes.rotated), dim=-1)
         each = heads_of(self.kv_b_proj(self.kv_a_layernorm(latent)), sizes.heads)
-        plain, values = each.split((self.plain, sizes.head), dim=-1)
-        turned = rotate(shared[:, None], sizes.theta).expand(-1, sizes.heads, -1, -1)
-        return torch.cat((plain, turned), dim=-1), values
+        nope, values = each.split((self.nope, sizes.head_dim), dim=-1)
+        rotated = rotate(shared[:, None], sizes.theta).expand(-1, sizes.heads, -1, -1)
+        return torch.cat((nope, rotated), dim=-1), values
 
     @property
     def sources(self) -> list[nn.Linear]:
         return [self.kv_a_proj_with_mqa]
 
     @property
-    def turning(self) -> Tensor:
+    def rotary_keys(self) -> Tensor:
         return self.kv_a_proj_with_mqa.weight[None, self.sizes.rank :]
 
     @property
-    def turning_queries(self) -> Tensor:
-        return self.q_proj.weight.unflatten(0, (self.sizes.heads, -1))[:, self.plain :]
+    def rotary_queries(self) -> Tensor:
+        return self.q_proj.weight.unflatten(0, (self.sizes.heads, -1))[:, self.nope :]
 
     def group_values(self) -> None:
-        each = self.kv_b_proj.weight.unflatten(0, (self.sizes.heads, -1))[:, self.plain :]
+        each = self.kv_b_proj.weight.unflatten(0, (self.sizes.heads, -1))[:, self.nope :]
         group = self.sizes.heads // self.sizes.kv_heads
         each.copy_(each[::group].repeat_interleave(group, dim=0))
 
     def maps(self) -> Pair:
         latent, shared = self.kv_a_proj_with_mqa.weight.split((self.sizes.rank, self.sizes.rotated))
         each = (self.kv_b_proj.weight @ latent).unflatten(0, (self.sizes.heads, -1))
-        plain, values = each.split((self.plain, self.sizes.head), dim=1)
-        keys = torch.cat((plain, shared.expand(self.sizes.heads, -1, -1)), dim=1)
+        nope, values = each.split((self.nope, self.sizes.head_dim), dim=1)
+        keys = torch.cat((nope, shared.expand(self.sizes.heads, -1, -1)), dim=1)
         return keys.flatten(0, 1), values.flatten(0, 1)
 
     def queries(self, x: Tensor) -> Tensor:
-        plain, turning = heads_of(self.q_proj(x), self.sizes.heads).split((self.plain, self.sizes.rotated), dim=-1)
-        return torch.cat((plain, rotate(turning, self.sizes.theta)), dim=-1)
+        nope, rotary = heads_of(self.q_proj(x), self.sizes.heads).split((self.nope, self.sizes.rotated), dim=-1)
+        return torch.cat((nope, rotate(rotary, self.sizes.theta)), dim=-1)

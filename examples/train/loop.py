@@ -16,14 +16,14 @@ from examples.train.model import Decoder
 from examples.train.predict import predict, recalled
 
 RATE, WARMUP, DECAY = 1e-3, 50, 0.1  # learning rate, its first steps, weight decay of matrices
-BALANCE = 0.01  # weight of the loss of uneven experts
+BALANCE = 0.01  # weight of the load-balancing loss
 SMOOTH = 0.9  # of the moving average of recall
 SAVE_EVERY, LOG_EVERY = 60.0, 10  # seconds, steps
 
 
 @dataclass
-class Place:
-    """How far training is: the step, the stage and its first step, the moving average of recall."""
+class Progress:
+    """Progress of training. began: the first step of the stage. recall: a moving average."""
 
     step: int = 0
     stage: int = 0
@@ -41,7 +41,7 @@ class Trainer:
         self, decoder: Decoder, batches: Callable[[Stage, int], Batch], stages: Sequence[Stage], seed: int, path: Path
     ) -> None:
         self.decoder, self.batches, self.stages, self.seed, self.path = decoder, batches, stages, seed, path
-        self.optimizer, self.place = _optimizer(decoder), Place()
+        self.optimizer, self.progress = _optimizer(decoder), Progress()
 
     def run(self, log: Callable[[str], None], until: int | None = None) -> bool:
         """Train from the checkpoint, if there is one, to the end or step `until`. Returns whether that is the end.
@@ -51,63 +51,63 @@ class Trainer:
         self._load()
         saved = time.monotonic()
         with interrupted() as is_interrupted:
-            while self.place.stage < len(self.stages) and self.place.step != until and not is_interrupted():
+            while self.progress.stage < len(self.stages) and self.progress.step != until and not is_interrupted():
                 self._step(log)
                 if time.monotonic() - saved > SAVE_EVERY:
                     self._save()
                     saved = time.monotonic()
         self._save()
-        return self.place.stage == len(self.stages)
+        return self.progress.stage == len(self.stages)
 
     def _step(self, log: Callable[[str], None]) -> None:
-        started, place = time.monotonic(), self.place
-        stage = self.stages[place.stage]
-        batch = self.batches(stage, place.step)
+        started, progress = time.monotonic(), self.progress
+        stage = self.stages[progress.stage]
+        batch = self.batches(stage, progress.step)
         for group in self.optimizer.param_groups:
             group["lr"] = RATE * self._rate()
-        result = predict(self.decoder, batch, f"{self.seed}/{place.step}")
+        result = predict(self.decoder, batch, f"{self.seed}/{progress.step}")
         self.optimizer.zero_grad()
         (result.loss + BALANCE * self.decoder.balance).backward()
         nn.utils.clip_grad_norm_(self.decoder.parameters(), 1.0)
         self.optimizer.step()
         if batch.answers.any():
-            place.recall = SMOOTH * place.recall + (1 - SMOOTH) * recalled(batch, result.correct)
+            progress.recall = SMOOTH * progress.recall + (1 - SMOOTH) * recalled(batch, result.correct)
         else:
-            place.text_loss = result.loss.item()
-        place.step += 1
-        place.tokens += batch.tokens.numel()
-        place.seconds += time.monotonic() - started
-        if place.step % LOG_EVERY == 0:
+            progress.text_loss = result.loss.item()
+        progress.step += 1
+        progress.tokens += batch.tokens.numel()
+        progress.seconds += time.monotonic() - started
+        if progress.step % LOG_EVERY == 0:
             log(self._line(result.loss.item()))
         self._advance(stage)
 
     def _rate(self) -> float:
-        """The learning rate as a share of the highest: it rises at first, and falls to 0 in the last stage."""
-        place, left = self.place, 1.0
-        if place.stage == len(self.stages) - 1:
-            left = 1 - (place.step - place.began) / self.stages[-1].steps
-        return min(1.0, (place.step + 1) / WARMUP) * left
+        """The learning rate as a share of RATE: it warms up, and falls to 0 in the last stage."""
+        progress, left = self.progress, 1.0
+        if progress.stage == len(self.stages) - 1:
+            left = 1 - (progress.step - progress.began) / self.stages[-1].steps
+        return min(1.0, (progress.step + 1) / WARMUP) * left
 
     def _advance(self, stage: Stage) -> None:
-        place = self.place
-        if place.recall > stage.recall or place.step - place.began >= stage.steps:
-            place.stage, place.began, place.recall = place.stage + 1, place.step, 0.0
+        progress = self.progress
+        if progress.recall > stage.recall or progress.step - progress.began >= stage.steps:
+            progress.stage, progress.began, progress.recall = progress.stage + 1, progress.step, 0.0
 
     def _line(self, loss: float) -> str:
-        place = self.place
-        left = sum(stage.steps for stage in self.stages[place.stage :]) - (place.step - place.began)
-        minutes = left * place.seconds / place.step / 60
+        done = self.progress
+        left = sum(stage.steps for stage in self.stages[done.stage :]) - (done.step - done.began)
+        minutes = left * done.seconds / done.step / 60
         return (
-            f"step {place.step} stage {place.stage + 1}/{len(self.stages)} loss {loss:.3f} recall {place.recall:.1%} "
-            f"text {place.text_loss:.2f} {place.tokens / place.seconds:,.0f} tokens/s at most {minutes:.0f} min left"
+            f"step {done.step} stage {done.stage + 1}/{len(self.stages)} loss {loss:.3f} recall {done.recall:.1%} "
+            f"text {done.text_loss:.2f} {done.tokens / done.seconds:,.0f} tokens/s at most {minutes:.0f} min left"
         )
 
     def _save(self) -> None:
-        """Write the checkpoint; a crash meanwhile leaves the last one."""
+        """Write the checkpoint. A crash meanwhile leaves the previous one."""
         state = {
             "decoder": self.decoder.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "place": asdict(self.place),
+            "progress": asdict(self.progress),
         }
         temporary = self.path.with_suffix(".new")
         torch.save(state, temporary)
@@ -118,7 +118,7 @@ class Trainer:
             state: dict[str, Any] = torch.load(self.path, weights_only=True)
             self.decoder.load_state_dict(state["decoder"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.place = Place(**state["place"])
+            self.progress = Progress(**state["progress"])
 
 
 def _optimizer(decoder: Decoder) -> torch.optim.Optimizer:

@@ -65,7 +65,7 @@ class Backbone(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Logits are computed for the tokens that are asked for, because a vocabulary costs more than all layers."""
+    """Logits are a separate call, because the vocabulary projection costs more than all layers."""
 
     def __init__(self, sizes: Sizes, parts: Parts) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Decoder(nn.Module):
         return self.model(tokens)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Return the rows of `tokens`, [..., X]. They are the last matrix too: a row times hidden is a logit."""
+        """Return the embeddings of `tokens`, [..., X]. The vocabulary projection is tied to them."""
         return self.model.embed_tokens(tokens)
 
     def logits(self, tokens: Tensor) -> Tensor:
@@ -86,6 +86,6 @@ class Decoder(nn.Module):
 
     @property
     def balance(self) -> Tensor:
-        """The mean loss of uneven experts; 0 without experts."""
+        """The mean load-balancing loss of experts; 0 without experts."""
         losses = [one.balance for one in self.modules() if isinstance(one, Experts)]
         return torch.stack(losses).mean() if losses else torch.tensor(0.0)

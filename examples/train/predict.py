@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from examples.train.batches import Batch
 from examples.train.model import Decoder
 
-NEGATIVES = 1024  # tokens outside of the batch that a prediction is compared with
+NEGATIVES = 1024  # random negatives of sampled softmax
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class Result:
 
 
 def predict(decoder: Decoder, batch: Batch, seed: str) -> Result:
-    """Return the loss of a batch over candidates: its own tokens and random others, because a whole vocabulary costs
-    more than the layers.
+    """Return the sampled-softmax loss of a batch: over its own tokens and random others.
+
+    A softmax over the whole vocabulary costs more than the layers.
     """
     predicted = batch.targets >= 0
     targets = batch.targets[predicted]
@@ -50,5 +51,5 @@ def _negatives(decoder: Decoder, seed: str) -> Tensor:
 
 
 def hash_of(text: str) -> int:
-    """A number of 32 bits that is the same in every process."""
+    """A 32-bit hash that is the same in every process."""
     return int.from_bytes(text.encode(), "little") % 4_294_967_291

@@ -1,4 +1,4 @@
-"""recall: rows of ringkv's task `recall` with many questions each, so that each row teaches much.
+"""recall: rows of ringkv's task `recall` with many questions each, so that each row has many targets.
 
     Numbers by name:
 
@@ -9,7 +9,7 @@
     ant: 407158
     ox: 512734 ...
 
-What `ringkv eval` asks is a row up to its first answer. Later questions are mostly without the sentence.
+A prompt of `ringkv eval` is a row up to its first answer. Most later questions have no sentence.
 """
 
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Recall:
-    """Makes rows of about `length` tokens, with a list in `least` to `most` of them, of numbers with `values` halves.
+    """Makes rows of about `length` tokens, of which a list takes a share between `least` and `most`.
 
-    sentences: share of the questions that are sentences.
+    values: distinct halves of numbers. sentences: share of the questions that are sentences.
     """
 
     tokenizer: Tokenizer

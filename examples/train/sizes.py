@@ -1,4 +1,4 @@
-"""sizes: what a decoder is made of, besides the kinds of its parts."""
+"""sizes: the hyperparameters of a decoder."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Sizes:
-    """share: consecutive layers with the same keys and values. rank, rotated: elements of a latent, and of the key that
-    rotates, for latent attention. experts, chosen: feed-forwards of a layer, and how many of them a token takes.
+    """share: consecutive layers with the same keys and values. rank, rotated: elements of a latent, and of the rotary
+    key, for latent attention. experts: of a layer. top_k: experts of a token.
     """
 
     vocabulary: int
@@ -16,8 +16,8 @@ class Sizes:
     layers: int = 4
     heads: int = 4
     kv_heads: int = 2
-    head: int = 64
-    between: int = 512
+    head_dim: int = 64
+    intermediate: int = 512
     context: int = 4096
     theta: float = 10_000.0
     eps: float = 1e-6
@@ -25,7 +25,7 @@ class Sizes:
     rank: int = 128
     rotated: int = 32
     experts: int = 4
-    chosen: int = 2
+    top_k: int = 2
 
 
 def linear(rows: int, columns: int) -> nn.Linear:

@@ -45,11 +45,11 @@ def config(variant: Variant, sizes: Sizes, begin: int, end: int) -> dict[str, An
         "architectures": [variant.architecture],
         "vocab_size": sizes.vocabulary,
         "hidden_size": sizes.hidden,
-        "intermediate_size": sizes.between,
+        "intermediate_size": sizes.intermediate,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.kv_heads,
-        "head_dim": sizes.head,
+        "head_dim": sizes.head_dim,
         "max_position_embeddings": sizes.context,
         "rope_theta": sizes.theta,
         "rms_norm_eps": sizes.eps,
@@ -76,11 +76,11 @@ def _deepseek(sizes: Sizes) -> Config:
         "q_lora_rank": None,
         "kv_lora_rank": sizes.rank,
         "qk_rope_head_dim": sizes.rotated,
-        "qk_nope_head_dim": sizes.head - sizes.rotated,
-        "v_head_dim": sizes.head,
+        "qk_nope_head_dim": sizes.head_dim - sizes.rotated,
+        "v_head_dim": sizes.head_dim,
         "rope_interleave": False,
         "first_k_dense_replace": sizes.layers,
-        "moe_intermediate_size": sizes.between,
+        "moe_intermediate_size": sizes.intermediate,
         "n_routed_experts": 2,
         "num_experts_per_tok": 1,
         "n_shared_experts": 1,
@@ -90,7 +90,7 @@ def _deepseek(sizes: Sizes) -> Config:
 
 
 def _mixtral(sizes: Sizes) -> Config:
-    experts = {"num_local_experts": sizes.experts, "num_experts_per_tok": sizes.chosen}
+    experts = {"num_local_experts": sizes.experts, "num_experts_per_tok": sizes.top_k}
     return {"model_type": "mixtral", "sliding_window": None, **experts}
 
 
