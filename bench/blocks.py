@@ -2,11 +2,11 @@
 
     python -m bench.blocks [--weights bf16 int8 int4]
 
-experts: layers of Qwen3-30B-A3B (128 experts, 8 per token), one after the other, as many as no cache holds. Decode with
-1 and 8 rows is compared with reading as many bytes of a bfloat16 weight as the chosen experts have; prefill with 512
-rows with a dense product of as many rows.
+experts: layers of Qwen3-30B-A3B (128 experts, 8 per token) in turn, more than caches hold. Decode with 1 and 8 rows is
+compared with reading as many bytes of a bfloat16 weight as the routed experts have. Prefill with 512 rows is compared
+with a dense product of as many rows.
 latents: decode attention of one layer of DeepSeek-R1 (128 heads) over 8 slots of 8k entries, beside that product's
-rate. expanded, absorbed: attention of a piece of a prompt in both forms, over 8k and 32k entries with the 16 heads of
+rate. expanded, absorbed: attention of a chunk of a prompt in both forms, over 8k and 32k entries with the 16 heads of
 DeepSeek-V2-Lite, beside the time that the operations of the expanded form would take at that rate. Calls that are
 compared take turns. Run it on an idle machine.
 """
@@ -25,7 +25,7 @@ from torch import Tensor
 from bench.results import TABLE, keep, table
 from ringkv.bench.probe import as_packed
 from ringkv.kernels.by_head import by_head
-from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, values_of
+from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, project_values
 from ringkv.kernels.experts import experts
 from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
@@ -41,10 +41,10 @@ HIDDEN, BETWEEN, COUNT, CHOSEN = 2048, 768, 128, 8  # Qwen3-30B-A3B
 HEADS, WIDTH, RANK = 128, 576, 512  # DeepSeek-R1
 SLOTS, LIVE = 8, 8192
 LITE_HEADS, NOPE, VALUE = 16, 128, 128  # DeepSeek-V2-Lite
-PIECES, STAGED = (512, 1024), (8192, 32768)
+CHUNKS, STAGED = (512, 1024), (8192, 32768)
 PREFILL, DECODE = 512, (1, 8)
-TURNS, PIECE_TURNS, DECODE_TIMES, DRAWS = 31, 9, 10, 16
-COLD = 3 << 29  # bytes of which caches hold hardly any
+TURNS, CHUNK_TURNS, DECODE_TIMES, ROUTINGS = 31, 9, 10, 16
+UNCACHED = 3 << 29  # bytes; of so many read in turn, caches hold hardly any
 
 Timed = Callable[[], object]
 Turn = Iterator[tuple[Tensor, tuple[Tensor, Tensor]]]
@@ -61,7 +61,7 @@ def main() -> None:
     load(compiler.path, cache_dir() / "kernels")
     figures = [figure for form in args.weights for figure in of_experts(form, args.turns)]
     figures.append(of_latents(args.turns))
-    figures += [figure for staged in STAGED for rows in PIECES for figure in of_piece(rows, staged, PIECE_TURNS)]
+    figures += [figure for staged in STAGED for rows in CHUNKS for figure in of_chunk(rows, staged, CHUNK_TURNS)]
     keep("blocks", {"threads": torch.get_num_threads()}, figures, shown(figures), args.to)
 
 
@@ -85,16 +85,16 @@ def of_experts(form: str, turns: int) -> Iterator[dict[str, object]]:
     norm = torch.ones(HIDDEN).bfloat16()
     for rows in (*DECODE, PREFILL):
         x, weights = torch.randn(rows, HIDDEN).bfloat16(), torch.full((rows, CHOSEN), 1 / CHOSEN)
-        draws = [_choice(rows) for _ in range(DRAWS)]
-        turn = zip(cycle(draws), cycle(layers), strict=False)
-        distinct = sum(len(draw.unique()) for draw in draws) / DRAWS
+        routings = [_routing(rows) for _ in range(ROUTINGS)]
+        turn = zip(cycle(routings), cycle(layers), strict=False)
+        distinct = sum(len(routing.unique()) for routing in routings) / ROUTINGS
 
         def run(x: Tensor = x, weights: Tensor = weights, turn: Turn = turn) -> None:
             chosen, (gate_up, down) = next(turn)
             experts(x, chosen, weights, gate_up, down, COUNT, norm, 1e-6, x)
 
         beside = _read(distinct * each) if rows in DECODE else _dense()
-        # A turn of a few rows is so short that memory may be slow in many of them.
+        # Turns of a few rows are short, so a slow moment of the memory may cover many of them.
         seconds, other = in_turns((run, beside), DECODE_TIMES * turns if rows in DECODE else turns)
         operations = 6.0 * rows * CHOSEN * HIDDEN * BETWEEN
         share = other / seconds * (1.0 if rows in DECODE else operations / DENSE_OPERATIONS)
@@ -102,19 +102,19 @@ def of_experts(form: str, turns: int) -> Iterator[dict[str, object]]:
 
 
 def _layers(form: str) -> list[tuple[Tensor, Tensor]]:
-    """Return gate_up and down of layers that have at least COLD bytes together."""
+    """Return gate_up and down of layers that have at least UNCACHED bytes together."""
     gate_up = _stack(FORMATS[form].pack_gated, 2 * BETWEEN, HIDDEN)
     down = _stack(FORMATS[form].pack, HIDDEN, BETWEEN)
-    count = ceil(COLD / (gate_up.nbytes + down.nbytes))
+    count = ceil(UNCACHED / (gate_up.nbytes + down.nbytes))
     return [(gate_up, down), *((gate_up.clone(), down.clone()) for _ in range(count - 1))]
 
 
 def _read(amount: float) -> Timed:
-    """Return a product of one row with `amount` bytes of a weight, other ones until COLD bytes are read."""
+    """Return a product of one row with `amount` bytes of a weight, different ones until UNCACHED bytes are read."""
     inner = 4096
     out = round(amount / (2 * inner * PANEL_N)) * PANEL_N
     row = torch.randn(1, inner).bfloat16()
-    weights = cycle([as_packed(torch.ones(out, inner).bfloat16()) for _ in range(ceil(COLD / amount))])
+    weights = cycle([as_packed(torch.ones(out, inner).bfloat16()) for _ in range(ceil(UNCACHED / amount))])
     return lambda: linear(row, next(weights))
 
 
@@ -131,8 +131,8 @@ def of_latents(turns: int) -> dict[str, object]:
     return {"part": "latents", "rows": SLOTS, "weights": "", "seconds": seconds, "share": share}
 
 
-def of_piece(rows: int, staged: int, turns: int) -> Iterator[dict[str, object]]:
-    """Yield the figures of a prompt's last piece in both forms, with the absorbing of its queries."""
+def of_chunk(rows: int, staged: int, turns: int) -> Iterator[dict[str, object]]:
+    """Yield the figures of a prompt's last chunk in both forms. Absorbing its queries is timed, too."""
     latents, k = torch.randn(1, staged, WIDTH).bfloat16(), torch.randn(rows, 1, WIDTH).bfloat16()
     plain = torch.randn(rows, LITE_HEADS, NOPE + WIDTH - RANK).bfloat16()
     window = torch.zeros(1, 1, LITE_HEADS, 64, WIDTH).bfloat16()
@@ -146,7 +146,7 @@ def of_piece(rows: int, staged: int, turns: int) -> Iterator[dict[str, object]]:
         prefill_attend_expanded(query(), k, latents, window, segments, scale, expansion)
 
     def absorbed() -> None:
-        values_of(prefill_attend_latent(query(), k, latents, window, segments, scale), expansion)
+        project_values(prefill_attend_latent(query(), k, latents, window, segments, scale), expansion)
 
     *seconds, beside = in_turns((expanded, absorbed, _dense()), turns)
     pairs, up = rows * (staged - (rows - 1) / 2), NOPE + VALUE
@@ -187,8 +187,8 @@ def _stack(pack: Callable[[Tensor], Tensor], out: int, inner: int) -> Tensor:
     return torch.cat([pack((torch.randn(out, inner) / inner**0.5).bfloat16()) for _ in range(COUNT)])
 
 
-def _choice(rows: int) -> Tensor:
-    """Return experts int64 [rows, CHOSEN] at random, as if all were equally likely."""
+def _routing(rows: int) -> Tensor:
+    """Return random top-k experts int64 [rows, CHOSEN], all equally likely."""
     return torch.stack([torch.randperm(COUNT)[:CHOSEN].sort().values for _ in range(rows)])
 
 

@@ -14,7 +14,7 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.decode_attend import read_attend
-from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, values_of
+from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, project_values
 from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
@@ -102,7 +102,7 @@ def _mixed(
     planes, weights = others[at + 3 : at + 3 + count], others[at + 3 + count :]
 
     def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
-        slots = values_of(_attend_slots(layer, format, planes, q, k, v, *numbers), latent)
+        slots = project_values(_attend_slots(layer, format, planes, q, k, v, *numbers), latent)
         pieces = _attend_staged(layer, segments, staged, q, k, v, latent)
         return Partial(pieces.out + slots.out, torch.maximum(pieces.lse, slots.lse))
 
@@ -177,12 +177,12 @@ def _decode(
 
     def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
         if tokens == 1:
-            return values_of(one(q, k, v, slot, entry, live), latent)
+            return project_values(one(q, k, v, slot, entry, live), latent)
         assert k is not None
         assert v is not None
         each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
         found = zip(*(one(q, k, v, slot, at, n) for q, k, v, at, n in each), strict=True)
-        return values_of(Partial(*(torch.stack(some, 1).flatten(0, 1) for some in found)), latent)
+        return project_values(Partial(*(torch.stack(some, 1).flatten(0, 1) for some in found)), latent)
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 

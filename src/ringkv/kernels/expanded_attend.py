@@ -5,10 +5,10 @@ rotated key. A plain query has D elements that do not rotate, then those that do
 
 In the absorbed form all heads attend to the entries themselves. In the expanded form a block of latents becomes each
 head's keys and values, in a workspace whose size does not depend on S. For a row, an entry and a head it takes
-D + rotated + V multiply-adds instead of 2 R + rotated, and R (D + V) more for an entry and a head in each piece. So
-pieces of at least EXPANDED_ROWS rows are expanded on a CPU, and shorter ones are not.
+D + rotated + V multiply-adds instead of 2 R + rotated. Expansion costs R (D + V) for an entry and a head in each chunk.
+So chunks of at least EXPANDED_ROWS rows are expanded on a CPU, and shorter ones are not.
 
-The two forms round differently. So a token's bits depend on which form its piece has, and on nothing else of the cut.
+The two forms round differently. So a token's bits depend on the form of its chunk, and on nothing else of the cut.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Expansion(NamedTuple):
     value_up: Tensor
 
 
-def values_of(found: Partial, expansion: Expansion | None) -> Partial:
+def project_values(found: Partial, expansion: Expansion | None) -> Partial:
     """Return the values [N, 1, H, V] of absorbed attention [N, 1, H, entry]. Without an expansion nothing changes."""
     if expansion is None:
         return found
@@ -73,7 +73,7 @@ def _prefill(
     value_up: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Each form gives 0 and -inf for the rows of the other."""
+    """Run both forms and add their results: each has out 0 and lse -inf for the rows of the other."""
     is_long = segments[:, 1] >= EXPANDED_ROWS
     short, long = segments[~is_long], segments[is_long]
     if not len(long):
@@ -84,8 +84,8 @@ def _prefill(
     out, lse = (one[:, None] for one in expanded_attend(latents, long, scale, expansion))
     if not len(short):
         return out, lse
-    out_of_short, lse_of_short = _absorbed(q, plain, k, latents, window, short, key_up, value_up, scale)
-    return out + out_of_short, torch.maximum(lse, lse_of_short)
+    others = Partial(*_absorbed(q, plain, k, latents, window, short, key_up, value_up, scale))
+    return out + others.out, torch.maximum(lse, others.lse)
 
 
 def _absorbed(
@@ -99,9 +99,9 @@ def _absorbed(
     value_up: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """The absorbed form. On CUDA all pieces have it: it has a kernel there, and the expanded form has none."""
+    """Absorb all chunks: only that form has a kernel on CUDA."""
     found = prefill_attend_latent(q, k, latents, window, segments, scale)
-    return values_of(found, Expansion(plain, key_up, value_up))
+    return project_values(found, Expansion(plain, key_up, value_up))
 
 
 def expanded_attend(latents: Tensor, segments: Tensor, scale: float, expansion: Expansion) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,7 @@ def _prefill_cuda(
     def attend(piece: prefill.Piece) -> Partial:
         return Partial(*gpu.prefill_latent(piece.q, piece.seen_k[0], piece.start, scale))
 
-    return prefill.each(attend, q, k, k, keys, keys, window, segments)
+    return prefill.attend_segments(attend, q, k, k, keys, keys, window, segments)
 
 
 def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:

@@ -113,7 +113,7 @@ class Piece(NamedTuple):
             at = stop
 
 
-def each(
+def attend_segments(
     attend: Callable[[Piece], Partial],
     q: Tensor,
     k: Tensor | None,
@@ -168,7 +168,7 @@ def reference(
     def attend(piece: Piece) -> Partial:
         return _in_blocks(piece, scale, sliding, block)
 
-    return Partial(*each(attend, q, k, v, keys, values, window, segments))
+    return Partial(*attend_segments(attend, q, k, v, keys, values, window, segments))
 
 
 def _in_blocks(piece: Piece, scale: float, sliding: int, block: int | None) -> Partial:
@@ -203,7 +203,7 @@ def _two_calls(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Merge two flash calls by their log-sum-exp: the history without a mask, and the unit with a causal one."""
-    return each(
+    return attend_segments(
         lambda piece: _by_units(piece, lambda unit: _history_and_unit(unit, scale)),
         q,
         k,
@@ -245,7 +245,7 @@ def _banded(
     sliding: int,
 ) -> tuple[Tensor, Tensor]:
     """Run flash attention with a band mask, over all keys from the first that a unit's first token sees."""
-    return each(
+    return attend_segments(
         lambda piece: _by_units(piece, lambda unit: _band(unit, scale, sliding)),
         q,
         k,
@@ -295,7 +295,7 @@ def _cuda(
     """Run FlashAttention-2 if it supports the inputs, else blocks of keys. Neither materialises all scores."""
     if not _fits_flash(q):
         return reference(q, k, v, keys, values, window, segments, scale, block=BLOCK)
-    return each(lambda piece: _flash_on_cuda(piece, scale), q, k, v, keys, values, window, segments)
+    return attend_segments(lambda piece: _flash_on_cuda(piece, scale), q, k, v, keys, values, window, segments)
 
 
 def _flash_on_cuda(piece: Piece, scale: float) -> Partial:

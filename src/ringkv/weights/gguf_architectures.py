@@ -22,7 +22,7 @@ from ringkv.weights.gguf_source import Source
 from ringkv.weights.gguf_windows import Windows
 
 Settings = Callable[[GGUF, str], dict[str, Any]]
-"""Returns settings of config.json, by the file and what its keys begin with. Raises UnsupportedModel or BadWeights."""
+"""Returns settings of config.json from a file and its keys' prefix. Raises UnsupportedModel or BadWeights."""
 
 Merged = Callable[[GGUF, str], Iterator[tuple[str, Source]]]
 """Gives the tensors of a layer, such as "blk.3.", by their names in the layer in Hugging Face layout."""
@@ -39,17 +39,17 @@ QWEN = Windows(settings={"use_sliding_window": True})
 
 
 def unmerged(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
-    """No tensor is made of several."""
+    """Yield nothing: no tensor is merged from several."""
     return iter(())
 
 
 def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """No settings."""
+    """Return no settings."""
     return {}
 
 
 def glm4_moe(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """Return whether queries and keys have norms, which no key says."""
+    """Return whether queries and keys have norms. No metadata key has it."""
     return {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")}
 
 
@@ -59,8 +59,8 @@ class Architecture:
 
     modules: of a layer, by their names in a GGUF. numbers, factors: metadata keys of whole numbers and of decimals, by
     their names in config.json. fixed: settings that no key has. heads, router, own: compute settings. windows: what a
-    sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: what norms
-    in the GGUF exceed those in Hugging Face layout. merged: gives the tensors that are made of several of the GGUF.
+    sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm weights
+    in the GGUF minus those in Hugging Face layout. merged: gives the tensors that are several tensors in the GGUF.
     """
 
     name: str

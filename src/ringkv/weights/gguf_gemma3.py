@@ -1,4 +1,4 @@
-"""gguf_gemma3: settings of Gemma 3 that its GGUF leaves to the program that reads it."""
+"""gguf_gemma3: settings of Gemma 3 that its GGUF leaves out."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def gemma3(gguf: GGUF, kind: str) -> dict[str, Any]:
 
 
 def _query_scalar(gguf: GGUF, kind: str) -> int:
-    """Return what scores are divided by the square root of. The 27B model has its own rule."""
+    """Return query_pre_attn_scalar; the 27B model has its own rule."""
     heads, _ = head_counts(gguf, kind)
     per_head = positive(gguf, f"{kind}.embedding_length") // heads
     is_largest = layer_count(gguf, kind) == LARGEST

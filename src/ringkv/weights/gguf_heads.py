@@ -8,20 +8,20 @@ from ringkv.weights.gguf_fields import head_counts, positive
 
 
 def grouped(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """Return the sizes of heads that rotate as a whole. Raises UnsupportedModel for others."""
+    """Return the sizes of heads whose elements all rotate. Raises UnsupportedModel for others."""
     sizes, rotated = _sizes(gguf, kind)
     _check_width(gguf, "rope.dimension_count", rotated, sizes["head_dim"])
     return sizes
 
 
 def partial(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """Return the sizes of heads of which a part may rotate."""
+    """Return the sizes of heads with partial rotary embedding."""
     sizes, rotated = _sizes(gguf, kind)
     return {**sizes, "partial_rotary_factor": rotated / sizes["head_dim"]}
 
 
 def _sizes(gguf: GGUF, kind: str) -> tuple[dict[str, Any], int]:
-    """Return the settings, and how many elements of a head rotate."""
+    """Return the settings and the number of rotary elements of a head."""
     heads, kv_heads = head_counts(gguf, kind)
     head_dim = positive(gguf, f"{kind}.attention.key_length", positive(gguf, f"{kind}.embedding_length") // heads)
     value = positive(gguf, f"{kind}.attention.value_length", head_dim)

@@ -1,4 +1,4 @@
-"""gguf_parts: which modules in Hugging Face layout a GGUF's tensors are, as tables.
+"""gguf_parts: tables from a GGUF's tensors to modules in Hugging Face layout.
 
 Tensor names are those of the gguf package's constants.
 """
@@ -22,17 +22,17 @@ Parts = Callable[[str, Shape], Iterator[Part]]
 
 
 def whole(module: str) -> Parts:
-    """A tensor that is one module's."""
+    """Map a tensor to one module."""
     return lambda suffix, shape: iter([Part(f"{module}.{suffix}", shape)])
 
 
 def row(module: str) -> Parts:
-    """A vector that is a matrix of one row."""
+    """Map a vector to a matrix of one row."""
     return lambda suffix, shape: iter([Part(f"{module}.{suffix}", (1, *shape))])
 
 
 def stack(module: str) -> Parts:
-    """The matrices of all experts, [experts, rows, columns]; `{}` in `module` is an expert's number."""
+    """Map a stack [experts, rows, columns] to a matrix per expert; `{}` in `module` is an expert's number."""
 
     def parts(suffix: str, shape: Shape) -> Iterator[Part]:
         return (Part(f"{module.format(at)}.{suffix}", shape[1:], at) for at in range(shape[0]))
@@ -41,12 +41,12 @@ def stack(module: str) -> Parts:
 
 
 def plain(name: str, dtype: str = "BF16") -> Parts:
-    """A tensor whose name does not end with its suffix."""
+    """Map a tensor to a name without suffix."""
     return lambda suffix, shape: iter([Part(name, shape, dtype=dtype)])
 
 
 def merged(suffix: str, shape: Shape) -> Iterator[Part]:
-    """A tensor that is a part of one in Hugging Face layout."""
+    """Map a tensor to nothing: it is a part of one that `Architecture.merged` gives."""
     return iter(())
 
 

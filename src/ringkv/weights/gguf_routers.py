@@ -1,4 +1,4 @@
-"""gguf_routers: how a GGUF's router chooses experts, as config.json has it."""
+"""gguf_routers: a GGUF's router settings, as config.json has them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,22 +9,22 @@ from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_fields import positive, short
 
 RouterSettings = Callable[[GGUF, str], dict[str, Any]]
-"""Returns the settings of a file, whose keys begin with a text. Raises UnsupportedModel or BadWeights."""
+"""Returns the settings of a file from its keys' prefix. Raises UnsupportedModel or BadWeights."""
 
 SOFTMAX: Mapping[str, tuple[int, ...]] = {
     "expert_gating_func": (0, 1),
     "expert_group_count": (0, 1),
     "expert_weights_scale": (0, 1),
 }
-"""Values that change nothing: softmax over all experts, not scaled. The first is the default."""
+"""Accepted values: softmax over all experts, not scaled. The first is the default."""
 
 SIGMOID = 2  # expert_gating_func
 GROUPS_OF_V2, GROUPS_OF_V3 = {160: (8, 3)}, {256: (8, 4)}
-"""Groups of experts, and those that are kept, by the number of experts: files made before October 2025 have neither."""
+"""Groups of experts and top groups, by the number of experts. Files made before October 2025 have neither."""
 
 
 def softmax(normalised: bool = True) -> RouterSettings:
-    """A softmax over all experts. normalised: the weights of the chosen ones add up to 1."""
+    """Return the settings of a softmax over all experts. normalised: top-k weights add up to 1."""
 
     def settings(gguf: GGUF, kind: str) -> dict[str, Any]:
         check(gguf, kind, {**SOFTMAX, "expert_weights_norm": (normalised,)})
@@ -34,7 +34,7 @@ def softmax(normalised: bool = True) -> RouterSettings:
 
 
 def softmax_of_chosen(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """A softmax over the chosen experts alone."""
+    """Return the settings of a softmax over the top-k experts alone."""
     check(gguf, kind, {**SOFTMAX, "expert_gating_func": (0, 3), "expert_weights_norm": (True, False)})
     return {}
 

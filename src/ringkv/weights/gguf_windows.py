@@ -12,7 +12,7 @@ from ringkv.weights.gguf_fields import layer_count, positive
 
 @dataclass(frozen=True)
 class Windows:
-    """What a sliding window means in an architecture.
+    """The sliding window of an architecture: its layers and its settings.
 
     period: the last of each so many layers attends to all tokens; 0: none does; None: the file has to name the layers.
     settings: what config.json has besides, if a layer has a window. local: layers with one differ otherwise, too, so

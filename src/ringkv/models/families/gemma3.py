@@ -92,7 +92,7 @@ class Gemma3WithImages:
 
 
 def text_of(raw: Raw, outer: Collection[str]) -> dict[str, Any]:
-    """Return the text model's configuration, with the settings `outer` of the whole model."""
+    """Return `text_config`, with the settings named `outer` from the top level of config.json."""
     text = raw.get("text_config")
     if not isinstance(text, dict):
         raise BadWeights(f"config.json has text_config {shown(text)}, an object is needed; fetch config.json again")
