@@ -62,7 +62,7 @@ def test_experts_equal_the_reference(device: torch.device, shape: str, rows: int
     torch.testing.assert_close(found.float(), want, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-def test_a_captured_graph_of_experts_follows_the_choice_of_each_replay(device: torch.device) -> None:
+def test_a_captured_graph_of_experts_follows_the_routing_of_each_replay(device: torch.device) -> None:
     count, chosen, hidden, between, _ = SHAPES["qwen3-moe"]
     gate_up = (torch.randn(count * 2 * between, hidden, device=device) / hidden**0.5).bfloat16()
     down = (torch.randn(count * hidden, between, device=device) / between**0.5).bfloat16()
@@ -100,7 +100,7 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(device: torch.device) -
 
 @pytest.mark.parametrize("is_sigmoid", [False, True])
 @pytest.mark.parametrize("groups", [1, 8])
-def test_routers_choose_what_they_choose_on_the_cpu(device: torch.device, is_sigmoid: bool, groups: int) -> None:
+def test_routers_select_the_experts_of_the_cpu(device: torch.device, is_sigmoid: bool, groups: int) -> None:
     logits, correction = torch.randn(300, 260), torch.randn(256) / 4
     score = "sigmoid" if is_sigmoid else "softmax"
     settings = (256, 8, score, True, 2.5, groups, max(1, groups // 2), 2 if groups > 1 else 1, 4)

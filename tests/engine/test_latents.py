@@ -1,4 +1,4 @@
-"""Prompts of latent attention whose pieces are long enough to be expanded."""
+"""Prompts of latent attention whose chunks are long enough to be expanded."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_logits_of_expanded_and_of_absorbed_pieces_match_transformers(folder: Path) -> None:
+def test_logits_of_expanded_and_of_absorbed_chunks_match_transformers(folder: Path) -> None:
     theirs = tiny.save(folder, "DeepseekV3", **LATENT | SIZES)
     tokens = prompt(LONG)
     want = kept.logits(theirs, tokens)[-1]
@@ -43,7 +43,7 @@ def test_selectors_vote_alike_in_both_forms(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("weights", ["bf16", "int4"])
-def test_slots_that_ride_beside_an_expanded_piece_get_the_logits_of_a_decode_step(weights: str, folder: Path) -> None:
+def test_slots_that_ride_beside_an_expanded_chunk_get_the_logits_of_a_decode_step(weights: str, folder: Path) -> None:
     sizes = {"slots": 9, "lanes": 2, "staged_tokens": 1024, "prompt_tokens": 512, "chunk": 256}
     made = build(tiny.config(folder, dtype="bfloat16", weights=weights, **sizes))
     assert made.limits.rides

@@ -135,7 +135,7 @@ def test_the_window_keeps_the_absorbed_queries_of_a_prompts_last_tokens() -> Non
 
 
 @pytest.mark.usefixtures("compiled")
-def test_a_tokens_bits_do_not_depend_on_where_expanded_pieces_were_cut() -> None:
+def test_a_tokens_bits_do_not_depend_on_where_expanded_chunks_were_cut() -> None:
     if not is_native("expanded_attend"):
         pytest.skip("needs the tiles operator")
     whole = Pass([one(600, 64)], 600, "int4")

@@ -96,7 +96,7 @@ def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(pool: Proce
         (torch.bfloat16, 30, 50, 6, 320),
     ],
 )
-def test_a_piece_of_a_prompt_attends_as_in_the_reference(
+def test_a_chunk_of_a_prompt_attends_as_in_the_reference(
     pool: ProcessPoolExecutor, dtype: torch.dtype, tokens: int, start: int, groups: int, width: int
 ) -> None:
     torch.manual_seed(tokens)

@@ -23,7 +23,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_it_chooses_what_the_reference_chooses(pool: ProcessPoolExecutor, name: str) -> None:
+def test_it_selects_the_experts_of_the_reference(pool: ProcessPoolExecutor, name: str) -> None:
     settings = SETTINGS[name]
     logits = torch.randn(9, settings[0] + 4)[:, : settings[0] + 2]  # rows of a larger tensor
     correction = torch.randn(settings[0]) / 4 if settings[2] else None
@@ -33,7 +33,7 @@ def test_it_chooses_what_the_reference_chooses(pool: ProcessPoolExecutor, name: 
     torch.testing.assert_close(found[1:], want[1:])
 
 
-def test_of_equal_scores_the_first_experts_are_chosen(pool: ProcessPoolExecutor) -> None:
+def test_of_equal_scores_the_first_experts_are_selected(pool: ProcessPoolExecutor) -> None:
     found = pool.submit(route_on, torch.zeros(2, 40), None, *SETTINGS["grouped"]).result()
     assert found[0].tolist() == [[0, 1, 2, 3, 4, 5]] * 2
 

@@ -94,7 +94,7 @@ def test_a_wrong_value_is_named_with_its_file(keys: Keys, named: str, tmp_path: 
         config_json(written(tmp_path, keys))
 
 
-def test_a_switch_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_flag_that_is_not_a_boolean_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadWeights, match="norm_topk_prob 'x', true or false is needed"):
         parse_config(config_json(written(tmp_path, {"expert_weights_norm": "x"})))
 

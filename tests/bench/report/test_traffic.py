@@ -45,7 +45,7 @@ def test_goodput_is_the_best_of_all_rates() -> None:
     ]
 
 
-def test_a_trace_has_a_line_for_each_shrinking_in_whatever_order_it_was_measured() -> None:
+def test_a_trace_has_a_line_for_each_scale_of_its_lengths_in_any_order_of_runs() -> None:
     shrunk = [{**offered(engine, 60, 1.0), "shrink": by} for engine in ("ringkv", "vllm") for by in (8, 4)]
     assert [line.split(" | ")[2:6] for line in lines(measured("traffic", *shrunk))] == [
         [f"short, lengths / {by}", "best goodput, requests/s", "1.00", "1.00"] for by in (4, 8)
