@@ -28,6 +28,18 @@ def choices(rows: int) -> tuple[Tensor, Tensor]:
     return chosen, torch.rand(rows, CHOSEN)
 
 
+@pytest.mark.parametrize("form", ["plain", "int8"])
+def test_a_graph_has_one_operator_for_all_experts(form: str) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+            return experts(x, chosen, weights, *matrices, COUNT, None, 0.0, x)
+
+    matrices, given = stacks(form), (random_bf16(8, HIDDEN), *choices(8))
+    graph = torch.export.export(Module(), given)
+    assert [node.name for node in graph.graph.nodes if node.op == "call_function"] in (["experts"], ["experts_any"])
+    assert torch.equal(graph.module()(*given), Module()(*given))
+
+
 @pytest.mark.parametrize("rows", [1, 8, 9, 70])
 @pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
 def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> None:

@@ -41,9 +41,9 @@ def experts(
         x, norm = rms_norm(x, norm, eps, offset), None
     biases = gate_up_bias, down_bias
     call = (x, chosen, weights, gate_up, down, count, norm, eps, residual, activation, offset, *biases)
-    if 2 in (gate_up.dim(), down.dim()) and not x.is_cuda:
-        return reference(*call)
-    out: Tensor = torch.ops.ringkv.experts(*call)
+    is_packed = 2 not in (gate_up.dim(), down.dim())
+    operator = torch.ops.ringkv.experts if is_packed or x.is_cuda else torch.ops.ringkv.experts_any
+    out: Tensor = operator(*call)
     return out
 
 
@@ -116,7 +116,8 @@ def _shape(
     return torch.empty_like(residual, memory_format=torch.contiguous_format)
 
 
-LIBRARY.impl("experts", reference, "CompositeExplicitAutograd")
+for _name in ("experts", "experts_any"):
+    LIBRARY.impl(_name, reference, "CompositeExplicitAutograd")
+    register_fake(f"ringkv::{_name}", _shape, lib=LIBRARY)
 if find_spec("triton"):
     LIBRARY.impl("experts", _cuda, "CUDA")
-register_fake("ringkv::experts", _shape, lib=LIBRARY)

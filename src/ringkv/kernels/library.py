@@ -57,10 +57,12 @@ LIBRARY.define(
     "linear(Tensor x, Tensor weight, Tensor? bias, Tensor? norm, float eps, Tensor? residual, ScalarType dtype,"
     " float offset) -> Tensor"
 )
-LIBRARY.define(
-    "experts(Tensor x, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, int count, Tensor? norm, float eps,"
+_EXPERTS = (
+    "(Tensor x, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, int count, Tensor? norm, float eps,"
     " Tensor residual, str activation, float offset, Tensor? gate_up_bias, Tensor? down_bias) -> Tensor"
 )
+LIBRARY.define("experts" + _EXPERTS)
+LIBRARY.define("experts_any" + _EXPERTS)  # for matrices that are not packed
 LIBRARY.define(
     "route(Tensor logits, Tensor? correction, int experts, int chosen, bool is_sigmoid, bool normalised, float scale,"
     " int groups, int kept_groups, int best, int gates) -> (Tensor, Tensor, Tensor)"
