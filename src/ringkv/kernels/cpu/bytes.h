@@ -14,31 +14,39 @@ namespace ringkv {
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 
 constexpr int64_t kByteRows = kRowsInRegisters;  // maximum number of rows
+constexpr int kRowsWithLookup = 4;               // maximum number of rows whose sums leave registers for its tables
+
+inline __m512bh broadcast_pair(const BF16* at) {
+  int32_t pair;
+  std::memcpy(&pair, at, sizeof pair);
+  return (__m512bh)_mm512_set1_epi32(pair);
+}
 
 // c[m][0..31] = x[m] . two panels, for M rows over `blocks` blocks; a row of c has kNR elements.
 template <int M>
 void multiply_bytes(const LeftOperand& x, const uint8_t* first, const uint8_t* second, int64_t blocks, float* c) {
+  using Storage = StoredInt8;
+  const std::conditional_t<M <= kRowsWithLookup, Int8Lookup, Int8Conversion> widened;
   __m512 sums[M][2];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m) sums[m][0] = sums[m][1] = _mm512_setzero_ps();
   const BF16* rows = x.upper;
   const int64_t panel = second - first;
-  for (; blocks > 0; --blocks, rows += x.block, first += StoredInt8::kBlockBytes, second += StoredInt8::kBlockBytes) {
+  for (; blocks > 0; --blocks, rows += x.block, first += Storage::kBlockBytes, second += Storage::kBlockBytes) {
     // The memory after one panel's end is the other, which was already read.
-    const int64_t ahead = kPrefetchBytes + (blocks * StoredInt8::kBlockBytes < kPrefetchBytes ? panel : 0);
-    for (int64_t line = 0; line < StoredInt8::kBlockBytes; line += 64) {
-      __builtin_prefetch(first + ahead + line, 0, 3);
-      __builtin_prefetch(second + ahead + line, 0, 3);
-    }
-    for (int64_t k = 0; k < kTileK; k += 2) {
-      const __m512bh left = StoredInt8::widened(first + k * kTileN), right = StoredInt8::widened(second + k * kTileN);
+    const int64_t ahead = kPrefetchBytes + (blocks * Storage::kBlockBytes < kPrefetchBytes ? panel : 0);
+    for (int64_t k = 0; k < kTileK; k += 4) {
+      const uint8_t *left_at = first + k * kTileN, *right_at = second + k * kTileN;
+      __builtin_prefetch(left_at + ahead, 0, 3);
+      __builtin_prefetch(right_at + ahead, 0, 3);
+      const TwoRows left = widened(left_at), right = widened(right_at);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
-        int32_t two;
-        std::memcpy(&two, rows + m * x.row + k, sizeof two);
-        const auto both = (__m512bh)_mm512_set1_epi32(two);
-        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left, both);
-        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right, both);
+        const __m512bh one = broadcast_pair(rows + m * x.row + k), next = broadcast_pair(rows + m * x.row + k + 2);
+        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left.first, one);
+        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right.first, one);
+        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left.second, next);
+        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right.second, next);
       }
     }
   }

@@ -12,6 +12,7 @@
 
 #include "lanes.h"
 #include "tiles.h"
+#include "widen_int8.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -27,9 +28,6 @@ struct StoredInt8 {
   static constexpr int64_t kHeaderBytes = kTileN * sizeof(float), kBlockBytes = kBlockSize;
   static constexpr bool kHasScales = true;
   static void widen(const uint8_t* block, BF16* tile);
-#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
-  static __m512bh widened(const uint8_t* row);  // a row of a tile
-#endif
 };
 
 // int4 q from 0 to 15 with weight = scale * q + minimum. A block has 16 scales and 16 minimums in float16, one of each
@@ -44,15 +42,13 @@ struct StoredInt4 {
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
 
-inline __m512bh StoredInt8::widened(const uint8_t* row) {
-  const auto half = [](const uint8_t* at) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
-  };
-  return _mm512_cvtne2ps_pbh(half(row + kTileN), half(row));
-}
-
 inline void StoredInt8::widen(const uint8_t* block, BF16* tile) {
-  for (int64_t i = 0; i < kBlockSize; i += kNR) _mm512_storeu_si512(tile + i, (__m512i)widened(block + i));
+  const Int8Lookup widened;
+  for (int64_t i = 0; i < kBlockSize; i += 2 * kNR) {
+    const auto [first, second] = widened(block + i);
+    _mm512_storeu_si512(tile + i, (__m512i)first);
+    _mm512_storeu_si512(tile + i + kNR, (__m512i)second);
+  }
 }
 
 inline void store_row(BF16* to, __m512 first, __m512 second) {
