@@ -9,9 +9,10 @@ import pytest
 import transformers
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
-from ringkv.models.base import Sliding
+from ringkv.models.base import ModelConfig, Sliding
 from ringkv.models.config import RopeConfig, load_config, parse_config
 from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
+from ringkv.models.sparse import Sparse
 
 SIZES = {
     "vocab_size": 300,
@@ -311,6 +312,21 @@ def test_hunyuan_shares_caches_only_if_use_cla_says_so() -> None:
     assert not parse_config({**LLAMA, **HUNYUAN, "cla_share_factor": 2}).shares_caches
     assert not parse_config({**LLAMA, **HUNYUAN, "use_cla": False, "cla_share_factor": 2}).shares_caches
     assert parse_config({**LLAMA, **HUNYUAN, "use_cla": True, "cla_share_factor": 2}).kv_source == (0, 0, 2)
+
+
+def test_the_first_hunyuan_models_have_one_architecture_and_their_own_names() -> None:
+    first = {**LLAMA, "architectures": ["HunYuanForCausalLM"], "attention_head_dim": 24, "use_cla": True}
+    dense = {**first, "architectures": ["HunYuanDenseV1ForCausalLM"], "head_dim": 24}
+    assert same(parse_config({**first, "num_experts": 1, "moe_topk": [1] * 3}), parse_config(dense))
+    mixed = {**HUNYUAN, "head_dim": 24, "use_cla": True}
+    assert same(parse_config({**first, "num_experts": 4, "moe_topk": 2}), parse_config({**LLAMA, **mixed}))
+    alone = parse_config({**first, "num_experts": 4, "moe_topk": 1})
+    assert isinstance(alone, Sparse)
+    assert not alone.experts.router.normalised
+
+
+def same(one: ModelConfig, other: ModelConfig) -> bool:
+    return one == replace(other, architecture=one.architecture)
 
 
 SHORT_GEMMA4 = {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 13}

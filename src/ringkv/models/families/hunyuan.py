@@ -1,6 +1,7 @@
 """Hunyuan (Tencent, arXiv 2411.02265), dense and with experts: query and key norms after rotation, an NTK base.
 
-With `use_cla`, consecutive layers share keys and values as Llama's can; each layer has its own key-norm weight.
+With `use_cla`, consecutive layers share keys and values as Llama's can; each layer has its own key-norm weight. The
+first models, Hunyuan-Large among them, have one architecture for both kinds and other names of two settings.
 """
 
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from ringkv.models.reading import FULL, SILU, Refusal, common, refuse, refuse_wi
 from ringkv.models.sparse import Sparse
 
 NORMS = ("query_layernorm", "key_layernorm")
+FIRST = "HunYuanForCausalLM"
 SUPPORTED = ("use_cla", "use_qk_norm")
 USUAL = (
     Refusal("use_qk_norm", lambda v: v in (None, True), "query and key norms"),
@@ -59,6 +61,20 @@ class HunYuanMoe(Sparse, HunYuan):
         router = Router(count(each, "num_experts"), count(each, "moe_topk"))
         shared = FeedForward(hidden, size, module="mlp.shared_mlp")
         return cls(**fields, experts=Experts(hidden, size, checked(router), shared, router_name="gate.wg"))
+
+
+class FirstHunYuan:
+    """Reads config.json of Hunyuan-Large and of the first Hunyuan-7B."""
+
+    @staticmethod
+    def read(raw: Raw, generation: Raw) -> HunYuan:
+        given = {**raw, "head_dim": raw.get("attention_head_dim")}
+        if _one(raw.get("num_experts")) in (None, 1):
+            return replace(HunYuan.read({**given, "num_experts": None}, generation), architecture=FIRST)
+        config = HunYuanMoe.read(given, generation)
+        router = config.experts.router  # one expert keeps the weight that softmax gives it
+        experts = replace(config.experts, router=replace(router, normalised=router.chosen > 1))
+        return replace(config, architecture=FIRST, experts=experts)
 
 
 def _fields(raw: Raw, generation: Raw, architecture: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ringkv.models.families.glm4 import Glm4
 from ringkv.models.families.glm4_moe import Glm4Moe
 from ringkv.models.families.gpt_oss import GptOss
 from ringkv.models.families.granite import Granite, Granite4
-from ringkv.models.families.hunyuan import HunYuan, HunYuanMoe
+from ringkv.models.families.hunyuan import FirstHunYuan, HunYuan, HunYuanMoe
 from ringkv.models.families.llama import Llama
 from ringkv.models.families.mistral import Mistral
 from ringkv.models.families.mixtral import Mixtral
@@ -56,6 +56,7 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen3MoeForCausalLM": Qwen3Moe,
     "Glm4MoeForCausalLM": Glm4Moe,
     "GptOssForCausalLM": GptOss,
+    "HunYuanForCausalLM": FirstHunYuan,
     "HunYuanDenseV1ForCausalLM": HunYuan,
     "HunYuanMoEV1ForCausalLM": HunYuanMoe,
 }
@@ -84,6 +85,7 @@ MODEL_TYPES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
+    "hunyuan": "HunYuanForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
 }
@@ -112,6 +114,7 @@ EXAMPLES = {  # hub ids, for those whose model is refused
     "Qwen3MoeForCausalLM": "Qwen/Qwen3-30B-A3B",
     "Glm4MoeForCausalLM": "zai-org/GLM-4.5-Air",
     "GptOssForCausalLM": "openai/gpt-oss-20b",
+    "HunYuanForCausalLM": "tencent/Tencent-Hunyuan-Large",
     "HunYuanDenseV1ForCausalLM": "tencent/Hunyuan-7B-Instruct",
     "HunYuanMoEV1ForCausalLM": "tencent/Hunyuan-A13B-Instruct",
 }
