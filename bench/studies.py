@@ -124,7 +124,8 @@ def small_models() -> list[Cell]:
 
 def _trained(variant: str) -> Study:
     """Return the study of a model that `python -m examples.train VARIANT --out trained/VARIANT` makes."""
-    return Study(f"trained/{variant}", ("recall",), small_models(), (2048,), ("inside", "after"), count=100)
+    places = ("inside", "after")
+    return Study(f"trained/{variant}", ("recall",), small_models(), (2048,), places, count=100, seed=1)
 
 
 def _at_each_budget(*choices: KVChoice) -> list[Cell]:
