@@ -5,7 +5,7 @@
     ringkv eval --model trained/gqa --tasks recall --lengths 1k,2k --budgets 2x,4x,8x
 
 It learns the task `recall` (one of many numbers, by its name) in prompts of up to 2k tokens, and Python's standard
-library. It takes about ten minutes on one core.
+library. It takes about a quarter of an hour on one core.
 """
 
 import argparse
