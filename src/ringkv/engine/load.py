@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
+from ringkv.base.ranks import ALONE, Rank
 from ringkv.kernels.formats import FORMATS, WeightFormat
 from ringkv.kernels.packing import PANEL_N
 from ringkv.kernels.quantize import Int4Groups, stacked
@@ -66,17 +67,19 @@ def load(
     device: torch.device,
     tell: Progress,
     weights: Weights = "bf16",
+    rank: Rank = ALONE,
 ) -> ModelWeights:
-    """Read a model directory. Raises BadWeights, naming the tensors, if the checkpoint does not match its config."""
+    """Read what a rank has of a model directory.
+
+    Raises BadWeights, naming the tensors, if the checkpoint does not match its config.
+    """
     checkpoint = open_checkpoint(folder)
     groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
     checkpoint.check(config.tensors, config.ignored)
-    read = []
+    read, target = [], Target(dtype, device, STORED[weights])
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
-        read.append(
-            {name: _load(checkpoint, weight, Target(dtype, device, STORED[weights])) for name, weight in group.items()}
-        )
+        read.append({name: _load(checkpoint, weight.of_rank(rank), target) for name, weight in group.items()})
     tell(len(groups), len(groups), "loading weights")
     return ModelWeights(read[0], read[1:])
 
@@ -108,7 +111,7 @@ def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
 def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     whole = target.empty(weight, weight.shape[0])
     for part, rows in _rows(weight, whole):
-        checkpoint.read_into(part.name, rows, part.first, part.stack)
+        checkpoint.read_into(part.name, rows, part.first, part.stack, part.column)
     return whole
 
 
@@ -178,7 +181,8 @@ def _groups(
     checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Int4Groups]
 ) -> Int4Groups:
     """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
-    if known := checkpoint.groups(part.name, slice(part.first, part.first + len(rows))):
+    columns = slice(part.column, part.column + rows.shape[1])
+    if known := checkpoint.groups(part.name, slice(part.first, part.first + len(rows)), columns):
         return Int4Groups(*known)
-    checkpoint.read_into(part.name, rows, part.first, part.stack)
+    checkpoint.read_into(part.name, rows, part.first, part.stack, part.column)
     return group(rows)

@@ -9,7 +9,7 @@ from ringkv.base.cache_spec import LayerGroup, places
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.per_layer_inputs import PerLayerInputs
-from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, pieces, vector
 
 GLOBAL, LOCAL = "global", "local"
 """Kinds of layers: global ones attend to all tokens, local ones have a sliding window."""
@@ -171,7 +171,8 @@ class ModelConfig(ABC):
         return ("*rotary_emb.inv_freq", *tied, *self.unused)
 
     def _table(self, name: str) -> Weight:
-        return Weight((CheckpointTensor(name, (self.vocab_size, self.hidden_size)),), "table", shard=0)
+        part = CheckpointTensor(name, (self.vocab_size, self.hidden_size), units=pieces(self.vocab_size))
+        return Weight((part,), "table", shard=0)
 
     def _cached(self, kind: str) -> LayerGroup:
         """Return the group of a kind, without its layers."""

@@ -4,12 +4,13 @@ A router chooses a few experts for each token. `kernels/route.py` computes that,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
+from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 from ringkv.models.layer import Activation, FeedForward
-from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, pieces, vector
 
 Score = Literal["softmax", "sigmoid"]
 
@@ -67,6 +68,11 @@ class Experts:
             **{f"shared_{name}": one for name, one in (self.shared.weights(prefix) if self.shared else {}).items()},
         }
 
+    def of_rank(self, rank: Rank) -> Self:
+        """Return the intermediate elements of each expert that a rank computes."""
+        units, shared = pieces(self.intermediate), self.shared.of_rank(rank) if self.shared else None
+        return replace(self, intermediate=self.intermediate // units * rank.share(units), shared=shared)
+
     def _router(self, at: str) -> Weight:
         rows = {f"{self.router_name}.weight": self.router.experts}
         if self.shared_gate:
@@ -84,7 +90,8 @@ class Experts:
         """Declare one matrix for each expert, of the parts with these names."""
         count = self.router.experts
         each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
-        tensors = tuple(CheckpointTensor(name, shape) for name in each)
+        units = pieces(self.intermediate)
+        tensors = tuple(CheckpointTensor(name, shape, units=units) for name in each)
         return Weight(tensors, pack, axis, count, self.router.chosen)
 
 
@@ -109,8 +116,9 @@ class StackedExperts(Experts):
         """Declare each expert's matrix [rows, columns], and all biases as one vector."""
         step, count, axis = (2 if pack == "gated" else 1), self.router.experts, 0 if pack == "gated" else 1
         stacks = [Stack(count, expert, rows, step, offset) for expert in range(count) for offset in range(step)]
-        matrices = tuple(CheckpointTensor(name, (rows // step, columns), stack=stack) for stack in stacks)
-        biases = tuple(CheckpointTensor(f"{name}_bias", (rows // step,), stack=stack) for stack in stacks)
+        units, shape = pieces(self.intermediate), (rows // step, columns)
+        matrices = tuple(CheckpointTensor(name, shape, stack=stack, units=units) for stack in stacks)
+        biases = tuple(CheckpointTensor(f"{name}_bias", shape[:1], stack=stack, units=units) for stack in stacks)
         return {
             f"experts_{ours}": Weight(matrices, pack, axis, count, self.router.chosen),
             f"experts_{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None, count, self.router.chosen),

@@ -5,9 +5,11 @@ queries are multiplied with its key matrix instead (absorbed), so that all heads
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ringkv.base.cache_spec import CacheSpec
+from ringkv.base.ranks import Rank
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
 
 LATENT_EPS = 1e-6  # of the norms of latents, whatever the model's other norms have
@@ -52,21 +54,28 @@ class LatentAttention:
         at = f"{prefix}.self_attn"
         first = {"q_a_proj": self.query_rank} if self.query_rank else {"q_proj": self.query}
         rows = {**first, "kv_a_proj_with_mqa": self.rank + self.rope}
+        latents = parts(at, rows, units=(1 if self.query_rank else self.heads, 1))
+        output = parts(at, {"o_proj": self.hidden}, units=(self.heads,))
         return {
-            **linear("latents", parts(at, rows), self.hidden, self.bias, 0, "matrix"),
+            **linear("latents", latents, self.hidden, self.bias, 0, "matrix"),
             **self._queries(at),
             "latent_norm": vector(f"{at}.kv_a_layernorm.weight", self.rank),
-            "key_up": Weight(tuple(self._heads(at, 0, self.nope)), "transposed", None, self.heads),
-            "value_up": Weight(tuple(self._heads(at, self.nope, self.value)), "matrix", None, self.heads),
-            **linear("output", parts(at, {"o_proj": self.hidden}), self.heads * self.value, self.bias, 1, "matrix"),
+            "key_up": Weight(tuple(self._heads(at, 0, self.nope)), "transposed", "matrices", self.heads),
+            "value_up": Weight(tuple(self._heads(at, self.nope, self.value)), "matrix", "matrices", self.heads),
+            **linear("output", output, self.heads * self.value, self.bias, 1, "matrix"),
         }
+
+    def of_rank(self, rank: Rank) -> Self:
+        """Return the heads that a rank computes. Every rank has all latents."""
+        return replace(self, heads=rank.share(self.heads))
 
     def _queries(self, at: str) -> Declared:
         if not self.query_rank:
             return {}
+        query = parts(at, {"q_b_proj": self.query}, units=(self.heads,))
         return {
             "query_norm": vector(f"{at}.q_a_layernorm.weight", self.query_rank),
-            **linear("query", parts(at, {"q_b_proj": self.query}), self.query_rank, False, 0, "matrix"),
+            **linear("query", query, self.query_rank, False, 0, "matrix"),
         }
 
     def _heads(self, at: str, first: int, size: int) -> Iterator[CheckpointTensor]:

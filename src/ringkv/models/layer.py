@@ -4,11 +4,12 @@
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol, Self
 
 from ringkv.base.cache_spec import CacheSpec
-from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
+from ringkv.base.ranks import Rank
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, pieces, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
@@ -104,16 +105,21 @@ class Attention:
         at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         own = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
-        rows = {"q_proj": query, **dict.fromkeys(own, key)}
+        rows, units = {"q_proj": query, **dict.fromkeys(own, key)}, (self.heads, *[self.kv_heads] * len(own))
+        output = parts(at, {"o_proj": self.hidden}, units=(self.heads,))
         return {
-            **linear("qkv", parts(at, rows, self.fused), self.hidden, self.bias, 0, "matrix"),
-            **linear("output", parts(at, {"o_proj": self.hidden}), query, self.output_bias, 1, "matrix"),
+            **linear("qkv", parts(at, rows, self.fused, units), self.hidden, self.bias, 0, "matrix"),
+            **linear("output", output, query, self.output_bias, 1, "matrix"),
             **self._norms(at, query, key),
             **self._sinks(at),
         }
 
+    def of_rank(self, rank: Rank) -> Self:
+        """Return the heads that a rank computes."""
+        return replace(self, heads=rank.share(self.heads), kv_heads=rank.share(self.kv_heads))
+
     def _sinks(self, at: str) -> Declared:
-        part = CheckpointTensor(f"{at}.sinks", (self.heads,))
+        part = CheckpointTensor(f"{at}.sinks", (self.heads,), units=self.heads)
         return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
 
     def _norms(self, at: str, query: int, key: int) -> Declared:
@@ -145,11 +151,18 @@ class FeedForward:
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
         at = f"{prefix}.{self.module}"
-        gate_up = parts(at, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
+        size, units = self.intermediate, pieces(self.intermediate)
+        gate_up = parts(at, {"gate_proj": size, "up_proj": size}, self.fused, (units, units))
+        down = parts(at, {self.down: self.hidden}, units=(units,))
         return {
             **linear("gate_up", gate_up, self.hidden, self.bias, 0, "gated"),
-            **linear("down", parts(at, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
+            **linear("down", down, size, self.bias, 1, "matrix"),
         }
+
+    def of_rank(self, rank: Rank) -> Self:
+        """Return the intermediate elements that a rank computes."""
+        units = pieces(self.intermediate)
+        return replace(self, intermediate=self.intermediate // units * rank.share(units))
 
 
 class AttentionBlock(Protocol):
@@ -170,6 +183,9 @@ class AttentionBlock(Protocol):
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`."""
 
+    def of_rank(self, rank: Rank) -> Self:
+        """Return what a rank computes."""
+
 
 class FeedForwardBlock(Protocol):
     """What stands behind attention: `FeedForward`, or a mixture of experts."""
@@ -180,6 +196,9 @@ class FeedForwardBlock(Protocol):
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`."""
+
+    def of_rank(self, rank: Rank) -> Self:
+        """Return what a rank computes."""
 
 
 class Norms(NamedTuple):

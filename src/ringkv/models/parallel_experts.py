@@ -1,12 +1,14 @@
 """parallel_experts: experts beside a dense feed-forward, each with its own norms (Gemma 4), as plain data. No torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
+from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 from ringkv.models.experts import Router
 from ringkv.models.layer import Activation, FeedForward
-from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, pieces, vector
 
 NORMS: Mapping[str, str] = {
     "dense_out_norm": "post_feedforward_layernorm_1",
@@ -44,12 +46,17 @@ class ParallelExperts:
             "experts_down": self._stacked(f"{prefix}.experts.down_proj", hidden, self.intermediate, 1, "matrix"),
         }
 
+    def of_rank(self, rank: Rank) -> Self:
+        """Return the intermediate elements that a rank computes, of the dense feed-forward and of each expert."""
+        units = pieces(self.intermediate)
+        intermediate = self.intermediate // units * rank.share(units)
+        return replace(self, dense=self.dense.of_rank(rank), intermediate=intermediate)
+
     def _stacked(self, name: str, rows: int, columns: int, halves: int, pack: Pack) -> Weight:
         """Declare each expert's matrix; the tensor has all gates of an expert before its ups."""
-        count, axis = self.router.experts, 0 if pack == "gated" else 1
-        parts = tuple(
-            CheckpointTensor(name, (rows, columns), stack=Stack(count, at, halves * rows, 1, half * rows, False))
-            for at in range(count)
-            for half in range(halves)
+        count, axis, units = self.router.experts, 0 if pack == "gated" else 1, pieces(self.intermediate)
+        stacks = (
+            Stack(count, at, halves * rows, 1, half * rows, False) for at in range(count) for half in range(halves)
         )
+        parts = tuple(CheckpointTensor(name, (rows, columns), stack=stack, units=units) for stack in stacks)
         return Weight(parts, pack, axis, count, self.router.chosen)

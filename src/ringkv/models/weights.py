@@ -8,7 +8,10 @@ from itertools import accumulate
 from math import prod
 from typing import Literal, NamedTuple
 
+from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
+
+PIECE = 32  # rows or columns that ranks do not split, so that every rank's share can be packed
 
 Pack = Literal["matrix", "transposed", "gated", "table", "plain", "exact", "router"]
 """matrix: [out, in], used by `linear`. transposed: the same, [in, out] in the checkpoint. gated: gate and up stacked,
@@ -20,7 +23,9 @@ number that can be packed."""
 class CheckpointTensor(NamedTuple):
     """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`.
 
-    stack: the rows are counted in one matrix of a tensor of several; None if the tensor is the matrix.
+    stack: the rows are counted in one matrix of a tensor of several; None if the tensor is the matrix. units: equal
+    pieces that ranks divide among them; 1: every rank has all. column, width: the columns start at this one, of so
+    many.
     """
 
     name: str
@@ -28,31 +33,45 @@ class CheckpointTensor(NamedTuple):
     first: int = 0
     total: int | None = None  # None: all rows
     stack: Stack | None = None
+    units: int = 1
+    column: int = 0
+    width: int | None = None  # None: all columns
 
     @property
     def stored(self) -> tuple[int, ...]:
         """Shape of the whole tensor in the checkpoint."""
+        shape = self.shape if self.width is None else (self.shape[0], self.width)
         if self.stack:
-            return self.stack.stored(self.shape)
-        return self.shape if self.total is None else (self.total, *self.shape[1:])
+            return self.stack.stored(shape)
+        return shape if self.total is None else (self.total, *shape[1:])
 
     def rows(self, start: int, stop: int) -> "CheckpointTensor":
         """Return rows start .. stop-1 of these."""
         total = self.total or self.shape[0]
         return self._replace(shape=(stop - start, *self.shape[1:]), first=self.first + start, total=total)
 
+    def columns(self, start: int, stop: int) -> "CheckpointTensor":
+        """Return columns start .. stop-1 of these."""
+        width = self.width or self.shape[1]
+        return self._replace(shape=(self.shape[0], stop - start), column=self.column + start, width=width)
+
+    def of_rank(self, rank: Rank, axis: int) -> "CheckpointTensor":
+        """Return a rank's pieces: rows if `axis` is 0, columns if it is 1."""
+        span, piece = rank.span(self.units), self.shape[axis] // self.units
+        return (self.rows, self.columns)[axis](span.start * piece, span.stop * piece)
+
 
 class Weight(NamedTuple):
     """One of our weights, stacked from `parts`.
 
-    shard: the axis of each part that tensor-parallel ranks split; None if every rank holds all of it. matrices: those
-    of equal shape that are packed one by one and stacked; each has its share of the parts. chosen: how many of them a
-    token is multiplied with; None is all.
+    shard: the axis along which ranks divide the `units` of each part, or "matrices"; None if every rank has all.
+    matrices: those of equal shape that are packed one by one and stacked; each has its share of the parts. chosen: how
+    many of them a token is multiplied with; None is all.
     """
 
     parts: tuple[CheckpointTensor, ...]
     pack: Pack
-    shard: int | None = None
+    shard: int | Literal["matrices"] | None = None
     matrices: int = 1
     chosen: int | None = None
 
@@ -78,6 +97,16 @@ class Weight(NamedTuple):
             self._replace(parts=some, matrices=1)
             for some in (self.parts[at : at + size] for at in range(0, len(self.parts), size))
         )
+
+    def of_rank(self, rank: Rank) -> "Weight":
+        """Return what a rank has of this weight."""
+        if rank.count == 1 or self.shard is None:
+            return self
+        if self.shard == "matrices":
+            each, span = self.each, rank.span(self.matrices)
+            parts = tuple(part for one in each[span.start : span.stop] for part in one.parts)
+            return self._replace(parts=parts, matrices=len(span))
+        return self._replace(parts=tuple(part.of_rank(rank, self.shard) for part in self.parts))
 
     def slabs(self, rows: int) -> Iterator["Weight"]:
         """Split into weights of `rows` rows; the last may have fewer. Of a gated matrix, half of each are gates."""
@@ -107,22 +136,40 @@ def vector(part: str, length: int, pack: Pack = "plain") -> Weight:
     return Weight((CheckpointTensor(part, (length,)),), pack)
 
 
+def pieces(size: int) -> int:
+    """Return the number of pieces in which ranks may divide so many rows or columns."""
+    return size // PIECE if size % PIECE == 0 else size
+
+
 class Rows(NamedTuple):
-    """One part of a linear layer: `size` rows of the checkpoint's layer `name`, from `first` on, of `total`."""
+    """One part of a linear layer: `size` rows of the checkpoint's layer `name`, from `first` on, of `total`.
+
+    units: pieces that ranks divide among them, along the axis that `linear` is given; 1: every rank has all.
+    """
 
     name: str
     size: int
     first: int = 0
     total: int | None = None  # None: all rows
+    units: int = 1
 
 
-def parts(module: str, rows: Mapping[str, int], fused: str | None = None) -> tuple[Rows, ...]:
-    """Return a linear layer for each name and row count; or their rows in the one layer `fused`, in this order."""
+def parts(
+    module: str, rows: Mapping[str, int], fused: str | None = None, units: Sequence[int] = ()
+) -> tuple[Rows, ...]:
+    """Return a linear layer for each name and row count; or their rows in the one layer `fused`, in this order.
+
+    units: of each; none is 1.
+    """
+    each = units or (1,) * len(rows)
     if fused is None:
-        return tuple(Rows(f"{module}.{name}", size) for name, size in rows.items())
+        return tuple(
+            Rows(f"{module}.{name}", size, units=some) for (name, size), some in zip(rows.items(), each, strict=True)
+        )
     stops, total = accumulate(rows.values()), sum(rows.values())
     return tuple(
-        Rows(f"{module}.{fused}", size, stop - size, total) for size, stop in zip(rows.values(), stops, strict=True)
+        Rows(f"{module}.{fused}", size, stop - size, total, some)
+        for size, stop, some in zip(rows.values(), stops, each, strict=True)
     )
 
 
@@ -131,10 +178,9 @@ def linear(ours: str, rows: Sequence[Rows], columns: int, bias: bool, axis: int,
 
     axis: the dimension of the matrix that ranks split. A bias is split only if the rows are.
     """
-    matrix = Weight(
-        tuple(CheckpointTensor(f"{p.name}.weight", (p.size, columns), p.first, p.total) for p in rows), pack, axis
-    )
+    matrices = (CheckpointTensor(f"{p.name}.weight", (p.size, columns), p.first, p.total, units=p.units) for p in rows)
+    matrix = Weight(tuple(matrices), pack, axis)
     if not bias:
         return {ours: matrix}
-    biases = tuple(CheckpointTensor(f"{p.name}.bias", (p.size,), p.first, p.total) for p in rows)
+    biases = tuple(CheckpointTensor(f"{p.name}.bias", (p.size,), p.first, p.total, units=p.units) for p in rows)
     return {ours: matrix, f"{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None)}

@@ -61,8 +61,8 @@ class Checkpoint:
         if self._groups is not None:
             self._groups.check(shapes)
 
-    def read_into(self, name: str, out: Tensor, first: int = 0, stack: Stack | None = None) -> None:
-        """Copy a tensor's rows from `first` on, as many as `out` has, and convert their dtype.
+    def read_into(self, name: str, out: Tensor, first: int = 0, stack: Stack | None = None, column: int = 0) -> None:
+        """Copy a tensor's rows from `first` on and columns from `column` on, as many as `out` has; convert their dtype.
 
         `out` may have any device, any float dtype and any strides. stack: the matrix whose rows these are, of a tensor
         of several.
@@ -70,7 +70,7 @@ class Checkpoint:
         Raises UnsupportedModel for a tensor that is neither floating point nor fp8 in blocks.
         """
         if stack and name not in self._files:
-            return self._read_mxfp4(name, out, first, stack)
+            return self._read_mxfp4(name, out, first, stack, column)
         rows = self._files[name].get_slice(name)
         kind = rows.get_dtype()
         if kind not in (*FLOATS, FP8):
@@ -79,14 +79,14 @@ class Checkpoint:
             )
         with torch.no_grad():
             if kind == FP8:
-                dequantise(rows, self._scales(name, rows.get_shape()), first, out)
+                dequantise(rows, self._scales(name, rows.get_shape()), first, out, column)
             elif stack:
-                out.copy_(_of_stack(rows, stack, first, out))
+                out.copy_(_of_stack(rows, stack, first, out, column))
             else:
-                out.copy_(rows[first : first + len(out)])  # a view of the mapped file
+                out.copy_(rows[first : first + len(out), *_columns(out, column)])  # a view of the mapped file
 
-    def _read_mxfp4(self, name: str, out: Tensor, first: int, stack: Stack) -> None:
-        span = stack.span(first, len(out))
+    def _read_mxfp4(self, name: str, out: Tensor, first: int, stack: Stack, column: int) -> None:
+        span, columns = stack.span(first, len(out)), _columns(out, column)
         found = []
         for one in (f"{name}{BLOCKS}", f"{name}{EXPONENTS}"):
             tensor = self._files[one].get_slice(one)
@@ -94,7 +94,7 @@ class Checkpoint:
                 raise BadWeights(f"tensor {shown_names([one])} is {tensor.get_dtype()}, not U8; fetch it again")
             found.append(tensor[stack.at, span.start : span.stop][:: span.step])
         for rows, *parts in zip(*(one.split(ROWS) for one in (out, *found)), strict=True):
-            rows.copy_(dequantised(*parts))
+            rows.copy_(dequantised(*parts)[:, *columns])
 
     def _scales(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return the scales of an fp8 matrix. Raises BadWeights if there is not one for each block."""
@@ -107,19 +107,25 @@ class Checkpoint:
             )
         return scales
 
-    def groups(self, name: str, rows: slice = ALL) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return rows of a four-bit matrix as its GGUF file stored it; None if there is none.
+    def groups(self, name: str, rows: slice = ALL, columns: slice = ALL) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return part of a four-bit matrix as its GGUF file stored it; None if there is none, or no whole groups.
 
         q uint8 [out, in], 0 to 15; scale and minimum float16 [out, in / 32], one of each per 32 elements of a row.
         """
-        return None if self._groups is None else self._groups.read(name, rows)
+        return None if self._groups is None else self._groups.read(name, rows, columns)
 
 
-def _of_stack(tensor: Any, stack: Stack, first: int, out: Tensor) -> Tensor:
+def _columns(out: Tensor, column: int) -> tuple[slice, ...]:
+    """Return the columns of a matrix that `out` has, from `column` on; a vector has none."""
+    return (slice(column, column + out.shape[1]),) if out.dim() > 1 else ()
+
+
+def _of_stack(tensor: Any, stack: Stack, first: int, out: Tensor, column: int) -> Tensor:
     """Return rows first .. of a matrix, [n, in], or of a bias, [n]."""
-    span, is_transposed = stack.span(first, len(out)), stack.transposed and out.dim() > 1
+    span, columns = stack.span(first, len(out)), _columns(out, column)
     rows = slice(span.start, span.stop)  # safetensors slices without steps
-    found: Tensor = tensor[(stack.at, ALL, rows) if is_transposed else (stack.at, rows)]
+    is_transposed = stack.transposed and out.dim() > 1
+    found: Tensor = tensor[(stack.at, *columns, rows) if is_transposed else (stack.at, rows, *columns)]
     return (found.T if is_transposed else found)[:: span.step]
 
 

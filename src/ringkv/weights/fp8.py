@@ -15,14 +15,14 @@ def blocks(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(-(-size // BLOCK) for size in shape)
 
 
-def dequantise(rows: Any, scales: Tensor, first: int, out: Tensor) -> None:
-    """Fill `out` [n, in] with rows first .. first+n-1, a row of blocks at a time.
+def dequantise(rows: Any, scales: Tensor, first: int, out: Tensor, column: int = 0) -> None:
+    """Fill `out` [n, m] with rows first .. first+n-1, a row of blocks at a time, and columns column .. column+m-1.
 
     rows: a safetensors slice of the fp8 matrix. scales: float32, one for each block.
     """
-    at, stop, columns = first, first + len(out), out.shape[1]
+    at, stop, columns = first, first + len(out), slice(column, column + out.shape[1])
     while at < stop:
         end = min(stop, (at // BLOCK + 1) * BLOCK)
-        scale = scales[at // BLOCK].repeat_interleave(BLOCK)[:columns]
-        out[at - first : end - first] = rows[at:end].float() * scale
+        scale = scales[at // BLOCK].repeat_interleave(BLOCK)[columns]
+        out[at - first : end - first] = rows[at:end, columns].float() * scale
         at = end

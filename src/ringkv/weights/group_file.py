@@ -46,14 +46,22 @@ class GroupFile:
         if found != expected:
             raise BadWeights(f"{GROUPS} has {found} for {shown_names([name])}, {expected} is needed; {REMEDY}")
 
-    def read(self, name: str, rows: slice) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return q uint8 [rows, in], 0 to 15, scale and minimum float16 [rows, in / 32]; None if there are none.
+    def read(self, name: str, rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return q uint8 [rows, in], 0 to 15, scale and minimum float16 [rows, in / 32] of these columns.
 
-        Raises BadWeights for a scale that is not finite.
+        None if there are none, or the columns begin or end inside a group. Raises BadWeights for a scale that is not
+        finite.
         """
-        if f"{name}.q" not in self._names:
+        if f"{name}.q" not in self._names or any((at or 0) % GROUP for at in (columns.start, columns.stop)):
             return None
-        pairs, scale, minimum = (self._file.get_slice(f"{name}.{part}")[rows] for part in PARTS)
+        pairs, scale, minimum = (
+            self._file.get_slice(f"{name}.{part}")[rows, _divided(columns, elements)]
+            for part, (_, elements) in PARTS.items()
+        )
         if not (torch.isfinite(scale).all() and torch.isfinite(minimum).all()):
             raise BadWeights(f"{GROUPS} has scales that are not finite in {name}; {REMEDY}")
         return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum
+
+
+def _divided(columns: slice, by: int) -> slice:
+    return slice(*(at if at is None else at // by for at in (columns.start, columns.stop)))
