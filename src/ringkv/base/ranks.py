@@ -1,6 +1,13 @@
 """Rank: one of the processes that hold a model together, and which part of it that process has. No torch."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Exchange = Literal["none", "memory", "network"]
+"""How ranks add up their results: one rank has none, ranks of one machine share memory, others use a network."""
+
+
+PIECE = 32  # elements that ranks do not divide, so that every rank's share of a matrix can be packed
 
 
 @dataclass(frozen=True)
@@ -10,17 +17,19 @@ class Rank:
     index: int = 0
     count: int = 1
 
-    def span(self, units: int) -> range:
-        """Return which of `units` equal pieces this rank has: about units / count of them, and at least one.
-
-        If there are fewer pieces than ranks, neighbouring ranks have the same piece.
-        """
-        first, stop = (units * at // self.count for at in (self.index, self.index + 1))
+    def heads(self, heads: int) -> range:
+        """Return this rank's heads. If there are fewer heads than ranks, neighbouring ranks have the same one."""
+        first, stop = self._span(heads)
         return range(first, max(stop, first + 1))
 
-    def share(self, units: int) -> int:
-        """Return how many of `units` equal pieces this rank has."""
-        return len(self.span(units))
+    def elements(self, size: int) -> range:
+        """Return this rank's elements of `size`, whole pieces if there are enough of them. Each is on one rank."""
+        piece = PIECE if size % PIECE == 0 and size // PIECE >= self.count else 1
+        first, stop = self._span(size // piece)
+        return range(first * piece, stop * piece)
+
+    def _span(self, units: int) -> tuple[int, int]:
+        return units * self.index // self.count, units * (self.index + 1) // self.count
 
 
 ALONE = Rank()

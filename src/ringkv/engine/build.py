@@ -46,11 +46,11 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     """
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
-    model = load_config(config.model_dir)
+    model = load_config(config.model_dir).of_rank(config.rank, config.exchange)
     check_turns(config.kv, model.groups, config.kv_format)
     _check_format(model, config)
     _load_kernels(config, tell)
-    weights = load(config.model_dir, model, dtype, device, tell, config.weights)
+    weights = load(config.model_dir, model, dtype, device, tell, config.weights, config.rank)
     _check_drafts(config, model, weights)
     total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights, config.speculate)
     backend = _backend(config, tell, total)

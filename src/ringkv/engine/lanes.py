@@ -17,6 +17,7 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.cache.body import CacheRow
+from ringkv.cache.compress.across import Across, across
 from ringkv.cache.compress.selection import Selection, select
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.layouts import layouts
@@ -26,6 +27,7 @@ from ringkv.engine.programs import Programs
 from ringkv.engine.scoring import token_logprobs
 from ringkv.engine.staging import Staging, Start
 from ringkv.engine.turns import Turns
+from ringkv.models.base import ModelConfig
 from ringkv.models.decoder import Decoder
 
 _NOTHING = Start()
@@ -78,6 +80,7 @@ class Lanes:
         self.staging, self._programs, self._sizes = staging, programs, sizes
         self._lanes = [_Lane() for _ in range(staging.lanes)]
         self._readers = _readers(decoder)
+        self._across = [_across(decoder.config, group) for group in decoder.groups]
 
     @property
     def count(self) -> int:
@@ -214,6 +217,7 @@ class Lanes:
             rotate=self._rotations(group),
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),
+            across=self._across[group],
         )
 
     def _queries(self, lane: int, group: int, count: int) -> list[Tensor]:
@@ -250,6 +254,12 @@ def _readers(decoder: Decoder) -> list[list[list[int]]]:
     for place in decoder.places:
         found[place.group][place.row].append(place.reader)
     return found
+
+
+def _across(config: ModelConfig, group: LayerGroup) -> Across:
+    """Return how ranks vote on what a group of layers keeps."""
+    whole = config.layer(config.kinds[group.layers[0]])
+    return across(config.rank, whole.attention.cache.key.heads, config.exchange)
 
 
 def _joined(queries: Sequence[Tensor]) -> Tensor:

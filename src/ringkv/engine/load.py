@@ -103,6 +103,8 @@ class Target(NamedTuple):
 
 def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     """Read a weight's parts, and pack it for the operators if its shape allows."""
+    if weight.is_zero:
+        return target.empty(weight, weight.shape[0]).zero_()
     if weight.matrices > 1:
         return _stack(weight.matrices, (_load(checkpoint, each, target) for each in weight.each))
     return _LOADERS[weight.pack](checkpoint, weight, target)

@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 from ringkv.base.cache_spec import LayerGroup, places
+from ringkv.base.ranks import ALONE, Exchange, Rank
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.per_layer_inputs import PerLayerInputs
-from ringkv.models.weights import CheckpointTensor, Declared, Weight, pieces, vector
+from ringkv.models.ranks import check_ranks
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
 """Kinds of layers: global ones attend to all tokens, local ones have a sliding window."""
@@ -55,10 +57,28 @@ class ModelConfig(ABC):
     prefix: str = ""  # before every name in the checkpoint
     body: str = "model"  # the module of embedding, layers and final norm
     unused: tuple[str, ...] = ()  # patterns of checkpoint tensors that this model does not use
+    rank: Rank = ALONE  # whose part `computed` and `groups` describe; all else describes the whole model
+    exchange: Exchange = "none"
 
     @abstractmethod
     def layer(self, kind: str) -> Layer:
         """Describe the layers of a kind."""
+
+    def of_rank(self, rank: Rank, exchange: Exchange) -> Self:
+        """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided among so many."""
+        if rank.count > 1:
+            check_ranks({kind: self.layer(kind) for kind in self.kinds}, rank.count)
+        return replace(self, rank=rank, exchange=exchange)
+
+    def computed(self, kind: str) -> Layer:
+        """Describe what the rank computes of the layers of a kind."""
+        layer = self.layer(kind)
+        return layer if self.rank.count == 1 else layer.of_rank(self.rank, self.exchange)
+
+    @property
+    def vocab_spans(self) -> tuple[range, ...]:
+        """The rows of the vocabulary that each rank has."""
+        return tuple(Rank(index, self.rank.count).elements(self.vocab_size) for index in range(self.rank.count))
 
     @property
     def norm(self) -> Norm:
@@ -171,10 +191,10 @@ class ModelConfig(ABC):
         return ("*rotary_emb.inv_freq", *tied, *self.unused)
 
     def _table(self, name: str) -> Weight:
-        part = CheckpointTensor(name, (self.vocab_size, self.hidden_size), units=pieces(self.vocab_size))
+        part = CheckpointTensor(name, (self.vocab_size, self.hidden_size))
         return Weight((part,), "table", shard=0)
 
     def _cached(self, kind: str) -> LayerGroup:
         """Return the group of a kind, without its layers."""
-        layer = self.layer(kind)
+        layer = self.computed(kind)
         return LayerGroup((), layer.attention.cache, layer.attention.queries, layer.window)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.by_head import by_head
+from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import ACTIVATIONS, gated, linear
@@ -53,8 +54,8 @@ def attention(
     layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend, residual: Tensor | None = None
 ) -> Tensor:
     """Return attention over x [N, hidden], normalised if there is a norm before it, plus the residual."""
-    out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend)
-    return linear(out.reshape(x.shape[0], -1), weights["output"], weights.get("output_bias"), residual=residual)
+    out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend).reshape(x.shape[0], -1)
+    return linear(out, weights["output"], weights.get("output_bias"), residual=residual, dtype=_summed(layer))
 
 
 def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
@@ -120,7 +121,8 @@ def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | No
     norm, before, bias = layer.norm, weights.get("feed_forward_norm"), weights.get(f"{prefix}gate_up_bias")
     activation = layer.feed_forward.activation
     between = gated(x, weights[f"{prefix}gate_up"], bias, before, norm.eps, activation, norm.offset)
-    return linear(between, weights[f"{prefix}down"], weights.get(f"{prefix}down_bias"), residual=residual)
+    down, bias = weights[f"{prefix}down"], weights.get(f"{prefix}down_bias")
+    return linear(between, down, bias, residual=residual, dtype=_summed(layer))
 
 
 def _gaussian_top_k(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
@@ -143,7 +145,7 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     if block.shared_gate:
         rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)
     elif block.shared:
-        rest = _gated(layer, x, weights, rest, "shared_")
+        rest = _gated(layer, x, weights, rest, "shared_").to(x.dtype)
     stacks, count = (weights["experts_gate_up"], weights["experts_down"]), block.router.experts
     biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
     return experts(x, *found[:2], *stacks, count, before, norm.eps, rest, block.activation, norm.offset, *biases)
@@ -160,12 +162,17 @@ _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
 
 def _added(layer: Layer, x: Tensor, norm: Tensor | None, block: Callable[..., Tensor]) -> Tensor:
     """Add a block's result to x. The block's last product adds it if nothing comes between."""
-    if norm is None and layer.residual_scale == 1.0:
+    if norm is None and layer.residual_scale == 1.0 and layer.exchange == "none":
         return block(residual=x)
-    out = block().float()
+    out = all_reduce(block(), layer.exchange).float()
     if norm is not None:
         out = wide_norm(out, norm, layer.norm.eps, layer.norm.offset)
     return (x.float() + (out if layer.residual_scale == 1.0 else out * layer.residual_scale)).to(x.dtype)
+
+
+def _summed(layer: Layer) -> torch.dtype | None:
+    """The dtype of a block's result: that of its input, unless ranks add theirs up."""
+    return None if layer.exchange == "none" else torch.float32
 
 
 def _normed(x: Tensor, weight: Tensor, norm: Norm) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
+from ringkv.kernels.collective import all_gather, all_reduce
 from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
 from ringkv.models.altup import AltUpLayer
@@ -34,7 +35,7 @@ class Decoder:
         self.groups: tuple[LayerGroup, ...] = config.groups
         self.kinds: tuple[str, ...] = config.kinds
         self.places: tuple[Place, ...] = config.places
-        self.layers = {kind: config.layer(kind) for kind in dict.fromkeys(self.kinds)}
+        self.layers = {kind: config.computed(kind) for kind in dict.fromkeys(self.kinds)}
         self._ropes = {kind: _frequencies(layer, device) for kind, layer in self.layers.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 
@@ -46,10 +47,19 @@ class Decoder:
 
     def embed(self, tokens: Tensor, weights: NamedWeights) -> Embedded:
         """Embed int tokens [N]."""
-        rows, own, streams = rows_of(weights["embed"], tokens), self.config.per_layer_inputs, self.config.streams
+        rows, own, streams = self._rows(tokens, weights), self.config.per_layer_inputs, self.config.streams
         x = rows if self._embed_scale == 1.0 else rows * self._embed_scale
         inputs = per_layer_inputs(own, tokens, x, weights, self.config.norm) if own else None
         return Embedded(widened(streams, x, weights) if streams else x, inputs)
+
+    def _rows(self, tokens: Tensor, weights: NamedWeights) -> Tensor:
+        """Look up the embedding's rows [N, hidden]. Each rank has some of them, and zeros for the others."""
+        table, span = weights["embed"], self.config.vocab_spans[self.config.rank.index]
+        if self.config.exchange == "none":
+            return rows_of(table, tokens)
+        own = (tokens >= span.start) & (tokens < span.stop)
+        rows = rows_of(table, (tokens - span.start).clamp(0, len(span) - 1)) * own[:, None]
+        return all_reduce(rows, self.config.exchange).to(rows.dtype)
 
     def rotation(self, kind: str, positions: Tensor) -> Rotation:
         """Return the angles of int positions [N] for the layers of a kind."""
@@ -78,7 +88,8 @@ class Decoder:
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
         if streams := self.config.streams:
             x = narrowed(streams, x, weights)
-        logits = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
+        own = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
+        logits = all_gather(own, [len(span) for span in self.config.vocab_spans], self.config.exchange)
         if cap := self.config.logit_cap:
             return torch.tanh(logits / cap) * cap
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale

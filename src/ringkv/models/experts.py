@@ -10,7 +10,7 @@ from typing import Literal, Self
 from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 from ringkv.models.layer import Activation, FeedForward
-from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, pieces, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
 
 Score = Literal["softmax", "sigmoid"]
 
@@ -70,8 +70,8 @@ class Experts:
 
     def of_rank(self, rank: Rank) -> Self:
         """Return the intermediate elements of each expert that a rank computes."""
-        units, shared = pieces(self.intermediate), self.shared.of_rank(rank) if self.shared else None
-        return replace(self, intermediate=self.intermediate // units * rank.share(units), shared=shared)
+        shared = self.shared.of_rank(rank) if self.shared else None
+        return replace(self, intermediate=len(rank.elements(self.intermediate)), shared=shared)
 
     def _router(self, at: str) -> Weight:
         rows = {f"{self.router_name}.weight": self.router.experts}
@@ -90,8 +90,7 @@ class Experts:
         """Declare one matrix for each expert, of the parts with these names."""
         count = self.router.experts
         each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
-        units = pieces(self.intermediate)
-        tensors = tuple(CheckpointTensor(name, shape, units=units) for name in each)
+        tensors = tuple(CheckpointTensor(name, shape) for name in each)
         return Weight(tensors, pack, axis, count, self.router.chosen)
 
 
@@ -116,10 +115,9 @@ class StackedExperts(Experts):
         """Declare each expert's matrix [rows, columns], and all biases as one vector."""
         step, count, axis = (2 if pack == "gated" else 1), self.router.experts, 0 if pack == "gated" else 1
         stacks = [Stack(count, expert, rows, step, offset) for expert in range(count) for offset in range(step)]
-        units, shape = pieces(self.intermediate), (rows // step, columns)
-        matrices = tuple(CheckpointTensor(name, shape, stack=stack, units=units) for stack in stacks)
-        biases = tuple(CheckpointTensor(f"{name}_bias", shape[:1], stack=stack, units=units) for stack in stacks)
+        matrices = tuple(CheckpointTensor(name, (rows // step, columns), stack=stack) for stack in stacks)
+        biases = tuple(CheckpointTensor(f"{name}_bias", (rows // step,), stack=stack) for stack in stacks)
         return {
             f"experts_{ours}": Weight(matrices, pack, axis, count, self.router.chosen),
-            f"experts_{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None, count, self.router.chosen),
+            f"experts_{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else "first", count, self.router.chosen),
         }

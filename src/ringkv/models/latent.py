@@ -54,8 +54,8 @@ class LatentAttention:
         at = f"{prefix}.self_attn"
         first = {"q_a_proj": self.query_rank} if self.query_rank else {"q_proj": self.query}
         rows = {**first, "kv_a_proj_with_mqa": self.rank + self.rope}
-        latents = parts(at, rows, units=(1 if self.query_rank else self.heads, 1))
-        output = parts(at, {"o_proj": self.hidden}, units=(self.heads,))
+        latents = parts(at, rows, heads=(1 if self.query_rank else self.heads, 1))
+        output = parts(at, {"o_proj": self.hidden}, heads=(self.heads,))
         return {
             **linear("latents", latents, self.hidden, self.bias, 0, "matrix"),
             **self._queries(at),
@@ -67,12 +67,12 @@ class LatentAttention:
 
     def of_rank(self, rank: Rank) -> Self:
         """Return the heads that a rank computes. Every rank has all latents."""
-        return replace(self, heads=rank.share(self.heads))
+        return replace(self, heads=len(rank.heads(self.heads)))
 
     def _queries(self, at: str) -> Declared:
         if not self.query_rank:
             return {}
-        query = parts(at, {"q_b_proj": self.query}, units=(self.heads,))
+        query = parts(at, {"q_b_proj": self.query}, heads=(self.heads,))
         return {
             "query_norm": vector(f"{at}.q_a_layernorm.weight", self.query_rank),
             **linear("query", query, self.query_rank, False, 0, "matrix"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, Self
 
 from ringkv.base.cache_spec import CacheSpec
-from ringkv.base.ranks import Rank
-from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, pieces, vector
+from ringkv.base.ranks import Exchange, Rank
+from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
@@ -105,10 +105,10 @@ class Attention:
         at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         own = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
-        rows, units = {"q_proj": query, **dict.fromkeys(own, key)}, (self.heads, *[self.kv_heads] * len(own))
-        output = parts(at, {"o_proj": self.hidden}, units=(self.heads,))
+        rows, heads = {"q_proj": query, **dict.fromkeys(own, key)}, (self.heads, *[self.kv_heads] * len(own))
+        output = parts(at, {"o_proj": self.hidden}, heads=(self.heads,))
         return {
-            **linear("qkv", parts(at, rows, self.fused, units), self.hidden, self.bias, 0, "matrix"),
+            **linear("qkv", parts(at, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
             **linear("output", output, query, self.output_bias, 1, "matrix"),
             **self._norms(at, query, key),
             **self._sinks(at),
@@ -116,10 +116,10 @@ class Attention:
 
     def of_rank(self, rank: Rank) -> Self:
         """Return the heads that a rank computes."""
-        return replace(self, heads=rank.share(self.heads), kv_heads=rank.share(self.kv_heads))
+        return replace(self, heads=len(rank.heads(self.heads)), kv_heads=len(rank.heads(self.kv_heads)))
 
     def _sinks(self, at: str) -> Declared:
-        part = CheckpointTensor(f"{at}.sinks", (self.heads,), units=self.heads)
+        part = CheckpointTensor(f"{at}.sinks", (self.heads,), heads=self.heads)
         return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
 
     def _norms(self, at: str, query: int, key: int) -> Declared:
@@ -151,18 +151,15 @@ class FeedForward:
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
         at = f"{prefix}.{self.module}"
-        size, units = self.intermediate, pieces(self.intermediate)
-        gate_up = parts(at, {"gate_proj": size, "up_proj": size}, self.fused, (units, units))
-        down = parts(at, {self.down: self.hidden}, units=(units,))
+        gate_up = parts(at, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
         return {
             **linear("gate_up", gate_up, self.hidden, self.bias, 0, "gated"),
-            **linear("down", down, size, self.bias, 1, "matrix"),
+            **linear("down", parts(at, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
         }
 
     def of_rank(self, rank: Rank) -> Self:
         """Return the intermediate elements that a rank computes."""
-        units = pieces(self.intermediate)
-        return replace(self, intermediate=self.intermediate // units * rank.share(units))
+        return replace(self, intermediate=len(rank.elements(self.intermediate)))
 
 
 class AttentionBlock(Protocol):
@@ -222,7 +219,8 @@ class Layer:
     """One kind of layer.
 
     rope: None if queries and keys do not rotate (NoPE, arXiv 2305.19466). window: tokens that each token attends to,
-    including itself; None is all tokens. residual_scale: factor on what each block adds.
+    including itself; None is all tokens. residual_scale: factor on what each block adds. exchange: how ranks add up
+    what each block computes.
     """
 
     attention: AttentionBlock
@@ -232,6 +230,12 @@ class Layer:
     norms: Norms = PRE
     window: int | None = None
     residual_scale: float = 1.0
+    exchange: Exchange = "none"
+
+    def of_rank(self, rank: Rank, exchange: Exchange) -> Self:
+        """Return what a rank computes."""
+        attention, between = self.attention.of_rank(rank), self.feed_forward.of_rank(rank)
+        return replace(self, attention=attention, feed_forward=between, exchange=exchange)
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`, such as "model.layers.3"."""

@@ -8,7 +8,7 @@ from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 from ringkv.models.experts import Router
 from ringkv.models.layer import Activation, FeedForward
-from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, pieces, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
 
 NORMS: Mapping[str, str] = {
     "dense_out_norm": "post_feedforward_layernorm_1",
@@ -48,15 +48,13 @@ class ParallelExperts:
 
     def of_rank(self, rank: Rank) -> Self:
         """Return the intermediate elements that a rank computes, of the dense feed-forward and of each expert."""
-        units = pieces(self.intermediate)
-        intermediate = self.intermediate // units * rank.share(units)
-        return replace(self, dense=self.dense.of_rank(rank), intermediate=intermediate)
+        return replace(self, dense=self.dense.of_rank(rank), intermediate=len(rank.elements(self.intermediate)))
 
     def _stacked(self, name: str, rows: int, columns: int, halves: int, pack: Pack) -> Weight:
         """Declare each expert's matrix; the tensor has all gates of an expert before its ups."""
-        count, axis, units = self.router.experts, 0 if pack == "gated" else 1, pieces(self.intermediate)
+        count, axis = self.router.experts, 0 if pack == "gated" else 1
         stacks = (
             Stack(count, at, halves * rows, 1, half * rows, False) for at in range(count) for half in range(halves)
         )
-        parts = tuple(CheckpointTensor(name, (rows, columns), stack=stack, units=units) for stack in stacks)
+        parts = tuple(CheckpointTensor(name, (rows, columns), stack=stack) for stack in stacks)
         return Weight(parts, pack, axis, count, self.router.chosen)

@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 
-PIECE = 32  # rows or columns that ranks do not split, so that every rank's share can be packed
-
 Pack = Literal["matrix", "transposed", "gated", "table", "plain", "exact", "router"]
 """matrix: [out, in], used by `linear`. transposed: the same, [in, out] in the checkpoint. gated: gate and up stacked,
 used by `gated`. table: rows of an embedding or of the vocabulary projection. plain: a vector, stored unpacked. exact: a
@@ -23,9 +21,8 @@ number that can be packed."""
 class CheckpointTensor(NamedTuple):
     """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`.
 
-    stack: the rows are counted in one matrix of a tensor of several; None if the tensor is the matrix. units: equal
-    pieces that ranks divide among them; 1: every rank has all. column, width: the columns start at this one, of so
-    many.
+    stack: the rows are counted in one matrix of a tensor of several; None if the tensor is the matrix. heads: ranks
+    divide the tensor by heads; None: by elements. column, width: the columns start at this one, of so many.
     """
 
     name: str
@@ -33,7 +30,7 @@ class CheckpointTensor(NamedTuple):
     first: int = 0
     total: int | None = None  # None: all rows
     stack: Stack | None = None
-    units: int = 1
+    heads: int | None = None
     column: int = 0
     width: int | None = None  # None: all columns
 
@@ -57,23 +54,26 @@ class CheckpointTensor(NamedTuple):
 
     def of_rank(self, rank: Rank, axis: int) -> "CheckpointTensor":
         """Return a rank's pieces: rows if `axis` is 0, columns if it is 1."""
-        span, piece = rank.span(self.units), self.shape[axis] // self.units
-        return (self.rows, self.columns)[axis](span.start * piece, span.stop * piece)
+        size = self.shape[axis]
+        span, each = (rank.elements(size), 1) if self.heads is None else (rank.heads(self.heads), size // self.heads)
+        return (self.rows, self.columns)[axis](span.start * each, span.stop * each)
 
 
 class Weight(NamedTuple):
     """One of our weights, stacked from `parts`.
 
-    shard: the axis along which ranks divide the `units` of each part, or "matrices"; None if every rank has all.
-    matrices: those of equal shape that are packed one by one and stacked; each has its share of the parts. chosen: how
-    many of them a token is multiplied with; None is all.
+    shard: the axis along which ranks divide each part, or "matrices"; None if every rank has all.
+    "first": the first rank has it and the others zeros, because ranks add up what it is part of. matrices: those of
+    equal shape that are packed one by one and stacked; each has its share of the parts. chosen: how many of them a
+    token is multiplied with; None is all. is_zero: the weight is zeros instead of its parts.
     """
 
     parts: tuple[CheckpointTensor, ...]
     pack: Pack
-    shard: int | Literal["matrices"] | None = None
+    shard: int | Literal["matrices", "first"] | None = None
     matrices: int = 1
     chosen: int | None = None
+    is_zero: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -102,8 +102,10 @@ class Weight(NamedTuple):
         """Return what a rank has of this weight."""
         if rank.count == 1 or self.shard is None:
             return self
+        if self.shard == "first":
+            return self._replace(is_zero=rank.index > 0)
         if self.shard == "matrices":
-            each, span = self.each, rank.span(self.matrices)
+            each, span = self.each, rank.heads(self.matrices)
             parts = tuple(part for one in each[span.start : span.stop] for part in one.parts)
             return self._replace(parts=parts, matrices=len(span))
         return self._replace(parts=tuple(part.of_rank(rank, self.shard) for part in self.parts))
@@ -136,35 +138,30 @@ def vector(part: str, length: int, pack: Pack = "plain") -> Weight:
     return Weight((CheckpointTensor(part, (length,)),), pack)
 
 
-def pieces(size: int) -> int:
-    """Return the number of pieces in which ranks may divide so many rows or columns."""
-    return size // PIECE if size % PIECE == 0 else size
-
-
 class Rows(NamedTuple):
     """One part of a linear layer: `size` rows of the checkpoint's layer `name`, from `first` on, of `total`.
 
-    units: pieces that ranks divide among them, along the axis that `linear` is given; 1: every rank has all.
+    heads: ranks divide it by heads, along the axis that `linear` is given; None: by elements.
     """
 
     name: str
     size: int
     first: int = 0
     total: int | None = None  # None: all rows
-    units: int = 1
+    heads: int | None = None
 
 
 def parts(
-    module: str, rows: Mapping[str, int], fused: str | None = None, units: Sequence[int] = ()
+    module: str, rows: Mapping[str, int], fused: str | None = None, heads: Sequence[int | None] = ()
 ) -> tuple[Rows, ...]:
     """Return a linear layer for each name and row count; or their rows in the one layer `fused`, in this order.
 
-    units: of each; none is 1.
+    heads: of each layer.
     """
-    each = units or (1,) * len(rows)
+    each = heads or (None,) * len(rows)
     if fused is None:
         return tuple(
-            Rows(f"{module}.{name}", size, units=some) for (name, size), some in zip(rows.items(), each, strict=True)
+            Rows(f"{module}.{name}", size, heads=some) for (name, size), some in zip(rows.items(), each, strict=True)
         )
     stops, total = accumulate(rows.values()), sum(rows.values())
     return tuple(
@@ -176,11 +173,11 @@ def parts(
 def linear(ours: str, rows: Sequence[Rows], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
     """Declare a fused linear layer: its matrix and, if `bias`, its bias.
 
-    axis: the dimension of the matrix that ranks split. A bias is split only if the rows are.
+    axis: the dimension of the matrix that ranks split. A bias is split if the rows are; else the first rank has it.
     """
-    matrices = (CheckpointTensor(f"{p.name}.weight", (p.size, columns), p.first, p.total, units=p.units) for p in rows)
+    matrices = (CheckpointTensor(f"{p.name}.weight", (p.size, columns), p.first, p.total, heads=p.heads) for p in rows)
     matrix = Weight(tuple(matrices), pack, axis)
     if not bias:
         return {ours: matrix}
-    biases = tuple(CheckpointTensor(f"{p.name}.bias", (p.size,), p.first, p.total, units=p.units) for p in rows)
-    return {ours: matrix, f"{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else None)}
+    biases = tuple(CheckpointTensor(f"{p.name}.bias", (p.size,), p.first, p.total, heads=p.heads) for p in rows)
+    return {ours: matrix, f"{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else "first")}

@@ -56,7 +56,7 @@ class Gemma3n(Trailing):
     count: int
     active: int
     is_scaled: bool
-    rank: int
+    laurel_rank: int
     sparse: tuple[int, ...]
     sparsity: float
 
@@ -79,7 +79,7 @@ class Gemma3n(Trailing):
             cap=optional_decimal(raw, "final_logit_softcapping") or None,
             attention_bias=flag(raw, "attention_bias"),
             is_scaled=flag(raw, "altup_correct_scale", True),
-            rank=count(raw, "laurel_rank"),
+            laurel_rank=count(raw, "laurel_rank"),
             **_streams(raw),
             **_gates(raw),
         )
@@ -118,7 +118,7 @@ class Gemma3n(Trailing):
             streams=self.count,
             active=self.active,
             is_scaled=self.is_scaled,
-            rank=self.rank,
+            rank=self.laurel_rank,
         )
 
     def _feed_forward(self, is_sparse: bool) -> FeedForward:

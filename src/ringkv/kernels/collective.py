@@ -1,0 +1,89 @@
+"""collective: what ranks compute together, as operators, so that a static graph contains them.
+
+Every rank calls the same operators in the same order. All ranks get the same bits.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.base.ranks import Exchange
+from ringkv.kernels.library import LIBRARY
+
+
+class Communicator(Protocol):
+    """What connects this rank to the others."""
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Return the float32 sum of all ranks' x."""
+        ...
+
+    def highest(self, x: Tensor) -> Tensor:
+        """Return the element-wise maximum of all ranks' x, float32."""
+        ...
+
+    def concat(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+        """Return all ranks' float32 x [N, its width] side by side, in order."""
+        ...
+
+
+_current = threading.local()
+
+
+def connect(communicator: Communicator) -> None:
+    """Let this thread's operators use a communicator."""
+    _current.communicator = communicator
+
+
+def all_reduce(x: Tensor, exchange: Exchange) -> Tensor:
+    """Return the float32 sum of all ranks' x; x itself if there is one rank."""
+    if exchange == "none":
+        return x
+    out: Tensor = _OPERATORS[exchange][0](x)
+    return out
+
+
+def all_max(x: Tensor, exchange: Exchange) -> Tensor:
+    """Return the element-wise maximum of all ranks' x, float32; x itself if there is one rank."""
+    if exchange == "none":
+        return x
+    out: Tensor = _OPERATORS[exchange][1](x)
+    return out
+
+
+def all_gather(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
+    """Return all ranks' float32 x [N, its width] side by side; x itself if there is one rank."""
+    if exchange == "none":
+        return x
+    out: Tensor = _OPERATORS[exchange][2](x, list(widths))
+    return out
+
+
+def _communicator() -> Communicator:
+    found: Communicator = _current.communicator
+    return found
+
+
+def _float32(x: Tensor) -> Tensor:
+    return torch.empty(x.shape, dtype=torch.float32, device=x.device)
+
+
+def _joined(x: Tensor, widths: Sequence[int]) -> Tensor:
+    return torch.empty(x.shape[0], sum(widths), dtype=torch.float32, device=x.device)
+
+
+LIBRARY.impl("all_reduce", lambda x: _communicator().sum(x), "CompositeExplicitAutograd")
+LIBRARY.impl("all_max", lambda x: _communicator().highest(x), "CompositeExplicitAutograd")
+LIBRARY.impl("all_gather", lambda x, widths: _communicator().concat(x, widths), "CompositeExplicitAutograd")
+for _suffix in ("", "_memory"):
+    register_fake(f"ringkv::all_reduce{_suffix}", _float32, lib=LIBRARY)
+    register_fake(f"ringkv::all_max{_suffix}", _float32, lib=LIBRARY)
+    register_fake(f"ringkv::all_gather{_suffix}", _joined, lib=LIBRARY)
+_OPERATORS = {
+    "network": (torch.ops.ringkv.all_reduce, torch.ops.ringkv.all_max, torch.ops.ringkv.all_gather),
+    "memory": (torch.ops.ringkv.all_reduce_memory, torch.ops.ringkv.all_max_memory, torch.ops.ringkv.all_gather_memory),
+}

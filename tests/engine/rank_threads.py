@@ -1,0 +1,69 @@
+"""Ranks as threads of one process; for tests."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Barrier, BrokenBarrierError, Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.ranks import Rank
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.kernels.collective import connect
+
+
+class Shared:
+    """What the threads exchange."""
+
+    def __init__(self, count: int) -> None:
+        self.barrier, self.given = Barrier(count), [torch.empty(0)] * count
+
+
+class Threads:
+    """A `Communicator` of one thread."""
+
+    def __init__(self, shared: Shared, index: int) -> None:
+        self._shared, self._index = shared, index
+
+    def sum(self, x: Tensor) -> Tensor:
+        return torch.stack([one.float() for one in self._exchanged(x)]).sum(0)
+
+    def highest(self, x: Tensor) -> Tensor:
+        return torch.stack([one.float() for one in self._exchanged(x)]).amax(0)
+
+    def concat(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+        parts = self._exchanged(x)
+        assert [part.shape[1] for part in parts] == list(widths)
+        return torch.cat(parts, 1)
+
+    def _exchanged(self, x: Tensor) -> list[Tensor]:
+        self._shared.given[self._index] = x
+        self._shared.barrier.wait(60)
+        given = list(self._shared.given)
+        self._shared.barrier.wait(60)
+        return given
+
+
+def on_ranks(config: EngineConfig, count: int, work: Callable[[LocalEngine], Any]) -> list[Any]:
+    """Build an engine for each rank, and return what `work` returns on each."""
+    shared, found, errors = Shared(count), [None] * count, []
+
+    def run(index: int) -> None:
+        connect(Threads(shared, index))
+        try:
+            found[index] = work(build(replace(config, rank=Rank(index, count), exchange="network")))
+        except BaseException as error:
+            errors.append(error)
+            shared.barrier.abort()
+
+    threads = [Thread(target=run, args=(index,)) for index in range(count)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for error in sorted(errors, key=lambda one: isinstance(one, BrokenBarrierError)):
+        raise error
+    return found

@@ -1,0 +1,117 @@
+"""Ranks compute what one rank computes: the same logits, the same kept tokens, the same answers."""
+
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from ringkv.base.errors import InvalidRequest, UnsupportedModel
+from ringkv.base.kv import KVChoice
+from ringkv.base.ranks import Rank
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.cache.compress.across import Alone
+from ringkv.engine import lanes
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from tests.engine import tiny
+from tests.engine.rank_threads import on_ranks
+from tests.engine.test_engine import prompt
+from tests.engine.test_golden import EXPERTS, GEMMA3N, GPT_OSS, GROUPED, LATENT
+
+HEADS = {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 16, "vocab_size": 224}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", HEADS | {"attention_bias": True, "mlp_bias": True}),
+    "tied": ("Llama", HEADS | {"tie_word_embeddings": True, "vocab_size": 199}),
+    "qwen3-moe": ("Qwen3Moe", EXPERTS | HEADS | {"norm_topk_prob": True, "mlp_only_layers": [1]}),
+    "qwen2-moe": ("Qwen2Moe", EXPERTS | HEADS | {"shared_expert_intermediate_size": 64}),
+    "glm4-moe": ("Glm4Moe", GROUPED | HEADS),
+    "gpt-oss": ("GptOss", GPT_OSS | HEADS),
+    "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
+    "deepseek-v2": ("DeepseekV2", LATENT | HEADS | {"q_lora_rank": None, "num_key_value_heads": 16}),
+}
+OTHERS = ("tied", "qwen2-moe", "glm4-moe", "gpt-oss", "deepseek-v2")
+CHOICE = tiny.choice("snapstream")
+SELECTORS = (SnapKV(window=8, groups="max"), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+
+
+class Served(NamedTuple):
+    kept: list[np.ndarray]  # of each layer, [H, live]
+    tokens: list[int]
+    logits: torch.Tensor
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for name, (kind, changes) in MODELS.items():
+        made[name] = tmp_path_factory.mktemp(name)
+        tiny.save(made[name], kind, **changes)
+    return made
+
+
+def served(engine: LocalEngine, kv: KVChoice) -> Served:
+    """Read a prompt, keep some of it and decode until the ring has wrapped."""
+    asked = tiny.request(prompt(130), kv=kv)
+    tiny.enter(engine, asked)
+    return Served(engine.kept(0, kv), *tiny.decode(engine, 24))
+
+
+def check(folder: Path, count: int, kv: KVChoice = CHOICE) -> None:
+    """Compare each of so many ranks with one that has the whole model."""
+    config, work = tiny.config(folder, threads=1, capacity=kv.budget), partial(served, kv=kv)
+    alone = work(build(config))
+    for index, one in enumerate(on_ranks(config, count, work)):
+        assert one.tokens == alone.tokens
+        torch.testing.assert_close(one.logits, alone.logits, rtol=1e-5, atol=1e-5)
+        for kept, whole in zip(one.kept, alone.kept, strict=True):
+            heads, first = len(whole), index * len(whole) // count
+            assert (kept == whole[first : max(first + 1, first + heads // count)]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *product(("llama", "qwen3-moe", "deepseek"), (2, 4, 8, 16)),
+        *product(MODELS.keys() - {"llama", "deepseek"}, (4,)),
+    ],
+)
+def test_ranks_keep_the_tokens_and_give_the_logits_of_one_rank(name: str, count: int, folders: dict[str, Path]) -> None:
+    check(folders[name], count)
+
+
+@pytest.mark.parametrize(("policy", "budget"), [("full", 192), ("streaming", 64), ("snapkv", 192)])
+@pytest.mark.parametrize("name", ["llama", "deepseek"])
+def test_policies_are_those_of_one_rank(name: str, policy: str, budget: int, folders: dict[str, Path]) -> None:
+    check(folders[name], 8, tiny.choice(policy, budget=budget))
+
+
+@pytest.mark.parametrize("select", SELECTORS, ids=lambda select: select.name)
+@pytest.mark.parametrize("name", ["llama", "deepseek"])
+def test_selectors_count_the_votes_of_all_ranks(name: str, select: Selector, folders: dict[str, Path]) -> None:
+    check(folders[name], 8, tiny.choice("snapstream", select))
+
+
+@pytest.mark.parametrize("name", ["llama", "deepseek"])
+def test_votes_that_are_not_added_up_are_noticed(
+    name: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "across", lambda *_: Alone())
+    with pytest.raises(AssertionError):
+        check(folders[name], 8)
+
+
+def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(
+    folders: dict[str, Path],
+) -> None:
+    with pytest.raises(InvalidRequest, match=r"tensor_parallel 3 does not .* choose one of 1, 2, 4, 8, 16"):
+        build(tiny.config(folders["llama"], rank=Rank(0, 3), exchange="network"))
+
+
+def test_layers_that_ranks_cannot_divide_yet_are_named(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Gemma3n", **GEMMA3N)
+    with pytest.raises(UnsupportedModel, match="tensor parallel is not implemented for AltUpLayer layers"):
+        build(tiny.config(tmp_path, rank=Rank(0, 2), exchange="network"))
