@@ -33,9 +33,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Partial:
     return Partial(out, scores.logsumexp(-1).permute(2, 0, 1))
 
 
-def stacked(parts: list[Tensor], axis: int | None, rank: int | None) -> Tensor:
+def stacked(parts: list[Tensor], axis: int | str | None, rank: int | None) -> Tensor:
     """Stack one weight; a rank gets its share of each part."""
-    if rank is None or axis is None:
+    if rank is None or not isinstance(axis, int):
         return torch.cat(parts)
     return torch.cat([part.chunk(RANKS, axis)[rank] for part in parts])
 
@@ -78,12 +78,13 @@ def test_ranks_that_split_the_declared_axes_add_up_to_the_whole(family: str) -> 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_only_matrices_and_biases_of_their_rows_are_split(family: str) -> None:
+def test_matrices_and_biases_of_their_rows_are_split_and_other_biases_are_the_first_ranks(family: str) -> None:
     config: ModelConfig = parse_config(
         {"architectures": [f"{family}ForCausalLM"], **SIZES, "attention_bias": True, "mlp_bias": True}
     )
     shards = {name: weight.shard for name, weight in config.layer_weights(0).items()}
     expected = {"qkv": 0, "qkv_bias": 0, "output": 1, "gate_up": 0, "gate_up_bias": 0, "down": 1}
+    expected |= {"output_bias": "first", "down_bias": "first"}
     assert {name: axis for name, axis in shards.items() if axis is not None} == {
         name: axis for name, axis in expected.items() if name in shards
     }

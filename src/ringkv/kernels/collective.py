@@ -3,6 +3,7 @@
 Every rank calls the same operators in the same order. All ranks get the same bits.
 """
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
-from ringkv.base.ranks import Exchange
+from ringkv.base.ranks import Exchange, Rank
 from ringkv.kernels.library import LIBRARY
+
+AREA = 1 << 18  # floats that a rank can write at once
 
 
 class Communicator(Protocol):
@@ -37,6 +40,21 @@ _current = threading.local()
 def connect(communicator: Communicator) -> None:
     """Let this thread's operators use a communicator."""
     _current.communicator = communicator
+
+
+def shared_memory() -> int:
+    """Return the descriptor of memory that processes can share. It is freed with the last of them."""
+    return os.memfd_create("ringkv-ranks")
+
+
+def connect_memory(descriptor: int, rank: Rank, seconds: float) -> None:
+    """Let this process exchange results in shared memory. A rank that is awaited for `seconds` is an error."""
+    torch.ops.ringkv.connect_ranks(descriptor, rank.index, rank.count, AREA, seconds)
+
+
+def report_end(rank: int) -> None:
+    """Let all ranks that wait in shared memory fail, because this one has ended."""
+    torch.ops.ringkv.fail_rank(rank)
 
 
 def all_reduce(x: Tensor, exchange: Exchange) -> Tensor:

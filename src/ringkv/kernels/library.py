@@ -81,6 +81,8 @@ for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"all_reduce{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_max{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_gather{_suffix}(Tensor x, int[] widths) -> Tensor")
+LIBRARY.define("connect_ranks(int descriptor, int rank, int count, int floats, float seconds) -> ()")
+LIBRARY.define("fail_rank(int rank) -> ()")
 
 
 def native_operators() -> list[str]:

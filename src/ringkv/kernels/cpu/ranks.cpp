@@ -1,0 +1,226 @@
+// ranks on the CPU: what ranks of one machine compute together, through memory that they share. See collective.py.
+//
+// Each rank has two areas and uses them by turns. A call writes x to its area, passes a gate that opens once all ranks
+// are there, and reads all areas. Nobody writes an area that is still read: to write the same one again, a rank must have
+// passed the gate of the call between, where others arrive only after they have read. All ranks add in the same order,
+// so all get the same bits. A rank that waits sleeps after a while, because there may be fewer cores than ranks.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <torch/library.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "lanes.h"
+
+namespace ringkv {
+namespace {
+
+constexpr int64_t kLine = 64;  // bytes
+constexpr int64_t kSpins = 1 << 17;        // looks at a gate before a rank sleeps, if there is a core for each rank
+constexpr int64_t kSleep = 100'000'000;    // nanoseconds between two looks at the clock
+constexpr int64_t kDividedFloats = 16384;  // so many are added by one rank each if there are more than two ranks
+
+// Opens for pass `open` once all ranks have arrived.
+struct alignas(kLine) Gate {
+  std::atomic<uint64_t> arrived;
+  std::atomic<uint32_t> open, sleepers;
+};
+
+struct alignas(kLine) Header {
+  std::atomic<int64_t> failed;  // 1 + the rank that has ended
+  Gate calls, sums;
+};
+
+struct alignas(kLine) Progress {
+  std::atomic<uint64_t> calls;  // that a rank has made
+};
+
+struct Sum {
+  static Vec both(Vec a, Vec b) { return a + b; }
+  static float both(float a, float b) { return a + b; }
+};
+
+struct Highest {
+  static Vec both(Vec a, Vec b) { return at::vec::maximum(a, b); }
+  static float both(float a, float b) { return std::max(a, b); }
+};
+
+class Ranks {
+ public:
+  // descriptor: of the shared memory. floats: in an area.
+  Ranks(int64_t descriptor, int64_t rank, int64_t count, int64_t floats, double seconds)
+      : rank_(rank), count_(count), floats_(floats), seconds_(seconds),
+        spins_(count <= int64_t(std::thread::hardware_concurrency()) ? kSpins : 1) {
+    TORCH_CHECK(ftruncate(int(descriptor), bytes(count, floats)) == 0, "ranks get no memory: ", std::strerror(errno));
+    void* memory = mmap(nullptr, bytes(count, floats), PROT_READ | PROT_WRITE, MAP_SHARED, int(descriptor), 0);
+    TORCH_CHECK(memory != MAP_FAILED, "ranks get no memory: ", std::strerror(errno));
+    header_ = static_cast<Header*>(memory);
+    progress_ = reinterpret_cast<Progress*>(header_ + 1);
+    areas_ = reinterpret_cast<float*>(progress_ + count);
+  }
+
+  static int64_t bytes(int64_t count, int64_t floats) {
+    return sizeof(Header) + count * sizeof(Progress) + 2 * (count + 1) * floats * sizeof(float);
+  }
+
+  void fail(int64_t rank) { header_->failed = rank + 1; }
+  int64_t floats() const { return floats_; }
+  int64_t count() const { return count_; }
+  const float* area(int64_t rank) const { return areas_ + ((call_ & 1) * (count_ + 1) + rank) * floats_; }
+
+  // Lets the others read the first n floats at x, and waits until all can be read.
+  void exchange(const float* x, int64_t rows, int64_t width, int64_t stride) {
+    ++call_;
+    float* to = own(rank_);
+    for (int64_t row = 0; row < rows; ++row) std::memcpy(to + row * width, x + row * stride, width * sizeof(float));
+    progress_[rank_].calls = call_;
+    pass(header_->calls, call_);
+  }
+
+  // to[0..n) = all ranks' x, combined.
+  template <typename Op>
+  void combine(const float* x, int64_t n, float* to) {
+    exchange(x, 1, n, n);
+    if (count_ == 2 || n < kDividedFloats) return add<Op>(0, n, to);
+    const int64_t piece = (n + count_ - 1) / count_, from = std::min(rank_ * piece, n), stop = std::min(from + piece, n);
+    float* sums = own(count_);
+    add<Op>(from, stop, sums);
+    pass(header_->sums, ++sums_);
+    std::memcpy(to, sums, n * sizeof(float));
+  }
+
+ private:
+  float* own(int64_t rank) { return const_cast<float*>(area(rank)); }
+
+  template <typename Op>
+  void add(int64_t from, int64_t to, float* sums) const {
+    at::parallel_for(from, to, kDividedFloats, [&](int64_t begin, int64_t end) {
+      int64_t i = begin;
+      for (; i + Vec::size() <= end; i += Vec::size()) {
+        Vec sum = Vec::loadu(area(0) + i);
+        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, Vec::loadu(area(rank) + i));
+        sum.store(sums + i);
+      }
+      for (; i < end; ++i) {
+        float sum = area(0)[i];
+        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, area(rank)[i]);
+        sums[i] = sum;
+      }
+    });
+  }
+
+  void pass(Gate& gate, uint64_t goal) const {
+    if (++gate.arrived == goal * count_) {
+      gate.open = uint32_t(goal);
+      if (gate.sleepers > 0) futex(gate, FUTEX_WAKE, INT32_MAX, nullptr);
+      return;
+    }
+    for (int64_t looks = 0; looks < spins_; ++looks)
+      if (is_open(gate, goal)) return;
+    sleep(gate, goal);
+  }
+
+  static bool is_open(const Gate& gate, uint64_t goal) { return int32_t(gate.open - uint32_t(goal)) >= 0; }
+
+  static void futex(Gate& gate, int operation, uint32_t value, const timespec* timeout) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&gate.open), operation, value, timeout, nullptr, 0);
+  }
+
+  void sleep(Gate& gate, uint64_t goal) const {
+    const timespec most{0, kSleep};
+    const auto began = std::chrono::steady_clock::now();
+    ++gate.sleepers;
+    for (uint32_t seen = gate.open; !is_open(gate, goal); seen = gate.open) {
+      check(std::chrono::steady_clock::now() - began);
+      futex(gate, FUTEX_WAIT, seen, &most);
+    }
+    --gate.sleepers;
+  }
+
+  void check(std::chrono::duration<double> waited) const {
+    const int64_t failed = header_->failed;
+    TORCH_CHECK(failed == 0, "rank ", failed - 1, " has ended");
+    if (waited.count() < seconds_) return;
+    int64_t late = 0;
+    while (late + 1 < count_ && progress_[late].calls >= call_) ++late;
+    TORCH_CHECK(false, "rank ", late, " has not answered for ", seconds_, " s");
+  }
+
+  Header* header_;
+  Progress* progress_;
+  float* areas_;
+  const int64_t rank_, count_, floats_;
+  const double seconds_;
+  const int64_t spins_;
+  uint64_t call_ = 0, sums_ = 0;
+};
+
+std::unique_ptr<Ranks> ranks;
+
+Ranks& connected() {
+  TORCH_CHECK(ranks, "this process is not connected to other ranks");
+  return *ranks;
+}
+
+void connect(int64_t descriptor, int64_t rank, int64_t count, int64_t floats, double seconds) {
+  ranks = std::make_unique<Ranks>(descriptor, rank, count, floats, seconds);
+}
+
+void fail(int64_t rank) { connected().fail(rank); }
+
+template <typename Op>
+at::Tensor all_combined(const at::Tensor& given) {
+  const auto x = given.to(at::kFloat).contiguous();
+  auto y = at::empty(x.sizes(), x.options());
+  const int64_t floats = connected().floats();
+  for (int64_t from = 0; from < x.numel(); from += floats)
+    connected().combine<Op>(x.const_data_ptr<float>() + from, std::min(floats, x.numel() - from),
+                            y.data_ptr<float>() + from);
+  return y;
+}
+
+at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
+  const auto x = given.to(at::kFloat).contiguous();
+  const int64_t own = x.size(1), widest = *std::max_element(widths.begin(), widths.end());
+  TORCH_CHECK(int64_t(widths.size()) == connected().count() && widest <= connected().floats(),
+              "all_gather: ", widths.size(), " ranks of up to ", widest, " elements do not fit");
+  const int64_t step = connected().floats() / widest;
+  int64_t total = 0;
+  for (int64_t width : widths) total += width;
+  auto y = at::empty({x.size(0), total}, x.options());
+  for (int64_t from = 0; from < x.size(0); from += step) {
+    const int64_t rows = std::min(step, x.size(0) - from);
+    connected().exchange(x.const_data_ptr<float>() + from * own, rows, own, own);
+    float* to = y.data_ptr<float>() + from * total;
+    for (int64_t rank = 0; rank < connected().count(); to += widths[rank++])
+      for (int64_t row = 0; row < rows; ++row)
+        std::memcpy(to + row * total, connected().area(rank) + row * widths[rank], widths[rank] * sizeof(float));
+  }
+  return y;
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
+  m.impl("all_reduce_memory", &ringkv::all_combined<ringkv::Sum>);
+  m.impl("all_max_memory", &ringkv::all_combined<ringkv::Highest>);
+  m.impl("all_gather_memory", &ringkv::all_gather);
+}
+
+TORCH_LIBRARY_IMPL(ringkv, CompositeExplicitAutograd, m) {
+  m.impl("connect_ranks", &ringkv::connect);
+  m.impl("fail_rank", &ringkv::fail);
+}
