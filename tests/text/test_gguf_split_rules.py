@@ -38,6 +38,8 @@ def test_a_rule_splits_as_transformers_pattern_for_it(rule: str, text: str) -> N
         ("deepseek-v3", "It's 12345", ["It", "'s", " ", "123", "45"]),
         ("deepseek-v3", "a日本ひらx$x\n\n  b", ["a", "日本ひら", "x", "$x", "\n\n", " ", " b"]),
         ("deepseek-v3", "한국 +=\n", ["한국", " +=\n"]),
+        ("hunyuan-dense", "It's 12345 日本 +=\n", ["It", "'s", " ", "123", "45", " ", "日本", " +=\n"]),
+        ("hunyuan", "It's 12 +=\n  x", ["It", "'s", " ", "1", "2", " +=\n", " ", " x"]),
         ("deepseek-llm", "It's 12345", ["It", "'", "s", " ", "1", "2", "3", "4", "5"]),
         ("deepseek-llm", "a\n\nb.  Cd  ", ["a", "\n", "\n", "b", ".", " ", " Cd", "  "]),
         ("deepseek-llm", "日本x、Жà\u0531\u0561", ["日本", "x", "、", "Жà\u0531", "\u0561"]),

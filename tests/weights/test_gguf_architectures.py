@@ -27,6 +27,7 @@ from tests.engine.test_golden import (
     GRANITE,
     GRANITE4,
     GROUPED,
+    HUNYUAN,
     LATENT,
     LONGROPE,
     OLMO3_ROPES,
@@ -77,6 +78,7 @@ GPT_OSS_KEYS = {
 }
 
 GRANITE_KEYS = {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0}
+ALPHA = {"rope.freq_base": 1e4 * 50 ** (16 / 14), "rope.scaling.type": "none", "rope.scaling.factor": 1.0}
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "head_dim": 32}, SIZED),
@@ -122,6 +124,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "rope.scaling.type": "linear",
             "rope.scaling.factor": 8.0,
         },
+    ),
+    "hunyuan-dense": ("HunYuanDenseV1", HUNYUAN | {"head_dim": 16, "attention_bias": False}, ALPHA),
+    "hunyuan-moe": (
+        "HunYuanMoEV1",
+        HUNYUAN | {"num_experts": 4, "moe_topk": 2, "head_dim": 16, "attention_bias": False},
+        ALPHA
+        | EXPERT_KEYS
+        | {"expert_feed_forward_length": 96, "expert_shared_feed_forward_length": 96, "expert_shared_count": 1},
     ),
     "mistral-sliding": ("Mistral", {"sliding_window": 16}, {"attention.sliding_window": 16}),
     "mixtral-sliding": (

@@ -97,4 +97,6 @@ RULES: Mapping[str, SplitRule] = {
     "tekken": TEKKEN,  # Mistral
     "deepseek-llm": DEEPSEEK_LLM,
     "deepseek-v3": DEEPSEEK_V3,
+    "hunyuan-dense": DEEPSEEK_V3,
+    "hunyuan": QWEN2,  # with experts
 }

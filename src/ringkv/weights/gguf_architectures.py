@@ -130,6 +130,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         paired=True,
     ),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", fixed={"no_rope_layer_interval": 4}, paired=True),
+    "hunyuan-dense": Architecture(  # alpha is already in the rotary base
+        "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", {**parts.DENSE, **parts.ROTATED_NORMS}
+    ),
     "gemma3": Architecture(
         "Gemma3ForCausalLM",
         "gemma3_text",
@@ -209,6 +212,17 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
         heads=partial,
         router=routers.corrected,
         own=glm4_moe,
+    ),
+    "hunyuan-moe": Architecture(  # alpha is already in the rotary base
+        "HunYuanMoEV1ForCausalLM",
+        "hunyuan_v1_moe",
+        {**parts.NORMS, **parts.ATTENTION, **parts.ROTATED_NORMS, **parts.HUNYUAN_EXPERTS},
+        numbers={
+            "num_experts": "expert_count",
+            "moe_topk": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+            "num_shared_expert": "expert_shared_count",
+        },
     ),
 }
 """Mixtures of experts, by general.architecture."""

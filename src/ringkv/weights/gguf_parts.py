@@ -74,6 +74,10 @@ ATTENTION: Modules = {
     **OUTPUT,
 }
 QK_NORMS: Modules = {"attn_q_norm": whole("self_attn.q_norm"), "attn_k_norm": whole("self_attn.k_norm")}
+ROTATED_NORMS: Modules = {
+    "attn_q_norm": whole("self_attn.query_layernorm"),
+    "attn_k_norm": whole("self_attn.key_layernorm"),
+}
 DOWN: Modules = {"ffn_down": whole("mlp.down_proj")}
 FEED_FORWARD: Modules = {"ffn_gate": whole("mlp.gate_proj"), "ffn_up": whole("mlp.up_proj"), **DOWN}
 FUSED_FEED_FORWARD: Modules = {"ffn_up": whole("mlp.gate_up_proj"), **DOWN}
@@ -95,6 +99,13 @@ MIXTRAL_EXPERTS: Modules = {
     "ffn_gate_exps": stack("block_sparse_moe.experts.{}.w1"),
     "ffn_up_exps": stack("block_sparse_moe.experts.{}.w3"),
     "ffn_down_exps": stack("block_sparse_moe.experts.{}.w2"),
+}
+HUNYUAN_EXPERTS: Modules = {
+    **EXPERTS,
+    "ffn_gate_inp": whole("mlp.gate.wg"),
+    "ffn_gate_shexp": whole("mlp.shared_mlp.gate_proj"),
+    "ffn_up_shexp": whole("mlp.shared_mlp.up_proj"),
+    "ffn_down_shexp": whole("mlp.shared_mlp.down_proj"),
 }
 SINK_ATTENTION: Modules = {**ATTENTION, "attn_sinks": plain("self_attn.sinks")}
 STACKED_EXPERTS: Modules = {
