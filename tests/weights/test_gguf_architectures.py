@@ -1,5 +1,6 @@
 """Each architecture's GGUF, named by the gguf package: our logits against those of the model it was written from."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ringkv.weights.shapes import check_shapes
 from tests.engine import kept, tiny
 from tests.engine.test_golden import (
     GEMMA3_ROPES,
+    GEMMA3N,
     GPT_OSS,
     GRANITE,
     GRANITE4,
@@ -37,11 +39,12 @@ from tests.weights.tiny_gguf import tiny_model, write_named
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2}
+TIED = {"tie_word_embeddings": True}
 GEMMA3 = {
+    **TIED,
     "head_dim": 16,
     "query_pre_attn_scalar": 16,
     "sliding_window": 16,
-    "tie_word_embeddings": True,
     "layer_types": None,
 }
 SIZED = {**EXPERT_KEYS, "expert_feed_forward_length": 64}
@@ -78,6 +81,18 @@ GPT_OSS_KEYS = {
 }
 
 GRANITE_KEYS = {"embedding_scale": 12.0, "attention.scale": 0.1, "residual_scale": 0.22, "logit_scale": 8.0}
+QUANTILE = torch.distributions.Normal(0, 1).icdf(torch.tensor(0.9)).item()
+GEMMA3N_KEYS = {
+    "attention.sliding_window": 16,
+    "attention.sliding_window_pattern": [True, False] * 3,
+    "attention.shared_kv_layers": 3.0,  # a decimal in published files
+    "embedding_length_per_layer_input": 16,
+    "altup.num_inputs": 4,
+    "altup.active_idx": 1,
+    "activation_sparsity_scale": [QUANTILE if one else -math.inf for one in GEMMA3N["activation_sparsity_pattern"]],
+    "final_logit_softcapping": 2.0,
+    "rope.freq_base_swa": 1e4,
+}
 ALPHA = {"rope.freq_base": 1e4 * 50 ** (16 / 14), "rope.scaling.type": "none", "rope.scaling.factor": 1.0}
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -133,6 +148,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         | EXPERT_KEYS
         | {"expert_feed_forward_length": 96, "expert_shared_feed_forward_length": 96, "expert_shared_count": 1},
     ),
+    "gemma3n": ("Gemma3n", GEMMA3N | {"head_dim": 16, "vocab_size_per_layer_input": 90, **TIED}, GEMMA3N_KEYS),
     "mistral-sliding": ("Mistral", {"sliding_window": 16}, {"attention.sliding_window": 16}),
     "mixtral-sliding": (
         "Mixtral",
@@ -232,7 +248,13 @@ def next_token(model: Any) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     return {f"blk.3.{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
 
 
-EXTRA = {"deepseek-v3-split": split_latents, "glm4moe-air": next_token}
+def unused_keys(model: Any) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    """Return keys and values of layers that share a cache, which published checkpoints have."""
+    shapes = {"attn_k": (32, 64), "attn_v": (32, 64), "attn_k_norm": (16,)}
+    return {f"blk.{at}.{name}.weight": np.ones(shape, np.float32) for at in (3, 4) for name, shape in shapes.items()}
+
+
+EXTRA = {"gemma3n": unused_keys, "deepseek-v3-split": split_latents, "glm4moe-air": next_token}
 
 
 def corrections(model: Any) -> list[torch.Tensor]:

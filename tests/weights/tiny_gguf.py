@@ -32,7 +32,7 @@ TENSORS = {
 }
 
 
-CONFIGS = {"Gemma3": "Gemma3TextConfig"}
+CONFIGS = {"Gemma3": "Gemma3TextConfig", "Gemma3n": "Gemma3nTextConfig"}
 
 
 def tiny_model(kind: str, **settings: Any) -> Any:
@@ -217,7 +217,13 @@ def _granite(name: str, values: npt.NDArray[np.float32]) -> Parts:
         yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
 
 
-SPLIT = {"granite": _granite, "gpt-oss": _gpt_oss, "deepseek2": _corrected, "glm4moe": _corrected}
+def _gemma3n(name: str, values: npt.NDArray[np.float32]) -> Parts:
+    """End each name with "weight", and name the projections of all streams alike, so that they are stacked."""
+    ended = f"{name}.weight" if name.endswith("_scale") else name
+    yield re.sub(r"(altup\w*_projections)\.\d+", r"\1", ended), values
+
+
+SPLIT = {"gemma3n": _gemma3n, "granite": _granite, "gpt-oss": _gpt_oss, "deepseek2": _corrected, "glm4moe": _corrected}
 """How llama.cpp's conversion splits a checkpoint's tensor, by architecture."""
 
 

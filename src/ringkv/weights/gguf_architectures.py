@@ -14,6 +14,7 @@ from ringkv.weights import gguf_parts as parts
 from ringkv.weights import gguf_routers as routers
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_gemma3 import gemma3
+from ringkv.weights.gguf_gemma3n import gemma3n
 from ringkv.weights.gguf_gpt_oss import experts, gpt_oss
 from ringkv.weights.gguf_heads import grouped, partial
 from ringkv.weights.gguf_latent import latent, latent_matrices, latent_rope
@@ -32,6 +33,8 @@ EXPERT_SIZES = {
     "num_experts_per_tok": "expert_used_count",
     "moe_intermediate_size": "expert_feed_forward_length",
 }
+GEMMA: Modules = {**parts.SANDWICH, **parts.ATTENTION, **parts.QK_NORMS, **parts.FEED_FORWARD}
+GELU = {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
 NORMALISED = routers.softmax()
 UNNAMED = Windows()
 IN_ALL_LAYERS = Windows(period=0)
@@ -57,15 +60,17 @@ def glm4_moe(gguf: GGUF, kind: str) -> dict[str, Any]:
 class Architecture:
     """One architecture in both layouts.
 
-    modules: of a layer, by their names in a GGUF. numbers, factors: metadata keys of whole numbers and of decimals, by
-    their names in config.json. fixed: settings that no key has. heads, router, own: compute settings. windows: what a
-    sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm weights
-    in the GGUF minus those in Hugging Face layout. merged: gives the tensors that are several tensors in the GGUF.
+    modules, shared: of a layer and outside of layers, by their names in a GGUF. numbers, factors: metadata keys of
+    whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, router, own:
+    compute settings. windows: what a sliding window means. paired: rows of query and key heads are in the order of
+    rotary pairs. norm_shift: norm weights in the GGUF minus those in Hugging Face layout. merged: gives the tensors
+    that are several tensors in the GGUF.
     """
 
     name: str
     model_type: str
     modules: Modules = field(default_factory=lambda: parts.DENSE)
+    shared: Modules = field(default_factory=lambda: parts.SHARED)
     numbers: Mapping[str, str] = field(default_factory=dict)
     factors: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -136,11 +141,20 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma3": Architecture(
         "Gemma3ForCausalLM",
         "gemma3_text",
-        {**parts.SANDWICH, **parts.ATTENTION, **parts.QK_NORMS, **parts.FEED_FORWARD},
-        fixed={"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"},
+        GEMMA,
+        fixed=GELU,
         own=gemma3,
         windows=Windows(6, local=True),
         norm_shift=1.0,
+    ),
+    "gemma3n": Architecture(
+        "Gemma3nForCausalLM",
+        "gemma3n_text",
+        {**GEMMA, **parts.LAYER_INPUTS, **parts.STREAMS},
+        parts.SHARED_STREAMS,
+        fixed=GELU,
+        own=gemma3n,
+        windows=Windows(5, local=True),
     ),
 }
 """Dense models, by general.architecture."""

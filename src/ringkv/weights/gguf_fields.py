@@ -58,6 +58,13 @@ def layer_count(gguf: GGUF, kind: str) -> int:
     return blocks - predicting
 
 
+def sharing_layers(gguf: GGUF, kind: str) -> int:
+    """Return the number of layers at the end that share keys and values. Files of Gemma 3n have it as a decimal."""
+    key = f"{kind}.attention.shared_kv_layers"
+    value = gguf.get(key, 0)
+    return int(value) if type(value) is float and value.is_integer() and value >= 0 else gguf.number(key, 0)
+
+
 def token_id(gguf: GGUF, role: str) -> Any:
     """Return a token's id; None if the file has none, or one outside the vocabulary, such as 2 ** 32 - 1."""
     value, size = gguf.get(f"tokenizer.ggml.{role}_token_id"), shape_of(gguf, "token_embd.weight")[0]

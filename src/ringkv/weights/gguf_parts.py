@@ -58,6 +58,17 @@ SHARED: Modules = {
     "output": whole("lm_head"),
 }
 """Modules outside of layers, by their names in a GGUF."""
+SHARED_INPUTS: Modules = {
+    **SHARED,
+    "per_layer_token_embd": whole("model.embed_tokens_per_layer"),
+    "per_layer_model_proj": whole("model.per_layer_model_projection"),
+    "per_layer_proj_norm": whole("model.per_layer_projection_norm"),
+}
+SHARED_STREAMS: Modules = {
+    **SHARED_INPUTS,
+    "altup_proj": stack("model.altup_projections.{}"),
+    "altup_unembd_proj": stack("model.altup_unembed_projections.{}"),
+}
 
 NORMS: Modules = {"attn_norm": whole("input_layernorm"), "ffn_norm": whole("post_attention_layernorm")}
 SANDWICH: Modules = {
@@ -81,6 +92,21 @@ ROTATED_NORMS: Modules = {
 DOWN: Modules = {"ffn_down": whole("mlp.down_proj")}
 FEED_FORWARD: Modules = {"ffn_gate": whole("mlp.gate_proj"), "ffn_up": whole("mlp.up_proj"), **DOWN}
 FUSED_FEED_FORWARD: Modules = {"ffn_up": whole("mlp.gate_up_proj"), **DOWN}
+LAYER_INPUTS: Modules = {
+    "inp_gate": whole("per_layer_input_gate"),
+    "proj": whole("per_layer_projection"),
+    "post_norm": whole("post_per_layer_input_norm"),
+}
+STREAMS: Modules = {
+    "altup_correct_coef": whole("altup.correction_coefs"),
+    "altup_correct_scale": plain("altup.correct_output_scale"),
+    "altup_predict_coef": whole("altup.prediction_coefs"),
+    "altup_router": whole("altup.modality_router"),
+    "altup_router_norm": whole("altup.router_norm"),
+    "laurel_l": whole("laurel.linear_left"),
+    "laurel_r": whole("laurel.linear_right"),
+    "laurel_post_norm": whole("laurel.post_laurel_norm"),
+}
 DENSE: Modules = {**NORMS, **ATTENTION, **FEED_FORWARD}
 EXPERTS: Modules = {
     "ffn_gate_inp": whole("mlp.gate"),

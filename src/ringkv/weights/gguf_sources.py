@@ -7,12 +7,12 @@ from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown_names
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
-from ringkv.weights.gguf_fields import head_counts, layer_count
-from ringkv.weights.gguf_parts import SHARED
+from ringkv.weights.gguf_fields import head_counts, layer_count, sharing_layers
 from ringkv.weights.gguf_rope import ROPE_TENSORS
 from ringkv.weights.gguf_source import Rows, Source
 
 LAYER = re.compile(r"blk\.(\d{1,6})\.")
+KEYS_AND_VALUES = re.compile(r"\.attn_[kv](_norm)?\.")
 PAIRED = ("attn_q", "attn_k")
 """Projections whose rows are those of heads that rotate."""
 
@@ -21,20 +21,31 @@ def sources(gguf: GGUF) -> dict[str, Source]:
     """Return the source of each tensor. Raises UnsupportedModel for a tensor of no supported architecture."""
     architecture, names = architecture_of(gguf), _used(gguf)
     found = {ours: source for name in names for ours, source in _translated(gguf, name, architecture)}
-    for at in sorted({layer[1] for name in names if (layer := LAYER.match(name))}, key=int):
+    for at in sorted({_layer(name) for name in names} - {-1}):
         made = architecture.merged(gguf, f"blk.{at}.")
         found |= {f"model.layers.{at}.{ours}": source for ours, source in made}
     return found
 
 
 def _used(gguf: GGUF) -> list[str]:
-    """Return the tensors that are not replaced by parameters, and not of layers that predict further tokens."""
+    """Return the tensors that are not replaced by parameters.
+
+    Those of layers that predict further tokens are left out, and keys and values of layers that share a cache.
+    """
     kind = kind_of(gguf)
     used = [name for name in gguf.names if name not in ROPE_TENSORS]
-    if not gguf.number(f"{kind}.nextn_predict_layers", 0):
-        return used
-    layers = layer_count(gguf, kind)
-    return [name for name in used if not (layer := LAYER.match(name)) or int(layer[1]) < layers]
+    if gguf.number(f"{kind}.nextn_predict_layers", 0):
+        layers = layer_count(gguf, kind)
+        used = [name for name in used if _layer(name) < layers]
+    if sharing := sharing_layers(gguf, kind):
+        first = layer_count(gguf, kind) - sharing
+        used = [name for name in used if _layer(name) < first or not KEYS_AND_VALUES.search(name)]
+    return used
+
+
+def _layer(name: str) -> int:
+    """Return the number of a tensor's layer; -1 if it is outside of layers."""
+    return int(layer[1]) if (layer := LAYER.match(name)) else -1
 
 
 def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, Source]]:
@@ -43,7 +54,7 @@ def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[t
     `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`.
     """
     called, suffix, prefix = _split(name)
-    parts = (architecture.modules if prefix else SHARED).get(called)
+    parts = (architecture.modules if prefix else architecture.shared).get(called)
     if parts is None:
         raise UnsupportedModel(
             f"{gguf.path} has a tensor {shown_names([name])}, which belongs to no architecture that ringkv runs"
