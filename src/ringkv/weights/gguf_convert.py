@@ -14,7 +14,7 @@ from ringkv.weights.files import GROUPS, SINGLE
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import config_json
 from ringkv.weights.gguf_groups import GROUP, KINDS
-from ringkv.weights.gguf_source import Rows
+from ringkv.weights.gguf_source import Rows, Source
 from ringkv.weights.gguf_sources import sources
 from ringkv.weights.mxfp4_shapes import unpacked_shapes
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
@@ -36,7 +36,7 @@ def shapes(gguf: GGUF) -> Mapping[str, tuple[int, ...]]:
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
     """Write model.safetensors, of tensors whose `shapes` have been checked. Raises BadWeights for infinite values."""
     found = sources(gguf)
-    done, total = 0, weight_bytes(gguf)
+    done, total = 0, _bytes(found)
     with SafetensorsWriter(directory / SINGLE, {name: source.spec for name, source in found.items()}) as writer:
         for source in found.values():
             for values in source.blocks(gguf):
@@ -72,7 +72,11 @@ def _four_bits(gguf: GGUF) -> dict[str, Rows]:
 
 def weight_bytes(gguf: GGUF) -> int:
     """Bytes that `write_weights` writes."""
-    return sum(source.spec.bytes for source in sources(gguf).values())
+    return _bytes(sources(gguf))
+
+
+def _bytes(found: Mapping[str, Source]) -> int:
+    return sum(source.spec.bytes for source in found.values())
 
 
 def group_bytes(gguf: GGUF) -> int:
