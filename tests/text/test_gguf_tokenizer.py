@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GPT2Tokenizer, Qwen2Tokenizer
+from transformers import GemmaTokenizer, GPT2Tokenizer, Qwen2Tokenizer
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.text.chat_template import ChatTemplate
@@ -271,6 +271,37 @@ def test_user_defined_runs_of_spaces_are_tokens_as_in_gemma(write_gguf: Write, s
     assert tokenizer.encode("ab  cd") == [1, tokens.index("ab"), len(tokens), tokens.index("cd")]
     assert tokenizer.decode(tokenizer.encode("ab  cd")) == "ab  cd"
     assert tokenizer.eos_ids == (2, len(tokens) + 1)
+
+
+@pytest.fixture(scope="session")
+def gemma4(write_gguf: Write, sentencepiece_keys: dict[str, Any]) -> tuple[Tokenizer, Any]:
+    """Gemma 4's kind of tokenizer, and transformers' class for it. Merges are not in the order of scores."""
+    ends, tokens = ["<turn|>", "<|tool_response>"], [*sentencepiece_keys["tokens"], "\n", "\n\n"]
+    merges = ["b c", "a b", "▁ a", "c d", "▁a b", "a bc", "b cd", "▁ ▁", "\n \n"]
+    keys = sentencepiece_keys | {
+        "model": "gemma4",
+        "tokens": [*tokens, *ends],
+        "scores": [0.0] * (len(tokens) + 2),
+        "token_type": [*sentencepiece_keys["token_type"], NORMAL, NORMAL, CONTROL, USER_DEFINED],
+        "merges": merges,
+        "add_space_prefix": False,
+    }
+    vocab = {token: id for id, token in enumerate(tokens)}
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    return load(write_gguf(**keys)), GemmaTokenizer(vocab=vocab, merges=pairs, bos_token="<s>", eos_token="</s>")
+
+
+@given(text=st.text(alphabet="abcdé \n日") | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<")))
+def test_gemma4_merges_in_the_order_of_its_file_as_transformers_class(gemma4: tuple[Tokenizer, Any], text: str):
+    ours, theirs = gemma4
+    assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, add_special_tokens=False)
+    assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text), skip_special_tokens=True)
+
+
+def test_gemma4_begins_texts_and_ends_them_with_a_turn_or_a_call_of_a_tool(gemma4: tuple[Tokenizer, Any]):
+    tokenizer, _ = gemma4
+    assert tokenizer.encode("ab")[0] == tokenizer.bos_id == 1
+    assert [tokenizer.token_text(id) for id in tokenizer.eos_ids] == ["</s>", "<turn|>", "<|tool_response>"]
 
 
 # Errors

@@ -25,6 +25,8 @@ from tests.engine import kept, tiny
 from tests.engine.test_golden import (
     GEMMA3_ROPES,
     GEMMA3N,
+    GEMMA4,
+    GEMMA4_MOE,
     GPT_OSS,
     GRANITE,
     GRANITE4,
@@ -93,6 +95,32 @@ GEMMA3N_KEYS = {
     "final_logit_softcapping": 2.0,
     "rope.freq_base_swa": 1e4,
 }
+GEMMA4_KEYS = {
+    "attention.sliding_window": 16,
+    "attention.key_length": 64,
+    "attention.value_length": 64,
+    "attention.key_length_swa": 16,
+    "attention.value_length_swa": 16,
+    "rope.dimension_count": 64,
+    "rope.dimension_count_swa": 16,
+    "rope.freq_base_swa": 1e4,
+}
+GEMMA4_DENSE_KEYS = {
+    "attention.sliding_window_pattern": [True, False] * 3,
+    "attention.shared_kv_layers": 3,
+    "embedding_length_per_layer_input": 16,
+    "feed_forward_length": [96] * 3 + [192] * 3,
+    "final_logit_softcapping": 2.0,
+}
+GEMMA4_MOE_KEYS = {
+    "attention.sliding_window_pattern": [True, False] * 2,
+    "attention.head_count_kv": [2, 1] * 2,
+    "attention.shared_kv_layers": 0,
+    "embedding_length_per_layer_input": 0,
+    "expert_count": 8,
+    "expert_used_count": 2,
+    "expert_feed_forward_length": 64,
+}
 ALPHA = {"rope.freq_base": 1e4 * 50 ** (16 / 14), "rope.scaling.type": "none", "rope.scaling.factor": 1.0}
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -149,6 +177,13 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         | {"expert_feed_forward_length": 96, "expert_shared_feed_forward_length": 96, "expert_shared_count": 1},
     ),
     "gemma3n": ("Gemma3n", GEMMA3N | {"head_dim": 16, "vocab_size_per_layer_input": 90, **TIED}, GEMMA3N_KEYS),
+    "gemma4": (
+        "Gemma4",
+        GEMMA4 | {"head_dim": 16, "vocab_size_per_layer_input": 99, **TIED},
+        GEMMA4_KEYS | GEMMA4_DENSE_KEYS,
+    ),
+    "gemma4-moe": ("Gemma4", GEMMA4_MOE | {"head_dim": 16, **TIED}, GEMMA4_KEYS | GEMMA4_MOE_KEYS),
+    "gemma4-split": ("Gemma4", GEMMA4_MOE | {"head_dim": 16, **TIED}, GEMMA4_KEYS | GEMMA4_MOE_KEYS),
     "mistral-sliding": ("Mistral", {"sliding_window": 16}, {"attention.sliding_window": 16}),
     "mixtral-sliding": (
         "Mixtral",
@@ -212,6 +247,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 ARCHITECTURES = {
+    "gemma4-moe": "gemma4",
+    "gemma4-split": "gemma4",
     "granite4": "granite",
     "deepseek-v2-lite": "deepseek2",
     "deepseek-v2": "deepseek2",
@@ -254,12 +291,47 @@ def unused_keys(model: Any) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     return {f"blk.{at}.{name}.weight": np.ones(shape, np.float32) for at in (3, 4) for name, shape in shapes.items()}
 
 
-EXTRA = {"gemma3n": unused_keys, "deepseek-v3-split": split_latents, "glm4moe-air": next_token}
+def stopped_pairs(model: Any) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    """Return the divisors of the pairs of a global head: a quarter of the pairs rotate."""
+    return {"rope_freqs.weight": np.array([1.0] * 8 + [1e30] * 24, np.float32)}
+
+
+def split_gates(model: Any) -> dict[str, np.ndarray | None]:  # type: ignore[type-arg]
+    """Return each layer's gates and ups as two stacks."""
+    found: dict[str, np.ndarray | None] = dict(stopped_pairs(model))  # type: ignore[type-arg]
+    for at, layer in enumerate(model.model.layers):
+        gate, up = layer.experts.gate_up_proj.detach().chunk(2, dim=1)
+        found |= {
+            f"blk.{at}.ffn_gate_up_exps.weight": None,
+            f"blk.{at}.ffn_gate_exps.weight": gate.contiguous().numpy(),
+            f"blk.{at}.ffn_up_exps.weight": up.contiguous().numpy(),
+        }
+    return found
+
+
+EXTRA = {
+    "gemma4": lambda model: stopped_pairs(model) | unused_keys(model),
+    "gemma4-moe": stopped_pairs,
+    "gemma4-split": split_gates,
+    "gemma3n": unused_keys,
+    "deepseek-v3-split": split_latents,
+    "glm4moe-air": next_token,
+}
 
 
 def corrections(model: Any) -> list[torch.Tensor]:
     """Return the vectors that are added to the scores of routers, for the choice alone."""
-    return [tensor for name, tensor in model.named_buffers() if name.endswith("correction_bias")]
+    return buffers(model, "correction_bias")
+
+
+def factors(model: Any) -> list[torch.Tensor]:
+    """Return Gemma 4's factors, which are 1 at first: of layers, and of routers' inputs and experts."""
+    scales = [tensor for name, tensor in model.named_parameters() if name.endswith(("router.scale", "_expert_scale"))]
+    return [*scales, *buffers(model, "layer_scalar")]
+
+
+def buffers(model: Any, called: str) -> list[torch.Tensor]:
+    return [tensor for name, tensor in model.named_buffers() if name.endswith(called)]
 
 
 def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]:
@@ -272,6 +344,8 @@ def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]
             tensor.copy_(tensor.bfloat16())
         for tensor in corrections(model):
             tensor.uniform_(0.0, 0.4)
+        for tensor in factors(model):
+            tensor.uniform_(0.5, 1.5).copy_(tensor.bfloat16())
     rope = model.config.rope_parameters
     extra: dict[str, np.ndarray | None] = {  # type: ignore[type-arg]
         f"rope_factors_{which}.weight": np.array(rope[f"{which}_factor"], np.float32)
@@ -289,7 +363,8 @@ def converted(path: Path, name: str, quant: Type = Type.F32) -> tuple[Path, Any]
     assert weight_bytes(file) == sum(tensor.nbytes for tensor in load_file(out / SINGLE).values())
     if quant != Type.MXFP4:
         exact = sum(tensor.nbytes for tensor in corrections(model))
-        assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in model.parameters()) + exact
+        rounded = [*model.parameters(), *buffers(model, "layer_scalar")]
+        assert weight_bytes(file) == 2 * sum(tensor.numel() for tensor in rounded) + exact
     return out, model
 
 

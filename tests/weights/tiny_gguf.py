@@ -32,7 +32,7 @@ TENSORS = {
 }
 
 
-CONFIGS = {"Gemma3": "Gemma3TextConfig", "Gemma3n": "Gemma3nTextConfig"}
+CONFIGS = {"Gemma3": "Gemma3TextConfig", "Gemma3n": "Gemma3nTextConfig", "Gemma4": "Gemma4TextConfig"}
 
 
 def tiny_model(kind: str, **settings: Any) -> Any:
@@ -156,6 +156,7 @@ def write_named(
     Matrices of experts are stacked, and matrices of one row are vectors. `metadata` has keys without the architecture.
     `extra` adds tensors; None leaves one out.
     """
+    model.config.allow_global_per_layer_attribute_access = True  # Gemma 4's layers differ; metadata says how
     sizes = keys_of(model.config) | metadata
     writer = GGUFWriter(path, kind)
     for key, value in sizes.items():
@@ -174,13 +175,17 @@ def named(model: Any, kind: str, folder: Path) -> dict[str, npt.NDArray[np.float
     for name in sorted(saved, key=lambda name: [int(part) if part.isdigit() else -1 for part in name.split(".")]):
         for part, values in SPLIT.get(kind, _whole)(name, saved[name].float().numpy()):
             merged = re.sub(r"\.experts\.\d+\.", ".experts.", part)
-            stored = names.get_name(merged, try_suffixes=(".weight", ".bias"))
+            stored = names.get_name(merged, try_suffixes=(".weight", ".bias", ".scale"))
             assert stored, name
             found.setdefault(stored, []).append(_reordered(values, stored, kind, model.config))
-    return {name: np.stack(all) if len(all) > 1 else np.squeeze(all[0]) for name, all in found.items()}
+    return {name: np.stack(all) if len(all) > 1 else _row(all[0]) for name, all in found.items()}
 
 
 Parts = Iterator[tuple[str, npt.NDArray[np.float32]]]
+
+
+def _row(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return values[0] if values.ndim > 1 and len(values) == 1 else values
 
 
 def _whole(name: str, values: npt.NDArray[np.float32]) -> Parts:
@@ -223,7 +228,21 @@ def _gemma3n(name: str, values: npt.NDArray[np.float32]) -> Parts:
     yield re.sub(r"(altup\w*_projections)\.\d+", r"\1", ended), values
 
 
-SPLIT = {"gemma3n": _gemma3n, "granite": _granite, "gpt-oss": _gpt_oss, "deepseek2": _corrected, "glm4moe": _corrected}
+def _gemma4(name: str, values: npt.NDArray[np.float32]) -> Parts:
+    """End each name with "weight", or with "scale" and the matrix that a router's factors belong to."""
+    for theirs, matrix in {"router.scale": "router.proj", "router.per_expert_scale": "experts.down_proj"}.items():
+        name = name.replace(theirs, f"{matrix}.scale")
+    yield name if name.endswith((".weight", ".scale")) else f"{name}.weight", values
+
+
+SPLIT = {
+    "gemma4": _gemma4,
+    "gemma3n": _gemma3n,
+    "granite": _granite,
+    "gpt-oss": _gpt_oss,
+    "deepseek2": _corrected,
+    "glm4moe": _corrected,
+}
 """How llama.cpp's conversion splits a checkpoint's tensor, by architecture."""
 
 

@@ -1,4 +1,7 @@
-"""SentencePiece BPE from a GGUF: merges are derived from scores; text without a token becomes bytes."""
+"""SentencePiece BPE from a GGUF: text without a token becomes bytes.
+
+Merges are derived from scores. Gemma 4's files list them.
+"""
 
 from collections.abc import Iterator
 
@@ -12,8 +15,17 @@ MERGED = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
 
 def sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     """Return the tokenizer. A text is one word; the pair with the best-scored product is merged first."""
+    return _tokenizer(vocabulary, _merges(vocabulary))
+
+
+def gemma4(vocabulary: Vocabulary) -> Tokenizer:
+    """Return the tokenizer that merges in the order of the file."""
+    return _tokenizer(vocabulary, vocabulary.merges())
+
+
+def _tokenizer(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> Tokenizer:
     unknown = vocabulary.role("unknown") or _first_unknown(vocabulary)
-    model = models.BPE(vocabulary.ids, _merges(vocabulary), unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    model = models.BPE(vocabulary.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
     spaces = normalizers.Replace(" ", SPACE)
     prefix = [normalizers.Prepend(SPACE)] if vocabulary.adds_space() else []

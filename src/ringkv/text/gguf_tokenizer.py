@@ -11,12 +11,16 @@ from ringkv.base.errors import BadWeights, RingKVError, UnsupportedModel
 from ringkv.base.shown import one_line, shown
 from ringkv.text.files import write_atomically, write_json
 from ringkv.text.gguf_byte_level import byte_level
-from ringkv.text.gguf_sentencepiece import sentencepiece
+from ringkv.text.gguf_sentencepiece import gemma4, sentencepiece
 from ringkv.text.gguf_vocabulary import Vocabulary
 from ringkv.text.tokenizer import load_inner, surround
 from ringkv.weights.gguf_header import read_header
 
-BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {"gpt2": byte_level, "llama": sentencepiece}
+BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {
+    "gpt2": byte_level,
+    "llama": sentencepiece,
+    "gemma4": gemma4,
+}
 
 # Tokens that end a text in any model. A GGUF names one or two ids; its model may use more.
 END_TOKENS = (
@@ -29,7 +33,9 @@ END_TOKENS = (
     "<|return|>",
     "<|call|>",
     "<end_of_turn>",
+    "<turn|>",
 )
+TEXT_ENDS = ("<|tool_response>",)  # Gemma 4 ends an answer with it; its files have it as text, so that it is shown
 CALLS = ("<|return|>", "<|call|>")  # end an answer in gpt-oss' format, where <|end|> ends one of its messages
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
@@ -101,6 +107,7 @@ def _config(vocabulary: Vocabulary) -> dict[str, Any]:
 def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
     named = [vocabulary.role_id(role) for role in ("eos", "eot", "eom")]
     ends_messages = ("<|end|>",) if all(token in vocabulary.ids for token in CALLS) else ()
+    text_ends = [vocabulary.ids[token] for token in TEXT_ENDS if token in vocabulary.ids]
     known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in set(END_TOKENS) - set(ends_messages)]
-    ends = [id for id in [*named, *known] if id is not None]
+    ends = [id for id in [*named, *known, *text_ends] if id is not None]
     return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends))}

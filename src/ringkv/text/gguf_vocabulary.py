@@ -16,7 +16,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 # A GGUF may omit add_bos_token; these tokenizers then add a beginning-of-sequence token.
-BEGINS_BY_DEFAULT = {"llama", "llama-bpe", "llama3", "llama-v3", "tekken"}
+BEGINS_BY_DEFAULT = {"llama", "llama-bpe", "llama3", "llama-v3", "tekken", "gemma4"}
 
 
 MOST_WORK = 1 << 30  # sum of squared token lengths; every token is cut at every place to find its merges

@@ -10,20 +10,26 @@ from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
+from ringkv.weights import gguf_gemma4
 from ringkv.weights import gguf_parts as parts
 from ringkv.weights import gguf_routers as routers
 from ringkv.weights.gguf import GGUF
+from ringkv.weights.gguf_fields import one_size
 from ringkv.weights.gguf_gemma3 import gemma3
 from ringkv.weights.gguf_gemma3n import gemma3n
 from ringkv.weights.gguf_gpt_oss import experts, gpt_oss
 from ringkv.weights.gguf_heads import grouped, partial
 from ringkv.weights.gguf_latent import latent, latent_matrices, latent_rope
-from ringkv.weights.gguf_parts import Modules, whole
+from ringkv.weights.gguf_parts import Modules, plain, whole
+from ringkv.weights.gguf_rope import rope_scaling
 from ringkv.weights.gguf_source import Source
 from ringkv.weights.gguf_windows import Windows
 
 Settings = Callable[[GGUF, str], dict[str, Any]]
 """Returns settings of config.json from a file and its keys' prefix. Raises UnsupportedModel or BadWeights."""
+
+RopeScaling = Callable[[GGUF, str, int], dict[str, Any] | None]
+"""Returns rope_scaling of heads that rotate so many elements."""
 
 Merged = Callable[[GGUF, str], Iterator[tuple[str, Source]]]
 """Gives the tensors of a layer, such as "blk.3.", by their names in the layer in Hugging Face layout."""
@@ -34,6 +40,8 @@ EXPERT_SIZES = {
     "moe_intermediate_size": "expert_feed_forward_length",
 }
 GEMMA: Modules = {**parts.SANDWICH, **parts.ATTENTION, **parts.QK_NORMS, **parts.FEED_FORWARD}
+GEMMA4: Modules = {**GEMMA, **parts.LAYER_INPUTS, "layer_output_scale": plain("layer_scalar")}
+BIASED = {"attention_bias": False}  # the setting is for o_proj, too; queries, keys and values always have biases
 GELU = {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
 NORMALISED = routers.softmax()
 UNNAMED = Windows()
@@ -51,6 +59,10 @@ def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
     return {}
 
 
+def unscaled(gguf: GGUF, kind: str, head_dim: int) -> None:
+    """Return no scaling: `own` has the rotary embedding."""
+
+
 def glm4_moe(gguf: GGUF, kind: str) -> dict[str, Any]:
     """Return whether queries and keys have norms. No metadata key has it."""
     return {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")}
@@ -61,10 +73,10 @@ class Architecture:
     """One architecture in both layouts.
 
     modules, shared: of a layer and outside of layers, by their names in a GGUF. numbers, factors: metadata keys of
-    whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, router, own:
-    compute settings. windows: what a sliding window means. paired: rows of query and key heads are in the order of
-    rotary pairs. norm_shift: norm weights in the GGUF minus those in Hugging Face layout. merged: gives the tensors
-    that are several tensors in the GGUF.
+    whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, feed_forward,
+    scaling, router, own: compute settings. windows: what a sliding window means. paired: rows of query and key heads
+    are in the order of rotary pairs. norm_shift: norm weights in the GGUF minus those in Hugging Face layout. merged:
+    gives the tensors that are several tensors in the GGUF.
     """
 
     name: str
@@ -75,6 +87,8 @@ class Architecture:
     factors: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     heads: Settings = grouped
+    feed_forward: Settings = one_size
+    scaling: RopeScaling = rope_scaling
     router: routers.RouterSettings = NORMALISED
     own: Settings = nothing
     windows: Windows = UNNAMED
@@ -90,7 +104,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         windows=Windows(0, {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}),
         paired=True,
     ),
-    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", windows=QWEN),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", fixed=BIASED, windows=QWEN),
     "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", {**parts.DENSE, **parts.QK_NORMS}, windows=QWEN),
     "phi3": Architecture(
         "Phi3ForCausalLM",
@@ -156,6 +170,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         own=gemma3n,
         windows=Windows(5, local=True),
     ),
+    "gemma4": Architecture(
+        "Gemma4ForCausalLM",
+        "gemma4_text",
+        GEMMA4,
+        parts.SHARED_INPUTS,
+        fixed=GELU,
+        heads=gguf_gemma4.heads,
+        feed_forward=gguf_gemma4.feed_forward,
+        scaling=unscaled,
+        own=gguf_gemma4.gemma4,
+        windows=gguf_gemma4.WINDOWS,
+    ),
 }
 """Dense models, by general.architecture."""
 
@@ -173,7 +199,7 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
         "qwen2_moe",
         {**parts.NORMS, **parts.ATTENTION, **parts.EXPERTS, **parts.SHARED_EXPERT},
         numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
-        fixed={"norm_topk_prob": False},
+        fixed={**BIASED, "norm_topk_prob": False},
         router=routers.softmax(normalised=False),
         windows=QWEN,
     ),
@@ -226,6 +252,24 @@ WITH_EXPERTS: Mapping[str, Architecture] = {
         heads=partial,
         router=routers.corrected,
         own=glm4_moe,
+    ),
+    "gemma4": Architecture(
+        "Gemma4ForCausalLM",
+        "gemma4_text",
+        {**GEMMA4, **parts.PARALLEL_EXPERTS},
+        parts.SHARED_INPUTS,
+        numbers={
+            "num_experts": "expert_count",
+            "top_k_experts": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+        },
+        fixed=GELU,
+        heads=gguf_gemma4.heads,
+        feed_forward=gguf_gemma4.feed_forward,
+        scaling=unscaled,
+        own=gguf_gemma4.gemma4_experts,
+        windows=gguf_gemma4.WINDOWS,
+        merged=gguf_gemma4.experts,
     ),
     "hunyuan-moe": Architecture(  # alpha is already in the rotary base
         "HunYuanMoEV1ForCausalLM",

@@ -5,7 +5,7 @@ from typing import Any
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
 from ringkv.weights.gguf_fields import layer_count, positive, shape_of, short, token_id
-from ringkv.weights.gguf_rope import rope_scaling, theta
+from ringkv.weights.gguf_rope import theta
 from ringkv.weights.gguf_windows import window_settings
 
 
@@ -18,15 +18,15 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         "model_type": architecture.model_type,
         "vocab_size": shape_of(gguf, "token_embd.weight")[0],
         "hidden_size": positive(gguf, f"{kind}.embedding_length"),
-        "intermediate_size": positive(gguf, f"{kind}.feed_forward_length"),
+        **architecture.feed_forward(gguf, kind),
         "num_hidden_layers": layer_count(gguf, kind),
         **heads,
         "hidden_act": "silu",
         "rms_norm_eps": short(gguf.decimal(f"{kind}.attention.layer_norm_rms_epsilon", 1e-6)),
         "max_position_embeddings": positive(gguf, f"{kind}.context_length"),
         "rope_theta": theta(gguf, kind),
-        "rope_scaling": rope_scaling(gguf, kind, heads["head_dim"]),
-        "attention_bias": not kind.startswith("qwen2") and gguf.has("blk.0.attn_q.bias"),
+        "rope_scaling": architecture.scaling(gguf, kind, heads["head_dim"]),
+        "attention_bias": gguf.has("blk.0.attn_q.bias"),
         "mlp_bias": gguf.has("blk.0.ffn_up.bias"),
         "tie_word_embeddings": not gguf.has("output.weight"),
         "bos_token_id": token_id(gguf, "bos"),

@@ -58,11 +58,19 @@ def layer_count(gguf: GGUF, kind: str) -> int:
     return blocks - predicting
 
 
-def sharing_layers(gguf: GGUF, kind: str) -> int:
+def one_size(gguf: GGUF, kind: str) -> dict[str, Any]:
+    """Return the elements of feed-forwards, which are the same in all layers."""
+    return {"intermediate_size": positive(gguf, f"{kind}.feed_forward_length")}
+
+
+def sharing_layers(gguf: GGUF, kind: str, default: int | None = 0) -> int:
     """Return the number of layers at the end that share keys and values. Files of Gemma 3n have it as a decimal."""
     key = f"{kind}.attention.shared_kv_layers"
-    value = gguf.get(key, 0)
-    return int(value) if type(value) is float and value.is_integer() and value >= 0 else gguf.number(key, 0)
+    value = gguf.get(key, default)
+    sharing = int(value) if type(value) is float and value.is_integer() else gguf.number(key, default)
+    if sharing and not 0 < sharing < (layers := layer_count(gguf, kind)):
+        raise BadWeights(f"{gguf.path} has {key} {sharing} of {layers} layers; fetch another copy")
+    return sharing
 
 
 def token_id(gguf: GGUF, role: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_fields import positive, shape_of, sharing_layers, short
+from ringkv.weights.gguf_fields import shape_of, sharing_layers, short
 from ringkv.weights.gguf_gemma3 import LOCAL_BASE
 
 CAP = 30.0  # of logits, if the file has none
@@ -17,9 +17,9 @@ def gemma3n(gguf: GGUF, kind: str) -> dict[str, Any]:
     return {
         **inputs(gguf, kind),
         "rope_local_base_freq": short(gguf.decimal(f"{kind}.rope.freq_base_swa", LOCAL_BASE)),
-        "num_kv_shared_layers": sharing_layers(gguf, kind),
+        "num_kv_shared_layers": sharing_layers(gguf, kind, None),
         "final_logit_softcapping": short(gguf.decimal(f"{kind}.final_logit_softcapping", CAP)),
-        "altup_num_inputs": positive(gguf, f"{kind}.altup.num_inputs"),
+        "altup_num_inputs": shape_of(gguf, "altup_proj.weight")[0] + 1,
         "altup_active_idx": gguf.number(f"{kind}.altup.active_idx"),
         "altup_correct_scale": True,
         "laurel_rank": shape_of(gguf, "blk.0.laurel_l.weight")[0],

@@ -46,12 +46,12 @@ def experts(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
         if all(map(gguf.has, weights)):
             yield from _weights(gguf, f"mlp.experts.{ours}", tuple(weights))
         if all(map(gguf.has, biases)):
-            count, rows = _shape(gguf, biases, 2)
+            count, rows = stack_shape(gguf, biases, 2)
             yield f"mlp.experts.{ours}_bias", Alternating(tuple(biases), (count, rows * len(biases)))
 
 
 def _weights(gguf: GGUF, ours: str, names: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
-    count, rows, columns = _shape(gguf, names, 3)
+    count, rows, columns = stack_shape(gguf, names, 3)
     rows *= len(names)
     if all(gguf.kind(name) == "MXFP4" for name in names):
         yield f"{ours}{BLOCKS}", Packed(names, (count, rows, columns // GROUP, BYTES), slice(1, None))
@@ -60,7 +60,8 @@ def _weights(gguf: GGUF, ours: str, names: tuple[str, ...]) -> Iterator[tuple[st
         yield ours, Alternating(names, (count, columns, rows))
 
 
-def _shape(gguf: GGUF, names: tuple[str, ...] | list[str], dimensions: int) -> tuple[int, ...]:
+def stack_shape(gguf: GGUF, names: tuple[str, ...] | list[str], dimensions: int) -> tuple[int, ...]:
+    """Return the shape of all these tensors. Raises BadWeights if they differ or have other dimensions."""
     shapes = {gguf.shape(name) for name in names}
     first = gguf.shape(names[0])
     if len(shapes) > 1 or len(first) != dimensions:

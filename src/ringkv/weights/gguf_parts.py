@@ -97,6 +97,15 @@ LAYER_INPUTS: Modules = {
     "proj": whole("per_layer_projection"),
     "post_norm": whole("post_per_layer_input_norm"),
 }
+PARALLEL_EXPERTS: Modules = {
+    "pre_ffw_norm_2": whole("pre_feedforward_layernorm_2"),
+    "post_ffw_norm_1": whole("post_feedforward_layernorm_1"),
+    "post_ffw_norm_2": whole("post_feedforward_layernorm_2"),
+    "ffn_gate_inp": whole("router.proj"),
+    "ffn_gate_inp.scale": plain("router.scale"),
+    "ffn_down_exps.scale": plain("router.per_expert_scale"),
+    **dict.fromkeys(("ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps", "ffn_down_exps"), merged),
+}
 STREAMS: Modules = {
     "altup_correct_coef": whole("altup.correction_coefs"),
     "altup_correct_scale": plain("altup.correct_output_scale"),

@@ -67,8 +67,9 @@ def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[t
 
 def _split(name: str) -> tuple[str, str, str]:
     """Return a tensor's name in its layer, its suffix, and the layer in Hugging Face layout: "" outside of layers."""
-    if layer := re.fullmatch(r"blk\.(\d{1,6})\.(\w+)\.(weight|bias)", name):
-        return layer[2], layer[3], f"model.layers.{layer[1]}."
+    if layer := re.fullmatch(r"blk\.(\d{1,6})\.(\w+)\.(weight|bias|scale)", name):
+        called = f"{layer[2]}.scale" if layer[3] == "scale" else layer[2]
+        return called, layer[3], f"model.layers.{layer[1]}."
     part, _, suffix = name.rpartition(".")
     return (part, suffix, "") if suffix == "weight" else ("", "", "")
 
