@@ -71,6 +71,7 @@ def test_gemma3n_has_the_sparsities_whose_quantiles_are_in_the_file(tmp_path: Pa
         ("gemma3n", {"attention.shared_kv_layers": 15.5}, r"shared_kv_layers 15\.5, a whole number"),
         ("gemma3n", {"attention.shared_kv_layers": 35.0}, "shared_kv_layers 35 of 35 layers"),
         ("gemma3n", {"activation_sparsity_scale": [math.nan]}, "activation_sparsity_scale .nan., a list of numbers"),
+        ("gemma3n", {"attention.shared_kv_layers": -1.0}, "shared_kv_layers -1 of 35 layers"),
         ("gemma3n", {"attention.shared_kv_layers": None}, "no gemma3n.attention.shared_kv_layers"),
         ("gemma3n", {"altup.active_idx": None}, "no gemma3n.altup.active_idx"),
         ("gemma4", {"attention.key_length_swa": None}, "no gemma4.attention.key_length_swa"),

@@ -3,7 +3,8 @@
 from typing import Any
 
 from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
+from ringkv.weights.gguf_architecture import Architecture
+from ringkv.weights.gguf_architectures import architecture_of, kind_of
 from ringkv.weights.gguf_fields import layer_count, positive, shape_of, short, token_id
 from ringkv.weights.gguf_rope import theta
 from ringkv.weights.gguf_windows import window_settings

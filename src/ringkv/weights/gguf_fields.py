@@ -68,8 +68,10 @@ def sharing_layers(gguf: GGUF, kind: str, default: int | None = 0) -> int:
     key = f"{kind}.attention.shared_kv_layers"
     value = gguf.get(key, default)
     sharing = int(value) if type(value) is float and value.is_integer() else gguf.number(key, default)
-    if sharing and not 0 < sharing < (layers := layer_count(gguf, kind)):
-        raise BadWeights(f"{gguf.path} has {key} {sharing} of {layers} layers; fetch another copy")
+    if sharing and not 0 < sharing < layer_count(gguf, kind):
+        raise BadWeights(
+            f"{gguf.path} has {key} {sharing} of {layer_count(gguf, kind)} layers; fetch another copy of the model"
+        )
     return sharing
 
 

@@ -1,11 +1,8 @@
-"""gguf_gemma4: settings and experts of Gemma 4, whose global and local layers differ in heads and rotary embedding."""
+"""gguf_gemma4: settings of Gemma 4, whose global and local layers differ in heads and rotary embedding."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
@@ -13,16 +10,11 @@ from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_fields import layer_count, positive, shape_of, sharing_layers, short
 from ringkv.weights.gguf_gemma3 import LOCAL_BASE
 from ringkv.weights.gguf_gemma3n import inputs
-from ringkv.weights.gguf_gpt_oss import stack_shape
 from ringkv.weights.gguf_heads import check_width
 from ringkv.weights.gguf_rope import ROPE_DIVISORS, theta
-from ringkv.weights.gguf_source import Source, stored
 from ringkv.weights.gguf_windows import Windows, window_settings
-from ringkv.weights.safetensors_writer import TensorSpec
 
 WINDOWS = Windows(local=True)
-STACKS = {"gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"), "down_proj": ("ffn_down_exps",)}
-FUSED = "ffn_gate_up_exps"
 STILL = 1e20  # divisors from here on stop a pair's rotation; the file has 1e30
 
 
@@ -49,6 +41,10 @@ def gemma4(gguf: GGUF, kind: str) -> dict[str, Any]:
 def gemma4_experts(gguf: GGUF, kind: str) -> dict[str, Any]:
     """Return the settings of `gemma4` and of a mixture of experts."""
     return {**gemma4(gguf, kind), "enable_moe_block": True}
+
+
+def unscaled(gguf: GGUF, kind: str, head_dim: int) -> None:
+    """Return no scaling: `gemma4` returns the rotary embedding."""
 
 
 def heads(gguf: GGUF, kind: str) -> dict[str, Any]:
@@ -132,30 +128,3 @@ def _rotating_share(gguf: GGUF, kind: str) -> float:
             "fetch this model as safetensors"
         )
     return rotating / pairs
-
-
-def experts(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
-    """Yield the stacks of a layer's experts. Older files have gates and ups as two. Raises BadWeights."""
-    fused = {**STACKS, "gate_up_proj": (FUSED,)} if gguf.has(f"{layer}{FUSED}.weight") else STACKS
-    for ours, stacks in fused.items():
-        names = tuple(f"{layer}{stack}.weight" for stack in stacks)
-        if all(map(gguf.has, names)):
-            count, rows, columns = stack_shape(gguf, names, 3)
-            yield f"experts.{ours}", Stacked(names, (count, rows * len(names), columns))
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Stacks [experts, rows, columns] as one, [experts, all rows, columns], in the order of `names`."""
-
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-
-    @property
-    def spec(self) -> TensorSpec:
-        return TensorSpec(self.shape)
-
-    def blocks(self, gguf: GGUF) -> Iterator[npt.NDArray[Any]]:
-        for expert in range(self.shape[0]):
-            for name in self.names:
-                yield from map(stored, gguf.rows(name, expert=expert))

@@ -117,6 +117,8 @@ STREAMS: Modules = {
     "laurel_post_norm": whole("laurel.post_laurel_norm"),
 }
 DENSE: Modules = {**NORMS, **ATTENTION, **FEED_FORWARD}
+GEMMA: Modules = {**SANDWICH, **ATTENTION, **QK_NORMS, **FEED_FORWARD}
+GEMMA4: Modules = {**GEMMA, **LAYER_INPUTS, "layer_output_scale": plain("layer_scalar")}
 EXPERTS: Modules = {
     "ffn_gate_inp": whole("mlp.gate"),
     "ffn_gate_exps": stack("mlp.experts.{}.gate_proj"),

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown_names
 from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_architectures import Architecture, architecture_of, kind_of
+from ringkv.weights.gguf_architecture import Architecture
+from ringkv.weights.gguf_architectures import architecture_of, kind_of
 from ringkv.weights.gguf_fields import head_counts, layer_count, sharing_layers
 from ringkv.weights.gguf_rope import ROPE_TENSORS
 from ringkv.weights.gguf_source import Rows, Source
