@@ -7,7 +7,7 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <atomic>
+#include <array>
 #include <limits>
 #include <tuple>
 
@@ -36,26 +36,44 @@ struct Matrices {
   int64_t heads, latent, rank, nope, value;
 };
 
-// Offset of an element of a packed matrix of bfloat16 whose panels have so many blocks.
-int64_t packed_offset(int64_t out, int64_t k, int64_t blocks) {
-  return (out / kTileN * blocks + k / kTileK) * kBlockSize + k % kTileK / 2 * kNR + out % kTileN * 2 + k % 2;
+// Multiplies a row of bfloat16 elements by a scale and rounds once.
+__m512i scaled_row(__m512i row, float scale) {
+  const auto wide = [&](__m256i half) {
+    const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+    return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(scale));
+  };
+  const __m512 first = wide(_mm512_castsi512_si256(row)), second = wide(_mm512_extracti64x4_epi64(row, 1));
+  return (__m512i)_mm512_cvtne2ps_pbh(second, first);
 }
 
-// Packs the transpose of a packed matrix, with its scales.
+// Writes two rows of kTileK elements as a line each of two blocks `next` elements apart: pairs of an element of both.
+void store_pairs(__m512i even, __m512i odd, BF16* to, int64_t next) {
+  alignas(64) static constexpr auto from = [] {
+    std::array<int16_t, 2 * kTileK> words{};
+    for (int64_t i = 0; i < 2 * kTileK; ++i) words[i] = int16_t(i % 2 * kTileK + i / 2);
+    return words;
+  }();
+  _mm512_store_si512(to, _mm512_permutex2var_epi16(even, _mm512_load_si512(from.data()), odd));
+  _mm512_store_si512(to + next, _mm512_permutex2var_epi16(even, _mm512_load_si512(from.data() + kTileK), odd));
+}
+
+// Packs the transpose of a packed matrix, with its scales. A block's rows become halves of two blocks.
 template <typename Storage>
 void pack_transposed(const PackedWeight<Storage>& weight, BF16* to) {
-  const int64_t blocks = weight.count * kTileN / kTileK;
+  const int64_t panel_size = weight.count * kTileN / kTileK * kBlockSize;
   WidenedPanels<Storage> widened(weight, {1, weight.blocks});
   for (int64_t panel = 0; panel < weight.count; ++panel) {
     if (panel % 2 == 0) widened.load(panel / 2, panel / 2 + 1, 0, weight.blocks);
-    for (int64_t i = 0; i < kTileN; ++i) {
-      float scale = 1.f;
-      if constexpr (Storage::kHasScales) scale = reinterpret_cast<const float*>(weight.panel(panel))[i];
-      for (int64_t k = 0; k < weight.blocks * kTileK; ++k) {
-        const BF16 element = widened.at(panel, k / kTileK)[packed_offset(i, k % kTileK, 1)];
-        const int64_t place = packed_offset(k, panel * kTileN + i, blocks);
-        to[place] = Storage::kHasScales ? BF16(float(element) * scale) : element;
+    BF16* half = to + panel * kBlockSize / 2;
+    for (int64_t k = 0; k < weight.blocks; ++k, half += 2 * panel_size) {
+      __m512i rows[kTileN];  // first lines of pairs of elements, then rows of kTileK elements
+      for (int64_t i = 0; i < kTileN; ++i) rows[i] = _mm512_loadu_si512(widened.at(panel, k) + i * kNR);
+      transpose(rows);
+      if constexpr (Storage::kHasScales) {
+        const auto* scales = reinterpret_cast<const float*>(weight.panel(panel));
+        for (int64_t i = 0; i < kTileN; ++i) rows[i] = scaled_row(rows[i], scales[i]);
       }
+      for (int64_t i = 0; i < kTileN; i += 2) store_pairs(rows[i], rows[i + 1], half + i / 2 * kNR, panel_size);
     }
   }
 }
