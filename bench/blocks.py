@@ -24,11 +24,12 @@ from torch import Tensor
 
 from bench.results import TABLE, keep, table
 from ringkv.bench.probe import as_packed
-from ringkv.kernels.by_head import by_head
-from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, project_values
+from ringkv.kernels.absorb import absorb, project_values
+from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
 from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
+from ringkv.kernels.latent_pass import prefill_attend_expanded
 from ringkv.kernels.linear import linear
 from ringkv.kernels.native import load
 from ringkv.kernels.packing import PANEL_N
@@ -40,7 +41,7 @@ from ringkv.machine.paths import cache_dir
 HIDDEN, BETWEEN, COUNT, CHOSEN = 2048, 768, 128, 8  # Qwen3-30B-A3B
 HEADS, WIDTH, RANK = 128, 576, 512  # DeepSeek-R1
 SLOTS, LIVE = 8, 8192
-LITE_HEADS, NOPE, VALUE = 16, 128, 128  # DeepSeek-V2-Lite
+LITE_HEADS, NOPE, VALUE, WINDOW = 16, 128, 128, 64  # DeepSeek-V2-Lite, and last queries that a prompt keeps
 CHUNKS, STAGED = (512, 1024), (8192, 32768)
 PREFILL, DECODE = 512, (1, 8)
 TURNS, CHUNK_TURNS, DECODE_TIMES, ROUTINGS = 31, 9, 10, 16
@@ -132,25 +133,23 @@ def of_latents(turns: int) -> dict[str, object]:
 
 
 def of_chunk(rows: int, staged: int, turns: int) -> Iterator[dict[str, object]]:
-    """Yield the figures of a prompt's last chunk in both forms. Absorbing its queries is timed, too."""
+    """Yield the figures of a prompt's last chunk in both forms. Absorbing queries is timed: all, or the window's."""
     latents, k = torch.randn(1, staged, WIDTH).bfloat16(), torch.randn(rows, 1, WIDTH).bfloat16()
-    plain = torch.randn(rows, LITE_HEADS, NOPE + WIDTH - RANK).bfloat16()
-    window = torch.zeros(1, 1, LITE_HEADS, 64, WIDTH).bfloat16()
-    expansion = Expansion(plain, _each_head(RANK, NOPE), _each_head(VALUE, RANK))
-    segments, scale = table_of([Segment(0, rows, 0, 0, staged - rows, staged)]), plain.shape[-1] ** -0.5
-
-    def query() -> Tensor:
-        return torch.cat((by_head(plain[..., :NOPE], expansion.key_up), plain[..., NOPE:]), -1)[:, None]
+    q = torch.randn(rows, 1, LITE_HEADS, NOPE + WIDTH - RANK).bfloat16()
+    window = torch.zeros(1, 1, LITE_HEADS, WINDOW, WIDTH).bfloat16()
+    expansion = Expansion(_each_head(RANK, NOPE), _each_head(VALUE, RANK))
+    segments, scale = table_of([Segment(0, rows, 0, 0, staged - rows, staged)]), q.shape[-1] ** -0.5
 
     def expanded() -> None:
-        prefill_attend_expanded(query(), k, latents, window, segments, scale, expansion)
+        prefill_attend_expanded(q, k, latents, window, segments, scale, expansion)
 
     def absorbed() -> None:
-        project_values(prefill_attend_latent(query(), k, latents, window, segments, scale), expansion)
+        queries = absorb(q, k, expansion)
+        project_values(prefill_attend_latent(queries, k, latents, window, segments, scale), expansion)
 
     *seconds, beside = in_turns((expanded, absorbed, _dense()), turns)
     pairs, up = rows * (staged - (rows - 1) / 2), NOPE + VALUE
-    operations = 2.0 * LITE_HEADS * (pairs * (plain.shape[-1] + VALUE) + staged * RANK * up + rows * RANK * NOPE)
+    operations = 2.0 * LITE_HEADS * (pairs * (q.shape[-1] + VALUE) + staged * RANK * up + WINDOW * RANK * NOPE)
     for part, taken in zip(("expanded", "absorbed"), seconds, strict=True):
         share = operations / taken / (DENSE_OPERATIONS / beside)
         yield {"part": part, "rows": rows, "entries": staged, "weights": "bf16", "seconds": taken, "share": share}

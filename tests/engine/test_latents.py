@@ -9,7 +9,7 @@ from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
-from ringkv.kernels.expanded_attend import EXPANDED_ROWS
+from ringkv.kernels.latent_pass import EXPANDED_ROWS
 from tests.engine import kept, tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import LATENT

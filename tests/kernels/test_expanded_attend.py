@@ -4,15 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.kernels.expanded_attend import (
-    BLOCK,
-    EXPANDED_ROWS,
-    Expansion,
-    expanded_attend,
-    prefill_attend_expanded,
-    reference,
-)
+from ringkv.kernels.absorb import absorb
+from ringkv.kernels.expanded_attend import BLOCK, Expansion, expanded_attend, reference
 from ringkv.kernels.formats import FORMATS, unpack
+from ringkv.kernels.latent_pass import EXPANDED_ROWS, prefill_attend_expanded
 from ringkv.kernels.library import is_native
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment, table
@@ -37,14 +32,11 @@ class Pass:
         torch.manual_seed(rows)
         dtype = torch.bfloat16 if weights else torch.float32
         key_up, value_up = matrices(weights)
-        plain = torch.randn(rows, HEADS, NOPE + ROTATED).to(dtype)
-        self.expansion = Expansion(plain, key_up, value_up)
+        self.q = torch.randn(rows, 1, HEADS, NOPE + ROTATED).to(dtype)
+        self.expansion = Expansion(key_up, value_up)
         self.segments, self.k = segments, torch.randn(rows, 1, ENTRY).to(dtype)
         self.latents = torch.randn(1, staged, ENTRY).to(dtype)
         self.window = torch.zeros(4, 1, HEADS, 8, ENTRY).to(dtype)
-        up = unpack(key_up).unflatten(0, (HEADS, RANK)).float()
-        absorbed = torch.einsum("nhd,hrd->nhr", plain[..., :NOPE].float(), up).to(dtype)
-        self.q = torch.cat((absorbed, plain[..., NOPE:]), -1)[:, None]
 
     def run(self) -> Partial:
         return prefill_attend_expanded(
@@ -53,8 +45,8 @@ class Pass:
 
     def want(self, segment: Segment) -> Partial:
         """out [T, H, V] and lse [T, H] in float64, from keys and values of all that the segment sees."""
-        plain = self.expansion.plain.double()
-        key_up, value_up = (unpack(one).double() for one in self.expansion[1:])
+        plain = self.q[:, 0].double()
+        key_up, value_up = (unpack(one).double() for one in self.expansion)
         seen = self.latents[0, segment.first : segment.entries.stop].double()
         keys = torch.einsum("sr,hrd->shd", seen[:, :RANK], key_up.unflatten(0, (HEADS, RANK)))
         values = torch.einsum("sr,hvr->shv", seen[:, :RANK], value_up.unflatten(0, (HEADS, VALUE)))
@@ -129,7 +121,8 @@ def test_the_window_keeps_the_absorbed_queries_of_a_prompts_last_tokens() -> Non
     length = 20 + LONG - 5
     made = Pass([Segment(0, LONG, 3, 0, 20, length)], LONG)
     made.run()
-    assert torch.equal(made.window[3], made.q[length - 20 - 8 : length - 20].permute(1, 2, 0, 3))
+    absorbed = absorb(made.q, made.k, made.expansion)
+    assert torch.equal(made.window[3], absorbed[length - 20 - 8 : length - 20].permute(1, 2, 0, 3))
     assert not made.window[:3].any()
     assert torch.equal(made.latents[0, 20 : 20 + LONG], made.k[:, 0])
 
@@ -146,7 +139,6 @@ def test_a_tokens_bits_do_not_depend_on_where_expanded_chunks_were_cut() -> None
         here = slice(start, stop)
         part.segments = [Segment(0, stop - start, 0, 0, 64 + start, 664)]
         part.q, part.k = part.q[here], part.k[here]
-        part.expansion = part.expansion._replace(plain=part.expansion.plain[here])
         found.append(part.run().out)
     assert torch.equal(torch.cat(found), want.out)
 
@@ -167,9 +159,8 @@ def test_threads_that_share_a_head_give_the_same_bits() -> None:
 @pytest.mark.usefixtures("compiled")
 def test_the_operator_is_its_reference() -> None:
     made = Pass([one(LONG, 700, first=7)], LONG, "int8")
-    plain, key_up, value_up = made.expansion
-    segments = table(made.segments)
-    found = expanded_attend(made.latents, segments, SCALE, made.expansion)
-    want = reference(plain, made.latents, segments, key_up, value_up, SCALE)
+    plain, segments = made.q[:, 0], table(made.segments)
+    found = expanded_attend(plain, made.latents, segments, SCALE, made.expansion)
+    want = reference(plain, made.latents, segments, *made.expansion, SCALE)
     torch.testing.assert_close(found[0].float(), want[0].float(), atol=1e-2, rtol=2e-2)
     torch.testing.assert_close(found[1], want[1], atol=5e-3, rtol=1e-3)

@@ -13,9 +13,11 @@ from torch import Tensor
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats import FORMATS
 from ringkv.graphs.graph import StaticFunction
+from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.decode_attend import read_attend
-from ringkv.kernels.expanded_attend import Expansion, prefill_attend_expanded, project_values
+from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.latent_attend import decode_attend_latent
+from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, prefill_attend_expanded
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
@@ -77,7 +79,8 @@ def mixed_layer(decoder: Decoder, kind: str, names: Sequence[str], format: Plane
     """(x, cos, sin, segments, *staged planes, window, slot, entry, live, *planes, *weights) -> (x,).
 
     Prefill and decode in one pass over the weights: each row belongs to a segment or to a slot. slot, entry, live [N];
-    live is 0 for the rows of segments. Both attentions return 0 and -inf for the other's rows.
+    live is 0 for the rows of segments. Two attentions return 0 and -inf for the other's rows. Over latents there is
+    one, because queries are absorbed and values projected for both together.
     """
     layer = decoder.layers[kind]
     key, numbers = f"mixed {layer} {names} {format}", SEGMENTS + 1 + _staged(layer)
@@ -102,11 +105,27 @@ def _mixed(
     planes, weights = others[at + 3 : at + 3 + count], others[at + 3 + count :]
 
     def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
-        slots = project_values(_attend_slots(layer, format, planes, q, k, v, *numbers), latent)
-        pieces = _attend_staged(layer, segments, staged, q, k, v, latent)
+        if latent is not None:
+            return _attend_latents(layer, segments, staged, Slots(*planes, *numbers), q, k, latent)
+        slots = _attend_slots(layer, format, planes, q, k, v, *numbers)
+        pieces = _attend_staged(layer, segments, staged, q, k, v)
         return Partial(pieces.out + slots.out, torch.maximum(pieces.lse, slots.lse))
 
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
+
+
+def _attend_latents(
+    layer: Layer,
+    segments: Tensor,
+    staged: tuple[Tensor, ...],
+    slots: Slots,
+    q: Tensor,
+    k: Tensor | None,
+    latent: Expansion,
+) -> Partial:
+    assert k is not None
+    latents, window = staged
+    return mixed_attend_expanded(q, k, latents, window, segments, slots, layer.attention.cache.scale, latent)
 
 
 def _attend_slots(
@@ -176,6 +195,7 @@ def _decode(
     one = partial(_attend_slots, layer, format, planes)
 
     def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
+        q = absorb(q, k, latent)
         if tokens == 1:
             return project_values(one(q, k, v, slot, entry, live), latent)
         assert k is not None

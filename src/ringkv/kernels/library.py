@@ -42,14 +42,18 @@ LIBRARY.define(
     " -> (Tensor, Tensor)"
 )
 LIBRARY.define(
-    "prefill_attend_expanded(Tensor q, Tensor plain, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments,"
-    " Tensor key_up, Tensor value_up, float scale) -> (Tensor, Tensor)"
+    "prefill_attend_expanded(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor key_up,"
+    " Tensor value_up, float scale) -> (Tensor, Tensor)"
+)
+LIBRARY.define(
+    "mixed_attend_expanded(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor(c!) slots,"
+    " Tensor slot, Tensor entry, Tensor live, Tensor key_up, Tensor value_up, float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define(
     "expanded_attend(Tensor q, Tensor latents, Tensor segments, Tensor key_up, Tensor value_up, float scale)"
     " -> (Tensor, Tensor)"
 )
-LIBRARY.define("by_head(Tensor x, Tensor weight) -> Tensor")
+LIBRARY.define("by_head(Tensor x, Tensor weight, int? among=None) -> Tensor")
 LIBRARY.define("add_sink_logits(Tensor out, Tensor lse, Tensor sinks) -> Tensor")
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last, float scale) -> Tensor")

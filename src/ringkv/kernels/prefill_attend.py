@@ -46,6 +46,12 @@ class Segment(NamedTuple):
         """The piece's staged entries."""
         return slice(self.first + self.start, self.first + self.start + self.rows)
 
+    def tail(self, size: int) -> "Segment":
+        """Return the part of the piece with its prompt's last `size` tokens. Padding does not belong to it."""
+        start = max(self.start, self.length - size)
+        rows = max(0, min(self.start + self.rows, self.length) - start)
+        return self._replace(row=self.row + start - self.start, rows=rows, start=start)
+
 
 def table(segments: Sequence[Segment]) -> Tensor:
     """Return segments as int64 [M, 6] on the CPU, the argument of `prefill_attend`."""
@@ -141,14 +147,14 @@ def stage(
     for plane, new in ((keys, k), (values, v)):
         if new is not None:
             plane[:, segment.entries] = new.transpose(0, 1)
-    start, stop, first = segment.start, segment.start + segment.rows, segment.length - window.shape[3]
-    low, high = max(start, first), min(stop, segment.length)
-    if low < high:
-        queries = q[low - start : high - start].permute(1, 2, 0, 3)
-        window[segment.lane, :, :, low - first : high - first] = queries
+    tail, size = segment.tail(window.shape[3]), window.shape[3]
+    if tail.rows:
+        at, place = tail.row - segment.row, tail.start - segment.length + size
+        queries = q[at : at + tail.rows].permute(1, 2, 0, 3)
+        window[segment.lane, :, :, place : place + tail.rows] = queries
     here_k, here_v = (plane[:, segment.entries].transpose(0, 1) for plane in (keys, values))
     seen = slice(segment.first, segment.entries.stop)
-    return Piece(q, here_k, here_v, keys[:, seen], values[:, seen], start)
+    return Piece(q, here_k, here_v, keys[:, seen], values[:, seen], segment.start)
 
 
 def reference(

@@ -13,7 +13,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ringkv.kernels.by_head import by_head
 from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
@@ -39,8 +38,8 @@ class Attend(Protocol):
     def __call__(self, q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None, /) -> Partial:
         """Return out [N, H, G, D] and lse [N, H, G] of q [N, H, G, D] with new k and v [N, H, D].
 
-        k and v are None if an earlier layer has written them. If the cache holds latents, k is v, H is 1, and
-        `latent` expands them: out has the values of each head.
+        k and v are None if an earlier layer has written them. If the cache holds latents, k is v, H is 1, and q is not
+        absorbed: `latent` has the matrices of both forms, and out the values of each head.
         """
 
 
@@ -91,7 +90,7 @@ def _normed_after_rope(layer: Layer, x: Tensor, norm: str, angles: Rotation, wei
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
-    """Pass queries in both forms: absorbed, and plain with the matrices that expand latents."""
+    """Pass plain queries, with the matrices that absorb them or expand latents."""
     block, norm, rope = layer.attention, layer.norm, layer.rope
     assert isinstance(block, LatentAttention)
     assert rope is not None  # torch.compile cannot trace an object as a condition
@@ -102,11 +101,10 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
         q = linear(q, weights["query"], None, weights["query_norm"], LATENT_EPS)
     nope, rope_part = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
     rotated, key = (rotate(one, angles, rope.interleaved) for one in (rope_part, key[:, None]))
-    key_up, value_up = weights["key_up"], weights["value_up"]
-    query, plain = (torch.cat((one, rotated), dim=-1) for one in (by_head(nope, key_up), nope))
+    query = torch.cat((nope, rotated), dim=-1)
     latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
     entry = torch.cat((latent[:, None], key), dim=-1)
-    return attend(query[:, None], entry, entry, Expansion(plain, key_up, value_up)).out
+    return attend(query[:, None], entry, entry, Expansion(weights["key_up"], weights["value_up"])).out
 
 
 _ATTENTION: Mapping[type, Callable[..., Tensor]] = {Attention: _grouped, LatentAttention: _latent}

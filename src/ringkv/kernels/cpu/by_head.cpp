@@ -5,16 +5,20 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <optional>
+
 #include "epilogues.h"
 
 namespace ringkv {
 namespace {
 
-at::Tensor by_head(const at::Tensor& x, const at::Tensor& weight) {
+// among: rows of the call that x is a part of.
+at::Tensor by_head(const at::Tensor& x, const at::Tensor& weight, std::optional<int64_t> among) {
   const int64_t rows = x.size(0), heads = x.size(1), panels = weight.size(0) / heads, out = panels * kTileN;
   TORCH_CHECK(x.dim() == 3 && x.stride(2) == 1 && weight.size(0) % heads == 0, "by_head: shapes do not match");
   auto y = at::empty({rows, heads, out}, x.options());
-  const Product all = product_of(x.select(1, 0), weight, {}, {}, 0., 0.);
+  Product all = product_of(x.select(1, 0), weight, {}, {}, 0., 0.);
+  all.all_rows = among.value_or(rows);
   with_storage(weight.scalar_type(), [&](auto storage) {
     using Storage = decltype(storage);
     at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
