@@ -109,8 +109,8 @@ class Packed:
             for name, rows in zip(self.names, found, strict=True):
                 if (rows[:, :: BYTES + 1] > LARGEST_EXPONENT).any():
                     raise gguf.not_finite(name)
-            whole = _alternated(found)
-            each = whole.reshape(len(whole), -1, BYTES + 1)[..., self.part]
+            # Exponents are a seventeenth of what is mapped, so parts are taken before rows are copied.
+            each = _alternated([rows.reshape(len(rows), -1, BYTES + 1)[..., self.part] for rows in found])
             yield _paired(each) if each.shape[-1] == BYTES else each
 
 
