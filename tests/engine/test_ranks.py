@@ -26,6 +26,7 @@ HEADS = {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 16, "v
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", HEADS | {"attention_bias": True, "mlp_bias": True}),
     "tied": ("Llama", HEADS | {"tie_word_embeddings": True, "vocab_size": 199}),
+    "uneven": ("Llama", {"num_attention_heads": 6, "num_key_value_heads": 3, "vocab_size": 224}),
     "qwen3-moe": ("Qwen3Moe", EXPERTS | HEADS | {"norm_topk_prob": True, "mlp_only_layers": [1]}),
     "qwen2-moe": ("Qwen2Moe", EXPERTS | HEADS | {"shared_expert_intermediate_size": 64}),
     "glm4-moe": ("Glm4Moe", GROUPED | HEADS),
@@ -33,7 +34,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
     "deepseek-v2": ("DeepseekV2", LATENT | HEADS | {"q_lora_rank": None, "num_key_value_heads": 16}),
 }
-OTHERS = ("tied", "qwen2-moe", "glm4-moe", "gpt-oss", "deepseek-v2")
 CHOICE = tiny.choice("snapstream")
 SELECTORS = (SnapKV(window=8, groups="max"), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
@@ -68,15 +68,17 @@ def check(folder: Path, count: int, kv: KVChoice = CHOICE) -> None:
         assert one.tokens == alone.tokens
         torch.testing.assert_close(one.logits, alone.logits, rtol=1e-5, atol=1e-5)
         for kept, whole in zip(one.kept, alone.kept, strict=True):
-            heads, first = len(whole), index * len(whole) // count
-            assert (kept == whole[first : max(first + 1, first + heads // count)]).all()
+            own = Rank(index, count).heads(len(whole))
+            assert (kept == whole[own.start : own.stop]).all()
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
     [
         *product(("llama", "qwen3-moe", "deepseek"), (2, 4, 8, 16)),
-        *product(MODELS.keys() - {"llama", "deepseek"}, (4,)),
+        *product(("tied", "qwen2-moe", "glm4-moe", "gpt-oss", "deepseek-v2"), (4,)),
+        ("uneven", 2),
+        ("llama", 3),
     ],
 )
 def test_ranks_keep_the_tokens_and_give_the_logits_of_one_rank(name: str, count: int, folders: dict[str, Path]) -> None:
@@ -90,9 +92,11 @@ def test_policies_are_those_of_one_rank(name: str, policy: str, budget: int, fol
 
 
 @pytest.mark.parametrize("select", SELECTORS, ids=lambda select: select.name)
-@pytest.mark.parametrize("name", ["llama", "deepseek"])
-def test_selectors_count_the_votes_of_all_ranks(name: str, select: Selector, folders: dict[str, Path]) -> None:
-    check(folders[name], 8, tiny.choice("snapstream", select))
+@pytest.mark.parametrize(("name", "count"), [("llama", 8), ("deepseek", 8), ("uneven", 2)])
+def test_selectors_count_the_votes_of_all_ranks(
+    name: str, count: int, select: Selector, folders: dict[str, Path]
+) -> None:
+    check(folders[name], count, tiny.choice("snapstream", select))
 
 
 @pytest.mark.parametrize("name", ["llama", "deepseek"])
@@ -107,8 +111,8 @@ def test_votes_that_are_not_added_up_are_noticed(
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(
     folders: dict[str, Path],
 ) -> None:
-    with pytest.raises(InvalidRequest, match=r"tensor_parallel 3 does not .* choose one of 1, 2, 4, 8, 16"):
-        build(tiny.config(folders["llama"], rank=Rank(0, 3), exchange="network"))
+    with pytest.raises(InvalidRequest, match=r"tensor_parallel 6 does not .* choose one of 1, 2, 3, 4, 8, 16"):
+        build(tiny.config(folders["llama"], rank=Rank(0, 6), exchange="network"))
 
 
 def test_layers_that_ranks_cannot_divide_yet_are_named(tmp_path: Path) -> None:

@@ -17,10 +17,16 @@ class Rank:
     index: int = 0
     count: int = 1
 
-    def heads(self, heads: int) -> range:
-        """Return this rank's heads. If there are fewer heads than ranks, neighbouring ranks have the same one."""
-        first, stop = self._span(heads)
-        return range(first, max(stop, first + 1))
+    def heads(self, heads: int, groups: int | None = None) -> range:
+        """Return this rank's heads: those of its groups, or if there are fewer groups than ranks, as many for each.
+
+        groups: equal groups of heads; None: each head is one. If there are fewer heads than ranks, neighbouring ranks
+        have the same head.
+        """
+        groups = groups or heads
+        first, stop = self._span(groups if groups >= self.count else heads)
+        each = heads // groups if groups >= self.count else 1
+        return range(first * each, max(stop, first + 1) * each)
 
     def elements(self, size: int) -> range:
         """Return this rank's elements of `size`, whole pieces if there are enough of them. Each is on one rank."""

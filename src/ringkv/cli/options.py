@@ -117,6 +117,19 @@ class _Steps:
 
 
 @dataclass(frozen=True)
+class _Ranks:
+    tensor_parallel: Annotated[
+        int | None,
+        _machine(
+            "--tensor-parallel",
+            "N",
+            "Divide the model among N processes of this machine, such as one for each socket; 1 by default. --threads "
+            "are those of one process.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class _PrefixStore:
     prefix_store: Annotated[
         str,
@@ -164,7 +177,7 @@ class ConversationOptions(_ConversationSettings, EngineOptions, _Model):
 
 
 @dataclass(frozen=True)
-class ServingOptions(_ConversationSettings, _Steps, _Models):
+class ServingOptions(_ConversationSettings, _Steps, _Ranks, _Models):
     """Options of one or more engines for conversations, which differ in their model."""
 
 

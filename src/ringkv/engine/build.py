@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import torch
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
+from ringkv.base.ranks import Rank
 from ringkv.cache.body import Body
 from ringkv.cache.store.pool import Pool
 from ringkv.engine import programs, staging
@@ -76,13 +79,24 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
         for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
-    turns = Turns(Pool(config.store_bytes, decoder.groups, like), config.kv.window)
+    turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
     passes = Passes(decoder, weights, staged, slots, made)
     sizes = LaneSizes(config.prompt_tokens, config.chunk, config.capacity)
     lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
+
+
+def _store_bytes(config: EngineConfig, model: ModelConfig, item: int) -> int:
+    """Return the bytes of this rank's prefix store. All ranks store as many tokens."""
+    each = [_token_bytes(replace(model, rank=Rank(at, config.rank.count)), item) for at in range(config.rank.count)]
+    blocks = config.store_bytes // config.rank.count // (BLOCK * max(each))
+    return blocks * BLOCK * _token_bytes(model, item)
+
+
+def _token_bytes(model: ModelConfig, item: int) -> int:
+    return sum(len(group.layers) * group.spec.bytes(item) for group in model.groups)
 
 
 def _check_format(model: ModelConfig, config: EngineConfig) -> None:

@@ -259,7 +259,7 @@ def _readers(decoder: Decoder) -> list[list[list[int]]]:
 def _across(config: ModelConfig, group: LayerGroup) -> Across:
     """Return how ranks vote on what a group of layers keeps."""
     whole = config.layer(config.kinds[group.layers[0]])
-    return across(config.rank, whole.attention.cache.key.heads, config.exchange)
+    return across(config.rank, whole.attention.cache.key.heads, whole.attention.queries, config.exchange)
 
 
 def _joined(queries: Sequence[Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Self
 
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.ranks import Rank
-from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Heads, Weight, linear, parts, vector
 
 LATENT_EPS = 1e-6  # of the norms of latents, whatever the model's other norms have
 
@@ -54,8 +54,8 @@ class LatentAttention:
         at = f"{prefix}.self_attn"
         first = {"q_a_proj": self.query_rank} if self.query_rank else {"q_proj": self.query}
         rows = {**first, "kv_a_proj_with_mqa": self.rank + self.rope}
-        latents = parts(at, rows, heads=(1 if self.query_rank else self.heads, 1))
-        output = parts(at, {"o_proj": self.hidden}, heads=(self.heads,))
+        latents = parts(at, rows, heads=(Heads(1 if self.query_rank else self.heads), Heads(1)))
+        output = parts(at, {"o_proj": self.hidden}, heads=(Heads(self.heads),))
         return {
             **linear("latents", latents, self.hidden, self.bias, 0, "matrix"),
             **self._queries(at),
@@ -72,7 +72,7 @@ class LatentAttention:
     def _queries(self, at: str) -> Declared:
         if not self.query_rank:
             return {}
-        query = parts(at, {"q_b_proj": self.query}, heads=(self.heads,))
+        query = parts(at, {"q_b_proj": self.query}, heads=(Heads(self.heads),))
         return {
             "query_norm": vector(f"{at}.q_a_layernorm.weight", self.query_rank),
             **linear("query", query, self.query_rank, False, 0, "matrix"),

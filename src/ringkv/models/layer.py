@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.ranks import Exchange, Rank
-from ringkv.models.weights import CheckpointTensor, Declared, Weight, linear, parts, vector
+from ringkv.models.weights import CheckpointTensor, Declared, Heads, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
@@ -105,8 +105,9 @@ class Attention:
         at = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         own = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
-        rows, heads = {"q_proj": query, **dict.fromkeys(own, key)}, (self.heads, *[self.kv_heads] * len(own))
-        output = parts(at, {"o_proj": self.hidden}, heads=(self.heads,))
+        queries = Heads(self.heads, self.kv_heads)
+        rows, heads = {"q_proj": query, **dict.fromkeys(own, key)}, (queries, *[Heads(self.kv_heads)] * len(own))
+        output = parts(at, {"o_proj": self.hidden}, heads=(queries,))
         return {
             **linear("qkv", parts(at, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
             **linear("output", output, query, self.output_bias, 1, "matrix"),
@@ -116,10 +117,10 @@ class Attention:
 
     def of_rank(self, rank: Rank) -> Self:
         """Return the heads that a rank computes."""
-        return replace(self, heads=len(rank.heads(self.heads)), kv_heads=len(rank.heads(self.kv_heads)))
+        return replace(self, heads=len(rank.heads(self.heads, self.kv_heads)), kv_heads=len(rank.heads(self.kv_heads)))
 
     def _sinks(self, at: str) -> Declared:
-        part = CheckpointTensor(f"{at}.sinks", (self.heads,), heads=self.heads)
+        part = CheckpointTensor(f"{at}.sinks", (self.heads,), heads=Heads(self.heads, self.kv_heads))
         return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
 
     def _norms(self, at: str, query: int, key: int) -> Declared:

@@ -34,8 +34,8 @@ def _divides(layers: Mapping[str, Layer], count: int) -> bool:
 
 
 def _divides_heads(block: object, count: int) -> bool:
-    """Whether each rank gets as many query heads, and whole groups of them or parts of one group."""
-    assert isinstance(block, Attention | LatentAttention)
-    if block.heads % count:
-        return False
-    return isinstance(block, LatentAttention) or not (block.kv_heads % count and count % block.kv_heads)
+    """Whether each rank gets whole groups of query heads, or the same part of one group as others."""
+    if isinstance(block, LatentAttention):
+        return count <= block.heads
+    assert isinstance(block, Attention)
+    return count <= block.kv_heads or not (count % block.kv_heads or block.heads % count)

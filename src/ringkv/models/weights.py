@@ -18,6 +18,13 @@ vector in float32 in every engine. router: a matrix that is never quantised, or 
 number that can be packed."""
 
 
+class Heads(NamedTuple):
+    """How ranks divide a tensor by heads; see `Rank.heads`."""
+
+    heads: int
+    groups: int | None = None
+
+
 class CheckpointTensor(NamedTuple):
     """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`.
 
@@ -30,7 +37,7 @@ class CheckpointTensor(NamedTuple):
     first: int = 0
     total: int | None = None  # None: all rows
     stack: Stack | None = None
-    heads: int | None = None
+    heads: Heads | None = None
     column: int = 0
     width: int | None = None  # None: all columns
 
@@ -54,9 +61,12 @@ class CheckpointTensor(NamedTuple):
 
     def of_rank(self, rank: Rank, axis: int) -> "CheckpointTensor":
         """Return a rank's pieces: rows if `axis` is 0, columns if it is 1."""
-        size = self.shape[axis]
-        span, each = (rank.elements(size), 1) if self.heads is None else (rank.heads(self.heads), size // self.heads)
-        return (self.rows, self.columns)[axis](span.start * each, span.stop * each)
+        size, cut = self.shape[axis], (self.rows, self.columns)[axis]
+        if self.heads is None:
+            span = rank.elements(size)
+            return cut(span.start, span.stop)
+        span, each = rank.heads(*self.heads), size // self.heads.heads
+        return cut(span.start * each, span.stop * each)
 
 
 class Weight(NamedTuple):
@@ -148,11 +158,11 @@ class Rows(NamedTuple):
     size: int
     first: int = 0
     total: int | None = None  # None: all rows
-    heads: int | None = None
+    heads: Heads | None = None
 
 
 def parts(
-    module: str, rows: Mapping[str, int], fused: str | None = None, heads: Sequence[int | None] = ()
+    module: str, rows: Mapping[str, int], fused: str | None = None, heads: Sequence[Heads | None] = ()
 ) -> tuple[Rows, ...]:
     """Return a linear layer for each name and row count; or their rows in the one layer `fused`, in this order.
 

@@ -8,6 +8,7 @@ from typing import get_args
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.ranks import Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.models.config import ModelConfig
@@ -34,6 +35,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
+    ranks = at_least(1, "tensor_parallel", options.tensor_parallel, 1)
+    config.of_rank(Rank(0, ranks), "memory")  # refuses a number that does not divide the model
     slots, longest = at_least(1, "slots", options.slots, 1), _longest(options)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
@@ -50,7 +53,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         weights=_weights(options, dtype, device),
         device=device,
         graphs=_graphs(options, device),
-        threads=_threads(options.threads),
+        threads=_threads(options.threads, ranks),
+        rank=Rank(0, ranks),
         cache_dir=cache_dir(),
         store_bytes=_store(options),
         speculate=_speculate(options),
@@ -155,9 +159,9 @@ def _graphs(options: Options, device: str) -> Graphs:
     return "background" if requested == "background" else "compiled"
 
 
-def _threads(requested: int | None) -> int:
-    """Return the number of threads. Raises InvalidRequest for many more than there are cores to run them."""
-    cores = default_threads()
+def _threads(requested: int | None, ranks: int) -> int:
+    """Return the number of threads of a rank. Raises InvalidRequest for many more than there are cores to run them."""
+    cores = max(1, default_threads() // ranks)
     most = max(MOST_THREADS, THREADS_PER_CORE * cores)
     threads = at_least(1, "threads", requested, cores)
     if threads > most:

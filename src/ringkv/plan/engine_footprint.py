@@ -10,7 +10,14 @@ RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
 def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    """Bytes that the engine will use."""
+    """Bytes that the engine will use: all of its ranks, which are on one machine.
+
+    The first rank stands for all: if a number cannot be divided, others have a piece more.
+    """
+    return _of_rank(config.of_rank(engine.rank, "memory"), engine).times(engine.rank.count)
+
+
+def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
     shape = Shape.of(config, engine.model_dir.name)
     token, item = staged_token_bytes(config, engine), item_bytes(engine.dtype)
     readers = (config.groups[place.group] for place in config.places)
@@ -21,11 +28,11 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         staging=staging_bytes(shape, engine.staged_entries, engine.lanes, engine.chunk, engine.dtype)
         + engine.lanes * engine.kv.window * elements * item,
         reserve=RESERVE,
-        store=engine.store_bytes // (BLOCK * token) * BLOCK * token,
+        store=engine.store_bytes // engine.rank.count // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),
     )
 
 
 def staged_token_bytes(config: ModelConfig, engine: EngineConfig) -> int:
-    """Bytes of one staged token, all layers."""
-    return token_bytes(Shape.of(config, engine.model_dir.name), engine.dtype)
+    """Bytes of one staged token, all layers, on one rank."""
+    return token_bytes(Shape.of(config.of_rank(engine.rank, "memory"), engine.model_dir.name), engine.dtype)

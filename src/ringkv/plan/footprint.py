@@ -10,7 +10,7 @@ step     weights read + slots x slot         the least bytes that a decode step 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import NamedTuple
 
@@ -120,6 +120,10 @@ class Footprint:
     reserve: int  # the interpreter, torch, graphs and activations
     store: int = 0  # the prefix store
     sampler: int = 0  # per slot
+
+    def times(self, ranks: int) -> "Footprint":
+        """Return the bytes of so many ranks."""
+        return Footprint(*(ranks * getattr(self, field.name) for field in fields(self)))
 
     @property
     def fixed(self) -> int:

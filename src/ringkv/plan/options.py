@@ -20,7 +20,8 @@ class Options(AtStart):
     speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
     graphs: "auto" compiles static graphs if that is possible, "background" does so while the engine runs eagerly.
     lanes: longest prompts that staging holds at once.
-    max_step: milliseconds between two tokens of a running request while prompts are prefilled.
+    max_step: milliseconds between two tokens of a running request while prompts are prefilled. tensor_parallel: ranks,
+    processes that each hold a part of the model. Default: 1. threads are those of one rank.
     """
 
     prefix_store: str | int | None = None
@@ -36,3 +37,4 @@ class Options(AtStart):
     threads: int | None = None
     speculate: int | None = None
     max_step: int | None = None
+    tensor_parallel: int | None = None

@@ -126,7 +126,7 @@ def _refuse(plans: Sequence[_Plan], place: Place, memory: int) -> NoReturn:
 
 
 def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footprint) -> None:
-    block = BLOCK * staged_token_bytes(config, engine)
+    block = BLOCK * staged_token_bytes(config, engine) * engine.rank.count
     if 0 < engine.store_bytes < block:
         raise InvalidRequest(
             f"prefix_store is {show_bytes(engine.store_bytes)}, less than a block of {BLOCK} tokens, "

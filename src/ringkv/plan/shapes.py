@@ -30,8 +30,12 @@ class Shape:
 
     @classmethod
     def of(cls, config: ModelConfig, name: str, native: str = "bfloat16") -> "Shape":
-        """Return a model's shape. Tables of which a token reads one row alone are not counted as active."""
-        looked_up = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
+        """Return the shape of what `config.rank` has of a model.
+
+        Tables of which a token reads one row alone are not counted as active.
+        """
+        vocabulary = len(config.vocab_spans[config.rank.index]) * config.hidden_size
+        looked_up = 0 if config.tied_embeddings else vocabulary
         if per_layer := config.per_layer_inputs:
             looked_up += per_layer.vocab * per_layer.elements
         return cls(
@@ -39,7 +43,7 @@ class Shape:
             groups=config.groups,
             parameters=parameters(config),
             active=sum(weight.active for weight in _weights(config)) - looked_up,
-            vocabulary=config.vocab_size * config.hidden_size,
+            vocabulary=vocabulary,
             vocab=config.vocab_size,
             tied=config.tied_embeddings,
             looked_up=looked_up,
@@ -49,14 +53,13 @@ class Shape:
 
 
 def parameters(config: ModelConfig) -> int:
-    """Elements of all weights that the model declares."""
+    """Elements of the weights that the model's rank has."""
     return sum(weight.elements for weight in _weights(config))
 
 
 def _weights(config: ModelConfig) -> Iterator[Weight]:
-    yield from config.shared_weights().values()
-    for layer in range(config.num_layers):
-        yield from config.layer_weights(layer).values()
+    every = (config.shared_weights(), *(config.layer_weights(layer) for layer in range(config.num_layers)))
+    return (weight.of_rank(config.rank) for weights in every for weight in weights.values())
 
 
 def names() -> tuple[str, ...]:

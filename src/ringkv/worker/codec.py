@@ -19,25 +19,42 @@ def _selector(kind: type, fields: Any) -> Selector:
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
-_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    kind.__name__: msgspec.msgpack.Decoder(kind, dec_hook=_selector) for kind in get_args(EngineMessage)
-}
+
+
+class Codec:
+    """Encodes and decodes messages of some classes."""
+
+    def __init__(self, *kinds: type) -> None:
+        self._decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
+            kind.__name__: msgspec.msgpack.Decoder(kind, dec_hook=_selector) for kind in kinds
+        }
+
+    def encode(self, message: Any) -> bytes:
+        """Encode a message. Raises `TypeError` if msgpack does not support the type of a field."""
+        return _encoder.encode((type(message).__name__, message))
+
+    def decode(self, data: bytes) -> Any:
+        """Decode a message. Raises `msgspec.DecodeError` for bytes that are not one."""
+        try:
+            name, fields = _envelope.decode(data)
+            if name not in self._decoders:
+                raise msgspec.DecodeError(f"unknown message {name!r}")
+            return self._decoders[name].decode(fields)
+        except msgspec.DecodeError:
+            raise
+        except Exception as error:  # nested too deeply, a name that is not UTF-8, or a value that its class refuses
+            raise msgspec.DecodeError(in_short(error)) from error
+
+
+ENGINE = Codec(*get_args(EngineMessage))
 
 
 def encode(message: EngineMessage) -> bytes:
-    """Encode a message. Raises `TypeError` if msgpack does not support the type of a field."""
-    return _encoder.encode((type(message).__name__, message))
+    """Encode a message between a server and its engine; see `Codec.encode`."""
+    return ENGINE.encode(message)
 
 
 def decode(data: bytes) -> EngineMessage:
-    """Decode a message. Raises `msgspec.DecodeError` for bytes that are not one."""
-    try:
-        name, fields = _envelope.decode(data)
-        if name not in _decoders:
-            raise msgspec.DecodeError(f"unknown message {name!r}")
-        message: EngineMessage = _decoders[name].decode(fields)
-    except msgspec.DecodeError:
-        raise
-    except Exception as error:  # nested too deeply, a name that is not UTF-8, or a value that its class refuses
-        raise msgspec.DecodeError(in_short(error)) from error
+    """Decode a message between a server and its engine; see `Codec.decode`."""
+    message: EngineMessage = ENGINE.decode(data)
     return message

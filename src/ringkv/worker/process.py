@@ -39,7 +39,7 @@ from ringkv.worker.outbox import Outbox
 
 Build = Callable[[EngineConfig, progress.Progress], Engine]
 
-BUILDER = "ringkv.engine.build:build"
+BUILDER = "ringkv.ranks.build:build"
 STOPPING = (signal.SIGINT, signal.SIGTERM)  # a terminal and a supervisor send them to all our processes at once
 METRICS_EVERY = 0.25  # seconds
 

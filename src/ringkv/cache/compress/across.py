@@ -25,7 +25,7 @@ class Across(Protocol):
         ...
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
-        """Return the mean of all ranks' votes, of any shape."""
+        """Return the mean of votes of any shape, each the mean of all query heads of a rank."""
         ...
 
 
@@ -45,10 +45,11 @@ class Alone:
 
 @dataclass(frozen=True)
 class OtherRanks:
-    """Ranks that divide `heads` key-value heads, and their query heads."""
+    """Ranks that divide `heads` key-value heads, and their query heads, of which this rank has a `share`."""
 
     rank: Rank
     heads: int
+    share: float
     exchange: Exchange
 
     def mean(self, votes: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ class OtherRanks:
         return self._own(all_max(self._placed(votes), self.exchange)) if self._shares else votes
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
-        return all_reduce(votes, self.exchange) / self.rank.count
+        return all_reduce(votes * self.share, self.exchange)
 
     @property
     def _shares(self) -> bool:
@@ -77,6 +78,8 @@ class OtherRanks:
         return whole[span.start : span.stop]
 
 
-def across(rank: Rank, heads: int, exchange: Exchange) -> Across:
-    """Return how ranks vote on so many key-value heads."""
-    return Alone() if rank.count == 1 else OtherRanks(rank, heads, exchange)
+def across(rank: Rank, heads: int, queries: int, exchange: Exchange) -> Across:
+    """Return how ranks vote on so many key-value heads, each with so many query heads."""
+    if rank.count == 1:
+        return Alone()
+    return OtherRanks(rank, heads, len(rank.heads(heads * queries, heads)) / (heads * queries), exchange)

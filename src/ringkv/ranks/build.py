@@ -1,0 +1,72 @@
+"""build: an engine on one rank or on several, which the caller cannot tell apart."""
+
+import signal
+import threading
+from dataclasses import replace
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Engine
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.progress import Progress, silent
+from ringkv.engine import build as local
+from ringkv.kernels.collective import connect_memory, report_end, shared_memory
+from ringkv.kernels.library import is_native
+from ringkv.machine.compiler import missing_for_kernels
+from ringkv.ranks.engine import RankedEngine
+from ringkv.ranks.group import Group
+
+PATIENCE = 60.0  # seconds to wait for another rank's result
+WAKE = signal.SIGUSR1  # wakes the main thread if a rank ends
+
+
+def build(config: EngineConfig, tell: Progress = silent) -> Engine:
+    """Build an engine; see `engine.build`. With several ranks, start their processes too."""
+    if config.rank.count == 1:
+        return local.build(config, tell)
+    _check_device(config)
+    own, descriptor = replace(config, exchange="memory"), shared_memory()
+    group = Group(own, descriptor, PATIENCE)
+    try:
+        engine = build_part(own, descriptor, PATIENCE, tell)
+        tell(0, 0, "waiting for the other ranks")
+        group.wait_until_built()
+    except BaseException:
+        group.close()
+        raise
+    _notice_an_end(group)
+    group.check()
+    return RankedEngine(engine, group)
+
+
+def build_part(config: EngineConfig, descriptor: int, patience: float, tell: Progress = silent) -> Engine:
+    """Build the engine of one rank, and connect it to the others."""
+    engine = local.build(config, tell)
+    if not is_native("all_reduce_memory"):
+        raise InvalidRequest(
+            f"tensor_parallel {config.rank.count} needs the C++ kernels: {missing_for_kernels() or 'see the log'}",
+            "tensor_parallel",
+        )
+    connect_memory(descriptor, config.rank, patience)
+    return engine
+
+
+def _check_device(config: EngineConfig) -> None:
+    if config.device != "cpu":
+        raise InvalidRequest(
+            f"tensor_parallel runs on the CPU, not yet on {config.device}; use 1 rank", "tensor_parallel"
+        )
+
+
+def _notice_an_end(group: Group) -> None:
+    """Let this rank raise RankEnded if another ends: while it waits for a result, and while it waits for a message."""
+    if threading.current_thread() is not threading.main_thread():
+        group.on_end = report_end
+        return
+    main = threading.get_ident()
+    signal.signal(WAKE, lambda *_: group.check())
+
+    def ended(rank: int) -> None:
+        report_end(rank)
+        signal.pthread_kill(main, WAKE)
+
+    group.on_end = ended

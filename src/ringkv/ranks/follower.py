@@ -1,0 +1,55 @@
+"""follower: the process of a rank other than the first. It builds its part of the model and does what it is told."""
+
+import logging
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+
+from ringkv.base import log_lines
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Engine
+from ringkv.base.errors import RingKVError
+from ringkv.base.failure import describe, in_short
+from ringkv.machine.parent import exit_with_parent
+from ringkv.ranks.links import Link, LinkClosed
+from ringkv.ranks.messages import Built, Lanes, Stop
+
+log = logging.getLogger(__name__)
+
+
+def main(connection: Connection, config: EngineConfig, patience: float) -> None:
+    """Run until `Stop`, or until the first rank ends."""
+    log_lines.inherit()
+    exit_with_parent()
+    link = Link(connection)
+    try:
+        descriptor = recv_handle(connection)
+        engine = _built(link, config, descriptor, patience)
+        if engine is not None:
+            _serve(link, engine)
+    except (LinkClosed, EOFError):
+        pass  # the first rank has ended
+
+
+def _built(link: Link, config: EngineConfig, descriptor: int, patience: float) -> Engine | None:
+    from ringkv.ranks.build import build_part  # loads torch
+
+    try:
+        engine = build_part(config, descriptor, patience)
+    except RingKVError as error:
+        failure = describe(error)
+        link.send(Built(failure.kind, f"rank {config.rank.index}: {error}"))
+        return None
+    except Exception as error:
+        log.exception("rank %d could not start", config.rank.index)
+        link.send(Built("EngineDied", f"rank {config.rank.index} could not start ({in_short(error)}); see its log"))
+        return None
+    link.send(Built())
+    return engine
+
+
+def _serve(link: Link, engine: Engine) -> None:
+    lanes: Lanes = {}
+    while not isinstance(message := link.receive(), Stop):
+        with suppress(RingKVError):  # the first rank raises the same
+            message.run(engine, lanes)

@@ -1,0 +1,35 @@
+"""Link: messages between the first rank and another, over one end of a pipe without a name."""
+
+from multiprocessing.connection import Connection
+from typing import Any, get_args
+
+from ringkv.ranks.messages import RankMessage
+from ringkv.worker.codec import Codec
+
+CODEC = Codec(*get_args(RankMessage))
+
+
+class LinkClosed(Exception):
+    """The other end is closed."""
+
+
+class Link:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def send(self, message: RankMessage) -> None:
+        self.send_bytes(CODEC.encode(message))
+
+    def send_bytes(self, encoded: bytes) -> None:
+        """Send a message that is already encoded. Raises `LinkClosed`."""
+        try:
+            self.connection.send_bytes(encoded)
+        except OSError as error:
+            raise LinkClosed from error
+
+    def receive(self) -> Any:
+        """Return the next message. Raises `LinkClosed`, or `msgspec.DecodeError` for bytes that are none."""
+        try:
+            return CODEC.decode(self.connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise LinkClosed from error

@@ -1,0 +1,108 @@
+"""Messages from the first rank to the others: each is one verb of `base.engine`, as plain data.
+
+Every rank does the same in the same order. A prompt's tokens are sent once, when its lane begins.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ringkv.base.engine import Engine, PrefillChunk
+from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
+
+Lanes = dict[int, Request]
+"""The request whose prompt is in each lane."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    request: Request
+    lane: int
+    entries: tuple[int, int] | None
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        lanes[self.lane] = self.request
+        engine.begin(self.request, self.lane, None if self.entries is None else range(*self.entries))
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """chunks: (lane, start, stop) of each."""
+
+    chunks: tuple[tuple[int, int, int], ...]
+    feed: bool
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.prefill([PrefillChunk(lanes[lane], lane, start, stop) for lane, start, stop in self.chunks], self.feed)
+
+
+@dataclass(frozen=True)
+class Compress:
+    lane: int
+    choice: KVChoice
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.compress(self.lane, self.choice)
+
+
+@dataclass(frozen=True)
+class Insert:
+    """request: its tokens are those of the lane."""
+
+    lane: int
+    slot: int
+    request: Request
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.insert(self.lane, self.slot, replace(self.request, tokens=lanes[self.lane].tokens))
+
+
+@dataclass(frozen=True)
+class Sample:
+    forced: Mapping[int, int]
+    allowed: Mapping[int, bytes]
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.sample(self.forced, self.allowed)
+
+
+@dataclass(frozen=True)
+class Forward:
+    drafts: Mapping[int, tuple[int, ...]]
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.forward(self.drafts)
+
+
+@dataclass(frozen=True)
+class Leave:
+    slot: int
+    tokens: tuple[int, ...]
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.leave(self.slot, self.tokens)
+
+
+@dataclass(frozen=True)
+class Release:
+    slot: int
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.release(self.slot)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The last message."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A rank's only message: its engine is ready, or why not. kind, message: of a `base.failure.Failure`."""
+
+    kind: str = ""
+    message: str = ""
+
+
+Verb = Begin | Prefill | Compress | Insert | Sample | Forward | Leave | Release
+RankMessage = Verb | Stop | Built

@@ -1,0 +1,97 @@
+"""Ranks as processes: the answers of one process, and one sentence about a rank that has ended."""
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import EngineDied, UnsupportedModel
+from ringkv.base.ranks import Rank
+from ringkv.ranks.build import build
+from ringkv.ranks.engine import RankedEngine
+from ringkv.ranks.group import RankEnded
+from ringkv.worker.client import EngineClient
+from tests.engine import tiny
+from tests.engine.test_engine import prompt
+from tests.engine.test_families import answers
+from tests.engine.test_golden import GEMMA3N, LATENT
+from tests.engine.test_ranks import HEADS
+from tests.worker.asking import all_of, request
+
+pytestmark = pytest.mark.usefixtures("compiled")
+MODELS = {
+    "llama": ("Llama", HEADS),
+    "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
+}
+PROMPTS = (90, 40, 150)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
+    folder = tmp_path_factory.mktemp(request.param)
+    kind, changes = MODELS[request.param]
+    tiny.save(folder, kind, **changes)
+    return tiny.config(folder, threads=1)
+
+
+def others() -> list[psutil.Process]:
+    """Return the processes of ranks that this process has started."""
+    return [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_answer_as_one_process(count: int, config: EngineConfig) -> None:
+    prompts = [prompt(length) for length in PROMPTS]
+    engine = build(replace(config, rank=Rank(0, count)))
+    assert isinstance(engine, RankedEngine)
+    try:
+        assert len(others()) == count - 1
+        assert answers(engine, *prompts) == answers(build(config), *prompts)
+    finally:
+        engine.close()
+    assert not others()
+
+
+def test_a_rank_that_is_killed_is_named_and_ends_the_others(config: EngineConfig) -> None:
+    engine = build(replace(config, rank=Rank(0, 3)))
+    assert isinstance(engine, RankedEngine)
+    began = time.monotonic()
+    os.kill(others()[0].pid, signal.SIGKILL)
+    with pytest.raises(RankEnded, match=r"rank [12] of 3 was killed \(SIGKILL\); memory may have run out"):
+        time.sleep(30)
+    assert time.monotonic() - began < 10
+    with pytest.raises(RankEnded, match=r"rank [12] of 3"):
+        engine.release(0)
+    engine.close()
+    assert not others()
+
+
+def test_why_a_rank_does_not_start_is_raised(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Gemma3n", **GEMMA3N)
+    with pytest.raises(UnsupportedModel, match="tensor parallel is not implemented for AltUpLayer"):
+        build(tiny.config(tmp_path, rank=Rank(0, 2)))
+    assert not others()
+
+
+def test_the_engines_process_ends_with_a_rank_and_says_which(config: EngineConfig) -> None:
+    async def main() -> tuple[list[object], str]:
+        client = await EngineClient.start(replace(config, rank=Rank(0, 2)))
+        answer = await all_of(client, request("one", max_tokens=5))
+        (rank,) = psutil.Process(client.pid).children()
+        rank.kill()
+        death = await asyncio.wait_for(client.ended(), 20)
+        with pytest.raises(EngineDied, match="rank 1 of 2 was killed"):
+            await all_of(client, request("two"))
+        await client.close()
+        return answer, death.message
+
+    answer, message = asyncio.run(main())
+    assert len(answer) == 6
+    assert "rank 1 of 2 was killed (SIGKILL)" in message
+    assert not others()
