@@ -16,6 +16,7 @@ from bench.report import accuracy, decoding, speed, traffic
 from bench.report.claims import claims_table
 from bench.report.faults import faults
 from bench.report.models import models
+from bench.report.ranks import ranks
 from bench.report.sampling import sampling
 from bench.report.targets import targets_table
 from bench.report.trained import trained
@@ -23,7 +24,10 @@ from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "models")))
+PAGES = (
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "models", "distributed")),
+)
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 
@@ -49,6 +53,7 @@ def files() -> Mapping[Path, str]:
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),
         "models": models,
+        "ranks": partial(ranks, rows),
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),
         "trained": partial(trained, answers),

@@ -113,6 +113,8 @@ def _ourselves() -> Iterator[Target]:
     ):
         yield Target(claim, bound, of("short", "short_ratio", what=what), _times)
     yield Target("times between two tokens within 1.2 times `--max-step`", 0.99, of("short", "within_share"), _percent)
+    four = of("ranks", "exchange_ratio", part="exchange", ranks=4)
+    yield Target("sum over 4 ranks in shared memory: faster than with gloo", 5.0, four, _times)
     generate = of("startup", "first_s", command="ringkv generate")
     for claim, bound, measured, show in (
         ("step after the longest prompt, over the shortest", 1.1, of("limits", "over_shortest"), _times),
@@ -125,6 +127,7 @@ def _ourselves() -> Iterator[Target]:
         ("step of 8 requests, one with a grammar: slower by", 0.2, of("structured", "more"), _percent),
         ("this commit over 099e118: prefill of 2k", 1.02, partial(_beside, metric="prefill_ratio"), "{:.3f}x".format),
         ("this commit over 099e118: decode step", 1.02, partial(_beside, metric="step_ratio"), "{:.3f}x".format),
+        ("two ranks over one process: decode step", 1.15, of("ranks", "step_ratio", part="decode"), "{:.3f}x".format),
         ("step at temperature, top-p or top-k: slower than greedy by", 0.05, sampling.added, _percent),
     ):
         yield Target(claim, bound, measured, show, at_most=True)

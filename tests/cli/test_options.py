@@ -15,7 +15,7 @@ def names(kind: type) -> set[str]:
 def test_every_engine_option_has_a_flag_except_two_for_programs() -> None:
     assert names(Options) - names(ServingOptions) == {"chunk", "lanes"}
     assert names(ServingOptions) - names(Options) == {"model"}
-    assert names(ServingOptions) - names(ConversationOptions) == {"max_step"}
+    assert names(ServingOptions) - names(ConversationOptions) == {"max_step", "tensor_parallel"}
 
 
 def test_only_conversations_have_a_prefix_store_and_turns() -> None:

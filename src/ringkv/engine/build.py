@@ -47,6 +47,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     tell: called with progress. Raises UnsupportedModel or BadWeights for a model directory that cannot be run, and
     InvalidRequest for a configuration.
     """
+    assert config.rank.count == 1 or config.exchange != "none", "a rank needs the others: ringkv.ranks.build"
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir).of_rank(config.rank, config.exchange)

@@ -182,7 +182,7 @@ def _build(config: EngineConfig, report: Progress) -> Engine:
     read_ahead(config.model_dir)
     report(0, 0, "loading torch")
     with uninterrupted():
-        from ringkv.engine.build import build  # after every check that does not need torch
+        from ringkv.ranks.build import build  # after every check that does not need torch
 
     return build(config, report)
 
