@@ -200,9 +200,11 @@ def test_a_latent_is_the_same_on_every_rank() -> None:
     assert [CacheSpec.latent(rank=512, rope=64).on_rank(ranks).elements for ranks in (1, 8)] == [576, 576]
 
 
-def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"3 key-value heads .* 2 ranks"):
-        CacheSpec.grouped(kv_heads=3, head_dim=64).on_rank(2)
+def test_the_largest_share_counts_and_ranks_that_would_repeat_some_heads_are_refused() -> None:
+    spec = CacheSpec.grouped(kv_heads=3, head_dim=64)
+    assert [spec.on_rank(ranks).elements for ranks in (2, 3, 6)] == [256, 128, 128]
+    with pytest.raises(InvalidRequest, match=r"3 key-value heads .* 4 ranks"):
+        spec.on_rank(4)
 
 
 def test_names_are_found_in_any_case() -> None:

@@ -101,20 +101,19 @@ class CacheSpec(NamedTuple):
         return self._replace(key=self.key._replace(format=format), value=value)
 
     def on_rank(self, ranks: int) -> "CacheSpec":
-        """Return the spec of one of `ranks` tensor-parallel ranks: a share of the heads. A latent is replicated.
+        """Return the spec of the largest of `ranks` tensor-parallel ranks: its heads. A latent is replicated.
 
-        Raises InvalidRequest if the heads cannot be divided evenly.
+        Raises InvalidRequest if several ranks would have a head, but not as many ranks each head.
         """
         if self.value is None:
             return self
         heads = self.key.heads
-        if heads % ranks and ranks % heads:
+        if ranks > heads and ranks % heads:
             raise InvalidRequest(
-                f"{heads} key-value heads cannot be divided evenly over {ranks} ranks; "
-                f"use a divisor or a multiple of {heads}",
+                f"{heads} key-value heads cannot be divided over {ranks} ranks; use at most {heads}, or a multiple",
                 "tensor_parallel",
             )
-        own = max(1, heads // ranks)
+        own = -(-heads // ranks)
         return self._replace(key=self.key._replace(heads=own), value=self.value._replace(heads=own))
 
 

@@ -40,7 +40,6 @@ _REPLACEMENTS = (
 _FLAGS = {
     "prompt_tokens": "--max-prompt",
     "output_tokens": "--max-output",
-    "tensor_parallel": "--tp",
     "budget": "--kv-budget",
 }
 _NAMES = {one.name for kind in (Options, SamplingParams, PlanRequest) for one in fields(kind)}

@@ -121,7 +121,7 @@ class _Ranks:
     tensor_parallel: Annotated[
         int | None,
         _machine(
-            "--tensor-parallel",
+            "--tensor-parallel,--tp",
             "N",
             "Divide the model among N processes of this machine, such as one for each socket; 1 by default. --threads "
             "are those of one process.",

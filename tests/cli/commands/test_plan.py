@@ -76,7 +76,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         (["--tokens", "9k"], "--tokens is 9,216; smollm2 takes at most 8,192"),
         (["--kv-budget", "0"], "--kv-budget is 0; it must be at least 1"),
         (["--kv-budget", "9", "--kv-compression", "4"], "--kv-budget and --kv-compression both set the budget"),
-        (["--tp", "2"], "3 key-value heads cannot be divided evenly over 2 ranks"),
+        (["--tp", "4"], "3 key-value heads cannot be divided over 4 ranks; use at most 3, or a multiple"),
         (["--dtype", "int3"], "--dtype is 'int3'; it must be one of"),
         (["--kv-format", "int3"], "--kv-format is 'int3'; it must be one of plain, int8"),
     ],

@@ -21,7 +21,7 @@ DEFAULT_BUDGET = 2048
 
 
 def _option(flag: str, metavar: str, help: str, panel: str, show: bool = False) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help, rich_help_panel=panel, show_default=show)
+    return typer.Option(*flag.split(","), metavar=metavar, help=help, rich_help_panel=panel, show_default=show)
 
 
 def plan(
@@ -86,7 +86,10 @@ def plan(
         _option("--bandwidth", "BYTES", "Memory read per second, such as 3.35TB: shows the floor of a step.", MACHINE),
     ] = None,
     tensor_parallel: Annotated[
-        int, _option("--tp", "RANKS", "Tensor-parallel devices; figures are for one of them.", MACHINE, show=True)
+        int,
+        _option(
+            "--tensor-parallel,--tp", "N", "Tensor-parallel ranks; figures are for the largest.", MACHINE, show=True
+        ),
     ] = 1,
     lanes: Annotated[int, _option("--lanes", "N", "Prompts in staging at once.", MACHINE, show=True)] = 1,
     weights_dtype: Annotated[
@@ -102,8 +105,8 @@ def plan(
     With --memory the exit status is 1 if no slot fits under either cache.
 
         ringkv plan --model llama-3.1-8b --memory 80GB --tokens 128k --kv-budget 4096
-        ringkv plan --model llama-3.1-70b --memory 80GB --tp 8
-        ringkv plan --model deepseek-r1 --tokens 128k --tp 16 --memory 64GB
+        ringkv plan --model llama-3.1-70b --memory 80GB --tensor-parallel 8
+        ringkv plan --model deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
     """
     from ringkv.plan.report import PlanRequest, find_shape, report
 
