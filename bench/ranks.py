@@ -2,9 +2,10 @@
 
     python -m bench.ranks [--models smollm2,qwen2.5-coder-1.5b] [--slots 1,8]
 
-decode: one process with two threads, and two ranks with a thread each, in running processes that alternate. exchange:
-the sum of one float32 row over 2, 4 and 16 ranks, in shared memory and with gloo. Figures are medians. Run it on an
-idle machine with two cores or more.
+decode: one process with two threads, and two ranks with a thread each, in running processes that alternate. load: what
+each of two ranks has of the weights, and the most memory of its own while it loads them. exchange: the sum of one
+float32 row over 2, 4 and 16 ranks, in shared memory and with gloo. Times are medians. Run it on an idle machine with
+two cores or more.
 """
 
 import argparse
@@ -28,10 +29,11 @@ def main() -> None:
     args = _arguments()
     cases = [(model, slots) for model in args.models.split(",") for slots in map(int, args.slots.split(","))]
     decode = [_decode(model, slots) for model, slots in cases]
+    loads = [_load(model, rank) for model in args.models.split(",") for rank in range(THREADS)]
     exchange = [_exchange(count) for count in COUNTS]
-    shown = f"{_decode_table(decode)}\n\n{_exchange_table(exchange)}"
+    shown = "\n\n".join((_decode_table(decode), _load_table(loads), _exchange_table(exchange)))
     workload = {"prompt_tokens": PROMPT, "budget": BUDGET, "steps": STEPS, "threads": THREADS}
-    keep("ranks", workload, [*decode, *exchange], shown)
+    keep("ranks", workload, [*decode, *loads, *exchange], shown)
 
 
 def _decode(model: str, slots: int) -> Figure:
@@ -102,6 +104,45 @@ def _serve(connection: Connection, model: str, slots: int, ranks: int) -> None:
         pass
 
 
+def _load(model: str, rank: int) -> Figure:
+    """Load one of two ranks' weights, in a process of its own."""
+    child = _Child(_loaded, model, rank)
+    part, most = map(int, child.answer())
+    child.close()
+    return {
+        "part": "load",
+        "model": model,
+        "rank": rank,
+        "part_bytes": part,
+        "loading_bytes": most,
+        "loading_ratio": most / part,
+    }
+
+
+def _loaded(connection: Connection, model: str, index: int) -> None:
+    """Send the bytes of a rank's weights, and the most bytes that it gained while it loaded them."""
+    import torch
+
+    from bench.resident import Peak
+    from ringkv.base.progress import silent
+    from ringkv.base.ranks import Rank
+    from ringkv.engine.load import load
+    from ringkv.kernels import native
+    from ringkv.machine.compiler import find_compiler
+    from ringkv.machine.paths import cache_dir
+    from ringkv.models.config import load_config
+    from ringkv.residency.locate import locate
+
+    compiler, folder, rank = find_compiler(), locate(model), Rank(index, THREADS)
+    assert compiler is not None, "a C++ compiler is needed"
+    native.load(compiler.path, cache_dir() / "kernels")
+    config = load_config(folder).of_rank(rank, "memory")
+    connection.send([])
+    with Peak() as peak:
+        weights = load(folder, config, torch.bfloat16, torch.device("cpu"), silent, rank=rank)
+    connection.send([weights.bytes, peak.bytes])
+
+
 def _exchange(count: int) -> Figure:
     """Time sums over so many ranks."""
     from ringkv.kernels.collective import shared_memory
@@ -170,6 +211,20 @@ def _decode_table(figures: Sequence[Figure]) -> str:
         for one in figures
     ]
     return table(head, rows)
+
+
+def _load_table(figures: Sequence[Figure]) -> str:
+    rows = [
+        (
+            one["model"],
+            f"{one['rank']}",
+            f"{one['part_bytes']:,}",
+            f"{one['loading_bytes']:,}",
+            f"{one['loading_ratio']:.3f}",
+        )
+        for one in figures
+    ]
+    return table(("model", "rank of 2", "bytes of its weights", "most while loading", "ratio"), rows)
 
 
 def _exchange_table(figures: Sequence[Figure]) -> str:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
+from typing import Self
 
 SMAPS = Path("/proc/self/smaps")
 STATUS = Path("/proc/self/status")
@@ -31,6 +33,29 @@ def own_bytes(status: Path = STATUS) -> int:
     """Return the bytes of memory that are this process's alone, without unmodified file pages."""
     (line,) = (line for line in status.read_text().splitlines() if line.startswith("RssAnon:"))
     return int(line.split()[1]) * 1024
+
+
+class Peak:
+    """The most memory of its own that this process gains while it is open."""
+
+    def __enter__(self) -> Self:
+        self._before = self._most = own_bytes()
+        self._ended = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.002):
+            self._most = max(self._most, own_bytes())
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def bytes(self) -> int:
+        return self._most - self._before
 
 
 def parse(lines: Iterable[str]) -> Resident:

@@ -17,15 +17,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
-from threading import Event, Thread
-from typing import Any, Self
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.resident import own_bytes
+from bench.resident import Peak
 from bench.results import TABLE, keep, table
 from ringkv.base.engine import prefill
 from ringkv.base.request import Request
@@ -221,29 +220,6 @@ def _cost(config: ModelConfig, rows: int, distinct: float, entry_bytes: int) -> 
     count, active = stacks[0].matrices, stacks[0].chosen or 0
     each = sum(weight.elements for weight in stacks) / count * floor.bits_of("int4").layers / 8
     return Cost(expected.bytes + (distinct - count * (1 - (1 - active / count) ** rows)) * each, expected.operations)
-
-
-class Peak:
-    """The most memory of its own that this process gains while it is open."""
-
-    def __enter__(self) -> Self:
-        self._before = self._most = own_bytes()
-        self._ended = Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.002):
-            self._most = max(self._most, own_bytes())
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def bytes(self) -> int:
-        return self._most - self._before
 
 
 class Chosen(TorchDispatchMode):

@@ -127,6 +127,7 @@ def _ourselves() -> Iterator[Target]:
         ("step of 8 requests, one with a grammar: slower by", 0.2, of("structured", "more"), _percent),
         ("this commit over 099e118: prefill of 2k", 1.02, partial(_beside, metric="prefill_ratio"), "{:.3f}x".format),
         ("this commit over 099e118: decode step", 1.02, partial(_beside, metric="step_ratio"), "{:.3f}x".format),
+        ("memory of a rank while loading, over its share", 1.1, of("ranks", "loading_ratio"), "{:.3f}x".format),
         ("two ranks over one process: decode step", 1.15, of("ranks", "step_ratio", part="decode"), "{:.3f}x".format),
         ("step at temperature, top-p or top-k: slower than greedy by", 0.05, sampling.added, _percent),
     ):

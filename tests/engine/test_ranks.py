@@ -17,6 +17,9 @@ from ringkv.cache.compress.across import Alone
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.models.config import load_config
+from ringkv.plan.footprint import slot_bytes, weight_bytes
+from ringkv.plan.shapes import Shape
 from tests.engine import tiny
 from tests.engine.rank_threads import on_ranks
 from tests.engine.test_engine import prompt
@@ -106,6 +109,16 @@ def test_votes_that_are_not_added_up_are_noticed(
     monkeypatch.setattr(lanes, "across", lambda *_: Alone())
     with pytest.raises(AssertionError):
         check(folders[name], 8)
+
+
+@pytest.mark.parametrize(("name", "count"), [("llama", 2), ("tied", 8), ("uneven", 2), ("llama", 16)])
+def test_each_rank_has_the_bytes_of_the_plan(name: str, count: int, folders: dict[str, Path]) -> None:
+    config = tiny.config(folders[name], threads=1)
+    found = on_ranks(config, count, lambda engine: (engine.weight_bytes, engine.limits.slot_bytes))
+    for index, (weights, slot) in enumerate(found):
+        shape = Shape.of(load_config(folders[name]).of_rank(Rank(index, count), "network"), name)
+        assert weights == weight_bytes(shape, "float32")
+        assert slot == slot_bytes(shape, config.capacity, "float32")
 
 
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(
