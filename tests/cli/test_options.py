@@ -7,6 +7,8 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.cli.options import ConversationOptions, EngineOptions, Sampling, ServingOptions
 from ringkv.plan.options import AUTO, Options
 
+RANKS = {"tensor_parallel", "nnodes", "node_rank", "master_addr", "master_port"}
+
 
 def names(kind: type) -> set[str]:
     return {one.name for one in fields(kind)}
@@ -15,7 +17,7 @@ def names(kind: type) -> set[str]:
 def test_every_engine_option_has_a_flag_except_two_for_programs() -> None:
     assert names(Options) - names(ServingOptions) == {"chunk", "lanes"}
     assert names(ServingOptions) - names(Options) == {"model"}
-    assert names(ServingOptions) - names(ConversationOptions) == {"max_step", "tensor_parallel"}
+    assert names(ServingOptions) - names(ConversationOptions) == {"max_step"} | RANKS
 
 
 def test_only_conversations_have_a_prefix_store_and_turns() -> None:

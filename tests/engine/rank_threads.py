@@ -12,7 +12,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.ranks import Rank
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.collective import connect
+from ringkv.kernels.collective import connect_thread
 
 
 class Shared:
@@ -52,7 +52,7 @@ def on_ranks(config: EngineConfig, count: int, work: Callable[[LocalEngine], Any
     shared, found, errors = Shared(count), [None] * count, []
 
     def run(index: int) -> None:
-        connect(Threads(shared, index))
+        connect_thread(Threads(shared, index))
         try:
             found[index] = work(build(replace(config, rank=Rank(index, count), exchange="network")))
         except BaseException as error:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import KVChoice
-from ringkv.base.ranks import ALONE, Exchange, Rank
+from ringkv.base.ranks import ALONE, ONE_NODE, Exchange, Nodes, Rank
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
@@ -37,6 +37,7 @@ class EngineConfig:
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
     rank: Rank = ALONE  # which part of the model the engine holds
     exchange: Exchange = "none"  # how it adds up its results with those of other ranks
+    nodes: Nodes = ONE_NODE  # the machines of all ranks
     max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
 
     @property

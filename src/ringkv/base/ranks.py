@@ -40,3 +40,19 @@ class Rank:
 
 ALONE = Rank()
 """One process that holds a whole model."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The machines of all ranks, which have as many ranks each. index: of this one.
+
+    address, port: where the first machine listens: on `port` for torch, and on the next one for messages.
+    """
+
+    count: int = 1
+    index: int = 0
+    address: str = "127.0.0.1"
+    port: int = 29500
+
+
+ONE_NODE = Nodes()

@@ -123,9 +123,21 @@ class _Ranks:
         _machine(
             "--tensor-parallel,--tp",
             "N",
-            "Divide the model among N processes of this machine, such as one for each socket; 1 by default. --threads "
-            "are those of one process.",
+            "Divide the model among N processes, such as one a socket; 1 by default. --threads are those of one.",
         ),
+    ] = None
+    nnodes: Annotated[
+        int | None, _machine("--nnodes", "N", "Machines with as many of these processes each; 1 by default.")
+    ] = None
+    node_rank: Annotated[
+        int | None, _machine("--node-rank", "N", "Which of the machines this is; 0 serves, the others follow it.")
+    ] = None
+    master_addr: Annotated[
+        str | None,
+        _machine("--master-addr", "HOST", "Where machine 0 listens for the others; 127.0.0.1 by default."),
+    ] = None
+    master_port: Annotated[
+        int | None, _machine("--master-port", "PORT", "Its port, 29500 by default; it uses the next one too.")
     ] = None
 
 

@@ -34,10 +34,20 @@ class Communicator(Protocol):
         ...
 
 
-_current = threading.local()
+class _Current(threading.local):
+    communicator: Communicator | None = None  # of one thread, in tests
+
+
+_current = _Current()
+_shared: list[Communicator] = []  # of the process
 
 
 def connect(communicator: Communicator) -> None:
+    """Let this process's operators use a communicator."""
+    _shared[:] = [communicator]
+
+
+def connect_thread(communicator: Communicator) -> None:
     """Let this thread's operators use a communicator."""
     _current.communicator = communicator
 
@@ -50,6 +60,7 @@ def shared_memory() -> int:
 def connect_memory(descriptor: int, rank: Rank, seconds: float) -> None:
     """Let this process exchange results in shared memory. A rank that is awaited for `seconds` is an error."""
     torch.ops.ringkv.connect_ranks(descriptor, rank.index, rank.count, AREA, seconds)
+    os.close(descriptor)  # it is mapped
 
 
 def report_end(rank: int) -> None:
@@ -82,8 +93,7 @@ def all_gather(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
 
 
 def _communicator() -> Communicator:
-    found: Communicator = _current.communicator
-    return found
+    return _current.communicator or _shared[0]
 
 
 def _float32(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import get_args
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.ranks import Rank
+from ringkv.base.ranks import ONE_NODE, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.models.config import ModelConfig
@@ -35,8 +35,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     dtype = _dtype(options, device)
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
-    ranks = at_least(1, "tensor_parallel", options.tensor_parallel, 1)
-    config.of_rank(Rank(0, ranks), "memory")  # refuses a number that does not divide the model
+    rank, nodes = _ranks(config, options)
     slots, longest = at_least(1, "slots", options.slots, 1), _longest(options)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
@@ -53,8 +52,9 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         weights=_weights(options, dtype, device),
         device=device,
         graphs=_graphs(options, device),
-        threads=_threads(options.threads, ranks),
-        rank=Rank(0, ranks),
+        threads=_threads(options.threads, rank.count // nodes.count),
+        rank=rank,
+        nodes=nodes,
         cache_dir=cache_dir(),
         store_bytes=_store(options),
         speculate=_speculate(options),
@@ -72,6 +72,19 @@ def longest_prompts_only(engine: EngineConfig, options: Options) -> EngineConfig
 def _longest(options: Options) -> int:
     """Return how many of the longest prompts staging holds at once."""
     return at_least(1, "lanes", options.lanes, 1)
+
+
+def _ranks(config: ModelConfig, options: Options) -> tuple[Rank, Nodes]:
+    """Return the first rank of all, and their machines."""
+    ranks = at_least(1, "tensor_parallel", options.tensor_parallel, 1)
+    config.of_rank(Rank(0, ranks), "memory")  # refuses a number that does not divide the model
+    count, index = at_least(1, "nnodes", options.nnodes, 1), at_least(0, "node_rank", options.node_rank, 0)
+    if ranks % count:
+        raise InvalidRequest(f"nnodes is {count}; it must divide tensor_parallel, {ranks}", "nnodes")
+    if index >= count:
+        raise InvalidRequest(f"node_rank is {index}; it must be below nnodes, {count}", "node_rank")
+    port = at_least(1, "master_port", options.master_port, ONE_NODE.port)
+    return Rank(0, ranks), Nodes(count, index, options.master_addr or ONE_NODE.address, port)
 
 
 def _device(requested: str | None) -> str:

@@ -10,11 +10,11 @@ RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
 def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    """Bytes that the engine will use: all of its ranks, which are on one machine.
+    """Bytes that the engine will use: all of its ranks on one machine.
 
     The first rank stands for all: if a number cannot be divided, others have a piece more.
     """
-    return _of_rank(config.of_rank(engine.rank, "memory"), engine).times(engine.rank.count)
+    return _of_rank(config.of_rank(engine.rank, "memory"), engine).times(engine.rank.count // engine.nodes.count)
 
 
 def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:

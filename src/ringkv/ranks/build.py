@@ -9,8 +9,9 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.engine import build as local
-from ringkv.kernels.collective import connect_memory, report_end, shared_memory
+from ringkv.kernels.collective import connect, connect_memory, report_end, shared_memory
 from ringkv.kernels.library import is_native
+from ringkv.kernels.network import Network
 from ringkv.machine.compiler import missing_for_kernels
 from ringkv.ranks.engine import RankedEngine
 from ringkv.ranks.group import Group
@@ -24,8 +25,9 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     if config.rank.count == 1:
         return local.build(config, tell)
     _check_device(config)
-    own, descriptor = replace(config, exchange="memory"), shared_memory()
-    group = Group(own, descriptor, PATIENCE)
+    own = replace(config, exchange="memory" if config.nodes.count == 1 else "network")
+    descriptor = shared_memory() if own.exchange == "memory" else None
+    group = Group(own, descriptor, PATIENCE, tell)
     try:
         engine = build_part(own, descriptor, PATIENCE, tell)
         tell(0, 0, "waiting for the other ranks")
@@ -33,19 +35,23 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     except BaseException:
         group.close()
         raise
-    _notice_an_end(group)
+    _notice_an_end(group, own)
     group.check()
     return RankedEngine(engine, group)
 
 
-def build_part(config: EngineConfig, descriptor: int, patience: float, tell: Progress = silent) -> Engine:
-    """Build the engine of one rank, and connect it to the others."""
+def build_part(config: EngineConfig, descriptor: int | None, patience: float, tell: Progress = silent) -> Engine:
+    """Build the engine of one rank, and connect it to the others. descriptor: of memory that they share, if they do."""
+    if config.exchange == "network":
+        connect(Network(config.rank, config.nodes.address, config.nodes.port, patience))
+        return local.build(config, tell)
     engine = local.build(config, tell)
     if not is_native("all_reduce_memory"):
         raise InvalidRequest(
             f"tensor_parallel {config.rank.count} needs the C++ kernels: {missing_for_kernels() or 'see the log'}",
             "tensor_parallel",
         )
+    assert descriptor is not None
     connect_memory(descriptor, config.rank, patience)
     return engine
 
@@ -57,16 +63,21 @@ def _check_device(config: EngineConfig) -> None:
         )
 
 
-def _notice_an_end(group: Group) -> None:
+def _notice_an_end(group: Group, config: EngineConfig) -> None:
     """Let this rank raise RankEnded if another ends: while it waits for a result, and while it waits for a message."""
+    report = report_end if config.exchange == "memory" else _ignore  # a network reports by itself
     if threading.current_thread() is not threading.main_thread():
-        group.on_end = report_end
+        group.on_end = report
         return
     main = threading.get_ident()
     signal.signal(WAKE, lambda *_: group.check())
 
     def ended(rank: int) -> None:
-        report_end(rank)
+        report(rank)
         signal.pthread_kill(main, WAKE)
 
     group.on_end = ended
+
+
+def _ignore(rank: int) -> None:
+    pass

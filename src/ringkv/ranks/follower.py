@@ -1,6 +1,7 @@
 """follower: the process of a rank other than the first. It builds its part of the model and does what it is told."""
 
 import logging
+import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
@@ -11,19 +12,44 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import RingKVError
 from ringkv.base.failure import describe, in_short
 from ringkv.machine.parent import exit_with_parent
+from ringkv.ranks import rendezvous
 from ringkv.ranks.links import Link, LinkClosed
-from ringkv.ranks.messages import Built, Lanes, Stop
+from ringkv.ranks.messages import Built, Hello, Lanes, Stop
 
 log = logging.getLogger(__name__)
 
 
 def main(connection: Connection, config: EngineConfig, patience: float) -> None:
     """Run until `Stop`, or until the first rank ends."""
+    _begin()
+    _follow(Link(connection), config, patience)
+
+
+def main_of_another_machine(config: EngineConfig, patience: float) -> None:
+    """Connect to the first rank, then run until `Stop`, or until it ends."""
+    _begin()
+    try:
+        link = Link(rendezvous.connected(config.nodes))
+    except RingKVError as error:
+        sys.exit(f"ringkv: {error}")
+    link.send(Hello(config.rank.index, rendezvous.fingerprint(config)))
+    try:
+        welcome = link.receive()
+    except LinkClosed:
+        sys.exit("ringkv: the first machine has ended")
+    if welcome.refusal:
+        sys.exit(f"ringkv: {welcome.refusal}")
+    _follow(link, config, patience)
+
+
+def _begin() -> None:
     log_lines.inherit()
     exit_with_parent()
-    link = Link(connection)
+
+
+def _follow(link: Link, config: EngineConfig, patience: float) -> None:
     try:
-        descriptor = recv_handle(connection)
+        descriptor = recv_handle(link.connection) if config.exchange == "memory" else None
         engine = _built(link, config, descriptor, patience)
         if engine is not None:
             _serve(link, engine)
@@ -31,7 +57,7 @@ def main(connection: Connection, config: EngineConfig, patience: float) -> None:
         pass  # the first rank has ended
 
 
-def _built(link: Link, config: EngineConfig, descriptor: int, patience: float) -> Engine | None:
+def _built(link: Link, config: EngineConfig, descriptor: int | None, patience: float) -> Engine | None:
     from ringkv.ranks.build import build_part  # loads torch
 
     try:

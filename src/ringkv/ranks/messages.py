@@ -97,12 +97,27 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Welcome:
+    """The answer to a `Hello`. refusal: why the rank does not belong here."""
+
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first message of a rank of another machine."""
+
+    rank: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Built:
-    """A rank's only message: its engine is ready, or why not. kind, message: of a `base.failure.Failure`."""
+    """A rank's last message: its engine is ready, or why not. kind, message: of a `base.failure.Failure`."""
 
     kind: str = ""
     message: str = ""
 
 
 Verb = Begin | Prefill | Compress | Insert | Sample | Forward | Leave | Release
-RankMessage = Verb | Stop | Built
+RankMessage = Verb | Stop | Hello | Welcome | Built

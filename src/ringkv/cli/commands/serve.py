@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.progress import Progress
 from ringkv.cli.access import AccessOptions
 from ringkv.cli.observing import ObservingOptions
 from ringkv.cli.options import ServingOptions
@@ -53,6 +55,8 @@ def serve(
         options = _compiling_behind(engine.options(SLOTS))
         wanted = [Wanted(folder, load_config(folder), options) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
+        if engine.node_rank:
+            return follow(configs, progress)
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
@@ -73,6 +77,18 @@ def serve(
                 telemetry=telemetry,
                 load=LoadOptions(server.max_queue, server.max_queue_tokens, server.request_timeout),
             )
+
+
+def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:
+    """Run this machine's ranks of an engine that another machine serves."""
+    from ringkv.ranks import node
+    from ringkv.ranks.build import PATIENCE
+
+    if len(configs) > 1:
+        raise InvalidRequest("several machines serve one model; give one --model", "nnodes")
+    nodes = configs[0].nodes
+    progress(0, 0, f"following the machine at {nodes.address}:{nodes.port}")
+    node.run(configs[0], PATIENCE)
 
 
 def _compiling_behind(options: Options) -> Options:

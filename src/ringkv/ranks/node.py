@@ -1,0 +1,40 @@
+"""Node: the ranks of a machine other than the first. Each is a process that connects to the first rank."""
+
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import EngineDied
+from ringkv.base.ranks import Rank
+from ringkv.machine.exit_status import described
+from ringkv.ranks import rendezvous
+from ringkv.ranks.follower import main_of_another_machine
+
+GRACE = 5.0  # seconds in which a rank may end by itself
+
+
+def run(config: EngineConfig, patience: float) -> None:
+    """Run until the first machine ends its engine. Raises EngineDied if a rank ends with an error."""
+    rendezvous.key()  # refuse its absence before a process starts
+    each = config.rank.count // config.nodes.count
+    ranks = [Rank(config.nodes.index * each + at, config.rank.count) for at in range(each)]
+    processes = {}
+    for rank in ranks:
+        process = get_context("spawn").Process(
+            target=main_of_another_machine,
+            args=(replace(config, rank=rank, exchange="network"), patience),
+            name=f"ringkv-rank-{rank.index}",
+        )
+        process.start()
+        processes[process.sentinel] = rank, process
+    try:
+        rank, first = processes[wait(list(processes))[0]]  # type: ignore[index]
+        first.join()
+        if first.exitcode:
+            raise EngineDied(f"rank {rank.index} of {rank.count} {described(first.exitcode)}; see its log")
+    finally:
+        for _, process in processes.values():
+            process.join(GRACE)
+            process.kill()
+            process.join()

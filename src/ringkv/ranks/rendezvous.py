@@ -1,0 +1,61 @@
+"""Rendezvous: how ranks of several machines find the first one, and know that they belong together.
+
+The first machine listens on loopback unless it is told another address. Whoever connects must prove that it knows the
+secret in RINGKV_RANKS_KEY. Nothing is encrypted, and torch's own port asks for no secret: keep both ports inside a
+private network.
+"""
+
+import hashlib
+import os
+import time
+from dataclasses import replace
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.ranks import ALONE, ONE_NODE, Nodes
+from ringkv.models.config import load_config
+
+KEY = "RINGKV_RANKS_KEY"
+PATIENCE = 300.0  # seconds in which the first machine must begin to listen
+SHORTEST_KEY = 16  # bytes
+
+
+def listener(nodes: Nodes) -> Listener:
+    """Return what ranks of other machines connect to."""
+    return Listener((nodes.address, nodes.port + 1), authkey=key())
+
+
+def connected(nodes: Nodes, patience: float = PATIENCE) -> Connection:
+    """Connect to the first machine. Raises InvalidRequest if nothing listens there in time."""
+    secret, end = key(), time.monotonic() + patience
+    while True:
+        try:
+            return Client((nodes.address, nodes.port + 1), authkey=secret)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise InvalidRequest(
+                    f"nothing listens at {nodes.address}:{nodes.port + 1} ({error.strerror}); start the machine with "
+                    "node_rank 0, and open its ports to this one",
+                    "master_addr",
+                ) from None
+            time.sleep(0.2)
+
+
+def key() -> bytes:
+    """Return the secret of all machines. Raises InvalidRequest if there is none, or a short one."""
+    secret = os.environ.get(KEY, "").encode()
+    if len(secret) < SHORTEST_KEY:
+        raise InvalidRequest(
+            f"{KEY} has {len(secret)} bytes; set it to the same secret of at least {SHORTEST_KEY} on every machine",
+            "nnodes",
+        )
+    return secret
+
+
+def fingerprint(config: EngineConfig) -> str:
+    """Return what all ranks must have alike: the model's configuration and all options except those of a machine."""
+    nothing = Path()
+    alike = replace(config, model_dir=nothing, cache_dir=nothing, threads=0, rank=ALONE, nodes=ONE_NODE)
+    return hashlib.sha256(f"{alike}{load_config(config.model_dir)}".encode()).hexdigest()
