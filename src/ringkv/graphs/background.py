@@ -12,6 +12,7 @@ give the same bits in both.
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -162,7 +163,7 @@ def _serve(connection: Connection, setting: _Setting) -> None:
     os.nice(NICE)
     torch.set_num_threads(setting.threads)
     setting.prepare()
-    with torch.inference_mode():
+    with torch.inference_mode(), suppress(EOFError, OSError):  # the engine has ended
         while True:
             connection.send(_fault(setting.ahead, *connection.recv()))
 
