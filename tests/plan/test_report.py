@@ -138,7 +138,7 @@ def test_layers_with_a_sliding_window_stage_a_window_and_a_chunk_of_each_prompt(
         (PlanRequest(budget=0), "budget"),
         (PlanRequest(lanes=0), "lanes"),
         (PlanRequest(tensor_parallel=0), "tensor_parallel"),
-        (PlanRequest(tensor_parallel=3), "tensor_parallel"),
+        (PlanRequest(tensor_parallel=12), "tensor_parallel"),
         (PlanRequest(memory=-1), "memory"),
         (PlanRequest(dtype="int3"), "dtype"),
         (PlanRequest(kv_format="int3"), "kv_format"),  # type: ignore[arg-type]

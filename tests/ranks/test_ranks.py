@@ -1,10 +1,10 @@
 """Ranks as processes: the answers of one process, and one sentence about a rank that has ended."""
 
 import asyncio
-import os
-import signal
 import time
 from dataclasses import replace
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
@@ -40,9 +40,9 @@ def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return tiny.config(folder, threads=1, store_bytes=1 << 22)
 
 
-def others() -> list[psutil.Process]:
+def others() -> list[BaseProcess]:
     """Return the processes of ranks that this process has started."""
-    return [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+    return [one for one in active_children() if one.name.startswith("ringkv-rank")]
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -64,7 +64,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_others(config: EngineConfig
     engine = build(replace(config, rank=Rank(0, 3)))
     assert isinstance(engine, RankedEngine)
     began = time.monotonic()
-    os.kill(others()[0].pid, signal.SIGKILL)
+    others()[0].kill()
     with pytest.raises(RankEnded, match=r"rank [12] of 3 was killed \(SIGKILL\); memory may have run out"):
         time.sleep(30)
     assert time.monotonic() - began < 10
