@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-
-import psutil
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 
 from ringkv.base.events import Event
 from ringkv.base.request import Request
@@ -33,6 +33,6 @@ async def soon(condition) -> None:
             await asyncio.sleep(0.005)
 
 
-def children() -> list[psutil.Process]:
-    """Return our engine processes, without the interpreter's resource tracker."""
-    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+def children() -> list[BaseProcess]:
+    """Return our engine processes, without those of other tests."""
+    return [child for child in active_children() if child.name == "ringkv-engine"]
