@@ -138,7 +138,7 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     assert isinstance(block, Experts)
     bias = weights.get("router_bias")
     logits = linear(x, weights["router"], bias, before, norm.eps, dtype=torch.float32, offset=norm.offset)
-    found = route(logits, weights.get("router_correction"), **vars(block.router), gates=bool(block.shared_gate))
+    found = route(logits, weights.get("router_correction"), **block.router.settings, gates=bool(block.shared_gate))
     rest = torch.zeros_like(x) if residual is None else residual
     if block.shared_gate:
         rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)

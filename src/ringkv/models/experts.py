@@ -5,7 +5,7 @@ A router chooses a few experts for each token. `kernels/route.py` computes that,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
@@ -32,6 +32,20 @@ class Router:
     groups: int = 1
     kept_groups: int = 1
     best: int = 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields by name. Dynamo of torch 2.11 cannot trace `vars` of a dataclass."""
+        return {
+            "experts": self.experts,
+            "chosen": self.chosen,
+            "score": self.score,
+            "normalised": self.normalised,
+            "scale": self.scale,
+            "groups": self.groups,
+            "kept_groups": self.kept_groups,
+            "best": self.best,
+        }
 
 
 @dataclass(frozen=True)

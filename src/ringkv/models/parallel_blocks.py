@@ -35,7 +35,7 @@ def _experts(layer: Layer, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     block, norm = layer.feed_forward, layer.norm
     assert isinstance(block, ParallelExperts)
     logits = linear(x, weights["router"], None, weights["router_norm"], norm.eps, dtype=torch.float32)
-    found = route(logits * x.shape[-1] ** -0.5, None, **vars(block.router))
+    found = route(logits * x.shape[-1] ** -0.5, None, **block.router.settings)
     return experts(
         x,
         found.experts,
