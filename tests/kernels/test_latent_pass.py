@@ -1,12 +1,14 @@
 """A pass over latents with pieces of prompts and slots against each of them alone."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.kernels.latent_pass import EXPANDED_ROWS, Slots, mixed_attend_expanded
+from ringkv.kernels.latent_pass import EXPANDED_ROWS, Slots, _all_absorbed, _prefill, _shape, mixed_attend_expanded
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment, table
 from tests.kernels.test_expanded_attend import ENTRY, SCALE, Pass
@@ -73,3 +75,12 @@ def test_an_expanded_chunk_leaves_its_part_of_a_prompts_last_queries_absorbed_in
         if 64 <= token < 64 + LONG:
             want[3, 0, :, place] = absorbed[token - 64, 0]
     assert torch.equal(made.window, want)
+
+
+@pytest.mark.parametrize("attend", [_prefill, _all_absorbed])
+def test_results_are_laid_out_as_graphs_are_compiled_for(attend: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    """Inductor on a GPU checks the strides that the shape function promises."""
+    one = Pass(PIECES["short"], SHORT, None)
+    given = one.q, one.k, one.latents, one.window, table(one.segments), *one.expansion, SCALE
+    for found, promised in zip(attend(*given), _shape(*given), strict=True):
+        assert (found.shape, found.stride()) == (promised.shape, promised.stride())

@@ -48,7 +48,8 @@ def reference(x: Tensor, weight: Tensor, among: int | None = None) -> Tensor:
     among: rows of the call that x is a part of, which decides how the C++ operator multiplies int4 weights.
     """
     each = unpack(weight).unflatten(0, (x.shape[1], -1))
-    return torch.matmul(x.transpose(0, 1).to(each.dtype), each.transpose(1, 2)).transpose(0, 1).to(x.dtype)
+    product = torch.matmul(x.transpose(0, 1).to(each.dtype), each.transpose(1, 2))
+    return product.transpose(0, 1).to(x.dtype).contiguous()
 
 
 def _shape(x: Tensor, weight: Tensor, among: int | None = None) -> Tensor:
