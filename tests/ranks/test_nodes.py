@@ -91,4 +91,4 @@ def test_a_secret_is_needed(secret: str, config: EngineConfig, monkeypatch: pyte
 
 def test_a_first_machine_that_does_not_listen_is_named(config: EngineConfig) -> None:
     with pytest.raises(InvalidRequest, match=r"nothing listens at 127.0.0.1:\d+ .* node_rank 0"):
-        rendezvous.connected(config.nodes, patience=0.1)
+        rendezvous.connected(config.nodes, timeout=0.1)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import KVChoice
-from ringkv.base.ranks import ALONE, ONE_NODE, Exchange, Nodes, Rank
+from ringkv.base.ranks import ONE_NODE, ONE_RANK, Exchange, Nodes, Rank
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
@@ -35,8 +35,8 @@ class EngineConfig:
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
-    rank: Rank = ALONE  # which part of the model the engine holds
-    exchange: Exchange = "none"  # how it adds up its results with those of other ranks
+    rank: Rank = ONE_RANK  # which part of the model the engine holds
+    exchange: Exchange = "none"  # how it exchanges results with other ranks
     nodes: Nodes = ONE_NODE  # the machines of all ranks
     max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
 

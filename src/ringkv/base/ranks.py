@@ -1,18 +1,17 @@
-"""Rank: one of the processes that hold a model together, and which part of it that process has. No torch."""
+"""Rank: one of the processes that divide a model, and the part that it has. No torch."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Exchange = Literal["none", "memory", "network"]
-"""How ranks add up their results: one rank has none, ranks of one machine share memory, others use a network."""
+"""How ranks exchange results: one rank does not, ranks of one machine share memory, others use a network."""
 
-
-PIECE = 32  # elements that ranks do not divide, so that every rank's share of a matrix can be packed
+PIECE = 32  # elements; a share of whole pieces of a matrix can be packed
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank `index` of `count`."""
+    """Rank `index` of `count`, the world size."""
 
     index: int = 0
     count: int = 1
@@ -29,22 +28,27 @@ class Rank:
         return range(first * each, max(stop, first + 1) * each)
 
     def elements(self, size: int) -> range:
-        """Return this rank's elements of `size`, whole pieces if there are enough of them. Each is on one rank."""
+        """Return this rank's elements of `size`, in whole pieces if each gets one. Every element is on one rank."""
         piece = PIECE if size % PIECE == 0 and size // PIECE >= self.count else 1
         first, stop = self._span(size // piece)
         return range(first * piece, stop * piece)
+
+    @property
+    def largest(self) -> "Rank":
+        """The last rank. It has the most of everything: shares are rounded down for the ranks before it."""
+        return Rank(self.count - 1, self.count)
 
     def _span(self, units: int) -> tuple[int, int]:
         return units * self.index // self.count, units * (self.index + 1) // self.count
 
 
-ALONE = Rank()
-"""One process that holds a whole model."""
+ONE_RANK = Rank()
+"""A rank that has the whole model."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The machines of all ranks, which have as many ranks each. index: of this one.
+    """The machines of all ranks, with equally many ranks each. index: of this machine.
 
     address, port: where the first machine listens: on `port` for torch, and on the next one for messages.
     """
@@ -53,6 +57,11 @@ class Nodes:
     index: int = 0
     address: str = "127.0.0.1"
     port: int = 29500
+
+    def local(self, ranks: int) -> range:
+        """Return the ranks of this machine, of so many in all."""
+        each = ranks // self.count
+        return range(self.index * each, (self.index + 1) * each)
 
 
 ONE_NODE = Nodes()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
-from ringkv.base.ranks import ALONE, Rank
+from ringkv.base.ranks import ONE_RANK, Rank
 from ringkv.kernels.formats import FORMATS, WeightFormat
 from ringkv.kernels.packing import PANEL_N
 from ringkv.kernels.quantize import Int4Groups, stacked
@@ -67,7 +67,7 @@ def load(
     device: torch.device,
     tell: Progress,
     weights: Weights = "bf16",
-    rank: Rank = ALONE,
+    rank: Rank = ONE_RANK,
 ) -> ModelWeights:
     """Read what a rank has of a model directory.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from ringkv.base.cache_spec import LayerGroup, places
-from ringkv.base.ranks import ALONE, Exchange, Rank
+from ringkv.base.ranks import ONE_RANK, Exchange, Rank
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.per_layer_inputs import PerLayerInputs
@@ -57,7 +57,7 @@ class ModelConfig(ABC):
     prefix: str = ""  # before every name in the checkpoint
     body: str = "model"  # the module of embedding, layers and final norm
     unused: tuple[str, ...] = ()  # patterns of checkpoint tensors that this model does not use
-    rank: Rank = ALONE  # whose part `computed` and `groups` describe; all else describes the whole model
+    rank: Rank = ONE_RANK  # whose part `computed` and `groups` describe; all else describes the whole model
     exchange: Exchange = "none"
 
     @abstractmethod

@@ -52,7 +52,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         weights=_weights(options, dtype, device),
         device=device,
         graphs=_graphs(options, device),
-        threads=_threads(options.threads, rank.count // nodes.count),
+        threads=_threads(options.threads, len(nodes.local(rank.count))),
         rank=rank,
         nodes=nodes,
         cache_dir=cache_dir(),

@@ -16,7 +16,7 @@ from ringkv.machine.compiler import missing_for_kernels
 from ringkv.ranks.engine import RankedEngine
 from ringkv.ranks.group import Group
 
-PATIENCE = 60.0  # seconds to wait for another rank's result
+TIMEOUT = 60.0  # seconds to wait for another rank's result
 WAKE = signal.SIGUSR1  # wakes the main thread if a rank ends
 
 
@@ -27,9 +27,9 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     _check_device(config)
     own = replace(config, exchange="memory" if config.nodes.count == 1 else "network")
     descriptor = shared_memory() if own.exchange == "memory" else None
-    group = Group(own, descriptor, PATIENCE, tell)
+    group = Group(own, descriptor, TIMEOUT, tell)
     try:
-        engine = build_part(own, descriptor, PATIENCE, tell)
+        engine = build_part(own, descriptor, TIMEOUT, tell)
         tell(0, 0, "waiting for the other ranks")
         group.wait_until_built()
     except BaseException:
@@ -40,10 +40,10 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     return RankedEngine(engine, group)
 
 
-def build_part(config: EngineConfig, descriptor: int | None, patience: float, tell: Progress = silent) -> Engine:
-    """Build the engine of one rank, and connect it to the others. descriptor: of memory that they share, if they do."""
+def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress = silent) -> Engine:
+    """Build the engine of one rank, and connect it to the others. descriptor: see `members.started`."""
     if config.exchange == "network":
-        connect(Network(config.rank, config.nodes.address, config.nodes.port, patience))
+        connect(Network(config.rank, config.nodes.address, config.nodes.port, timeout))
         return local.build(config, tell)
     engine = local.build(config, tell)
     if not is_native("all_reduce_memory"):
@@ -52,7 +52,7 @@ def build_part(config: EngineConfig, descriptor: int | None, patience: float, te
             "tensor_parallel",
         )
     assert descriptor is not None
-    connect_memory(descriptor, config.rank, patience)
+    connect_memory(descriptor, config.rank, timeout)
     return engine
 
 
@@ -65,19 +65,14 @@ def _check_device(config: EngineConfig) -> None:
 
 def _notice_an_end(group: Group, config: EngineConfig) -> None:
     """Let this rank raise RankEnded if another ends: while it waits for a result, and while it waits for a message."""
-    report = report_end if config.exchange == "memory" else _ignore  # a network reports by itself
-    if threading.current_thread() is not threading.main_thread():
-        group.on_end = report
-        return
-    main = threading.get_ident()
-    signal.signal(WAKE, lambda *_: group.check())
+    builder, is_main = threading.get_ident(), threading.current_thread() is threading.main_thread()
 
     def ended(rank: int) -> None:
-        report(rank)
-        signal.pthread_kill(main, WAKE)
+        if config.exchange == "memory":  # gloo reports it by itself
+            report_end(rank)
+        if is_main:
+            signal.pthread_kill(builder, WAKE)
 
+    if is_main:
+        signal.signal(WAKE, lambda *_: group.check())
     group.on_end = ended
-
-
-def _ignore(rank: int) -> None:
-    pass

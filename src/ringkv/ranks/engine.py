@@ -85,7 +85,7 @@ class RankedEngine:
 
     @contextmanager
     def _everywhere(self, verb: Verb) -> Iterator[None]:
-        """Send a verb to the other ranks. Raises RankEnded, instead of what follows from it, if one has ended."""
+        """Send a verb to the other ranks. If one has ended, raise RankEnded instead of the error that follows."""
         self._group.send(verb)
         try:
             yield

@@ -1,4 +1,4 @@
-"""follower: the process of a rank other than the first. It builds its part of the model and does what it is told."""
+"""follower: the process of a rank other than the first. It builds its part of the model, then runs verbs."""
 
 import logging
 import sys
@@ -19,13 +19,13 @@ from ringkv.ranks.messages import Built, Hello, Lanes, Stop
 log = logging.getLogger(__name__)
 
 
-def main(connection: Connection, config: EngineConfig, patience: float) -> None:
+def main(connection: Connection, config: EngineConfig, timeout: float) -> None:
     """Run until `Stop`, or until the first rank ends."""
     _begin()
-    _follow(Link(connection), config, patience)
+    _follow(Link(connection), config, timeout)
 
 
-def main_of_another_machine(config: EngineConfig, patience: float) -> None:
+def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
     """Connect to the first rank, then run until `Stop`, or until it ends."""
     _begin()
     try:
@@ -34,12 +34,12 @@ def main_of_another_machine(config: EngineConfig, patience: float) -> None:
         sys.exit(f"ringkv: {error}")
     link.send(Hello(config.rank.index, rendezvous.fingerprint(config)))
     try:
-        welcome = link.receive()
+        reply = link.receive()
     except LinkClosed:
         sys.exit("ringkv: the first machine has ended")
-    if welcome.refusal:
-        sys.exit(f"ringkv: {welcome.refusal}")
-    _follow(link, config, patience)
+    if reply.refusal:
+        sys.exit(f"ringkv: {reply.refusal}")
+    _follow(link, config, timeout)
 
 
 def _begin() -> None:
@@ -47,21 +47,21 @@ def _begin() -> None:
     exit_with_parent()
 
 
-def _follow(link: Link, config: EngineConfig, patience: float) -> None:
+def _follow(link: Link, config: EngineConfig, timeout: float) -> None:
     try:
         descriptor = recv_handle(link.connection) if config.exchange == "memory" else None
-        engine = _built(link, config, descriptor, patience)
+        engine = _built(link, config, descriptor, timeout)
         if engine is not None:
             _serve(link, engine)
     except (LinkClosed, EOFError):
         pass  # the first rank has ended
 
 
-def _built(link: Link, config: EngineConfig, descriptor: int | None, patience: float) -> Engine | None:
+def _built(link: Link, config: EngineConfig, descriptor: int | None, timeout: float) -> Engine | None:
     from ringkv.ranks.build import build_part  # loads torch
 
     try:
-        engine = build_part(config, descriptor, patience)
+        engine = build_part(config, descriptor, timeout)
     except RingKVError as error:
         failure = describe(error)
         link.send(Built(failure.kind, f"rank {config.rank.index}: {error}"))

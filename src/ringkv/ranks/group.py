@@ -1,4 +1,4 @@
-"""Group: all ranks but the first, seen from the first."""
+"""Group: all ranks but the first, as the first one sees them."""
 
 import logging
 import threading
@@ -12,16 +12,14 @@ from ringkv.base.failure import Failure, revive
 from ringkv.base.progress import Progress
 from ringkv.ranks import rendezvous
 from ringkv.ranks.links import CODEC, LinkClosed
-from ringkv.ranks.members import Member, accepted, started
+from ringkv.ranks.members import Member, accepted, end, started
 from ringkv.ranks.messages import Built, RankMessage, Stop
 
 log = logging.getLogger(__name__)
 
-GRACE = 5.0  # seconds in which a rank may end by itself
-
 
 class RankEnded(RuntimeError):
-    """A rank has ended, so that no request can be served any more."""
+    """A rank has ended: no request can be served any more."""
 
 
 class Group:
@@ -32,14 +30,14 @@ class Group:
 
     on_end: Callable[[int], None] | None = None
 
-    def __init__(self, config: EngineConfig, descriptor: int | None, patience: float, tell: Progress) -> None:
+    def __init__(self, config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress) -> None:
         self._count, self._failure, self._is_closing = config.rank.count, "", False
         self._members: list[Member] = []
         self._finalize = Finalize(self, _end, args=(self._members,), exitpriority=10)
         if config.nodes.count > 1:
             rendezvous.key()  # refuse its absence before a process starts
         try:
-            self._members += started(config, descriptor, patience)
+            self._members += started(config, descriptor, timeout)
             self._members += accepted(config, tell)
         except BaseException:
             self.close()
@@ -61,7 +59,7 @@ class Group:
         """Send a message to every rank. Raises RankEnded."""
         encoded = CODEC.encode(message)
         for member in self._members:
-            with suppress(LinkClosed):  # the thread that watches finds out why
+            with suppress(LinkClosed):  # the watching thread finds out why
                 member.link.send_bytes(encoded)
         self.check()
 
@@ -93,6 +91,4 @@ def _end(members: list[Member]) -> None:
         member.link.connection.close()
     for member in members:
         if member.process:
-            member.process.join(GRACE)
-            member.process.kill()
-            member.process.join()
+            end(member.process)

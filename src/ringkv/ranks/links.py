@@ -1,4 +1,4 @@
-"""Link: messages between the first rank and another, over one end of a pipe without a name."""
+"""Link: messages between the first rank and another, over a pipe, or between machines over a socket."""
 
 from multiprocessing.connection import Connection
 from typing import Any, get_args
@@ -28,7 +28,7 @@ class Link:
             raise LinkClosed from error
 
     def receive(self) -> Any:
-        """Return the next message. Raises `LinkClosed`, or `msgspec.DecodeError` for bytes that are none."""
+        """Return the next message. Raises `LinkClosed`, or `msgspec.DecodeError` for bytes that are not a message."""
         try:
             return CODEC.decode(self.connection.recv_bytes())
         except (EOFError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Members: ranks other than the first, as processes that it has started and as those that connect to it."""
+"""Members: ranks other than the first, which it starts on its machine, and which connect to it from others."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,9 @@ from ringkv.machine.exit_status import described
 from ringkv.ranks import rendezvous
 from ringkv.ranks.follower import main
 from ringkv.ranks.links import Link, LinkClosed
-from ringkv.ranks.messages import Hello, Welcome
+from ringkv.ranks.messages import Hello, HelloReply
+
+GRACE = 5.0  # seconds in which a rank may end by itself
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Member:
 
     @property
     def sentinel(self) -> int | Connection:
-        """What is ready once the rank has ended, if it has nothing to say."""
+        """What `multiprocessing.connection.wait` returns once the rank has ended."""
         return self.process.sentinel if self.process else self.link.connection
 
     def ending(self) -> str:
@@ -39,12 +41,19 @@ class Member:
         return described(self.process.exitcode)
 
 
-def started(config: EngineConfig, descriptor: int | None, patience: float) -> Iterator[Member]:
-    """Start the other ranks of the first machine. descriptor: of the memory that they share, if they do."""
-    for index in range(1, config.rank.count // config.nodes.count):
+def end(process: SpawnProcess) -> None:
+    """Wait until a process has ended. Kill it after GRACE seconds."""
+    process.join(GRACE)
+    process.kill()
+    process.join()
+
+
+def started(config: EngineConfig, descriptor: int | None, timeout: float) -> Iterator[Member]:
+    """Start the other ranks of the first machine. descriptor: of the memory that they share; None over a network."""
+    for index in config.nodes.local(config.rank.count)[1:]:
         ours, theirs = get_context("spawn").Pipe()
         own = replace(config, rank=Rank(index, config.rank.count))
-        process = get_context("spawn").Process(target=main, args=(theirs, own, patience), name=f"ringkv-rank-{index}")
+        process = get_context("spawn").Process(target=main, args=(theirs, own, timeout), name=f"ringkv-rank-{index}")
         process.start()
         theirs.close()
         assert process.pid is not None
@@ -55,7 +64,7 @@ def started(config: EngineConfig, descriptor: int | None, patience: float) -> It
 
 def accepted(config: EngineConfig, tell: Progress) -> Iterator[Member]:
     """Wait until the ranks of other machines have connected. Raises InvalidRequest if one has other options."""
-    awaited = set(range(config.rank.count // config.nodes.count, config.rank.count))
+    awaited = set(range(config.rank.count)) - set(config.nodes.local(config.rank.count))
     if not awaited:
         return
     with rendezvous.listener(config.nodes) as listener:
@@ -65,14 +74,14 @@ def accepted(config: EngineConfig, tell: Progress) -> Iterator[Member]:
                 link = Link(listener.accept())
                 hello = link.receive()
             except (AuthenticationError, LinkClosed, OSError):
-                continue  # not one of ours
+                continue  # not a rank
             if not isinstance(hello, Hello) or hello.rank not in awaited:
                 link.connection.close()
                 continue
             if hello.fingerprint != rendezvous.fingerprint(config):
                 message = f"rank {hello.rank} has another model or other options; start all machines with the same ones"
-                link.send(Welcome(message))
+                link.send(HelloReply(message))
                 raise InvalidRequest(message, "node_rank")
-            link.send(Welcome())
+            link.send(HelloReply())
             awaited.remove(hello.rank)
             yield Member(hello.rank, link, None)

@@ -1,6 +1,6 @@
 """Messages from the first rank to the others: each is one verb of `base.engine`, as plain data.
 
-Every rank does the same in the same order. A prompt's tokens are sent once, when its lane begins.
+All ranks run the same verbs in the same order. A prompt's tokens are sent once, when its lane begins.
 """
 
 from collections.abc import Mapping
@@ -93,12 +93,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Stop:
-    """The last message."""
+    """The end of a rank."""
 
 
 @dataclass(frozen=True)
-class Welcome:
-    """The answer to a `Hello`. refusal: why the rank does not belong here."""
+class HelloReply:
+    """The first rank's reply to a `Hello`. refusal: why the rank cannot join; "" if it can."""
 
     refusal: str = ""
 
@@ -113,11 +113,11 @@ class Hello:
 
 @dataclass(frozen=True)
 class Built:
-    """A rank's last message: its engine is ready, or why not. kind, message: of a `base.failure.Failure`."""
+    """A rank's last message: its engine is ready or failed. kind, message: of a `base.failure.Failure`; "" if ready."""
 
     kind: str = ""
     message: str = ""
 
 
 Verb = Begin | Prefill | Compress | Insert | Sample | Forward | Leave | Release
-RankMessage = Verb | Stop | Hello | Welcome | Built
+RankMessage = Verb | Stop | Hello | HelloReply | Built

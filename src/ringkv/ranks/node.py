@@ -10,20 +10,17 @@ from ringkv.base.ranks import Rank
 from ringkv.machine.exit_status import described
 from ringkv.ranks import rendezvous
 from ringkv.ranks.follower import main_of_another_machine
+from ringkv.ranks.members import end
 
-GRACE = 5.0  # seconds in which a rank may end by itself
 
-
-def run(config: EngineConfig, patience: float) -> None:
+def run(config: EngineConfig, timeout: float) -> None:
     """Run until the first machine ends its engine. Raises EngineDied if a rank ends with an error."""
     rendezvous.key()  # refuse its absence before a process starts
-    each = config.rank.count // config.nodes.count
-    ranks = [Rank(config.nodes.index * each + at, config.rank.count) for at in range(each)]
     processes = {}
-    for rank in ranks:
+    for rank in (Rank(index, config.rank.count) for index in config.nodes.local(config.rank.count)):
         process = get_context("spawn").Process(
             target=main_of_another_machine,
-            args=(replace(config, rank=rank, exchange="network"), patience),
+            args=(replace(config, rank=rank, exchange="network"), timeout),
             name=f"ringkv-rank-{rank.index}",
         )
         process.start()
@@ -35,6 +32,4 @@ def run(config: EngineConfig, patience: float) -> None:
             raise EngineDied(f"rank {rank.index} of {rank.count} {described(first.exitcode)}; see its log")
     finally:
         for _, process in processes.values():
-            process.join(GRACE)
-            process.kill()
-            process.join()
+            end(process)

@@ -1,6 +1,6 @@
-"""Rendezvous: how ranks of several machines find the first one, and know that they belong together.
+"""Rendezvous: how ranks of several machines connect to the first one, and check that they run the same model.
 
-The first machine listens on loopback unless it is told another address. Whoever connects must prove that it knows the
+The first machine listens on loopback unless another address is given. A rank that connects must prove that it has the
 secret in RINGKV_RANKS_KEY. Nothing is encrypted, and torch's own port asks for no secret: keep both ports inside a
 private network.
 """
@@ -14,22 +14,22 @@ from pathlib import Path
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.ranks import ALONE, ONE_NODE, Nodes
+from ringkv.base.ranks import ONE_NODE, ONE_RANK, Nodes
 from ringkv.models.config import load_config
 
 KEY = "RINGKV_RANKS_KEY"
-PATIENCE = 300.0  # seconds in which the first machine must begin to listen
+CONNECT_TIMEOUT = 300.0  # seconds in which the first machine must begin to listen
 SHORTEST_KEY = 16  # bytes
 
 
 def listener(nodes: Nodes) -> Listener:
-    """Return what ranks of other machines connect to."""
+    """Return the listener that ranks of other machines connect to."""
     return Listener((nodes.address, nodes.port + 1), authkey=key())
 
 
-def connected(nodes: Nodes, patience: float = PATIENCE) -> Connection:
-    """Connect to the first machine. Raises InvalidRequest if nothing listens there in time."""
-    secret, end = key(), time.monotonic() + patience
+def connected(nodes: Nodes, timeout: float = CONNECT_TIMEOUT) -> Connection:
+    """Connect to the first machine. Raises InvalidRequest if nothing listens there within `timeout` seconds."""
+    secret, end = key(), time.monotonic() + timeout
     while True:
         try:
             return Client((nodes.address, nodes.port + 1), authkey=secret)
@@ -55,7 +55,7 @@ def key() -> bytes:
 
 
 def fingerprint(config: EngineConfig) -> str:
-    """Return what all ranks must have alike: the model's configuration and all options except those of a machine."""
+    """Return a hash that is the same on all ranks: of the model's configuration and all options but a machine's own."""
     nothing = Path()
-    alike = replace(config, model_dir=nothing, cache_dir=nothing, threads=0, rank=ALONE, nodes=ONE_NODE)
-    return hashlib.sha256(f"{alike}{load_config(config.model_dir)}".encode()).hexdigest()
+    shared = replace(config, model_dir=nothing, cache_dir=nothing, threads=0, rank=ONE_RANK, nodes=ONE_NODE)
+    return hashlib.sha256(f"{shared}{load_config(config.model_dir)}".encode()).hexdigest()

@@ -82,13 +82,13 @@ def serve(
 def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:
     """Run this machine's ranks of an engine that another machine serves."""
     from ringkv.ranks import node
-    from ringkv.ranks.build import PATIENCE
+    from ringkv.ranks.build import TIMEOUT
 
     if len(configs) > 1:
         raise InvalidRequest("several machines serve one model; give one --model", "nnodes")
     nodes = configs[0].nodes
     progress(0, 0, f"following the machine at {nodes.address}:{nodes.port}")
-    node.run(configs[0], PATIENCE)
+    node.run(configs[0], TIMEOUT)
 
 
 def _compiling_behind(options: Options) -> Options:
