@@ -1,5 +1,6 @@
 """Ranks compute what one rank computes: the same logits, the same kept tokens, the same answers."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,6 +19,7 @@ from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
+from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.footprint import slot_bytes, weight_bytes
 from ringkv.plan.shapes import Shape
 from tests.engine import tiny
@@ -119,6 +121,8 @@ def test_each_rank_has_the_bytes_of_the_plan(name: str, count: int, folders: dic
         shape = Shape.of(load_config(folders[name]).of_rank(Rank(index, count), "network"), name)
         assert weights == weight_bytes(shape, "float32")
         assert slot == slot_bytes(shape, config.capacity, "float32")
+    planned = engine_footprint(load_config(folders[name]), replace(config, rank=Rank(0, count)))
+    assert (planned.weights, planned.slot) == tuple(count * max(each) for each in zip(*found, strict=True))
 
 
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(

@@ -133,6 +133,10 @@ class LayerGroup(NamedTuple):
         """Elements per token in all layers of the group."""
         return len(self.layers) * self.spec.elements
 
+    def token_bytes(self, item: int) -> int:
+        """Return the bytes of a token in all layers of the group."""
+        return len(self.layers) * self.spec.bytes(item)
+
     def stored_as(self, format: PlaneFormat) -> "LayerGroup":
         """Return this group in another format."""
         return self._replace(spec=self.spec.stored_as(format))

@@ -13,7 +13,6 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
-from ringkv.base.ranks import Rank
 from ringkv.cache.body import Body
 from ringkv.cache.store.pool import Pool
 from ringkv.engine import programs, staging
@@ -91,13 +90,13 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
 
 def _store_bytes(config: EngineConfig, model: ModelConfig, item: int) -> int:
     """Return the bytes of this rank's prefix store. All ranks store as many tokens."""
-    each = [_token_bytes(replace(model, rank=Rank(at, config.rank.count)), item) for at in range(config.rank.count)]
-    blocks = config.store_bytes // config.rank.count // (BLOCK * max(each))
+    most = _token_bytes(replace(model, rank=config.rank.largest), item)
+    blocks = config.store_bytes // config.rank.count // (BLOCK * most)
     return blocks * BLOCK * _token_bytes(model, item)
 
 
 def _token_bytes(model: ModelConfig, item: int) -> int:
-    return sum(len(group.layers) * group.spec.bytes(item) for group in model.groups)
+    return sum(group.token_bytes(item) for group in model.groups)
 
 
 def _check_format(model: ModelConfig, config: EngineConfig) -> None:

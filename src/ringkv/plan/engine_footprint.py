@@ -10,11 +10,9 @@ RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
 
 def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    """Bytes that the engine will use: all of its ranks on one machine.
-
-    The first rank stands for all: if a number cannot be divided, others have a piece more.
-    """
-    return _of_rank(config.of_rank(engine.rank, "memory"), engine).times(engine.rank.count // engine.nodes.count)
+    """Bytes that the engine will use: as many as its ranks on one machine would if each were the largest."""
+    ranks = len(engine.nodes.local(engine.rank.count))
+    return _of_rank(config.of_rank(engine.rank.largest, "memory"), engine).times(ranks)
 
 
 def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
@@ -34,5 +32,5 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
 
 
 def staged_token_bytes(config: ModelConfig, engine: EngineConfig) -> int:
-    """Bytes of one staged token, all layers, on one rank."""
-    return token_bytes(Shape.of(config.of_rank(engine.rank, "memory"), engine.model_dir.name), engine.dtype)
+    """Bytes of one staged token, all layers, on the largest rank."""
+    return token_bytes(Shape.of(config.of_rank(engine.rank.largest, "memory"), engine.model_dir.name), engine.dtype)

@@ -27,7 +27,7 @@ def needs(whole: Footprint, groups: Sequence[LayerGroup], engine: EngineConfig) 
 def _pinned_store(groups: Sequence[LayerGroup], engine: EngineConfig) -> int:
     """Bytes of the prefix store, each plane of which is one pinned allocation."""
     item = item_bytes(engine.dtype)
-    token = sum(len(group.layers) * group.spec.bytes(item) for group in groups)
+    token = sum(group.token_bytes(item) for group in groups)
     tokens = engine.store_bytes // (BLOCK * token) * BLOCK
     planes = ((len(group.layers), plane) for group in groups for plane in group.spec.planes)
     return sum(_pinned(tokens * layers * plane.bytes(item)) for layers, plane in planes)
