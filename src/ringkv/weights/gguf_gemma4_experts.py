@@ -7,8 +7,8 @@ from typing import Any
 import numpy.typing as npt
 
 from ringkv.weights.gguf import GGUF
-from ringkv.weights.gguf_gpt_oss import STACKS, stack_shape
 from ringkv.weights.gguf_source import Source, stored
+from ringkv.weights.gguf_stacks import STACKS, stack_shape
 from ringkv.weights.safetensors_writer import TensorSpec
 
 FUSED = "ffn_gate_up_exps"

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ringkv.base.errors import BadWeights
-from ringkv.base.shown import shown_names
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_heads import grouped
 from ringkv.weights.gguf_rope import rope_scaling
 from ringkv.weights.gguf_source import Source, stored
+from ringkv.weights.gguf_stacks import STACKS, stack_shape
 from ringkv.weights.mxfp4_shapes import BLOCKS, BYTES, EXPONENTS
 from ringkv.weights.safetensors_writer import TensorSpec
 
-STACKS = {"gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"), "down_proj": ("ffn_down_exps",)}
 LARGEST_EXPONENT = 252  # 6, the largest element, times 2 ** (252 - 127) is finite in float32
 GROUP = 2 * BYTES
 UNSCALED = {"rope_type": "default"}  # a config.json without rope_scaling has YaRN
@@ -58,18 +56,6 @@ def _weights(gguf: GGUF, ours: str, names: tuple[str, ...]) -> Iterator[tuple[st
         yield f"{ours}{EXPONENTS}", Packed(names, (count, rows, columns // GROUP), slice(0, 1))
     else:
         yield ours, Alternating(names, (count, columns, rows))
-
-
-def stack_shape(gguf: GGUF, names: tuple[str, ...] | list[str], dimensions: int) -> tuple[int, ...]:
-    """Return the shape of all these tensors. Raises BadWeights if they differ or have other dimensions."""
-    shapes = {gguf.shape(name) for name in names}
-    first = gguf.shape(names[0])
-    if len(shapes) > 1 or len(first) != dimensions:
-        raise BadWeights(
-            f"{gguf.path} has {shown_names(names)} of shapes {', '.join(map(str, sorted(shapes)))}, "
-            f"{dimensions} equal sizes are needed; fetch it again"
-        )
-    return first
 
 
 @dataclass(frozen=True)
