@@ -28,13 +28,13 @@ class Threads:
     def __init__(self, shared: Shared, index: int) -> None:
         self._shared, self._index = shared, index
 
-    def sum(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         return torch.stack([one.float() for one in self._exchanged(x)]).sum(0)
 
-    def highest(self, x: Tensor) -> Tensor:
+    def all_max(self, x: Tensor) -> Tensor:
         return torch.stack([one.float() for one in self._exchanged(x)]).amax(0)
 
-    def concat(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+    def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor:
         parts = self._exchanged(x)
         assert [part.shape[1] for part in parts] == list(widths)
         return torch.cat(parts, 1)

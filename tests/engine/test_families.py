@@ -34,11 +34,7 @@ SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), K
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {}
-    for name, (kind, changes) in MODELS.items():
-        made[name] = tmp_path_factory.mktemp(name)
-        tiny.save(made[name], kind, **changes)
-    return made
+    return tiny.save_all(tmp_path_factory, MODELS)
 
 
 def answers(engine: LocalEngine, *prompts: list[int]) -> list[list[int]]:

@@ -14,7 +14,7 @@ from ringkv.base.errors import InvalidRequest, UnsupportedModel
 from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import Rank
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
-from ringkv.cache.compress.across import Alone
+from ringkv.cache.compress.vote_reduction import NoReduction
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -51,11 +51,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {}
-    for name, (kind, changes) in MODELS.items():
-        made[name] = tmp_path_factory.mktemp(name)
-        tiny.save(made[name], kind, **changes)
-    return made
+    return tiny.save_all(tmp_path_factory, MODELS)
 
 
 def served(engine: LocalEngine, kv: KVChoice) -> Served:
@@ -108,7 +104,7 @@ def test_selectors_count_the_votes_of_all_ranks(
 def test_votes_that_are_not_added_up_are_noticed(
     name: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "across", lambda *_: Alone())
+    monkeypatch.setattr(lanes, "vote_reduction", lambda *_: NoReduction())
     with pytest.raises(AssertionError):
         check(folders[name], 8)
 

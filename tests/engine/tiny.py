@@ -1,9 +1,11 @@
 """Tiny random checkpoints made by transformers, and the same model in ours; for tests."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 
@@ -47,6 +49,14 @@ def save(folder: Path, kind: str, **changes: Any) -> torch.nn.Module:
                 buffer.add_(torch.randn_like(buffer) * 0.05)
     model.save_pretrained(folder)
     return model
+
+
+def save_all(factory: pytest.TempPathFactory, models: Mapping[str, tuple[str, dict[str, Any]]]) -> dict[str, Path]:
+    """Save models, each of a kind with changes, and return their folders."""
+    folders = {name: factory.mktemp(name) for name in models}
+    for name, (kind, changes) in models.items():
+        save(folders[name], kind, **changes)
+    return folders
 
 
 def config(folder: Path, **changes: Any) -> EngineConfig:

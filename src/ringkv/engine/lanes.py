@@ -17,9 +17,9 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.across import Across, across
 from ringkv.cache.compress.selection import Selection, select
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
+from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.layouts import layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
@@ -80,7 +80,7 @@ class Lanes:
         self.staging, self._programs, self._sizes = staging, programs, sizes
         self._lanes = [_Lane() for _ in range(staging.lanes)]
         self._readers = _readers(decoder)
-        self._across = [_across(decoder.config, group) for group in decoder.groups]
+        self._reductions = [_reduction(decoder.config, group) for group in decoder.groups]
 
     @property
     def count(self) -> int:
@@ -217,7 +217,7 @@ class Lanes:
             rotate=self._rotations(group),
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),
-            across=self._across[group],
+            reduction=self._reductions[group],
         )
 
     def _queries(self, lane: int, group: int, count: int) -> list[Tensor]:
@@ -256,10 +256,10 @@ def _readers(decoder: Decoder) -> list[list[list[int]]]:
     return found
 
 
-def _across(config: ModelConfig, group: LayerGroup) -> Across:
+def _reduction(config: ModelConfig, group: LayerGroup) -> VoteReduction:
     """Return how ranks vote on what a group of layers keeps."""
     whole = config.layer(config.kinds[group.layers[0]])
-    return across(config.rank, whole.attention.cache.key.heads, whole.attention.queries, config.exchange)
+    return vote_reduction(config.rank, whole.attention.cache.key.heads, whole.attention.queries, config.exchange)
 
 
 def _joined(queries: Sequence[Tensor]) -> Tensor:

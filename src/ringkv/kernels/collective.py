@@ -1,12 +1,12 @@
-"""collective: what ranks compute together, as operators, so that a static graph contains them.
+"""collective: collective operations of ranks, as operators that a static graph can contain.
 
 Every rank calls the same operators in the same order. All ranks get the same bits.
 """
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -19,17 +19,17 @@ AREA = 1 << 18  # floats that a rank can write at once
 
 
 class Communicator(Protocol):
-    """What connects this rank to the others."""
+    """The collective operations of a rank over one kind of connection."""
 
-    def sum(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         """Return the float32 sum of all ranks' x."""
         ...
 
-    def highest(self, x: Tensor) -> Tensor:
+    def all_max(self, x: Tensor) -> Tensor:
         """Return the element-wise maximum of all ranks' x, float32."""
         ...
 
-    def concat(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+    def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor:
         """Return all ranks' float32 x [N, its width] side by side, in order."""
         ...
 
@@ -58,38 +58,29 @@ def shared_memory() -> int:
 
 
 def connect_memory(descriptor: int, rank: Rank, seconds: float) -> None:
-    """Let this process exchange results in shared memory. A rank that is awaited for `seconds` is an error."""
+    """Let this process exchange results in shared memory. Operators raise RuntimeError after `seconds` of waiting."""
     torch.ops.ringkv.connect_ranks(descriptor, rank.index, rank.count, AREA, seconds)
     os.close(descriptor)  # it is mapped
 
 
 def report_end(rank: int) -> None:
-    """Let all ranks that wait in shared memory fail, because this one has ended."""
+    """Let operators in shared memory raise RuntimeError on all ranks, because this one has ended."""
     torch.ops.ringkv.fail_rank(rank)
 
 
 def all_reduce(x: Tensor, exchange: Exchange) -> Tensor:
     """Return the float32 sum of all ranks' x; x itself if there is one rank."""
-    if exchange == "none":
-        return x
-    out: Tensor = _OPERATORS[exchange][0](x)
-    return out
+    return _OPERATORS[exchange].all_reduce(x)
 
 
 def all_max(x: Tensor, exchange: Exchange) -> Tensor:
     """Return the element-wise maximum of all ranks' x, float32; x itself if there is one rank."""
-    if exchange == "none":
-        return x
-    out: Tensor = _OPERATORS[exchange][1](x)
-    return out
+    return _OPERATORS[exchange].all_max(x)
 
 
 def all_gather(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
     """Return all ranks' float32 x [N, its width] side by side; x itself if there is one rank."""
-    if exchange == "none":
-        return x
-    out: Tensor = _OPERATORS[exchange][2](x, list(widths))
-    return out
+    return _OPERATORS[exchange].all_gather(x, list(widths))
 
 
 def _communicator() -> Communicator:
@@ -104,14 +95,24 @@ def _joined(x: Tensor, widths: Sequence[int]) -> Tensor:
     return torch.empty(x.shape[0], sum(widths), dtype=torch.float32, device=x.device)
 
 
-LIBRARY.impl("all_reduce", lambda x: _communicator().sum(x), "CompositeExplicitAutograd")
-LIBRARY.impl("all_max", lambda x: _communicator().highest(x), "CompositeExplicitAutograd")
-LIBRARY.impl("all_gather", lambda x, widths: _communicator().concat(x, widths), "CompositeExplicitAutograd")
+LIBRARY.impl("all_reduce", lambda x: _communicator().all_reduce(x), "CompositeExplicitAutograd")
+LIBRARY.impl("all_max", lambda x: _communicator().all_max(x), "CompositeExplicitAutograd")
+LIBRARY.impl("all_gather", lambda x, widths: _communicator().all_gather(x, widths), "CompositeExplicitAutograd")
 for _suffix in ("", "_memory"):
     register_fake(f"ringkv::all_reduce{_suffix}", _float32, lib=LIBRARY)
     register_fake(f"ringkv::all_max{_suffix}", _float32, lib=LIBRARY)
     register_fake(f"ringkv::all_gather{_suffix}", _joined, lib=LIBRARY)
-_OPERATORS = {
-    "network": (torch.ops.ringkv.all_reduce, torch.ops.ringkv.all_max, torch.ops.ringkv.all_gather),
-    "memory": (torch.ops.ringkv.all_reduce_memory, torch.ops.ringkv.all_max_memory, torch.ops.ringkv.all_gather_memory),
+
+
+class _Operators(NamedTuple):
+    all_reduce: Callable[[Tensor], Tensor]
+    all_max: Callable[[Tensor], Tensor]
+    all_gather: Callable[[Tensor, list[int]], Tensor]
+
+
+_OPS = torch.ops.ringkv
+_OPERATORS: Mapping[Exchange, _Operators] = {
+    "none": _Operators(lambda x: x, lambda x: x, lambda x, widths: x),
+    "network": _Operators(_OPS.all_reduce, _OPS.all_max, _OPS.all_gather),
+    "memory": _Operators(_OPS.all_reduce_memory, _OPS.all_max_memory, _OPS.all_gather_memory),
 }

@@ -11,10 +11,10 @@ from ringkv.base.ranks import Rank
 
 
 class Network:
-    """A `collective.Communicator` of the default process group. Gloo gives all ranks the same bits."""
+    """A `collective.Communicator` over gloo, which gives all ranks the same bits. It uses the default process group."""
 
     def __init__(self, rank: Rank, address: str, port: int, seconds: float) -> None:
-        """address, port: where the first rank listens. Raises RuntimeError if the ranks do not meet in time."""
+        """address, port: where the first rank listens. Raises RuntimeError if ranks do not connect within `seconds`."""
         dist.init_process_group(
             "gloo",
             init_method=f"tcp://{address}:{port}",
@@ -23,14 +23,14 @@ class Network:
             timeout=timedelta(seconds=seconds),
         )
 
-    def sum(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         return _reduced(x, dist.ReduceOp.SUM)
 
-    def highest(self, x: Tensor) -> Tensor:
+    def all_max(self, x: Tensor) -> Tensor:
         return _reduced(x, dist.ReduceOp.MAX)
 
-    def concat(self, x: Tensor, widths: Sequence[int]) -> Tensor:
-        """Send parts of equal width: gloo takes no others."""
+    def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+        """Pad parts to equal width, as gloo requires."""
         widest = max(widths)
         padded = torch.nn.functional.pad(x.float(), (0, widest - x.shape[1])).contiguous()
         parts = [torch.empty_like(padded) for _ in widths]

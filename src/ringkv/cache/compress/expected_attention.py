@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ringkv.base.selectors import ExpectedAttention
-from ringkv.cache.compress.across import Across
 from ringkv.cache.compress.staged_prompt import Rotate, StagedPrompt
+from ringkv.cache.compress.vote_reduction import VoteReduction
 
 AHEAD = 512  # positions over which the rotation is averaged
 
@@ -25,7 +25,7 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: ExpectedAttention
     layers = zip(prompt.q, prompt.rotate, prompt.keys[:, :, low:high], prompt.values[:, :, low:high], strict=True)
     return torch.cat(
         [
-            _layer_votes(rotate(q, back) @ ahead[rotate], keys, values, prompt.scale, prompt.across)
+            _layer_votes(rotate(q, back) @ ahead[rotate], keys, values, prompt.scale, prompt.reduction)
             for q, rotate, keys, values in layers
         ]
     )
@@ -38,7 +38,7 @@ def _mean_rotation(prompt: StagedPrompt, rotate: Rotate, n: int) -> Tensor:
     return rotate(unit, torch.arange(n, n + AHEAD, device=device)).mean(1)
 
 
-def _layer_votes(q: Tensor, keys: Tensor, values: Tensor, scale: float, across: Across) -> Tensor:
+def _layer_votes(q: Tensor, keys: Tensor, values: Tensor, scale: float, reduction: VoteReduction) -> Tensor:
     """Return float32 [H, candidates]; q float32 [H, G, W, D] are the queries rotated ahead."""
     mean = q.mean(2, keepdim=True)
     spread = q - mean
@@ -46,5 +46,5 @@ def _layer_votes(q: Tensor, keys: Tensor, values: Tensor, scale: float, across: 
     scores = (mean @ heads[:, None].transpose(-1, -2))[:, :, 0] * scale  # [H, G, candidates]
     # k' Sigma k is the mean over the window of (spread k) squared: Sigma itself is never computed.
     scores += (spread @ heads[:, None].transpose(-1, -2)).square().mean(2) * (scale**2 / 2)
-    expected: Tensor = across.mean(scores.softmax(-1).mean(1)) * values.float().norm(dim=-1)
+    expected: Tensor = reduction.mean(scores.softmax(-1).mean(1)) * values.float().norm(dim=-1)
     return expected

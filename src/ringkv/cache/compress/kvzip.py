@@ -41,7 +41,7 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
                 visible = torch.cat((keys[:, :FIRST], keys[:, start:stop], repeated[layer]), 1)
                 weights = _weights(q[layer], visible, prompt.scale)[..., FIRST : FIRST + stop - start].amax((1, 2))
                 highest[layer, :, start:stop] = torch.maximum(highest[layer, :, start:stop], weights)
-    return torch.cat([prompt.across.highest(layer[:, low:high]) for layer in highest])
+    return torch.cat([prompt.reduction.maximum(layer[:, low:high]) for layer in highest])
 
 
 def _chunks(n: int, size: int) -> Iterator[tuple[int, int]]:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.selectors import Domain, Groups, SnapKV
-from ringkv.cache.compress.across import Across
 from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.kernels.window_votes import window_votes
 
 CountVotes = Callable[[Tensor, Tensor], Tensor]
@@ -23,7 +23,7 @@ CountVotes = Callable[[Tensor, Tensor], Tensor]
 def votes(prompt: StagedPrompt, low: int, high: int, selector: SnapKV) -> Tensor:
     """Return each candidate's pooled attention from the last queries, mean or maximum over the G query heads."""
     count = partial(_attention, low=low, high=high, scale=prompt.scale, domain=selector.domain)
-    merged = partial(_GROUPS[selector.groups], count=count, across=prompt.across)
+    merged = partial(_GROUPS[selector.groups], count=count, reduction=prompt.reduction)
     return _pool(torch.cat([merged(q, keys) for q, keys in zip(prompt.q, prompt.keys, strict=True)]), selector)
 
 
@@ -34,12 +34,12 @@ def _attention(q: Tensor, keys: Tensor, low: int, high: int, scale: float, domai
     return window_votes(q, keys, 0, keys.shape[1], scale)[:, low:high]
 
 
-def _mean(q: Tensor, keys: Tensor, count: CountVotes, across: Across) -> Tensor:
-    return across.mean(count(q, keys) / q.shape[1])
+def _mean(q: Tensor, keys: Tensor, count: CountVotes, reduction: VoteReduction) -> Tensor:
+    return reduction.mean(count(q, keys) / q.shape[1])
 
 
-def _max(q: Tensor, keys: Tensor, count: CountVotes, across: Across) -> Tensor:
-    return across.highest(torch.stack([count(q[:, [group]], keys) for group in range(q.shape[1])]).amax(0))
+def _max(q: Tensor, keys: Tensor, count: CountVotes, reduction: VoteReduction) -> Tensor:
+    return reduction.maximum(torch.stack([count(q[:, [group]], keys) for group in range(q.shape[1])]).amax(0))
 
 
 _GROUPS: Mapping[Groups, Callable[..., Tensor]] = {"mean": _mean, "max": _max}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.compress.across import Across, Alone
+from ringkv.cache.compress.vote_reduction import NoReduction, VoteReduction
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 
@@ -21,7 +21,7 @@ class StagedPrompt(NamedTuple):
     rotate: one per layer: (x [..., N, D], int positions [N]) -> x rotated by them; negative positions rotate back.
     repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end. For each piece of w
     tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D] of the repetition.
-    repeat_limit: tokens that one call may repeat. across: how votes of query heads on other ranks are counted.
+    repeat_limit: tokens that one call may repeat. reduction: over query heads on other ranks.
     """
 
     q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
@@ -32,7 +32,7 @@ class StagedPrompt(NamedTuple):
     rotate: Sequence[Rotate]
     repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
-    across: Across = Alone()
+    reduction: VoteReduction = NoReduction()
 
 
 class GroupView(NamedTuple):

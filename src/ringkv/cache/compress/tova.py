@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from ringkv.base.selectors import TOVA
-from ringkv.cache.compress.across import Across
 from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.kernels.window_votes import window_votes
 
 
 def votes(prompt: StagedPrompt, low: int, high: int, selector: TOVA) -> Tensor:
     """Return the last query's attention, averaged over the layer's H * G query heads."""
     layers = zip(prompt.q, prompt.keys, strict=True)
-    return torch.cat([_layer_votes(*layer, low, high, prompt.scale, prompt.across) for layer in layers])
+    return torch.cat([_layer_votes(*layer, low, high, prompt.scale, prompt.reduction) for layer in layers])
 
 
-def _layer_votes(q: Tensor, keys: Tensor, low: int, high: int, scale: float, across: Across) -> Tensor:
+def _layer_votes(q: Tensor, keys: Tensor, low: int, high: int, scale: float, reduction: VoteReduction) -> Tensor:
     """Return float32 [H, high - low]; all rows are equal."""
     attention = window_votes(q[:, :, -1:].contiguous(), keys, 0, keys.shape[1], scale)[:, low:high]
-    return across.mean_of_all(attention.mean(0) / q.shape[1]).expand(len(keys), -1)
+    return reduction.mean_of_all(attention.mean(0) / q.shape[1]).expand(len(keys), -1)

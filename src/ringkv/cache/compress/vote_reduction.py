@@ -1,7 +1,7 @@
-"""across: the votes of query heads on other ranks. H key-value heads of this rank, n candidates.
+"""vote_reduction: votes of query heads on several ranks, reduced to one. H key-value heads of this rank, n candidates.
 
-Each query head is on one rank. A key-value head is on several if there are fewer than ranks, and the one latent of all
-heads is on every rank: their query heads must vote together, or ranks would keep different tokens.
+Each query head is on one rank. A key-value head is on several ranks if there are fewer heads than ranks, and the latent
+of all heads is on every rank. Their query heads vote together, or ranks would keep different tokens.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from ringkv.base.ranks import Exchange, Rank
 from ringkv.kernels.collective import all_max, all_reduce
 
 
-class Across(Protocol):
-    """How votes of several ranks become one."""
+class VoteReduction(Protocol):
+    """Reduces the votes of several ranks."""
 
     def mean(self, votes: Tensor) -> Tensor:
         """Return the mean of votes [H, n] of the same key-value head, each the mean of a rank's query heads."""
         ...
 
-    def highest(self, votes: Tensor) -> Tensor:
-        """Return the highest votes [H, n] of the same key-value head."""
+    def maximum(self, votes: Tensor) -> Tensor:
+        """Return the maximum of votes [H, n] of the same key-value head."""
         ...
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
@@ -30,13 +30,13 @@ class Across(Protocol):
 
 
 @dataclass(frozen=True)
-class Alone:
+class NoReduction:
     """All query heads are on this rank."""
 
     def mean(self, votes: Tensor) -> Tensor:
         return votes
 
-    def highest(self, votes: Tensor) -> Tensor:
+    def maximum(self, votes: Tensor) -> Tensor:
         return votes
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class OtherRanks:
-    """Ranks that divide `heads` key-value heads, and their query heads, of which this rank has a `share`."""
+class RankReduction:
+    """Ranks divide `heads` key-value heads, and their query heads, of which this rank has a `share`."""
 
     rank: Rank
     heads: int
@@ -53,19 +53,20 @@ class OtherRanks:
     exchange: Exchange
 
     def mean(self, votes: Tensor) -> Tensor:
-        if not self._shares:
+        if not self._is_replicated:
             return votes
         return self._own(all_reduce(self._placed(votes), self.exchange)) / (self.rank.count // self.heads)
 
-    def highest(self, votes: Tensor) -> Tensor:
+    def maximum(self, votes: Tensor) -> Tensor:
         """Votes are not negative, so zeros stand for the heads of other ranks."""
-        return self._own(all_max(self._placed(votes), self.exchange)) if self._shares else votes
+        return self._own(all_max(self._placed(votes), self.exchange)) if self._is_replicated else votes
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
         return all_reduce(votes * self.share, self.exchange)
 
     @property
-    def _shares(self) -> bool:
+    def _is_replicated(self) -> bool:
+        """Whether each key-value head is on several ranks."""
         return self.heads < self.rank.count
 
     def _placed(self, votes: Tensor) -> Tensor:
@@ -78,8 +79,8 @@ class OtherRanks:
         return whole[span.start : span.stop]
 
 
-def across(rank: Rank, heads: int, queries: int, exchange: Exchange) -> Across:
-    """Return how ranks vote on so many key-value heads, each with so many query heads."""
+def vote_reduction(rank: Rank, heads: int, queries: int, exchange: Exchange) -> VoteReduction:
+    """Return the reduction for `heads` key-value heads with `queries` query heads each."""
     if rank.count == 1:
-        return Alone()
-    return OtherRanks(rank, heads, len(rank.heads(heads * queries, heads)) / (heads * queries), exchange)
+        return NoReduction()
+    return RankReduction(rank, heads, len(rank.heads(heads * queries, heads)) / (heads * queries), exchange)
