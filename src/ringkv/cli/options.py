@@ -123,21 +123,21 @@ class _Ranks:
         _machine(
             "--tensor-parallel,--tp",
             "N",
-            "Divide the model among N processes, such as one a socket; 1 by default. --threads are those of one.",
+            "Processes that divide the model, such as one per socket; 1 by default. --threads is for each of them.",
         ),
     ] = None
     nnodes: Annotated[
-        int | None, _machine("--nnodes", "N", "Machines with as many of these processes each; 1 by default.")
+        int | None, _machine("--nnodes", "N", "Machines that run equally many of these processes; 1 by default.")
     ] = None
     node_rank: Annotated[
-        int | None, _machine("--node-rank", "N", "Which of the machines this is; 0 serves, the others follow it.")
+        int | None, _machine("--node-rank", "N", "Index of this machine; 0 serves, the others follow it.")
     ] = None
     master_addr: Annotated[
         str | None,
-        _machine("--master-addr", "HOST", "Where machine 0 listens for the others; 127.0.0.1 by default."),
+        _machine("--master-addr", "HOST", "Address at which machine 0 listens; 127.0.0.1 by default."),
     ] = None
     master_port: Annotated[
-        int | None, _machine("--master-port", "PORT", "Its port, 29500 by default; it uses the next one too.")
+        int | None, _machine("--master-port", "PORT", "Port of machine 0, 29500 by default. It uses the next one too.")
     ] = None
 
 

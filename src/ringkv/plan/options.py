@@ -21,8 +21,8 @@ class Options(AtStart):
     graphs: "auto" compiles static graphs if that is possible, "background" does so while the engine runs eagerly.
     lanes: longest prompts that staging holds at once.
     max_step: milliseconds between two tokens of a running request while prompts are prefilled. tensor_parallel: ranks,
-    processes that each hold a part of the model. Default: 1. threads are those of one rank. nnodes: machines that have
-    as many ranks each. node_rank: which of them this is. master_addr, master_port: where the first one listens.
+    processes that divide the model. Default: 1. threads: of each rank. nnodes: machines that run equally many ranks.
+    node_rank: index of this machine. master_addr, master_port: where the first machine listens.
     """
 
     prefix_store: str | int | None = None
