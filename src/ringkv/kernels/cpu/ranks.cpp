@@ -1,9 +1,9 @@
-// ranks on the CPU: what ranks of one machine compute together, through memory that they share. See collective.py.
+// ranks on the CPU: collective operations of the ranks of one machine, in memory that they share. See collective.py.
 //
-// Each rank has two areas and uses them by turns. A call writes x to its area, passes a gate that opens once all ranks
-// are there, and reads all areas. Nobody writes an area that is still read: to write the same one again, a rank must have
-// passed the gate of the call between, where others arrive only after they have read. All ranks add in the same order,
-// so all get the same bits. A rank that waits sleeps after a while, because there may be fewer cores than ranks.
+// Each rank alternates between two areas. A call writes x to one of them, waits at a barrier for all ranks, and reads the
+// areas of all. No rank writes an area that another still reads: before it writes the same one again, it has passed the
+// barrier of the call between, where the others arrive only after they have read. All ranks add in the same order, so
+// all get the same bits. A waiting rank spins, then sleeps, because there may be fewer cores than ranks.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -28,19 +28,19 @@ namespace ringkv {
 namespace {
 
 constexpr int64_t kLine = 64;  // bytes
-constexpr int64_t kSpins = 1 << 17;        // looks at a gate before a rank sleeps, if there is a core for each rank
-constexpr int64_t kSleep = 100'000'000;    // nanoseconds between two looks at the clock
-constexpr int64_t kDividedFloats = 16384;  // so many are added by one rank each if there are more than two ranks
+constexpr int64_t kSpins = 1 << 17;        // tests of a barrier before a rank sleeps, if each rank has a core
+constexpr int64_t kSleep = 100'000'000;    // nanoseconds of sleep between two checks for a failed or late rank
+constexpr int64_t kDividedFloats = 16384;  // from here on, more than two ranks divide the sum
 
-// Opens for pass `open` once all ranks have arrived.
-struct alignas(kLine) Gate {
+// arrived: arrivals of all ranks. open: times that all ranks had arrived.
+struct alignas(kLine) Barrier {
   std::atomic<uint64_t> arrived;
   std::atomic<uint32_t> open, sleepers;
 };
 
 struct alignas(kLine) Header {
   std::atomic<int64_t> failed;  // 1 + the rank that has ended
-  Gate calls, sums;
+  Barrier calls, sums;
 };
 
 struct alignas(kLine) Progress {
@@ -52,7 +52,7 @@ struct Sum {
   static float both(float a, float b) { return a + b; }
 };
 
-struct Highest {
+struct Max {
   static Vec both(Vec a, Vec b) { return at::vec::maximum(a, b); }
   static float both(float a, float b) { return std::max(a, b); }
 };
@@ -80,29 +80,28 @@ class Ranks {
   int64_t count() const { return count_; }
   const float* area(int64_t rank) const { return areas_ + ((call_ & 1) * (count_ + 1) + rank) * floats_; }
 
-  // Lets the others read the first n floats at x, and waits until all can be read.
-  void exchange(const float* x, int64_t rows, int64_t width, int64_t stride) {
+  // Writes the first n floats at x to this rank's area, and waits until all ranks have written theirs.
+  void exchange(const float* x, int64_t n) {
     ++call_;
-    float* to = own(rank_);
-    for (int64_t row = 0; row < rows; ++row) std::memcpy(to + row * width, x + row * stride, width * sizeof(float));
+    std::memcpy(writable(rank_), x, n * sizeof(float));
     progress_[rank_].calls = call_;
-    pass(header_->calls, call_);
+    wait(header_->calls, call_);
   }
 
   // to[0..n) = all ranks' x, combined.
   template <typename Op>
   void combine(const float* x, int64_t n, float* to) {
-    exchange(x, 1, n, n);
+    exchange(x, n);
     if (count_ == 2 || n < kDividedFloats) return add<Op>(0, n, to);
     const int64_t piece = (n + count_ - 1) / count_, from = std::min(rank_ * piece, n), stop = std::min(from + piece, n);
-    float* sums = own(count_);
+    float* sums = writable(count_);  // after the areas of all ranks
     add<Op>(from, stop, sums);
-    pass(header_->sums, ++sums_);
+    wait(header_->sums, ++sums_);
     std::memcpy(to, sums, n * sizeof(float));
   }
 
  private:
-  float* own(int64_t rank) { return const_cast<float*>(area(rank)); }
+  float* writable(int64_t rank) { return const_cast<float*>(area(rank)); }
 
   template <typename Op>
   void add(int64_t from, int64_t to, float* sums) const {
@@ -121,32 +120,33 @@ class Ranks {
     });
   }
 
-  void pass(Gate& gate, uint64_t goal) const {
-    if (++gate.arrived == goal * count_) {
-      gate.open = uint32_t(goal);
-      if (gate.sleepers > 0) futex(gate, FUTEX_WAKE, INT32_MAX, nullptr);
+  // Waits until all ranks have arrived for the `goal`th time.
+  void wait(Barrier& barrier, uint64_t goal) const {
+    if (++barrier.arrived == goal * count_) {
+      barrier.open = uint32_t(goal);
+      if (barrier.sleepers > 0) futex(barrier, FUTEX_WAKE, INT32_MAX, nullptr);
       return;
     }
-    for (int64_t looks = 0; looks < spins_; ++looks)
-      if (is_open(gate, goal)) return;
-    sleep(gate, goal);
+    for (int64_t spin = 0; spin < spins_; ++spin)
+      if (is_open(barrier, goal)) return;
+    sleep(barrier, goal);
   }
 
-  static bool is_open(const Gate& gate, uint64_t goal) { return int32_t(gate.open - uint32_t(goal)) >= 0; }
+  static bool is_open(const Barrier& barrier, uint64_t goal) { return int32_t(barrier.open - uint32_t(goal)) >= 0; }
 
-  static void futex(Gate& gate, int operation, uint32_t value, const timespec* timeout) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&gate.open), operation, value, timeout, nullptr, 0);
+  static void futex(Barrier& barrier, int operation, uint32_t value, const timespec* timeout) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&barrier.open), operation, value, timeout, nullptr, 0);
   }
 
-  void sleep(Gate& gate, uint64_t goal) const {
+  void sleep(Barrier& barrier, uint64_t goal) const {
     const timespec most{0, kSleep};
     const auto began = std::chrono::steady_clock::now();
-    ++gate.sleepers;
-    for (uint32_t seen = gate.open; !is_open(gate, goal); seen = gate.open) {
+    ++barrier.sleepers;
+    for (uint32_t seen = barrier.open; !is_open(barrier, goal); seen = barrier.open) {
       check(std::chrono::steady_clock::now() - began);
-      futex(gate, FUTEX_WAIT, seen, &most);
+      futex(barrier, FUTEX_WAIT, seen, &most);
     }
-    --gate.sleepers;
+    --barrier.sleepers;
   }
 
   void check(std::chrono::duration<double> waited) const {
@@ -202,7 +202,7 @@ at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
   auto y = at::empty({x.size(0), total}, x.options());
   for (int64_t from = 0; from < x.size(0); from += step) {
     const int64_t rows = std::min(step, x.size(0) - from);
-    connected().exchange(x.const_data_ptr<float>() + from * own, rows, own, own);
+    connected().exchange(x.const_data_ptr<float>() + from * own, rows * own);
     float* to = y.data_ptr<float>() + from * total;
     for (int64_t rank = 0; rank < connected().count(); to += widths[rank++])
       for (int64_t row = 0; row < rows; ++row)
@@ -216,7 +216,7 @@ at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
 
 TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
   m.impl("all_reduce_memory", &ringkv::all_combined<ringkv::Sum>);
-  m.impl("all_max_memory", &ringkv::all_combined<ringkv::Highest>);
+  m.impl("all_max_memory", &ringkv::all_combined<ringkv::Max>);
   m.impl("all_gather_memory", &ringkv::all_gather);
 }
 

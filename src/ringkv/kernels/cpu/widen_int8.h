@@ -1,4 +1,4 @@
-// widen_int8: int8 from -127 to 127 to bfloat16, two rows of a tile at a time. All are exact.
+// widen_int8: int8 from -127 to 127 to bfloat16, two rows of a tile at a time. bfloat16 represents each exactly.
 
 #pragma once
 
@@ -28,7 +28,7 @@ struct Int8Conversion {
 
 #if defined(__AVX512VBMI__)
 
-// The bytes of 0 to 127 in bfloat16, which is the upper half of a float32.
+// Lower and upper bytes of 0 to 127 in bfloat16, which is the upper half of a float32.
 struct BytesOfBF16 {
   alignas(64) uint8_t lower[128], upper[128];
   constexpr BytesOfBF16() : lower(), upper() {
@@ -40,7 +40,7 @@ struct BytesOfBF16 {
   }
 };
 
-// Looks the bytes of each magnitude up: 7 instructions for 64 elements instead of 10. The tables take 4 registers.
+// Looks up the bytes of each magnitude: 7 instructions for 64 elements instead of 10. The tables take 4 registers.
 class Int8Lookup {
  public:
   TwoRows operator()(const uint8_t* rows) const {
