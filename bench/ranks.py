@@ -41,11 +41,11 @@ def _decode(model: str, slots: int) -> Figure:
     processes = {"process": _Child(_serve, model, slots, 1), "ranks": _Child(_serve, model, slots, THREADS)}
     try:
         for one in processes.values():
-            one.ask()  # warms up
+            one.run()  # warms up
         taken: dict[str, list[list[float]]] = {name: [] for name in processes}
         for turn in range(TURNS):
             for name in processes if turn % 2 else reversed(processes):
-                taken[name].append(processes[name].ask())
+                taken[name].append(processes[name].run())
     finally:
         for one in processes.values():
             one.close()
@@ -56,7 +56,7 @@ def _decode(model: str, slots: int) -> Figure:
 
 
 class _Child:
-    """A process that answers each question with numbers."""
+    """A process that sends numbers: once if it is ready, then for each run."""
 
     def __init__(self, target: Callable[..., None], *arguments: object) -> None:
         self.connection, theirs = get_context("spawn").Pipe()
@@ -64,13 +64,13 @@ class _Child:
         self._process.start()
         theirs.close()
         self.pid = self._process.pid
-        self.answer()  # it is ready
+        self.receive()  # it is ready
 
-    def ask(self) -> list[float]:
+    def run(self) -> list[float]:
         self.connection.send_bytes(b"go")
-        return self.answer()
+        return self.receive()
 
-    def answer(self) -> list[float]:
+    def receive(self) -> list[float]:
         numbers: list[float] = self.connection.recv()
         return numbers
 
@@ -81,7 +81,7 @@ class _Child:
 
 
 def _serve(connection: Connection, model: str, slots: int, ranks: int) -> None:
-    """Decode with an engine on so many ranks, as often as it is asked."""
+    """Decode with an engine on so many ranks, once for each run."""
     from ringkv.models.config import load_config
     from ringkv.plan.memory import available_bytes
     from ringkv.plan.options import Options
@@ -107,7 +107,7 @@ def _serve(connection: Connection, model: str, slots: int, ranks: int) -> None:
 def _load(model: str, rank: int) -> Figure:
     """Load one of two ranks' weights, in a process of its own."""
     child = _Child(_loaded, model, rank)
-    part, most = map(int, child.answer())
+    part, most = map(int, child.receive())
     child.close()
     return {
         "part": "load",

@@ -106,9 +106,9 @@ def _mixed(
     fed = live.nonzero()[:, 0]
     rows = torch.cat((*(torch.arange(piece.row, piece.here.stop) for piece in short), fed))
     if len(rows):
-        riding = Slots(slots, slot[fed], entry[fed], live[fed])
+        decoded = Slots(slots, slot[fed], entry[fed], live[fed])
         queries = absorb_among(q, k, rows, expansion)
-        found = _attend_absorbed(queries, k[rows], latents, window, short, riding, scale)
+        found = _attend_absorbed(queries, k[rows], latents, window, short, decoded, scale)
         out[rows] = values_among(found.out, rows, len(q), expansion)
         lse[rows] = found.lse[:, 0]
     return out[:, None], lse[:, None]
