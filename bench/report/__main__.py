@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.clients.table import clients
 from bench.report import accuracy, decoding, speed, traffic
 from bench.report.claims import claims_table
+from bench.report.device import device
 from bench.report.faults import faults
 from bench.report.models import models
 from bench.report.ranks import ranks
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = (
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "models", "distributed")),
+    *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "models", "distributed", "gpu")),
 )
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
@@ -54,6 +55,7 @@ def files() -> Mapping[Path, str]:
         "clients": partial(clients, rows),
         "models": models,
         "ranks": partial(ranks, rows),
+        "device": partial(device, rows),
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),
         "trained": partial(trained, answers),

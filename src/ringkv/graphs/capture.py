@@ -1,6 +1,6 @@
 """Capture: on a GPU, record one step's launches once, and replay them as one CUDA graph.
 
-Not yet run on a device by this project; the CPU replays its ahead-of-time graphs one by one instead.
+The CPU replays its ahead-of-time graphs one by one instead.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,39 @@
+"""device: decode steps and prefill of Llama-3.1-8B's shapes on a GPU, as `bench.device` measured them."""
+
+from collections.abc import Sequence
+
+from bench.results import ResultRow, figures, newest, table
+
+
+def device(rows: Sequence[ResultRow]) -> str:
+    """Return both tables."""
+    found = figures(rows, "device", model="llama-3.1-8b, random weights")
+    best = max((one["rate"] for one in found if one["kind"] == "bandwidth"), default=0.0)
+    steps = newest([one for one in found if one["kind"] == "decode"], "processor", "cache", "budget", "backend")
+    full = max(one["slots"] / one["step_s"] for one in steps if one["cache"] == "full")
+    prompts = newest([one for one in found if one["kind"] == "prefill"], "processor", "tokens", "chunk")
+    decode = table(
+        ("GPU", "cache", "graphs", "slots", "step", "tokens/s", "of the floor", "gain over full"),
+        [_decode(one, full, best) for one in steps],
+    )
+    return f"{decode}\n\n" + table(
+        ("GPU", "prompt", "chunk", "prefill", "TFLOP/s", "compress, insert"), list(map(_prefill, prompts))
+    )
+
+
+def _gpu(one: ResultRow) -> str:
+    name: str = one["processor"].partition(",")[0]
+    return name
+
+
+def _decode(one: ResultRow, full: float, best: float) -> tuple[str, ...]:
+    rate, floor = one["slots"] / one["step_s"], one["need_bytes"] / best
+    sizes = f"{one['slots']} x {one['live']:,}"
+    step, share = f"{1e3 * one['step_s']:.1f} ms", f"{floor / one['step_s']:.0%}"
+    return (_gpu(one), one["cache"], one["backend"], sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
+
+
+def _prefill(one: ResultRow) -> tuple[str, ...]:
+    rate = one["operations"] / one["s"] / 1e12
+    times = f"{one['s']:.2f} s", f"{rate:.0f}", f"{1e3 * one['compress_s']:.0f} ms"
+    return (_gpu(one), f"{one['tokens']:,}", f"{one['chunk']:,}", *times)
