@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.errors import EngineDied, UnsupportedModel
+from ringkv.base.errors import EngineDied, RankEnded, UnsupportedModel
 from ringkv.base.ranks import Rank
+from ringkv.machine.compiler import missing_for_graphs
 from ringkv.ranks.build import build
 from ringkv.ranks.engine import RankedEngine
-from ringkv.ranks.group import RankEnded
 from ringkv.worker.client import EngineClient
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
@@ -58,6 +58,18 @@ def test_ranks_answer_as_one_process(count: int, config: EngineConfig) -> None:
     finally:
         engine.close()
     assert not others()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+def test_compiled_graphs_of_ranks_give_the_tokens_of_plain_calls(config: EngineConfig) -> None:
+    prompts = [prompt(length) for length in PROMPTS]
+    engine = build(replace(config, rank=Rank(0, 2), graphs="compiled"))
+    assert isinstance(engine, RankedEngine)
+    try:
+        assert answers(engine, *prompts) == answers(build(config), *prompts)
+    finally:
+        engine.close()
 
 
 def test_a_rank_that_is_killed_is_named_and_ends_the_others(config: EngineConfig) -> None:

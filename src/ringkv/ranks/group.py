@@ -8,6 +8,7 @@ from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
 
 from ringkv.base.config import EngineConfig
+from ringkv.base.errors import RankEnded
 from ringkv.base.failure import Failure, revive
 from ringkv.base.progress import Progress
 from ringkv.ranks import rendezvous
@@ -16,10 +17,6 @@ from ringkv.ranks.members import Member, accepted, end, started
 from ringkv.ranks.messages import Built, RankMessage, Stop
 
 log = logging.getLogger(__name__)
-
-
-class RankEnded(RuntimeError):
-    """A rank has ended: no request can be served any more."""
 
 
 class Group:

@@ -47,9 +47,9 @@ def key() -> bytes:
     """Return the secret of all machines. Raises InvalidRequest if there is none, or a short one."""
     secret = os.environ.get(KEY, "").encode()
     if len(secret) < SHORTEST_KEY:
+        fault = f"has {len(secret)} bytes" if secret else "is not set"
         raise InvalidRequest(
-            f"{KEY} has {len(secret)} bytes; set it to the same secret of at least {SHORTEST_KEY} on every machine",
-            "nnodes",
+            f"{KEY} {fault}; set it to the same secret of at least {SHORTEST_KEY} bytes on every machine", "nnodes"
         )
     return secret
 

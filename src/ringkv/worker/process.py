@@ -16,7 +16,7 @@ from time import monotonic
 from ringkv.base import log_lines, progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
-from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.base.errors import InvalidRequest, RankEnded, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import describe, in_short
 from ringkv.base.messages import (
@@ -77,6 +77,8 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
         serve(channel, Loop(engine, guide=guides))
     except ChannelClosed:
         raise
+    except RankEnded as error:
+        return Fatal("EngineDied", f"the engine has ended: {error}")
     except Exception as error:
         log.exception("the engine failed")
         return Fatal("EngineDied", f"the engine failed ({in_short(error)}); see its log")
