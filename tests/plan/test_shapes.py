@@ -227,6 +227,8 @@ def test_names_are_found_in_any_case() -> None:
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "llama-3.1-8b"),
         ("Meta-Llama-3.1-70B-Instruct.i1-IQ3_XS.gguf", "llama-3.1-70b"),
+        ("deepseek-ai/DeepSeek-V3", "deepseek-r1"),
+        ("DeepSeek-V3-0324-UD-Q2_K_XL-00001-of-00006.gguf", "deepseek-r1"),
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "r1-distill-llama-8b"),
         ("DeepSeek-R1-Distill-Qwen-7B-Q4_K_M.gguf", "r1-distill-qwen-7b"),
         ("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"),
