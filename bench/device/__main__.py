@@ -57,6 +57,7 @@ def _plan(scale: Scale) -> Iterator[list[str]]:
         which = "full" if policy == "full" else str(budget)
         yield [f"decode:{which}/{backend}" for backend in scale.backends]
     yield ["kernels"]
+    yield ["blocks"]
     yield [f"prefill:{backend}" for backend in scale.backends]
     yield [f"decode:{min(scale.budgets)}/{scale.backends[-1]}"]  # the gain from fused graphs
 

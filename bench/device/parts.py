@@ -8,6 +8,7 @@ from statistics import median
 
 import torch
 
+from bench.device.blocks import blocks
 from bench.device.clock import seconds_of, settle
 from bench.device.journal import DeviceJournal
 from bench.device.made import engine_config, fill, make_engine
@@ -181,4 +182,10 @@ def planned(scale: Scale, budget: int, bandwidth: int = 1) -> dict[str, CachePla
     return {"full": full, "snapstream": compressed}
 
 
-PARTS: dict[str, Part] = {"probe": probe, "kernels": kernels, "decode": decode, "prefill": prefill}
+PARTS: dict[str, Part] = {
+    "probe": probe,
+    "kernels": kernels,
+    "blocks": blocks,
+    "decode": decode,
+    "prefill": prefill,
+}

@@ -11,6 +11,7 @@ def tables(scale: Scale, journal: DeviceJournal) -> str:
     parts = (
         _decode(scale, journal.of("decode"), best),
         _kernels(journal.of("kernel"), best),
+        _blocks(journal.of("block"), best),
         _prefill(journal.of("prefill")),
         _bandwidth(journal.of("bandwidth")),
         _failed(journal.of("failed")),
@@ -70,6 +71,21 @@ def _kernels(figures: list[Figure], best: float) -> str:
             for one in {id(one): one for one in (of_budget[0], fastest)}.values()
         ]
     return table(("decode attention, one layer", "cut", "time", "reads", "of the best rate"), rows) if rows else ""
+
+
+def _blocks(figures: list[Figure], best: float) -> str:
+    rows = [
+        (
+            one["part"],
+            f"{one['slots']:,}" + (f" x {one['live']:,}" if "live" in one else ""),
+            f"{one['s'] * 1e6:,.0f} us",
+            f"{one['rate'] / 1e9:,.0f} GB/s",
+            f"{one['rate'] / best:.0%}",
+            f"{one['operations'] / one['s'] / 1e12:.1f}",
+        )
+        for one in figures
+    ]
+    return table(("one layer", "rows", "time", "reads", "of the best rate", "TFLOP/s"), rows) if rows and best else ""
 
 
 def _prefill(figures: list[Figure]) -> str:

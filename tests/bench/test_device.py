@@ -43,7 +43,15 @@ def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path
 
 def test_the_table_shows_them_all(out: Path) -> None:
     shown = (out / "shown.txt").read_text()
-    for words in ("| full |", "| snapstream 256 |", "| snapstream 128 |", "tokens/s", "copy of one half"):
+    for words in (
+        "| full |",
+        "| snapstream 256 |",
+        "| snapstream 128 |",
+        "tokens/s",
+        "copy of one half",
+        "| experts | 8 |",
+        "| latents | 2 x 64 |",
+    ):
         assert words in shown
     assert "Failed" not in shown
 

@@ -1,0 +1,92 @@
+"""blocks: the part of the device benchmark that measures experts and latent attention in published shapes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from bench.device.clock import seconds_of
+from bench.device.journal import DeviceJournal
+from bench.device.scale import Scale
+from ringkv.kernels.experts import experts
+from ringkv.kernels.latent_attend import decode_attend_latent
+
+ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
+
+
+class Shapes(NamedTuple):
+    """Experts of a layer and how many a token has; latents of a layer, and the slots that attend to them."""
+
+    hidden: int
+    intermediate: int
+    count: int
+    chosen: int
+    rows: tuple[int, ...]
+    heads: int
+    entry: int
+    rank: int
+    slots: tuple[tuple[int, int], ...]  # slots, entries of each
+
+
+PUBLISHED = Shapes(2048, 768, 128, 8, (1, 8, 64, 2048), 128, 576, 512, ((8, 8192), (64, 8192), (64, 32768)))
+TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),))
+"""PUBLISHED: experts of Qwen3-30B-A3B, latents of DeepSeek-R1."""
+
+
+@torch.inference_mode()
+def blocks(scale: Scale, journal: DeviceJournal, _: str) -> None:
+    """Measure each operator inside a CUDA graph, without its launch."""
+    shapes = PUBLISHED if scale.torch_device.type == "cuda" else TINY
+    for figure in (*_experts(scale, shapes), *_latents(scale, shapes)):
+        journal.add("block", **figure)
+
+
+def _experts(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
+    gate_up = _random(scale, of.count * 2 * of.intermediate, of.hidden)
+    down = _random(scale, of.count * of.hidden, of.intermediate)
+    for rows in of.rows:
+        x, weights = _random(scale, rows, of.hidden), torch.full((rows, of.chosen), 1 / of.chosen, device=scale.device)
+        routings = [torch.rand(rows, of.count, device=scale.device).topk(of.chosen).indices for _ in range(ROUTINGS)]
+        read = sum(len(one.unique()) for one in routings) / ROUTINGS * (gate_up.nbytes + down.nbytes) / of.count
+
+        def run(
+            x: torch.Tensor = x, weights: torch.Tensor = weights, routings: Sequence[torch.Tensor] = routings
+        ) -> None:
+            for chosen in routings:
+                experts(x, chosen, weights, gate_up, down, of.count, None, 0.0, x)
+
+        taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8) / ROUTINGS
+        operations = 6.0 * rows * of.chosen * of.hidden * of.intermediate
+        yield {"part": "experts", "slots": rows, "s": taken, "rate": read / taken, "operations": operations}
+
+
+def _latents(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
+    for slots, entries in of.slots:
+        latents, k = _random(scale, slots, 1, entries, of.entry), _random(scale, slots, 1, of.entry)
+        q, slot = _random(scale, slots, 1, of.heads, of.entry), torch.arange(slots, device=scale.device).int()
+        live = torch.full_like(slot, entries)
+
+        def run(*given: torch.Tensor) -> None:
+            decode_attend_latent(*given, of.entry**-0.5)
+
+        call = (q, k, latents, slot, live - 1, live)
+        taken = seconds_of(_captured(lambda call=call: run(*call), scale), scale.torch_device, repeats=8)
+        operations = 2.0 * slots * of.heads * entries * (of.entry + of.rank)
+        figure = {"s": taken, "rate": latents.nbytes / taken, "operations": operations}
+        yield {"part": "latents", "slots": slots, "live": entries, **figure}
+
+
+def _random(scale: Scale, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, device=scale.device, dtype=getattr(torch, scale.dtype)) / shape[-1] ** 0.5
+
+
+def _captured(run: Callable[[], object], scale: Scale) -> Callable[[], object]:
+    """Return a replay of what `run` launches; `run` itself on the CPU."""
+    if scale.torch_device.type != "cuda":
+        return run
+    run()  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
