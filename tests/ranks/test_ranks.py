@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.errors import EngineDied, RankEnded, UnsupportedModel
-from ringkv.base.ranks import Rank
+from ringkv.base.errors import EngineDied, UnsupportedModel
+from ringkv.base.ranks import Rank, RankEnded
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.ranks.build import build
 from ringkv.ranks.engine import RankedEngine

@@ -34,10 +34,6 @@ Messages say what happened, the number, and the remedy. Only `server` uses statu
 """
 
 
-class RankEnded(RuntimeError):
-    """A rank has ended. It ends the engine, so no request handles it as its own error."""
-
-
 class RingKVError(Exception):
     """Base of all errors meant for users; its text is one clear sentence."""
 

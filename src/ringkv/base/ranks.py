@@ -9,6 +9,10 @@ Exchange = Literal["none", "memory", "network"]
 PIECE = 32  # elements; a share of whole pieces of a matrix can be packed
 
 
+class RankEnded(RuntimeError):
+    """A rank has ended. It ends the engine, so no request handles it as its own error."""
+
+
 @dataclass(frozen=True)
 class Rank:
     """Rank `index` of `count`, the world size."""

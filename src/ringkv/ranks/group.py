@@ -8,9 +8,9 @@ from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.errors import RankEnded
 from ringkv.base.failure import Failure, revive
 from ringkv.base.progress import Progress
+from ringkv.base.ranks import RankEnded
 from ringkv.ranks import rendezvous
 from ringkv.ranks.links import CODEC, LinkClosed
 from ringkv.ranks.members import Member, accepted, end, started

@@ -16,7 +16,7 @@ from time import monotonic
 from ringkv.base import log_lines, progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
-from ringkv.base.errors import InvalidRequest, RankEnded, RingKVError
+from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import describe, in_short
 from ringkv.base.messages import (
@@ -30,6 +30,7 @@ from ringkv.base.messages import (
     Stats,
     Submit,
 )
+from ringkv.base.ranks import RankEnded
 from ringkv.machine.parent import exit_with_parent
 from ringkv.scheduler.loop import Loop
 from ringkv.text.guide_processes import GuideProcesses
