@@ -21,6 +21,7 @@ from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
+from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
 from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
@@ -29,9 +30,9 @@ from ringkv.kernels.gpu.top_k_experts import top_k_experts
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
-    *(top_k_experts, rank_pairs, gated_tile, down_tile, sum_experts),
+    *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
 )
-CHIPS = {80: Chip(108, 164 << 10), 90: H100, 100: Chip(148, 228 << 10)}
+CHIPS = {80: Chip(108, 164 << 10, 8), 90: H100, 100: Chip(148, 228 << 10, 10)}
 THREADS = 1024
 
 Grid = tuple[int, int, int]
@@ -78,7 +79,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
             FakeTensorMode(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
-            patch("ringkv.kernels.gpu.experts.chip", lambda _: H100),
+            patch("ringkv.kernels.gpu.experts.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
         ):
             yield absent

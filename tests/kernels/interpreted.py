@@ -52,6 +52,11 @@ def ranked(chosen: torch.Tensor, count: int) -> list[torch.Tensor]:
     return list(_call("sort_by_expert", "ranked", chosen, count))
 
 
+def placed(chosen: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Return order and bounds of `gpu.sort_by_expert.placed`."""
+    return list(_call("sort_by_expert", "placed", chosen, count))
+
+
 def decode_latent(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, torch.Tensor]:
     """Run on q, k, latents, slot, entry, live. Return the result, and latents afterwards."""
     return _run("decode_attend_latent", inputs, cut, "latent_attend"), inputs[2]

@@ -15,13 +15,13 @@ if find_spec("triton") is None:
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.experts import experts
+from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
 from ringkv.kernels.gpu.route import route
 from ringkv.kernels.gpu.sort_by_expert import FEW
 from ringkv.kernels.gpu.sum_experts import sum_experts
-from ringkv.kernels.gpu.tiling import H100
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
-from tests.kernels.compiled import absent_device, stack_bytes
+from tests.kernels.compiled import CHIPS, absent_device, stack_bytes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -68,14 +68,16 @@ def test_it_compiles_within_the_shared_memory_of_its_tiling_and_spills_nothing(
         launches = dict(absent.launches)
         for kernel, width, matrices in ((gated_tile, between, 2), (down_tile, hidden, 1)):
             (made,) = absent.made(kernel)
-            cut = expert_tiling(tall, tiles, width, matrices, dtype.itemsize, H100)
-            assert launches.pop(made.metadata.name) == (tiles, -(-width // cut.columns), 1)
+            cut = expert_tiling(tall, tiles, width, matrices, dtype.itemsize, CHIPS[capability])
+            columns = -(-width // cut.columns)
+            assert launches.pop(made.metadata.name) == ((tiles, columns, 1) if matrices == 2 else (columns, tiles, 1))
             assert made.metadata.shared <= cut.shared_bytes(matrices, dtype.itemsize)
             assert stack_bytes(made, tmp_path) <= (8 if capability == 100 else 0)
             assert "cp.async.cg.shared.global" in made.asm["ptx"]  # loads of 16 bytes each
             assert dtype == FP32 or any(name in made.asm["ptx"] for name in ("mma.sync", "wgmma", "tcgen05.mma"))
-        assert {*launches} == {"top_k_experts", "sum_experts"} | ({"rank_pairs"} if rows * chosen <= FEW else set())
-        for kernel in (top_k_experts, rank_pairs, sum_experts):
+        sort = {"rank_pairs"} if rows * chosen <= FEW else {"count_pairs", "place_pairs"}
+        assert {*launches} == {"top_k_experts", "sum_experts"} | sort
+        for kernel in (top_k_experts, rank_pairs, count_pairs, place_pairs, sum_experts):
             assert not any(stack_bytes(made, tmp_path) for made in absent.made(kernel))
 
 

@@ -36,11 +36,14 @@ def step(dtype: torch.dtype, groups: int, rows: int = 8, capacity: int = 8192) -
 
 
 @pytest.mark.parametrize(
-    ("capability", "dtype", "groups"),
-    [(80, BF16, 128), (90, BF16, 16), (90, FP32, 20), (100, FP16, 20)],
+    ("capability", "dtype", "groups", "spilled"),
+    [
+        *[(80, BF16, 128, 0), (90, BF16, 16, 0), (90, BF16, 20, 0), (90, FP32, 20, 0), (100, FP16, 20, 0)],
+        (90, BF16, 128, 24),  # measured: 2.4 times as fast as tiles of 32 queries, which spill nothing
+    ],
 )
-def test_a_step_compiles_within_the_shared_memory_that_its_tiling_predicts_and_spills_nothing(
-    capability: int, dtype: torch.dtype, groups: int, tmp_path: Path
+def test_a_step_compiles_within_the_shared_memory_that_its_tiling_predicts_and_spills_next_to_nothing(
+    capability: int, dtype: torch.dtype, groups: int, spilled: int, tmp_path: Path
 ) -> None:
     with absent_device(capability) as absent:
         q, latents = step(dtype, groups)
@@ -48,9 +51,9 @@ def test_a_step_compiles_within_the_shared_memory_that_its_tiling_predicts_and_s
         (made,), (merge,) = absent.made(latent_split), absent.made(merge_splits)
         predicted = usual_tiling(q, latents).shared_bytes(tile(q))
         assert 0.7 * predicted <= made.metadata.shared <= predicted
-        assert [stack_bytes(one, tmp_path) for one in (made, merge)] == [0, 0]
+        assert [stack_bytes(one, tmp_path) for one in (made, merge)] == [spilled, 0]
         assert "cp.async.cg.shared.global" in made.asm["ptx"]
-        assert dtype == FP32 or "mma.sync" in made.asm["ptx"]
+        assert dtype == FP32 or any(name in made.asm["ptx"] for name in ("mma.sync", "wgmma.mma_async"))
 
 
 @pytest.mark.parametrize(("capability", "dtype"), [(80, BF16), (90, BF16), (90, FP32), (100, FP16)])

@@ -3,6 +3,9 @@
 
 M rows, E experts, K chosen for each row, H hidden elements, I intermediate elements. A position is a place
 among the M * K pairs of a row and an expert, sorted by expert; `order` int64 [M * K] has the pair at each position.
+
+Programs with neighbouring numbers share an expert's weights in the first product, whose matrices are larger than its
+rows, and rows in the second, where it is the other way round.
 """
 
 import triton
@@ -77,10 +80,10 @@ def down_tile(
     DEPTH: tl.constexpr,
     UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
 ):
-    expert, first, stop = find_tile(bounds_at, tl.program_id(0), EXPERTS, PADDED, ROWS)
+    expert, first, stop = find_tile(bounds_at, tl.program_id(1), EXPERTS, PADDED, ROWS)
     if first >= stop:
         return
-    position, column = first + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    position, column = first + tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     is_row, is_column = position < stop, column < HIDDEN
     rows = x_at + position.to(tl.int64)[:, None] * BETWEEN
     columns = weight_at + expert.to(tl.int64) * (HIDDEN * BETWEEN) + column[None, :] * BETWEEN

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from ringkv.kernels.gpu.tiling import RESERVED_BYTES, WARPS, Chip
 
 MIN_ROWS, MAX_ROWS = 16, 128  # tensor cores need at least 16 rows and columns
-COLUMNS = (128, 64, 32)  # outputs of one program, of all matrices that it multiplies with
+COLUMNS = (256, 128, 64, 32)  # outputs of one program, of all matrices that it multiplies with
 FEW, LINE_BYTES = 32, 256  # up to FEW rows a tile, weights are loaded in lines of so many bytes; else in half
 WAVES = 2  # programs per processor, if there are enough columns
-STAGES = 4
+STAGES = 4  # at most, for tiles of MAX_ROWS; smaller tiles need one less
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class ExpertTiling:
 
 
 def tile_rows(pairs: int, experts: int, itemsize: int) -> int:
-    """Return the rows of a tile: at most half of what an expert has on average, so that most tiles are full."""
+    """Return the rows of a tile: half more than an expert has on average, so that most experts need one tile."""
     if itemsize > 2:
         return MIN_ROWS
-    half = max(1, pairs // (2 * experts))
-    return min(MAX_ROWS, max(MIN_ROWS, 1 << (half.bit_length() - 1)))
+    usual = -(-3 * pairs // (2 * experts))
+    return min(MAX_ROWS, max(MIN_ROWS, 1 << (usual - 1).bit_length()))
 
 
 def most_tiles(pairs: int, experts: int, rows: int) -> int:
@@ -44,8 +44,9 @@ def expert_tiling(rows: int, tiles: int, width: int, matrices: int, itemsize: in
     """Return the tiling of a product with `width` outputs; its tiles of rows are about `tiles`."""
     if itemsize > 2:
         return ExpertTiling(rows, COLUMNS[-1], LINE_BYTES // 2 // itemsize, WARPS[itemsize], STAGES - 1)
-    columns = [most // matrices for most in COLUMNS if most // matrices >= COLUMNS[-1]]
+    most = 2 * rows if rows == MAX_ROWS and on.major > 8 else 128  # more columns would spill on 8.0
+    columns = [total // matrices for total in COLUMNS if COLUMNS[-1] * matrices <= total <= most]
     enough = (n for n in columns if tiles * (width // n) >= WAVES * on.processors)
-    few = rows <= FEW
-    line = LINE_BYTES if few else LINE_BYTES // 2
-    return ExpertTiling(rows, next(enough, columns[-1]), line // itemsize, 4 if few else 8, STAGES)
+    line = LINE_BYTES if rows <= FEW else LINE_BYTES // 2
+    warps, stages = (8, STAGES) if rows == MAX_ROWS else (4, STAGES - 1)
+    return ExpertTiling(rows, next(enough, columns[-1]), line // itemsize, warps, stages)

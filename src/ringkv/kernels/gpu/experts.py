@@ -15,7 +15,7 @@ from ringkv.kernels.gpu.sort_by_expert import sort_by_expert
 from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import chip
 
-SUM_COLUMNS = 1024  # elements that one program of the sum adds
+SUM_COLUMNS = 512  # elements that one program of the sum adds
 
 
 def experts(
@@ -59,7 +59,7 @@ def experts(
     )
     second = expert_tiling(tall, tiles, hidden, 1, itemsize, on)
     parts = x.new_empty(pairs, hidden, dtype=torch.float32)
-    down_tile[tiles, triton.cdiv(hidden, second.columns)](
+    down_tile[triton.cdiv(hidden, second.columns), tiles](
         gated,
         order,
         bounds,

@@ -3,19 +3,29 @@
 B rows of a step, T tokens of a piece, S slots, G query heads, C entries, D elements of an entry.
 """
 
-from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.decode_attend import LOG2_E, MAX_ROWS, MIN_ROWS, Attended, empty_parts, merged
+from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
-from ringkv.kernels.gpu.tiling import Chip, Tile, Tiling, chip, tiling
+from ringkv.kernels.gpu.tiling import Chip, Tile, Tiling, chip, split, tiling
 
-WIDE_WARPS = 8  # for more than MIN_ROWS queries, whose results need as many registers
-MOST_SHARED = 200 << 10  # processors with so much shared memory multiply queries in it, others in registers
+
+class Program(NamedTuple):
+    """The most queries of one program, whose results stay in registers, and how it reads entries."""
+
+    queries: int
+    cut: Tiling
+
+
+AMPERE, HOPPER = Program(32, Tiling(1, 32, 4, 3)), Program(64, Tiling(1, 64, 8, 2))
+STEP = {8: AMPERE, 9: HOPPER, 10: Program(32, Tiling(1, 32, 8, 3))}  # by compute capability
+PREFILL = {8: AMPERE, 9: HOPPER, 10: Program(64, Tiling(1, 32, 8, 2))}
+FLOAT32 = Program(MIN_ROWS, Tiling(1, 16, 8, 2))
 
 
 def decode_attend_latent(
@@ -94,24 +104,26 @@ def prefill_latent(q: Tensor, latents: Tensor, start: int, scale: float) -> Atte
     return out, lse
 
 
-def prefill_tiling(itemsize: int, on: Chip) -> tuple[int, Tiling]:
-    """Return the queries of one program of a prefill, and how it reads entries: its results stay in registers."""
-    if itemsize > 2:
-        return MIN_ROWS, Tiling(1, 16, WIDE_WARPS, 2)
-    return 64 if on.shared_bytes >= MOST_SHARED else 32, Tiling(1, 32, WIDE_WARPS, 2)
+def prefill_tiling(itemsize: int, on: Chip) -> Program:
+    """Return the queries of one program of a prefill, and how it reads entries."""
+    return FLOAT32 if itemsize > 2 else PREFILL.get(on.major, AMPERE)
 
 
 def usual_tiling(q: Tensor, latents: Tensor) -> Tiling:
     """Return the default tiling of a step for q [B, 1, G, D] and latents [S, 1, C, D]."""
-    padded = tile(q)
+    padded, on = tile(q), chip(latents.device)
     programs = q.shape[0] * triton.cdiv(q.shape[2], padded.rows)
-    usual = tiling(programs, latents.shape[2], padded, chip(latents.device))
-    return replace(usual, warps=WIDE_WARPS) if padded.rows > MIN_ROWS else usual
+    if padded.rows == MIN_ROWS:
+        return tiling(programs, latents.shape[2], padded, on)
+    usual = STEP.get(on.major, AMPERE)
+    cut = usual.cut if padded.rows == usual.queries else AMPERE.cut
+    return split(cut, programs, latents.shape[2], padded, on)
 
 
 def tile(q: Tensor) -> Tile:
     """Return the tile of queries [B, 1, G, D] that one program processes."""
-    rows = max(MIN_ROWS, min(MAX_ROWS, triton.next_power_of_2(q.shape[2])))
+    most = FLOAT32 if q.element_size() > 2 else STEP.get(chip(q.device).major, AMPERE)
+    rows = max(MIN_ROWS, min(most.queries, triton.next_power_of_2(q.shape[2])))
     return Tile(rows, sum(parts(q.shape[3])), q.element_size(), planes=1)
 
 

@@ -35,7 +35,7 @@ def latent_prefill(
     query, column, rest = block * ROWS + tl.arange(0, ROWS), tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
     is_query = query < tokens * groups
     real_rest = is_query[:, None] & (rest < WIDTH)[None, :]
-    place = query.to(tl.int64)[:, None] * WIDTH
+    place = query[:, None] * WIDTH
     q_first = tl.load(q_at + place + column[None, :], mask=is_query[:, None], other=0.0)
     q_rest = tl.load(q_at + place + rest[None, :], mask=real_rest, other=0.0)
     if UPCAST:

@@ -67,7 +67,6 @@ def latent_split(
     acc_first = tl.where(is_first, tl.zeros((ROWS, FIRST), tl.float32) + new_first, 0.0)
     acc_rest = tl.where(is_first, tl.zeros((ROWS, REST), tl.float32) + new_rest, 0.0)
 
-    last = tl.zeros((ROWS,), tl.int32) + stop
     top, total, acc_first, acc_rest = attend_latents(
         q_first,
         q_rest,
@@ -75,7 +74,7 @@ def latent_split(
         first,
         stop,
         entry,
-        last,
+        None,
         top,
         total,
         acc_first,

@@ -17,7 +17,7 @@ def attend_latents(
     first,  # entries to read
     stop,
     skip,  # an entry that is not read, or -1
-    last,  # [ROWS], the last entry that each query sees
+    last,  # [ROWS], the last entry that each query sees; None: all that are read
     top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, FIRST] and [ROWS, REST]
     total,
     acc_first,
@@ -39,7 +39,9 @@ def attend_latents(
         k_rest = k_rest.to(q_first.dtype)
         scores = tl.dot(q_first, tl.trans(k_first), input_precision="ieee")
         scores = tl.dot(q_rest, tl.trans(k_rest), scores, input_precision="ieee") * scale
-        scores = tl.where(is_read[None, :] & (at[None, :] <= last[:, None]), scores, float("-inf"))
+        scores = tl.where(is_read[None, :], scores, float("-inf"))
+        if last is not None:
+            scores = tl.where(at[None, :] <= last[:, None], scores, float("-inf"))
         highest = tl.maximum(top, tl.max(scores, 1))
         against = tl.where(highest == float("-inf"), 0.0, highest)  # if a query sees no entry of the tile
         weights = tl.exp2(scores - against[:, None])

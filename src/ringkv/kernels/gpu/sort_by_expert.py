@@ -9,10 +9,12 @@ import torch
 import triton
 from torch import Tensor
 
+from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
 
 BLOCK = 64  # pairs that one program places
-FEW = 4096  # pairs; counting takes their square, but one launch
+FEW = 512  # pairs; ranking takes their square, but one launch
+MANY_BLOCK, LOADED = 256, 4096  # of a sort in two launches: pairs of one program, counts that it loads at a time
 
 
 class Sorted(NamedTuple):
@@ -24,7 +26,7 @@ class Sorted(NamedTuple):
 
 def sort_by_expert(chosen: Tensor, count: int) -> Sorted:
     """Sort the pairs of chosen int64 [M, K] by expert. All shapes are static, and the host waits for nothing."""
-    return ranked(chosen, count) if chosen.numel() <= FEW else sorted_by_torch(chosen, count)
+    return ranked(chosen, count) if chosen.numel() <= FEW else placed(chosen, count)
 
 
 def ranked(chosen: Tensor, count: int) -> Sorted:
@@ -36,7 +38,14 @@ def ranked(chosen: Tensor, count: int) -> Sorted:
     return found
 
 
-def sorted_by_torch(chosen: Tensor, count: int) -> Sorted:
-    experts, order = chosen.flatten().sort(stable=True)
-    every = torch.arange(count + 1, device=chosen.device)
-    return Sorted(order, torch.searchsorted(experts, every, out_int32=True))
+def placed(chosen: Tensor, count: int) -> Sorted:
+    """Sort many pairs in two launches."""
+    pairs, padded = chosen.numel(), triton.next_power_of_2(count + 1)
+    blocks = triton.cdiv(pairs, MANY_BLOCK)
+    found = Sorted(chosen.new_empty(pairs), chosen.new_empty(count + 1, dtype=torch.int32))
+    counts = chosen.new_empty(blocks, padded, dtype=torch.int32)
+    sizes = {"EXPERTS": count, "PADDED": padded, "BLOCK": MANY_BLOCK}
+    chosen = chosen.contiguous()
+    count_pairs[(blocks,)](chosen, counts, pairs, **sizes)
+    place_pairs[(blocks,)](chosen, counts, *found, pairs, **sizes, PART=BLOCK, LINES=max(1, LOADED // padded))
+    return found

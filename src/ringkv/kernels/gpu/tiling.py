@@ -11,6 +11,7 @@ STAGES = 3
 WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 does not use tensor cores and needs more registers
 RESERVED_BYTES = 1 << 10  # shared memory that CUDA reserves per program
 MOST_SPLITS = 256
+WGMMA_ROWS = 64
 START = 64  # launch overhead of a program, in entries that it could read in that time
 
 
@@ -18,6 +19,7 @@ START = 64  # launch overhead of a program, in entries that it could read in tha
 class Chip:
     processors: int  # streaming multiprocessors
     shared_bytes: int  # shared memory of each
+    major: int  # of its compute capability
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,16 @@ class Tiling:
     stages: int  # of the pipeline that loads tiles
 
     def shared_bytes(self, tile: Tile) -> int:
-        """Return a program's shared memory: tiles of keys and values in flight, the queries and their weights."""
-        loaded = (self.stages - 1) * tile.planes * self.block * tile.row_bytes
+        """Return a program's shared memory: tiles of keys and values in flight, the queries and their weights.
+
+        Products of WGMMA_ROWS queries read a tile there while the next ones are loaded, others copy it to registers.
+        """
+        in_flight = self.stages if tile.rows >= WGMMA_ROWS else self.stages - 1
+        loaded = in_flight * tile.planes * self.block * tile.row_bytes
         return loaded + tile.rows * (tile.columns + self.block) * tile.itemsize + RESERVED_BYTES
 
 
-H100 = Chip(132, 228 << 10)
+H100 = Chip(132, 228 << 10, 9)
 
 
 @cache
@@ -58,7 +64,7 @@ def chip(device: torch.device) -> Chip:
     if device.type != "cuda":
         return H100
     properties = torch.cuda.get_device_properties(device)
-    return Chip(properties.multi_processor_count, properties.shared_memory_per_multiprocessor)
+    return Chip(properties.multi_processor_count, properties.shared_memory_per_multiprocessor, properties.major)
 
 
 @cache
@@ -66,6 +72,11 @@ def tiling(programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
     """Return the tiling for so many programs per split (rows times key-value heads) of `capacity` entries each."""
     block = 1 << ceil(log2(TILE_BYTES / (tile.planes * tile.row_bytes)))
     one = Tiling(1, max(16, block), WARPS[tile.itemsize], STAGES)
+    return split(one, programs, capacity, tile, on)
+
+
+def split(one: Tiling, programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
+    """Return a tiling with the number of splits that so many programs per split need to fill the GPU."""
     at_once = max(1, on.shared_bytes // one.shared_bytes(tile)) * on.processors
     return replace(one, splits=_splits(programs, capacity, one.block, at_once))
 
