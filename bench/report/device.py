@@ -1,4 +1,4 @@
-"""device: decode steps and prefill of Llama-3.1-8B's shapes on a GPU, as `bench.device` measured them."""
+"""device: what `bench.device` measured on a GPU: Llama-3.1-8B's steps and prefill, experts and latents."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from bench.results import ResultRow, figures, newest, table
 
 
 def device(rows: Sequence[ResultRow]) -> str:
-    """Return both tables."""
+    """Return the tables of steps, of prefill, and of experts and latents."""
     found = figures(rows, "device", model="llama-3.1-8b, random weights")
     best = max((one["rate"] for one in found if one["kind"] == "bandwidth"), default=0.0)
     steps = newest([one for one in found if one["kind"] == "decode"], "processor", "cache", "budget", "backend")
@@ -16,9 +16,14 @@ def device(rows: Sequence[ResultRow]) -> str:
         ("GPU", "cache", "graphs", "slots", "step", "tokens/s", "of the floor", "gain over full"),
         [_decode(one, full, best) for one in steps],
     )
-    return f"{decode}\n\n" + table(
-        ("GPU", "prompt", "chunk", "prefill", "TFLOP/s", "compress, insert"), list(map(_prefill, prompts))
+    prefill = table(("GPU", "prompt", "chunk", "prefill", "TFLOP/s", "compress, insert"), list(map(_prefill, prompts)))
+    measured = [one | {"live": one.get("live", 0)} for one in found if one["kind"] == "block"]
+    parts = newest(measured, "processor", "part", "slots", "live")
+    blocks = table(
+        ("GPU", "one layer", "rows", "time", "reads", "of the best rate", "TFLOP/s"),
+        [_block(one, best) for one in parts],
     )
+    return f"{decode}\n\n{prefill}\n\n{blocks}"
 
 
 def _gpu(one: ResultRow) -> str:
@@ -37,3 +42,9 @@ def _prefill(one: ResultRow) -> tuple[str, ...]:
     rate = one["operations"] / one["s"] / 1e12
     times = f"{one['s']:.2f} s", f"{rate:.0f}", f"{1e3 * one['compress_s']:.0f} ms"
     return (_gpu(one), f"{one['tokens']:,}", f"{one['chunk']:,}", *times)
+
+
+def _block(one: ResultRow, best: float) -> tuple[str, ...]:
+    rows = f"{one['slots']:,}" + (f" x {one['live']:,}" if one["live"] else "")
+    reads, rate = f"{one['rate'] / 1e9:,.0f} GB/s", f"{one['operations'] / one['s'] / 1e12:,.0f}"
+    return (_gpu(one), one["part"], rows, f"{1e6 * one['s']:,.0f} us", reads, f"{one['rate'] / best:.0%}", rate)
