@@ -1,14 +1,14 @@
 """Measure two processes that divide a model beside one with as many threads, and what their exchange costs.
 
-    python -m bench.ranks [--models smollm2,qwen2.5-coder-1.5b] [--slots 1,8] [--turns 6] [--parts decode,load,exchange]
+    python -m bench.ranks [--models smollm2,qwen2.5-coder-1.5b] [--slots 1,8] [--turns 6] [--parts decode,load]
 
-Times are medians. Run it on an idle machine with two cores or more. Eight prompts of Qwen2.5-Coder-1.5B take a minute:
-give it fewer turns.
+The parts are decode, load, answers and exchange. Times are medians. Run it on an idle machine with two cores or more.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
 
+from bench.ranks.answers import DTYPES, answers, answers_table
 from bench.ranks.child import THREADS
 from bench.ranks.decode import BUDGET, PROMPT, STEPS, decode, decode_table
 from bench.ranks.exchange import exchange, exchange_table
@@ -24,6 +24,7 @@ def main() -> None:
     parts: dict[str, tuple[Callable[[], list[Figure]], Callable[[Sequence[Figure]], str]]] = {
         "decode": (lambda: [decode(model, count, args.turns) for model in models for count in slots], decode_table),
         "load": (lambda: [load(model, rank) for model in models for rank in range(THREADS)], load_table),
+        "answers": (lambda: [answers(model, dtype) for model in models for dtype in DTYPES], answers_table),
         "exchange": (lambda: [exchange(count) for count in COUNTS], exchange_table),
     }
     found = {name: parts[name][0]() for name in args.parts.split(",")}
@@ -37,7 +38,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", default="smollm2,qwen2.5-coder-1.5b")
     parser.add_argument("--slots", default="1,8")
     parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--parts", default="decode,load,exchange")
+    parser.add_argument("--parts", default="decode,load,answers,exchange")
     return parser.parse_args()
 
 
