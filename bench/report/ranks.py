@@ -1,4 +1,4 @@
-"""ranks: two ranks beside one process, and what a sum over ranks takes."""
+"""ranks: two ranks beside one process, and their answers, and what a sum over ranks takes."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,19 @@ from bench.results import ResultRow, figures, newest, table
 
 
 def ranks(rows: Sequence[ResultRow]) -> str:
-    """Return both tables."""
+    """Return the tables of steps, exchanges and answers."""
     decode = newest(figures(rows, "ranks", part="decode"), "model", "machine", "slots")
     exchange = newest(figures(rows, "ranks", part="exchange"), "machine", "ranks")
-    return f"{table(('model', 'machine', 'slots', *HEAD), list(map(_decode, decode)))}\n\n" + table(
-        ("machine", "ranks", "sum of 2,048 float32, shared memory", "gloo"), list(map(_exchange, exchange))
+    answers = newest(figures(rows, "ranks", part="answers"), "model", "machine", "dtype")
+    tables = (
+        table(("model", "machine", "slots", *HEAD), list(map(_decode, decode))),
+        table(("model", "machine", "dtype", *ANSWERED), list(map(_answers, answers))),
+        table(("machine", "ranks", "sum of 2,048 float32, shared memory", "gloo"), list(map(_exchange, exchange))),
     )
+    return "\n\n".join(tables)
 
 
+ANSWERED = ("greedy answers of 2 ranks that equal one process's", "tokens before the first other one")
 HEAD = ("step, one process with 2 threads", "2 ranks with a thread each", "ratio", "prefill of 2k, ratio")
 
 
@@ -22,6 +27,11 @@ def _decode(one: ResultRow) -> tuple[str, ...]:
     steps = (f"{1e3 * one[f'step_{name}_s']:.2f} ms" for name in ("process", "ranks"))
     ratios = (f"{one[f'{what}_ratio']:.2f}" for what in ("step", "prefill"))
     return (MODELS[one["model"]], MACHINES[one["machine"]], f"{one['slots']}", *steps, *ratios)
+
+
+def _answers(one: ResultRow) -> tuple[str, ...]:
+    shares = (f"{one[f'equal_{what}']:.0f} of {one[what]:.0f}" for what in ("answers", "tokens"))
+    return (MODELS[one["model"]], MACHINES[one["machine"]], one["dtype"], *shares)
 
 
 def _exchange(one: ResultRow) -> tuple[str, ...]:
