@@ -6,21 +6,32 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from ringkv.base.ranks import Rank
 
+NCCL_SECONDS = 600.0  # one rank may still compile graphs while another waits for it on its GPU
+
 
 class Network:
-    """A `collective.Communicator` over gloo, which gives all ranks the same bits. It uses the default process group."""
+    """A `collective.Communicator` over gloo, or NCCL for GPUs. It uses the default process group.
 
-    def __init__(self, rank: Rank, address: str, port: int, seconds: float) -> None:
-        """address, port: where the first rank listens. Raises RuntimeError if ranks do not connect within `seconds`."""
+    All ranks get the same bits: each element is summed by one rank, in one order, and sent to all.
+    """
+
+    def __init__(self, rank: Rank, address: str, port: int, seconds: float, device: torch.device) -> None:
+        """address, port: where the first rank listens. Raises RuntimeError if ranks do not connect within `seconds`.
+
+        device: of this rank. Sums over NCCL can be part of a CUDA graph; they wait for other ranks NCCL_SECONDS.
+        """
+        on_gpu = device.type == "cuda"
         dist.init_process_group(
-            "gloo",
+            "nccl" if on_gpu else "gloo",
             init_method=f"tcp://{address}:{port}",
             rank=rank.index,
             world_size=rank.count,
-            timeout=timedelta(seconds=seconds),
+            timeout=timedelta(seconds=NCCL_SECONDS if on_gpu else seconds),
+            device_id=device if on_gpu else None,
         )
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -30,12 +41,17 @@ class Network:
         return _reduced(x, dist.ReduceOp.MAX)
 
     def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor:
-        """Pad parts to equal width, as gloo requires."""
+        """Pad parts to equal width, as both backends require."""
         widest = max(widths)
         padded = torch.nn.functional.pad(x.float(), (0, widest - x.shape[1])).contiguous()
         parts = [torch.empty_like(padded) for _ in widths]
         dist.all_gather(parts, padded)
         return torch.cat([part[:, :width] for part, width in zip(parts, widths, strict=True)], 1)
+
+
+def abort() -> None:
+    """End what waits for other ranks with an error: NCCL does not notice that one has ended."""
+    distributed_c10d._abort_process_group()
 
 
 def _reduced(x: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:

@@ -2,7 +2,8 @@
 
 import signal
 import threading
-from dataclasses import replace
+
+import torch
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
@@ -11,8 +12,9 @@ from ringkv.base.progress import Progress, silent
 from ringkv.engine import build as local
 from ringkv.kernels.collective import connect, connect_memory, report_end, shared_memory
 from ringkv.kernels.library import is_native
-from ringkv.kernels.network import Network
+from ringkv.kernels.network import Network, abort
 from ringkv.machine.compiler import missing_for_kernels
+from ringkv.ranks import placement
 from ringkv.ranks.engine import RankedEngine
 from ringkv.ranks.group import Group
 
@@ -24,8 +26,8 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     """Build an engine; see `engine.build`. With several ranks, start their processes too."""
     if config.rank.count == 1:
         return local.build(config, tell)
-    _check_device(config)
-    own = replace(config, exchange="memory" if config.nodes.count == 1 else "network")
+    placement.check(config)
+    own = placement.placed(config)
     descriptor = shared_memory() if own.exchange == "memory" else None
     group = Group(own, descriptor, TIMEOUT, tell)
     try:
@@ -43,7 +45,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
 def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress = silent) -> Engine:
     """Build the engine of one rank, and connect it to the others. descriptor: see `members.started`."""
     if config.exchange == "network":
-        connect(Network(config.rank, config.nodes.address, config.nodes.port, timeout))
+        connect(Network(config.rank, config.nodes.address, config.nodes.port, timeout, torch.device(config.device)))
         return local.build(config, tell)
     engine = local.build(config, tell)
     if not is_native("all_reduce_memory"):
@@ -56,20 +58,15 @@ def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tel
     return engine
 
 
-def _check_device(config: EngineConfig) -> None:
-    if config.device != "cpu":
-        raise InvalidRequest(
-            f"tensor_parallel runs on the CPU, not yet on {config.device}; use 1 rank", "tensor_parallel"
-        )
-
-
 def _notice_an_end(group: Group, config: EngineConfig) -> None:
     """Let this rank raise RankEnded if another ends: while it waits for a result, and while it waits for a message."""
     builder, is_main = threading.get_ident(), threading.current_thread() is threading.main_thread()
 
     def ended(rank: int) -> None:
-        if config.exchange == "memory":  # gloo reports it by itself
+        if config.exchange == "memory":
             report_end(rank)
+        elif config.device != "cpu":  # gloo reports it by itself, NCCL does not
+            abort()
         if is_main:
             signal.pthread_kill(builder, WAKE)
 

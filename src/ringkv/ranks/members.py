@@ -1,7 +1,7 @@
 """Members: ranks other than the first, which it starts on its machine, and which connect to it from others."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import AuthenticationError, SpawnProcess
@@ -10,9 +10,8 @@ from multiprocessing.reduction import send_handle
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
-from ringkv.base.ranks import Rank
 from ringkv.machine.exit_status import described
-from ringkv.ranks import rendezvous
+from ringkv.ranks import placement, rendezvous
 from ringkv.ranks.follower import main
 from ringkv.ranks.links import Link, LinkClosed
 from ringkv.ranks.messages import Hello, HelloReply
@@ -52,7 +51,7 @@ def started(config: EngineConfig, descriptor: int | None, timeout: float) -> Ite
     """Start the other ranks of the first machine. descriptor: of the memory that they share; None over a network."""
     for index in config.nodes.local(config.rank.count)[1:]:
         ours, theirs = get_context("spawn").Pipe()
-        own = replace(config, rank=Rank(index, config.rank.count))
+        own = placement.of_rank(config, index)
         process = get_context("spawn").Process(target=main, args=(theirs, own, timeout), name=f"ringkv-rank-{index}")
         process.start()
         theirs.close()

@@ -6,30 +6,29 @@ from multiprocessing.connection import wait
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import EngineDied
-from ringkv.base.ranks import Rank
 from ringkv.machine.exit_status import described
-from ringkv.ranks import rendezvous
+from ringkv.ranks import placement, rendezvous
 from ringkv.ranks.follower import main_of_another_machine
 from ringkv.ranks.members import end
 
 
 def run(config: EngineConfig, timeout: float) -> None:
     """Run until the first machine ends its engine. Raises EngineDied if a rank ends with an error."""
+    placement.check(config)
     rendezvous.key()  # refuse its absence before a process starts
     processes = {}
-    for rank in (Rank(index, config.rank.count) for index in config.nodes.local(config.rank.count)):
+    for index in config.nodes.local(config.rank.count):
+        own = placement.of_rank(replace(config, exchange="network"), index)
         process = get_context("spawn").Process(
-            target=main_of_another_machine,
-            args=(replace(config, rank=rank, exchange="network"), timeout),
-            name=f"ringkv-rank-{rank.index}",
+            target=main_of_another_machine, args=(own, timeout), name=f"ringkv-rank-{index}"
         )
         process.start()
-        processes[process.sentinel] = rank, process
+        processes[process.sentinel] = index, process
     try:
-        rank, first = processes[wait(list(processes))[0]]  # type: ignore[index]
+        index, first = processes[wait(list(processes))[0]]  # type: ignore[index]
         first.join()
         if first.exitcode:
-            raise EngineDied(f"rank {rank.index} of {rank.count} {described(first.exitcode)}; see its log")
+            raise EngineDied(f"rank {index} of {config.rank.count} {described(first.exitcode)}; see its log")
     finally:
         for _, process in processes.values():
             end(process)

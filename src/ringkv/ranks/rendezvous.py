@@ -56,6 +56,8 @@ def key() -> bytes:
 
 def fingerprint(config: EngineConfig) -> str:
     """Return a hash that is the same on all ranks: of the model's configuration and all options but a machine's own."""
-    nothing = Path()
-    shared = replace(config, model_dir=nothing, cache_dir=nothing, threads=0, rank=ONE_RANK, nodes=ONE_NODE)
+    nothing, kind = Path(), config.device.partition(":")[0]
+    shared = replace(
+        config, model_dir=nothing, cache_dir=nothing, threads=0, rank=ONE_RANK, nodes=ONE_NODE, device=kind
+    )
     return hashlib.sha256(f"{shared}{load_config(config.model_dir)}".encode()).hexdigest()
