@@ -17,9 +17,16 @@ from ringkv.kernels.network import Network
 from tests.device.test_engine import PROMPT
 from tests.engine import tiny
 from tests.engine.rank_threads import on_ranks
-from tests.engine.test_ranks import MODELS
+from tests.engine.test_golden import EXPERTS, LATENT
 
 pytestmark = pytest.mark.device
+
+HEADS = {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 16, "vocab_size": 224}
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
+    "llama": ("Llama", HEADS),
+    "qwen3-moe": ("Qwen3Moe", EXPERTS | HEADS),
+    "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
+}
 
 
 def answered(engine: LocalEngine) -> tuple[list[int], torch.Tensor]:
