@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import signal
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,7 @@ from torch import Tensor
 from ringkv.engine import functions
 from ringkv.graphs import aot
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.background import Background
+from ringkv.graphs.background import Background, _Compiler, _Swapped
 from ringkv.graphs.graph import StaticFunction
 from ringkv.machine.compiler import find_compiler, missing_for_graphs
 from ringkv.models.config import load_config
@@ -98,6 +99,19 @@ def test_a_compiling_process_that_ends_leaves_plain_calls(tmp_path: Path, caplog
     x, seen = example()
     assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
     assert "graphs run uncompiled, slower: RuntimeError: the compiling process has ended" in caplog.text
+
+
+def test_a_compiling_process_ends_at_once_with_an_engine_that_ignores_sigterm(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with _Compiler(ahead(tmp_path), partial(torch.set_flush_denormal, False)) as compiler:
+            with pytest.raises(RuntimeError, match="could not be compiled"):  # it serves
+                compiler.compile(_Swapped("broken", StaticFunction.plain(branching), example()))
+            compiler._process.terminate()
+            compiler._process.join(10)
+            assert compiler._process.exitcode == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma3"])

@@ -11,6 +11,7 @@ give the same bits in both.
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -159,6 +160,7 @@ class _Compiler:
 
 def _serve(connection: Connection, setting: _Setting) -> None:
     """Compile graphs until this process is killed."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the engine, which ignores it, sends it to its children at its end
     exit_with_parent()
     os.nice(NICE)
     torch.set_num_threads(setting.threads)

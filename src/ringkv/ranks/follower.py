@@ -1,6 +1,7 @@
 """follower: the process of a rank other than the first. It builds its part of the model, then runs verbs."""
 
 import logging
+import signal
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -43,6 +44,7 @@ def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
 
 
 def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     log_lines.inherit()
     exit_with_parent()
 

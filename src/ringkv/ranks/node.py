@@ -29,6 +29,10 @@ def run(config: EngineConfig, timeout: float) -> None:
         first.join()
         if first.exitcode:
             raise EngineDied(f"rank {index} of {config.rank.count} {described(first.exitcode)}; see its log")
+    except KeyboardInterrupt:
+        for _, process in processes.values():
+            process.kill()
+        raise
     finally:
         for _, process in processes.values():
             end(process)
