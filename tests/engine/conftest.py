@@ -5,6 +5,9 @@ import pytest
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
+from tests.kernels.conftest import compiled
+
+__all__ = ["compiled"]
 
 
 @pytest.fixture(scope="session")

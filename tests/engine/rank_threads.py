@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.ranks import Rank
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.collective import connect_thread
@@ -54,7 +53,9 @@ def on_ranks(config: EngineConfig, count: int, work: Callable[[LocalEngine], Any
     def run(index: int) -> None:
         connect_thread(Threads(shared, index))
         try:
-            found[index] = work(build(replace(config, rank=Rank(index, count), exchange="network")))
+            found[index] = work(
+                build(replace(config, rank=replace(config.rank, index=index, count=count), exchange="network"))
+            )
         except BaseException as error:
             errors.append(error)
             shared.barrier.abort()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,18 +11,22 @@ import numpy as np
 import pytest
 import torch
 
+from ringkv.base.config import Weights
 from ringkv.base.errors import InvalidRequest, UnsupportedModel
 from ringkv.base.kv import KVChoice
-from ringkv.base.ranks import Rank
+from ringkv.base.progress import silent
+from ringkv.base.ranks import ONE_RANK, Rank
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.vote_reduction import NoReduction
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.models.config import load_config
+from ringkv.engine.load import load
+from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.footprint import slot_bytes, weight_bytes
 from ringkv.plan.shapes import Shape
+from ringkv.weights.checkpoint import Checkpoint
 from tests.engine import tiny
 from tests.engine.rank_threads import on_ranks
 from tests.engine.test_engine import prompt
@@ -39,7 +44,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
     "deepseek-v2": ("DeepseekV2", LATENT | HEADS | {"q_lora_rank": None, "num_key_value_heads": 16}),
 }
-CHOICE = tiny.choice("snapstream")
+CHOICE, WHOLE_EXPERTS = tiny.choice("snapstream"), Rank(expert_parallel=True)
 SELECTORS = (SnapKV(window=8, groups="max"), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
 
@@ -61,9 +66,9 @@ def served(engine: LocalEngine, kv: KVChoice) -> Served:
     return Served(engine.kept(0, kv), *tiny.decode(engine, 24))
 
 
-def check(folder: Path, count: int, kv: KVChoice = CHOICE) -> None:
+def check(folder: Path, count: int, kv: KVChoice = CHOICE, rank: Rank = ONE_RANK) -> None:
     """Compare each of so many ranks with one that has the whole model."""
-    config, work = tiny.config(folder, threads=1, capacity=kv.budget), partial(served, kv=kv)
+    config, work = tiny.config(folder, threads=1, capacity=kv.budget, rank=rank), partial(served, kv=kv)
     alone = work(build(config))
     for index, one in enumerate(on_ranks(config, count, work)):
         assert one.tokens == alone.tokens
@@ -84,6 +89,48 @@ def check(folder: Path, count: int, kv: KVChoice = CHOICE) -> None:
 )
 def test_ranks_keep_the_tokens_and_give_the_logits_of_one_rank(name: str, count: int, folders: dict[str, Path]) -> None:
     check(folders[name], count)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [*product(("qwen3-moe", "deepseek"), (2, 4)), ("qwen3-moe", 3), ("qwen2-moe", 2), ("glm4-moe", 8), ("gpt-oss", 2)],
+)
+def test_ranks_with_whole_experts_give_the_logits_of_one_rank(name: str, count: int, folders: dict[str, Path]) -> None:
+    check(folders[name], count, rank=WHOLE_EXPERTS)
+
+
+def test_an_expert_that_two_ranks_compute_is_noticed(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_more(rank: Rank, experts: int) -> range:
+        first = experts * rank.index // rank.count
+        return range(first, min(experts, experts * (rank.index + 1) // rank.count + 1))
+
+    monkeypatch.setattr(Rank, "experts", one_more)
+    with pytest.raises(AssertionError):
+        check(folders["qwen3-moe"], 2, rank=WHOLE_EXPERTS)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("weights", ["bf16", "int8", "int4"])
+def test_a_rank_reads_only_its_experts_and_has_the_bits_that_one_rank_has_of_them(
+    weights: Weights, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, read, read_into = load_config(folders["qwen3-moe"]), list[str](), Checkpoint.read_into
+
+    def loaded(rank: Rank) -> dict[str, torch.Tensor]:
+        read.clear()
+        return load(folders["qwen3-moe"], config, torch.bfloat16, torch.device("cpu"), silent, weights, rank).layers[0]
+
+    monkeypatch.setattr(
+        Checkpoint, "read_into", lambda self, name, *rest: (read.append(name), read_into(self, name, *rest))
+    )
+    whole = loaded(ONE_RANK)
+    for index in range(3):
+        mine = loaded(Rank(index, 3, expert_parallel=True))
+        own = range(8 * index // 3, 8 * (index + 1) // 3)
+        assert {int(name.split(".experts.")[1].split(".")[0]) for name in read if ".experts." in name} == set(own)
+        for name in ("experts_gate_up", "experts_down"):
+            assert mine[name].dim() > 2, "not packed"
+            assert torch.equal(mine[name], torch.cat(whole[name].chunk(8)[own.start : own.stop]))
 
 
 @pytest.mark.parametrize(("policy", "budget"), [("full", 192), ("streaming", 64), ("snapkv", 192)])
@@ -109,16 +156,30 @@ def test_votes_that_are_not_added_up_are_noticed(
         check(folders[name], 8)
 
 
-@pytest.mark.parametrize(("name", "count"), [("llama", 2), ("tied", 8), ("uneven", 2), ("llama", 16)])
-def test_each_rank_has_the_bytes_of_the_plan(name: str, count: int, folders: dict[str, Path]) -> None:
-    config = tiny.config(folders[name], threads=1)
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        *[("llama", Rank(0, 2)), ("tied", Rank(0, 8)), ("uneven", Rank(0, 2)), ("llama", Rank(0, 16))],
+        *[("qwen3-moe", Rank(0, 3, True)), ("deepseek", Rank(0, 4, True)), ("gpt-oss", Rank(0, 2, True))],
+    ],
+)
+def test_each_rank_has_the_bytes_of_the_plan(name: str, rank: Rank, folders: dict[str, Path]) -> None:
+    config, count = tiny.config(folders[name], threads=1, rank=replace(rank, count=1)), rank.count
+    padding = router_padding(load_config(folders[name]))
     found = on_ranks(config, count, lambda engine: (engine.weight_bytes, engine.limits.slot_bytes))
     for index, (weights, slot) in enumerate(found):
-        shape = Shape.of(load_config(folders[name]).of_rank(Rank(index, count), "network"), name)
-        assert weights == weight_bytes(shape, "float32")
+        shape = Shape.of(load_config(folders[name]).of_rank(rank.at(index), "network"), name)
+        assert weights == weight_bytes(shape, "float32") + padding
         assert slot == slot_bytes(shape, config.capacity, "float32")
-    planned = engine_footprint(load_config(folders[name]), replace(config, rank=Rank(0, count)))
-    assert (planned.weights, planned.slot) == tuple(count * max(each) for each in zip(*found, strict=True))
+    planned = engine_footprint(load_config(folders[name]), replace(config, rank=rank))
+    most = [max(each) for each in zip(*found, strict=True)]
+    assert (planned.weights, planned.slot) == (count * (most[0] - padding), count * most[1])
+
+
+def router_padding(config: ModelConfig) -> int:
+    """Bytes of the zeros that fill up routers of a few experts to 32 rows, which the plan does not count."""
+    every = (weight for layer in range(config.num_layers) for weight in config.layer_weights(layer).values())
+    return sum(4 * (-weight.shape[0] % 32) * prod(weight.shape[1:]) for weight in every if weight.pack == "router")
 
 
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(
@@ -126,6 +187,21 @@ def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(
 ) -> None:
     with pytest.raises(InvalidRequest, match=r"tensor_parallel 6 does not .* choose one of 1, 2, 3, 4, 8, 16"):
         build(tiny.config(folders["llama"], rank=Rank(0, 6), exchange="network"))
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "message"),
+    [
+        ("llama", 2, "this model has no experts; leave it out"),
+        ("qwen3-moe", 16, "cannot divide 8 experts among 16 ranks; use at most 8 ranks, or leave it out"),
+    ],
+)
+def test_experts_that_cannot_be_divided_are_refused(
+    name: str, count: int, message: str, folders: dict[str, Path]
+) -> None:
+    with pytest.raises(InvalidRequest, match=message) as refused:
+        build(tiny.config(folders[name], rank=Rank(0, count, expert_parallel=True), exchange="network"))
+    assert refused.value.param == "expert_parallel"
 
 
 def test_layers_that_ranks_cannot_divide_yet_are_named(tmp_path: Path) -> None:

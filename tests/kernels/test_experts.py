@@ -81,6 +81,28 @@ def test_experts_with_biases_and_clamped_gates(rows: int, form: str) -> None:
     torch.testing.assert_close(found.double(), want, atol=0.3, rtol=2e-2)
 
 
+@pytest.mark.parametrize("rows", [1, 9, 40])
+@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
+def test_two_halves_of_the_experts_add_up_to_all_of_them(rows: int, form: str) -> None:
+    x, norm, residual, (chosen, weights) = (
+        random_bf16(rows, HIDDEN),
+        random_bf16(HIDDEN),
+        random_bf16(rows, HIDDEN),
+        choices(rows),
+    )
+    gate_up, down = stacks(form)
+
+    def run(first: int, stop: int, rest: Tensor) -> Tensor:
+        own = [torch.cat(one.chunk(COUNT)[first:stop]) for one in (gate_up, down)]
+        return experts(x, chosen - first, weights, *own, stop - first, norm, EPS, rest).double()
+
+    zeros = torch.zeros_like(residual)
+    parts, whole = run(0, 2, zeros) + run(2, 6, residual), run(0, COUNT, residual)
+    torch.testing.assert_close(parts, whole, atol=0.02, rtol=1e-2)
+    nowhere = chosen + COUNT * (2 * torch.randint(2, chosen.shape) - 1)  # each below the first expert or after the last
+    assert torch.equal(experts(x, nowhere, weights, gate_up, down, COUNT, norm, EPS, residual), residual)
+
+
 @pytest.mark.parametrize(("form", "rows"), [("bf16", (1, 40)), ("int8", (1, 40)), ("int4", (1, 8)), ("int4", (9, 40))])
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form: str, rows: tuple[int, int]) -> None:
     few, many = rows

@@ -75,6 +75,19 @@ def test_it_equals_the_reference_and_reads_only_experts_that_are_chosen(
     torch.testing.assert_close(found.float(), want, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize(("rows", "count", "chosen"), [(5, 9, 4), (260, 4, 2)])
+def test_experts_outside_the_stack_add_nothing(pool: ProcessPoolExecutor, rows: int, count: int, chosen: int) -> None:
+    """Of so many experts, the rank has those from number 2 on; the last is never chosen."""
+    inputs = some(rows, count, chosen, torch.float32, "silu", biased=False)
+    own = [stack.chunk(count)[2:] for stack in inputs[3:5]]
+    inputs[1:6] = [inputs[1] - 2, inputs[2], *map(torch.cat, own), count - 2]
+    found = pool.submit(experts_on, *inputs).result()
+    assert (inputs[1] < 0).any()
+    torch.testing.assert_close(found, wanted(inputs), atol=1e-5, rtol=1e-5)
+    inputs[1] = torch.full_like(inputs[1], count)
+    assert torch.equal(pool.submit(experts_on, *inputs).result(), inputs[6])
+
+
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(pool: ProcessPoolExecutor) -> None:
     inputs = some(20, 6, 2, torch.bfloat16, "silu", biased=False)
     want = pool.submit(experts_on, *inputs).result()
@@ -91,7 +104,17 @@ def test_pairs_are_sorted_by_expert_and_then_by_row(
     pool: ProcessPoolExecutor, rows: int, count: int, chosen: int
 ) -> None:
     choice = torch.stack([torch.randperm(count)[:chosen] for _ in range(rows)])
-    pairs = [(expert, pair) for pair, expert in enumerate(choice.flatten().tolist())]
+    check_sorted(pool, choice, count)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 5), (64, 3), (600, 9)])
+def test_pairs_of_experts_on_another_rank_come_last(pool: ProcessPoolExecutor, rows: int, count: int) -> None:
+    check_sorted(pool, torch.randint(-2 * count, 3 * count, (rows, 2)), count)
+
+
+def check_sorted(pool: ProcessPoolExecutor, choice: Tensor, count: int) -> None:
+    experts = [expert if 0 <= expert < count else count for expert in choice.flatten().tolist()]
+    pairs = [(expert, pair) for pair, expert in enumerate(experts)]
     for order, bounds in (pool.submit(sort, choice, count).result() for sort in (ranked, placed)):
         assert order.tolist() == [pair for _, pair in sorted(pairs)]
         assert bounds.tolist() == [sum(expert < n for expert, _ in pairs) for n in range(count + 1)]

@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, InvalidRequest
+from ringkv.base.ranks import Rank
 from ringkv.base.selectors import SnapKV
-from ringkv.models.config import ModelConfig, load_config
+from ringkv.models.config import ModelConfig, load_config, parse_config
 from ringkv.plan import complete
 from ringkv.plan import resolve as module
 from ringkv.plan.engine_footprint import RESERVE, engine_footprint
 from ringkv.plan.footprint import TEMPORARIES
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import Wanted, resolve, resolve_all
+from ringkv.plan.shapes import configurations
 from tests.plan.models import LLAMA_8B, QWEN, SMOLLM2
 
 PLENTY = 10**14
@@ -296,6 +298,8 @@ def test_a_budget_that_a_policy_cannot_work_with_is_refused(options: dict[str, A
         ({"dtype": "int8"}, "dtype", "bfloat16"),
         ({"dtype": "float16"}, "dtype", "bfloat16 or float32"),
         ({"graphs": "yes"}, "graphs", "auto, compiled, background, off"),
+        ({"expert_parallel": True}, "expert_parallel", "needs several ranks; set tensor_parallel, or leave it out"),
+        ({"expert_parallel": True, "tensor_parallel": 3}, "expert_parallel", "no experts; leave it out"),
     ],
 )
 def test_an_invalid_option_is_refused_by_name(options: dict[str, Any], param: str, says: str) -> None:
@@ -412,3 +416,10 @@ def test_models_of_one_server_share_the_cores(monkeypatch: pytest.MonkeyPatch) -
     assert [engine.threads for engine in both(PLENTY, threads=5)] == [5, 5]
     monkeypatch.setattr(module, "default_threads", lambda: 1)
     assert [engine.threads for engine in both(PLENTY)] == [1, 1]
+
+
+def test_ranks_have_whole_experts_if_that_is_requested() -> None:
+    mixtral = parse_config(dict(configurations()["mixtral-8x7b"]))
+    split, whole = (resolved(mixtral, 10**13, tensor_parallel=4, expert_parallel=one) for one in (None, True))
+    assert (split.rank, whole.rank) == (Rank(0, 4), Rank(0, 4, expert_parallel=True))
+    assert whole.rank.largest == Rank(3, 4, expert_parallel=True)

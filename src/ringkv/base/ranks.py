@@ -1,6 +1,6 @@
 """Rank: one of the processes that divide a model, and the part that it has. No torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Exchange = Literal["none", "memory", "network"]
@@ -15,10 +15,18 @@ class RankEnded(RuntimeError):
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank `index` of `count`, the world size."""
+    """Rank `index` of `count`, the world size.
+
+    expert_parallel: each rank has whole experts instead of a share of every expert.
+    """
 
     index: int = 0
     count: int = 1
+    expert_parallel: bool = False
+
+    def at(self, index: int) -> "Rank":
+        """Return another of these ranks."""
+        return replace(self, index=index)
 
     def heads(self, heads: int, groups: int | None = None) -> range:
         """Return this rank's heads: those of its groups, or if there are fewer groups than ranks, as many for each.
@@ -37,10 +45,14 @@ class Rank:
         first, stop = self._span(size // piece)
         return range(first * piece, stop * piece)
 
+    def experts(self, experts: int) -> range:
+        """Return this rank's experts, if ranks have whole ones. Every expert is on one rank."""
+        return range(*self._span(experts))
+
     @property
     def largest(self) -> "Rank":
         """The last rank. It has the most of everything: shares are rounded down for the ranks before it."""
-        return Rank(self.count - 1, self.count)
+        return self.at(self.count - 1)
 
     def _span(self, units: int) -> tuple[int, int]:
         return units * self.index // self.count, units * (self.index + 1) // self.count

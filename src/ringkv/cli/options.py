@@ -126,6 +126,15 @@ class _Ranks:
             "Processes that divide the model, such as one per socket; 1 by default. --threads is for each of them.",
         ),
     ] = None
+    expert_parallel: Annotated[
+        bool | None,
+        _machine(
+            "--expert-parallel,--ep",
+            SWITCH,
+            "Give each of these processes whole experts instead of a share of every expert; vLLM's "
+            "--enable-expert-parallel.",
+        ),
+    ] = None
     nnodes: Annotated[
         int | None, _machine("--nnodes", "N", "Machines that run equally many of these processes; 1 by default.")
     ] = None

@@ -34,7 +34,8 @@ def experts(
     """Return residual [M, hidden] + the sum over K of weights * down(activation(gate) * up) of normalised x.
 
     x [M, hidden]; chosen int64 [M, K]; weights float32 [M, K]. gate_up, down: the matrices of `count` experts, each
-    [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension.
+    [2 * I, hidden] and [hidden, I] or packed as for `gated` and `linear`, stacked along the first dimension. Experts
+    that are chosen outside 0 .. count - 1 are another rank's, and add nothing.
     gate_up_bias, down_bias: their biases, [count * 2 * I] and [count * hidden]. Sums are float32.
     """
     if x.is_cuda and norm is not None:  # outside the operator, where Inductor normalises once for all products of x

@@ -67,7 +67,7 @@ class ModelConfig(ABC):
     def of_rank(self, rank: Rank, exchange: Exchange) -> Self:
         """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided among so many."""
         if rank.count > 1:
-            check_ranks({kind: self.layer(kind) for kind in self.kinds}, rank.count)
+            check_ranks({kind: self.layer(kind) for kind in self.kinds}, rank)
         return replace(self, rank=rank, exchange=exchange)
 
     def computed(self, kind: str) -> Layer:

@@ -144,9 +144,13 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
         rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)
     elif block.shared:
         rest = _gated(layer, x, weights, rest, "shared_").to(x.dtype)
-    stacks, count = (weights["experts_gate_up"], weights["experts_down"]), block.router.experts
+    first, count = block.own or (0, block.router.experts)
+    chosen = found.experts - first if block.own else found.experts
+    stacks = weights["experts_gate_up"], weights["experts_down"]
     biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
-    return experts(x, *found[:2], *stacks, count, before, norm.eps, rest, block.activation, norm.offset, *biases)
+    return experts(
+        *(x, chosen, found.weights, *stacks, count, before, norm.eps, rest, block.activation, norm.offset, *biases)
+    )
 
 
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 from ringkv.models.layer import Activation, FeedForward
-from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
+from ringkv.models.weights import CheckpointTensor, Declared, ExpertShard, Pack, Weight, vector
 
 Score = Literal["softmax", "sigmoid"]
 
@@ -54,8 +54,8 @@ class Experts:
 
     shared: a feed-forward that serves every token as well. shared_gate: the name of a matrix of one row, whose product
     with x, through a sigmoid, is the shared one's weight; None is 1. correction: a vector is added to the router's
-    scores, for the choice alone. module, router_name, gate, up, down: names in the
-    checkpoint.
+    scores, for the choice alone. module, router_name, gate, up, down: names in the checkpoint. own: first and number of
+    the experts that the rank has; None is all.
     """
 
     hidden: int
@@ -70,9 +70,10 @@ class Experts:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    own: tuple[int, int] | None = None
 
     def weights(self, prefix: str) -> Declared:
-        """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
+        """Declare the weights of the checkpoint's layer `prefix`; ranks split intermediate elements, or the experts."""
         at = f"{prefix}.{self.module}"
         return {
             "router": self._router(at),
@@ -83,8 +84,14 @@ class Experts:
         }
 
     def of_rank(self, rank: Rank) -> Self:
-        """Return the intermediate elements of each expert that a rank computes."""
+        """Return what a rank computes: some intermediate elements of each expert, or all of its own experts.
+
+        The shared feed-forward is split by elements in both cases.
+        """
         shared = self.shared.of_rank(rank) if self.shared else None
+        if rank.expert_parallel:
+            span = rank.experts(self.router.experts)
+            return replace(self, own=(span.start, len(span)), shared=shared)
         return replace(self, intermediate=len(rank.elements(self.intermediate)), shared=shared)
 
     def _router(self, at: str) -> Weight:
@@ -105,7 +112,7 @@ class Experts:
         count = self.router.experts
         each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
         tensors = tuple(CheckpointTensor(name, shape) for name in each)
-        return Weight(tensors, pack, axis, count, self.router.chosen)
+        return Weight(tensors, pack, ExpertShard(axis), count, self.router.chosen)
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,8 @@ class StackedExperts(Experts):
         matrices = tuple(CheckpointTensor(name, (rows // step, columns), stack=stack) for stack in stacks)
         biases = tuple(CheckpointTensor(f"{name}_bias", (rows // step,), stack=stack) for stack in stacks)
         return {
-            f"experts_{ours}": Weight(matrices, pack, axis, count, self.router.chosen),
-            f"experts_{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else "first", count, self.router.chosen),
+            f"experts_{ours}": Weight(matrices, pack, ExpertShard(axis), count, self.router.chosen),
+            f"experts_{ours}_bias": Weight(
+                biases, "plain", ExpertShard(0 if axis == 0 else "first"), count, self.router.chosen
+            ),
         }

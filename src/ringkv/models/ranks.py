@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ringkv.base.errors import InvalidRequest, UnsupportedModel
+from ringkv.base.ranks import Rank
 from ringkv.models.experts import Experts, StackedExperts
 from ringkv.models.latent import LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer
@@ -11,8 +12,9 @@ LARGEST = 64  # ranks
 BLOCKS = (Attention, LatentAttention, FeedForward, Experts, StackedExperts)
 
 
-def check_ranks(layers: Mapping[str, Layer], count: int) -> None:
+def check_ranks(layers: Mapping[str, Layer], rank: Rank) -> None:
     """Raise UnsupportedModel for layers that are not implemented for ranks, InvalidRequest for a number of them."""
+    count = rank.count
     for layer in layers.values():
         for block in (layer, layer.attention, layer.feed_forward):
             if type(block) not in (Layer, *BLOCKS):
@@ -26,6 +28,25 @@ def check_ranks(layers: Mapping[str, Layer], count: int) -> None:
         raise InvalidRequest(
             f"tensor_parallel {count} does not divide the model's heads; choose one of {', '.join(possible)}",
             "tensor_parallel",
+        )
+    if rank.expert_parallel:
+        _check_experts(layers, count)
+
+
+def _check_experts(layers: Mapping[str, Layer], count: int) -> None:
+    """Raise InvalidRequest unless each rank gets an expert."""
+    blocks = (layer.feed_forward for layer in layers.values())
+    experts = [block.router.experts for block in blocks if isinstance(block, Experts)]
+    if not experts:
+        raise InvalidRequest(
+            "expert_parallel divides a mixture of experts, and this model has no experts; leave it out",
+            "expert_parallel",
+        )
+    if min(experts) < count:
+        raise InvalidRequest(
+            f"expert_parallel cannot divide {min(experts)} experts among {count} ranks; "
+            f"use at most {min(experts)} ranks, or leave it out",
+            "expert_parallel",
         )
 
 

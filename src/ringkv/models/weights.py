@@ -25,6 +25,12 @@ class Heads(NamedTuple):
     groups: int | None = None
 
 
+class ExpertShard(NamedTuple):
+    """How ranks divide a stack of experts: whole experts, or each expert along `axis` as `Weight.shard` has it."""
+
+    axis: int | Literal["first"]
+
+
 class CheckpointTensor(NamedTuple):
     """One tensor of a checkpoint, or some of its rows: those from `first` on, of `total`.
 
@@ -74,13 +80,13 @@ class Weight(NamedTuple):
 
     shard: the axis along which ranks divide each part, or "matrices"; None if every rank has all.
     "first": the first rank has it and the others zeros, because ranks add up what it is part of. matrices: those of
-    equal shape that are packed one by one and stacked; each has its share of the parts. chosen: how many of them a
-    token is multiplied with; None is all. is_zero: the weight is zeros instead of its parts.
+    equal shape that are packed one by one and stacked; each has its share of the parts. chosen: at most so many of them
+    are multiplied with a token; None is all. is_zero: the weight is zeros instead of its parts.
     """
 
     parts: tuple[CheckpointTensor, ...]
     pack: Pack
-    shard: int | Literal["matrices", "first"] | None = None
+    shard: int | Literal["matrices", "first"] | ExpertShard | None = None
     matrices: int = 1
     chosen: int | None = None
     is_zero: bool = False
@@ -112,13 +118,21 @@ class Weight(NamedTuple):
         """Return what a rank has of this weight."""
         if rank.count == 1 or self.shard is None:
             return self
+        if isinstance(self.shard, ExpertShard):
+            if rank.expert_parallel:
+                return self._some(rank.experts(self.matrices))
+            return self._replace(shard=self.shard.axis).of_rank(rank)
         if self.shard == "first":
             return self._replace(is_zero=rank.index > 0)
         if self.shard == "matrices":
-            each, span = self.each, rank.heads(self.matrices)
-            parts = tuple(part for one in each[span.start : span.stop] for part in one.parts)
-            return self._replace(parts=parts, matrices=len(span))
+            return self._some(rank.heads(self.matrices))
         return self._replace(parts=tuple(part.of_rank(rank, self.shard) for part in self.parts))
+
+    def _some(self, span: range) -> "Weight":
+        """Return these of the matrices."""
+        parts = tuple(part for one in self.each[span.start : span.stop] for part in one.parts)
+        chosen = None if self.chosen is None else min(self.chosen, len(span))
+        return self._replace(parts=parts, matrices=len(span), chosen=chosen)
 
     def slabs(self, rows: int) -> Iterator["Weight"]:
         """Split into weights of `rows` rows; the last may have fewer. Of a gated matrix, half of each are gates."""

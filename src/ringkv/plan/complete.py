@@ -77,14 +77,19 @@ def _longest(options: Options) -> int:
 def _ranks(config: ModelConfig, options: Options) -> tuple[Rank, Nodes]:
     """Return the first rank of all, and their machines."""
     ranks = at_least(1, "tensor_parallel", options.tensor_parallel, 1)
-    config.of_rank(Rank(0, ranks), "memory")  # refuses a number that does not divide the model
+    if options.expert_parallel and ranks == 1:
+        raise InvalidRequest(
+            "expert_parallel needs several ranks; set tensor_parallel, or leave it out", "expert_parallel"
+        )
+    rank = Rank(0, ranks, bool(options.expert_parallel))
+    config.of_rank(rank, "memory")  # refuses a number that does not divide the model
     count, index = at_least(1, "nnodes", options.nnodes, 1), at_least(0, "node_rank", options.node_rank, 0)
     if ranks % count:
         raise InvalidRequest(f"nnodes is {count}; it must divide tensor_parallel, {ranks}", "nnodes")
     if index >= count:
         raise InvalidRequest(f"node_rank is {index}; it must be below nnodes, {count}", "node_rank")
     port = at_least(1, "master_port", options.master_port, ONE_NODE.port)
-    return Rank(0, ranks), Nodes(count, index, options.master_addr or ONE_NODE.address, port)
+    return rank, Nodes(count, index, options.master_addr or ONE_NODE.address, port)
 
 
 def _device(requested: str | None) -> str:

@@ -22,7 +22,8 @@ class Options(AtStart):
     lanes: longest prompts that staging holds at once.
     max_step: milliseconds between two tokens of a running request while prompts are prefilled. tensor_parallel: ranks,
     processes that divide the model. Default: 1. threads: of each rank. nnodes: machines that run equally many ranks.
-    node_rank: index of this machine. master_addr, master_port: where the first machine listens.
+    node_rank: index of this machine. master_addr, master_port: where the first machine listens. expert_parallel: each
+    rank has whole experts. Default: a share of every expert.
     """
 
     prefix_store: str | int | None = None
@@ -39,6 +40,7 @@ class Options(AtStart):
     speculate: int | None = None
     max_step: int | None = None
     tensor_parallel: int | None = None
+    expert_parallel: bool | None = None
     nnodes: int | None = None
     node_rank: int | None = None
     master_addr: str | None = None

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.ranks import Rank
 
 
 def placed(config: EngineConfig) -> EngineConfig:
@@ -21,7 +20,7 @@ def placed(config: EngineConfig) -> EngineConfig:
 
 def of_rank(config: EngineConfig, index: int) -> EngineConfig:
     """Return the configuration of a rank of this machine: each has a GPU of its own, if they run on GPUs."""
-    own = replace(config, rank=Rank(index, config.rank.count))
+    own = replace(config, rank=config.rank.at(index))
     if config.device == "cpu":
         return own
     return replace(own, device=f"cuda:{index - config.nodes.local(config.rank.count).start}")

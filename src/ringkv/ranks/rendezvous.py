@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.ranks import ONE_NODE, ONE_RANK, Nodes
+from ringkv.base.ranks import ONE_NODE, Nodes
 from ringkv.models.config import load_config
 
 KEY = "RINGKV_RANKS_KEY"
@@ -58,6 +58,6 @@ def fingerprint(config: EngineConfig) -> str:
     """Return a hash that is the same on all ranks: of the model's configuration and all options but a machine's own."""
     nothing, kind = Path(), config.device.partition(":")[0]
     shared = replace(
-        config, model_dir=nothing, cache_dir=nothing, threads=0, rank=ONE_RANK, nodes=ONE_NODE, device=kind
+        config, model_dir=nothing, cache_dir=nothing, threads=0, rank=config.rank.at(0), nodes=ONE_NODE, device=kind
     )
     return hashlib.sha256(f"{shared}{load_config(config.model_dir)}".encode()).hexdigest()

@@ -16,18 +16,23 @@ namespace {
 
 constexpr int64_t kRowsOfTask = 8;  // rows that a thread sums at a time
 
-// The rows of each expert, one expert after the other. A choice is a row and one of its K experts.
+// The rows of each expert, one expert after the other. A choice is a row and one of its K experts. Choices of experts
+// that are on another rank, outside 0 .. count - 1, are not among the sorted ones.
 struct Sorted {
+  static constexpr int64_t kElsewhere = -1;
   std::vector<int64_t> first;  // of each expert, and the end
   std::vector<int64_t> rows;   // the row of each sorted choice
-  std::vector<int64_t> place;  // of each choice among the sorted ones
+  std::vector<int64_t> place;  // of each choice among the sorted ones, or kElsewhere
 
   Sorted(const int64_t* chosen, int64_t rows_of_x, int64_t each, int64_t count)
-      : first(count + 1), rows(rows_of_x * each), place(rows_of_x * each) {
-    for (size_t i = 0; i < rows.size(); ++i) ++first[chosen[i] + 1];
+      : first(count + 1), rows(rows_of_x * each), place(rows_of_x * each, kElsewhere) {
+    const auto is_here = [&](size_t i) { return chosen[i] >= 0 && chosen[i] < count; };
+    for (size_t i = 0; i < place.size(); ++i)
+      if (is_here(i)) ++first[chosen[i] + 1];
     for (int64_t expert = 0; expert < count; ++expert) first[expert + 1] += first[expert];
     std::vector<int64_t> next(first.begin(), first.end() - 1);
-    for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t i = 0; i < place.size(); ++i) {
+      if (!is_here(i)) continue;
       place[i] = next[chosen[i]]++;
       rows[place[i]] = int64_t(i) / each;
     }
@@ -50,6 +55,7 @@ void add_up(const Sorted& sorted, const float* out, const float* weights, const 
       const int64_t n = std::min<int64_t>(kStep, hidden - i);
       TwoVectors sum = read(residual + row * hidden + i, n);
       for (int64_t k = row * each; k < (row + 1) * each; ++k) {
+        if (sorted.place[k] == Sorted::kElsewhere) continue;
         const Vec weight(weights[k]);
         const TwoVectors one = read(out + sorted.place[k] * hidden + i);
         sum = {at::vec::fmadd(weight, one.low, sum.low), at::vec::fmadd(weight, one.high, sum.high)};

@@ -76,6 +76,14 @@ def experts(
     )
     out = torch.empty_like(residual, memory_format=torch.contiguous_format)
     sum_experts[rows, triton.cdiv(hidden, SUM_COLUMNS)](
-        parts, weights.contiguous(), residual.contiguous(), out, CHOSEN=kept, HIDDEN=hidden, COLUMNS=SUM_COLUMNS
+        parts,
+        chosen.contiguous(),
+        weights.contiguous(),
+        residual.contiguous(),
+        out,
+        EXPERTS=count,
+        CHOSEN=kept,
+        HIDDEN=hidden,
+        COLUMNS=SUM_COLUMNS,
     )
     return out

@@ -2,11 +2,18 @@
 """Counting sort of many pairs of a row and an expert, in two launches: count each block's pairs, then place them.
 
 A pair's place is the number of pairs before it: those of smaller experts, those of its expert in earlier blocks, and
-those of its expert before it in its block.
+those of its expert before it in its block. Pairs of experts on another rank, outside 0 .. EXPERTS - 1, come last.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def _owned(experts_at, at, pairs, EXPERTS: tl.constexpr):
+    """Return the expert of each pair, EXPERTS if that is on another rank, or if there is no such pair."""
+    expert = tl.load(experts_at + at, mask=at < pairs, other=EXPERTS).to(tl.int32)
+    return tl.where((expert < 0) | (expert > EXPERTS), EXPERTS, expert)
 
 
 @triton.jit(do_not_specialize=["pairs"])
@@ -19,7 +26,7 @@ def count_pairs(
     BLOCK: tl.constexpr,
 ):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    own = tl.load(experts_at + at, mask=at < pairs, other=EXPERTS).to(tl.int32)
+    own = _owned(experts_at, at, pairs, EXPERTS)
     tl.store(counts_at + tl.program_id(0) * PADDED + tl.arange(0, PADDED), tl.histogram(own, PADDED))
 
 
@@ -48,10 +55,10 @@ def place_pairs(
     tl.store(bounds_at + expert, first, mask=(expert <= EXPERTS) & (me == 0))
     base = first + earlier
     at = me * BLOCK + tl.arange(0, BLOCK)
-    own = tl.load(experts_at + at, mask=at < pairs, other=EXPERTS).to(tl.int32)
+    own = _owned(experts_at, at, pairs, EXPERTS)
     for start in tl.static_range(0, BLOCK, PART):
         part = me * BLOCK + start + tl.arange(0, PART)
-        mine = tl.load(experts_at + part, mask=part < pairs, other=EXPERTS).to(tl.int32)
+        mine = _owned(experts_at, part, pairs, EXPERTS)
         is_before = (own[None, :] == mine[:, None]) & (at[None, :] < part[:, None])
         place = tl.gather(base, mine, 0) + tl.sum(is_before.to(tl.int32), 1)
         tl.store(order_at + place, part.to(tl.int64), mask=part < pairs)

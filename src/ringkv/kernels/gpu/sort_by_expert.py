@@ -18,7 +18,10 @@ MANY_BLOCK, LOADED = 256, 4096  # of a sort in two launches: pairs of one progra
 
 
 class Sorted(NamedTuple):
-    """order: int64 [M * K], the pairs by expert, then by row. bounds: int32 [E + 1], the first place of each expert."""
+    """order: int64 [M * K], the pairs by expert, then by row. bounds: int32 [E + 1], the first place of each expert.
+
+    The last bound is the number of pairs whose expert is one of the E. All others, of experts on another rank, follow.
+    """
 
     order: Tensor
     bounds: Tensor
