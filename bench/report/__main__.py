@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.clients.table import clients
 from bench.report import accuracy, decoding, speed, traffic
 from bench.report.claims import claims_table
+from bench.report.deployments import deployments
 from bench.report.device import device
 from bench.report.faults import faults
 from bench.report.models import models
@@ -55,6 +56,7 @@ def files() -> Mapping[Path, str]:
         "clients": partial(clients, rows),
         "models": models,
         "ranks": partial(ranks, rows),
+        "deployments": deployments,
         "device": partial(device, rows),
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),

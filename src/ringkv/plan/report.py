@@ -8,6 +8,8 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import load_config, parse_config
 from ringkv.plan.checks import one_of
+from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
+from ringkv.plan.expert_costs import ExpertCosts, expert_costs
 from ringkv.plan.footprint import (
     Footprint,
     read_bytes,
@@ -72,6 +74,8 @@ class Report:
     staging_bytes: int
     sampler_bytes: int  # per slot
     rows: tuple[CachePlan, ...]
+    experts: ExpertCosts | None  # of ranks, for the slots of the compressed cache, or one if no memory was given
+    divided: tuple[DividedSlots, ...]  # of ranks with latents in a given memory
 
 
 def find_shape(model: str) -> Shape:
@@ -114,6 +118,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         need = Footprint(slot, weights, staging, request.reserve, sampler=sampler)
         return _row(cache, entries, need, read, request)
 
+    rows = row("full", tokens), row("compressed", min(request.budget, tokens))
     return Report(
         model=shape.name,
         parameters=shape.parameters,
@@ -131,8 +136,23 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         weight_bytes=weights,
         staging_bytes=staging,
         sampler_bytes=sampler,
-        rows=(row("full", tokens), row("compressed", min(request.budget, tokens))),
+        rows=rows,
+        experts=_experts(shape, weights_dtype, request, rows[-1]),
+        divided=_divided(shape, weights_dtype, request),
     )
+
+
+def _experts(shape: Shape, weights_dtype: str, request: PlanRequest, row: CachePlan) -> ExpertCosts | None:
+    if shape.experts is None or request.tensor_parallel == 1:
+        return None
+    return expert_costs(shape.experts, weights_dtype, request.tensor_parallel, row.slots or 1)
+
+
+def _divided(shape: Shape, weights_dtype: str, request: PlanRequest) -> tuple[DividedSlots, ...]:
+    if request.memory is None or not is_divided(shape, request.tensor_parallel):
+        return ()
+    machine = Machine(request.tensor_parallel, request.memory, request.reserve, weights_dtype)
+    return divided_slots(shape, machine, request.dtype, request.kv_format)
 
 
 def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: PlanRequest) -> CachePlan:

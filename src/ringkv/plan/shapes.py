@@ -16,6 +16,25 @@ from ringkv.plan.names import plain_name
 
 
 @dataclass(frozen=True)
+class ExpertShape:
+    """Experts of a model. elements: of all of them, in all layers that have some."""
+
+    count: int
+    chosen: int
+    hidden: int
+    elements: int
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "ExpertShape | None":
+        """Return the shape of a model's experts; None if it has none."""
+        experts = [weight for weight in _weights(config) if weight.chosen is not None]
+        if not experts:
+            return None
+        count, chosen = experts[0].matrices, experts[0].chosen or 0
+        return cls(count, chosen, config.hidden_size, sum(weight.elements for weight in experts))
+
+
+@dataclass(frozen=True)
 class Shape:
     name: str
     groups: tuple[LayerGroup, ...]  # of layers with caches of their own
@@ -27,6 +46,7 @@ class Shape:
     looked_up: int  # parameters of tables of which a token reads one row alone
     context: int  # longest prompt plus output
     native: str  # dtype of the published weights
+    experts: ExpertShape | None  # None if the model has none
 
     @classmethod
     def of(cls, config: ModelConfig, name: str, native: str = "bfloat16") -> "Shape":
@@ -49,6 +69,7 @@ class Shape:
             looked_up=looked_up,
             context=config.context,
             native=native,
+            experts=ExpertShape.of(config),
         )
 
 

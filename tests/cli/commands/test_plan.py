@@ -60,6 +60,28 @@ def test_a_plan_under_which_nothing_fits_fails(
     assert result.out
 
 
+def test_ranks_of_deepseek_r1_are_planned_beside_the_papers_deployment(cli: Cli) -> None:
+    """Weights of 671 GB / 16; 70,272 bytes a token, of one staged prompt and of each slot of a rank."""
+    machine = ("--tp", "16", "--memory", "64GB", "--reserve", "1GiB")
+    lines = [line.split() for line in cli("plan", "--model", "deepseek-r1", *machine).out.splitlines()]
+    full, quarter = (line for line in lines if line[:1] == ["131,072"])
+    assert full == ["131,072", "131,072", "41.9", "GB", "9.21", "GB", "9.21", "GB", "16", "16", "434"]
+    assert quarter == ["131,072", "32,768", "41.9", "GB", "9.21", "GB", "2.3", "GB", "64", "64", "1,832"]
+
+
+def test_experts_of_ranks_are_planned_whole_and_divided(cli: Cli) -> None:
+    """Mixtral: a slot reads 2 of 8 experts, of 32 x 3 x 4,096 x 14,336 elements; 4 ranks have 2 each.
+
+    Both experts of the busiest are read with probability 1 - (15/16)^4, at least one with 1 - (9/16)^4.
+    """
+    out = cli("plan", "--model", "mixtral-8x7b", "--tp", "4").out
+    rows = {line.split("  ")[0]: line.split()[2:] for line in out.splitlines() if "parallel" in line}
+    assert rows["tensor parallel"] == ["22.5", "GB", "5.64", "GB", "16.4", "kB"]
+    assert rows["expert parallel, busiest"][1:5] == ["22.5", "GB", "12.7", "GB"]
+    assert "experts of a rank" not in cli("plan", "--model", "mixtral-8x7b").out
+    assert "experts of a rank" not in cli("plan", "--model", "llama-3.1-8b", "--tp", "4").out
+
+
 def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
     assert cli("plan", "--model", "llama-3.1-70b").status == 0
 
