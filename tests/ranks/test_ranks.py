@@ -20,19 +20,20 @@ from ringkv.worker.client import EngineClient
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_families import answers
-from tests.engine.test_golden import GEMMA3N, LATENT
+from tests.engine.test_golden import EXPERTS, GEMMA3N, LATENT
 from tests.engine.test_ranks import HEADS
 from tests.worker.asking import all_of, request
 
 pytestmark = pytest.mark.usefixtures("compiled")
 MODELS = {
     "llama": ("Llama", HEADS),
+    "qwen3-moe": ("Qwen3Moe", EXPERTS | HEADS | {"norm_topk_prob": True}),
     "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
 }
 PROMPTS = (90, 40, 150)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=("llama", "deepseek"))
 def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
     folder = tmp_path_factory.mktemp(request.param)
     kind, changes = MODELS[request.param]
@@ -55,6 +56,29 @@ def test_ranks_answer_as_one_process(count: int, config: EngineConfig) -> None:
         whole = build(config)
         for _ in range(2):  # the second time, prompts begin with entries of the prefix store
             assert answers(engine, *prompts) == answers(whole, *prompts)
+    finally:
+        engine.close()
+    assert not others()
+
+
+@pytest.mark.parametrize("config", ["qwen3-moe"], indirect=True)
+def test_ranks_with_whole_experts_answer_as_one_process(config: EngineConfig) -> None:
+    check_answers(config, Rank(0, 3, expert_parallel=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["deepseek"], indirect=True)
+def test_sixteen_ranks_answer_as_one_process(config: EngineConfig) -> None:
+    check_answers(config, Rank(0, 16))
+
+
+def check_answers(config: EngineConfig, rank: Rank) -> None:
+    """Compare the greedy tokens of so many processes with those of one."""
+    prompts = [prompt(length) for length in PROMPTS]
+    engine = build(replace(config, rank=rank))
+    try:
+        assert len(others()) == rank.count - 1
+        assert answers(engine, *prompts) == answers(build(config), *prompts)
     finally:
         engine.close()
     assert not others()

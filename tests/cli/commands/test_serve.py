@@ -78,6 +78,17 @@ def test_an_address_that_cannot_be_used_is_refused(cli: Cli, model_dir: Path) ->
     assert result.last_line.startswith("ringkv: cannot listen on 203.0.113.1 port 8000")
 
 
+def test_a_process_of_torchrun_whose_ranks_another_one_starts_ends_at_once(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    for name, value in (given | {"MASTER_PORT": "29400"}).items():
+        monkeypatch.setenv(name, value)
+    result = cli("serve", "--model", "no-such-model")
+    assert (result.status, result.out) == (0, "")
+    assert result.last_line == "ringkv: local rank 0 starts rank 3; this process has nothing to do"
+
+
 def test_tls_and_keys_protect_a_served_model(model_dir: Path, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate")

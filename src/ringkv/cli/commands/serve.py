@@ -1,5 +1,6 @@
 """ringkv serve: an OpenAI-compatible HTTP server."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from ringkv.cli.observing import ObservingOptions
 from ringkv.cli.options import ServingOptions
 from ringkv.cli.output import print_stderr
 from ringkv.cli.server import ServerOptions
+from ringkv.cli.torchrun import Torchrun
 from ringkv.machine.interrupts import exit_on_sigterm
 from ringkv.plan.options import Options
 from ringkv.weights.gguf_split import set_name
@@ -34,7 +36,14 @@ def serve(
         ringkv serve --model smollm2 --slots 8
         ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
         ringkv serve --model smollm2 --model qwen2.5-coder-1.5b
+        torchrun --nnodes 2 --nproc-per-node 1 ... --no-python ringkv serve --model deepseek-r1 --tensor-parallel 16
+
+    torchrun gives --nnodes, --node-rank, --master-addr and --master-port. One process for each machine starts its
+    ranks; with one for each rank, the first of a machine does, and the others end.
     """
+    launched = Torchrun.of(os.environ)
+    if launched and not launched.is_first:
+        return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
     names = names_of(engine.model, server.served_model_name or ())
     exit_on_sigterm()
     observing.begin()
@@ -52,10 +61,11 @@ def serve(
         from ringkv.weights.read_ahead import read_ahead
 
         folders = [locate(model, progress) for model in engine.model]
-        options = _compiling_behind(engine.options(SLOTS))
+        given = engine.options(SLOTS)
+        options = _compiling_behind(launched.fill(given) if launched else given)
         wanted = [Wanted(folder, load_config(folder), options) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
-        if engine.node_rank:
+        if options.node_rank:
             return follow(configs, progress)
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
