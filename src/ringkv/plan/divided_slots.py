@@ -8,6 +8,7 @@ slots = N x floor((memory - reserve - weights - staging) / (slot + N x sampler))
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.plan.footprint import Footprint, sampler_bytes, slot_bytes, staging_bytes, weight_bytes
@@ -16,24 +17,22 @@ from ringkv.plan.shapes import Shape
 COMPRESSION = 4  # of the paper's caches
 
 
-@dataclass(frozen=True)
-class PaperBatch:
-    """The largest batch of table 5 of the paper, and its tokens per second with an assumed 2.4x of multi-token
-    prediction.
+class PaperBatch(NamedTuple):
+    """A batch of table 5 of the paper, the largest of its cache. rate: tokens per second.
+
+    The rates include an assumed factor of 2.4 for multi-token prediction.
     """
 
-    full: int
-    compressed: int
-    full_rate: int
-    compressed_rate: int
+    slots: int
+    rate: int
 
 
-PAPER: Mapping[int, PaperBatch] = {
-    131_072: PaperBatch(16, 64, 434, 1832),
-    65_536: PaperBatch(32, 128, 908, 3928),
-    32_768: PaperBatch(64, 256, 1832, 7903),
+PAPER: Mapping[int, tuple[PaperBatch, PaperBatch]] = {
+    131_072: (PaperBatch(16, 434), PaperBatch(64, 1832)),
+    65_536: (PaperBatch(32, 908), PaperBatch(128, 3928)),
+    32_768: (PaperBatch(64, 1832), PaperBatch(256, 7903)),
 }
-"""By context, of DeepSeek-R1 on 16 ranks. The compressed cache has a quarter of the context's entries."""
+"""By context, full and compressed, of DeepSeek-R1 on 16 ranks."""
 PAPER_MODEL, PAPER_RANKS = "deepseek-r1", 16
 
 
@@ -48,18 +47,23 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class CacheSlots:
+    """Slots of one cache. slot_bytes: of one, on its rank. slots: of all ranks."""
+
+    entries: int
+    slot_bytes: int
+    slots: int
+    paper: PaperBatch | None
+
+
+@dataclass(frozen=True)
 class DividedSlots:
-    """Slots of one context. Bytes are those of one rank, slots those of all."""
+    """Slots of one context, full and compressed. Bytes are those of one rank."""
 
     tokens: int
-    entries: int  # of a compressed slot
     weight_bytes: int
     staging_bytes: int
-    full_slot_bytes: int
-    compressed_slot_bytes: int
-    full: int
-    compressed: int
-    paper: PaperBatch | None
+    caches: tuple[CacheSlots, CacheSlots]
 
 
 def is_divided(shape: Shape, ranks: int) -> bool:
@@ -75,23 +79,15 @@ def divided_slots(
 
 
 def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str, format: PlaneFormat) -> DividedSlots:
-    ranks, stored = machine.ranks, machine.stored or shape.native
-    weights, staging = weight_bytes(shape, stored, ranks), staging_bytes(shape, tokens, 1, 1, dtype, ranks)
-    full, compressed = (slot_bytes(shape, entries, dtype, ranks, format) for entries in (tokens, tokens // COMPRESSION))
-    sampler = ranks * sampler_bytes(shape.vocab)
+    ranks = machine.ranks
+    weights = weight_bytes(shape, machine.stored or shape.native, ranks)
+    staging, sampler = staging_bytes(shape, tokens, 1, 1, dtype, ranks), ranks * sampler_bytes(shape.vocab)
+    is_papers = shape.name == PAPER_MODEL and ranks == PAPER_RANKS
 
-    def slots(slot: int) -> int:
-        return ranks * Footprint(slot, weights, staging, machine.reserve, sampler=sampler).slots_in(machine.memory)
+    def cache(entries: int, paper: PaperBatch) -> CacheSlots:
+        slot = slot_bytes(shape, entries, dtype, ranks, format)
+        need = Footprint(slot, weights, staging, machine.reserve, sampler=sampler)
+        return CacheSlots(entries, slot, ranks * need.slots_in(machine.memory), paper if is_papers else None)
 
-    is_paper = shape.name == PAPER_MODEL and ranks == PAPER_RANKS
-    return DividedSlots(
-        tokens=tokens,
-        entries=tokens // COMPRESSION,
-        weight_bytes=weights,
-        staging_bytes=staging,
-        full_slot_bytes=full,
-        compressed_slot_bytes=compressed,
-        full=slots(full),
-        compressed=slots(compressed),
-        paper=PAPER[tokens] if is_paper else None,
-    )
+    full, compressed = PAPER[tokens]
+    return DividedSlots(tokens, weights, staging, (cache(tokens, full), cache(tokens // COMPRESSION, compressed)))

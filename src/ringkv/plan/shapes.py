@@ -1,7 +1,7 @@
 """Shape: the sizes that a model's memory depends on, from its config.json or from a catalogue of published ones."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -25,13 +25,12 @@ class ExpertShape:
     elements: int
 
     @classmethod
-    def of(cls, config: ModelConfig) -> "ExpertShape | None":
-        """Return the shape of a model's experts; None if it has none."""
-        experts = [weight for weight in _weights(config) if weight.chosen is not None]
+    def of(cls, weights: Iterable[Weight], hidden: int) -> "ExpertShape | None":
+        """Return the shape of the experts among a model's weights; None if there are none."""
+        experts = [weight for weight in weights if weight.chosen is not None]
         if not experts:
             return None
-        count, chosen = experts[0].matrices, experts[0].chosen or 0
-        return cls(count, chosen, config.hidden_size, sum(weight.elements for weight in experts))
+        return cls(experts[0].matrices, experts[0].chosen or 0, hidden, sum(weight.elements for weight in experts))
 
 
 @dataclass(frozen=True)
@@ -58,18 +57,19 @@ class Shape:
         looked_up = 0 if config.tied_embeddings else vocabulary
         if per_layer := config.per_layer_inputs:
             looked_up += per_layer.vocab * per_layer.elements
+        weights = tuple(_weights(config))
         return cls(
             name=name,
             groups=config.groups,
-            parameters=parameters(config),
-            active=sum(weight.active for weight in _weights(config)) - looked_up,
+            parameters=sum(weight.elements for weight in weights),
+            active=sum(weight.active for weight in weights) - looked_up,
             vocabulary=vocabulary,
             vocab=config.vocab_size,
             tied=config.tied_embeddings,
             looked_up=looked_up,
             context=config.context,
             native=native,
-            experts=ExpertShape.of(config),
+            experts=ExpertShape.of(weights, config.hidden_size),
         )
 
 

@@ -1,6 +1,6 @@
 """ringkv plan: the memory that serving a model takes, with a full and a compressed cache."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -10,13 +10,12 @@ from ringkv.cli.counts import parse_count
 from ringkv.cli.failures import FAILED
 from ringkv.cli.options import MACHINE, MODEL, AsJson
 from ringkv.cli.output import console, print_json, print_table
+from ringkv.cli.plan_of_ranks import print_ranks
 from ringkv.cli.settings import CACHE
 from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:
     from ringkv.base.cache_spec import PlaneFormat
-    from ringkv.plan.divided_slots import DividedSlots
-    from ringkv.plan.expert_costs import ExpertCosts
     from ringkv.plan.report import CachePlan, Report
 
 DEFAULT_BUDGET = 2048
@@ -170,63 +169,13 @@ def _print(found: "Report") -> None:
     console().print()
     columns = _columns(found)
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
-    if found.experts:
-        _print_experts(found.experts)
-    if found.divided:
-        _print_divided(found.divided, found)
+    print_ranks(found)
     if found.memory is not None and not _fits(found):
         fixed = found.weight_bytes + found.staging_bytes
         console().print(
             f"\nno slot fits in {show_bytes(found.memory)}: weights and staging alone take {show_bytes(fixed)}; "
             "lower --tokens or raise --memory (such as 80GB; a bare number is bytes)",
             soft_wrap=True,
-        )
-
-
-def _print_experts(costs: "ExpertCosts") -> None:
-    console().print()
-    head = ("experts of a rank", "bytes ", f"read per step of {costs.slots:,} ", "exchanged per layer ")
-    exchanged = show_bytes(costs.exchanged)
-    print_table(
-        head,
-        [
-            ("tensor parallel", show_bytes(costs.tensor_bytes), show_bytes(costs.tensor_read), exchanged),
-            ("expert parallel, busiest", show_bytes(costs.expert_bytes), show_bytes(costs.expert_read), exchanged),
-        ],
-    )
-
-
-def _print_divided(divided: "Sequence[DividedSlots]", found: "Report") -> None:
-    ranks, memory = found.tensor_parallel, show_bytes(found.memory or 0)
-    console().print(
-        f"\nlatents with slots divided among {ranks} ranks: {ranks} x floor(({memory} - reserve - weights - staging) / "
-        f"(slot + {ranks} x sampler)) slots",
-        soft_wrap=True,
-    )
-    head = ("context", "entries ", "weights ", "staging ", "slot ", "slots ")
-    rows = [line for one in divided for line in _divided_rows(one)]
-    has_paper = any(one.paper for one in divided)
-    print_table((*head, "paper's slots ", "paper's tok/s ") if has_paper else head, rows)
-
-
-def _divided_rows(one: "DividedSlots") -> "Iterator[tuple[str, ...]]":
-    """Yield a row for the full cache, and one for the compressed cache."""
-    caches = (
-        (one.tokens, one.full_slot_bytes, one.full, one.paper and (one.paper.full, one.paper.full_rate)),
-        (
-            *(one.entries, one.compressed_slot_bytes, one.compressed),
-            one.paper and (one.paper.compressed, one.paper.compressed_rate),
-        ),
-    )
-    for entries, size, slots, paper in caches:
-        fixed = show_bytes(one.weight_bytes), show_bytes(one.staging_bytes)
-        yield (
-            f"{one.tokens:,}",
-            f"{entries:,}",
-            *fixed,
-            show_bytes(size),
-            f"{slots:,}",
-            *(f"{figure:,}" for figure in paper or ()),
         )
 
 
