@@ -80,6 +80,12 @@ def test_a_machine_with_other_options_is_refused(config: EngineConfig) -> None:
     assert not others()
 
 
+def test_machines_that_divide_experts_differently_do_not_match(config: EngineConfig) -> None:
+    ours, theirs = rendezvous.fingerprint(config), replace(config, rank=config.rank.at(3), threads=9)
+    assert rendezvous.fingerprint(theirs) == ours
+    assert rendezvous.fingerprint(replace(theirs, rank=replace(config.rank, expert_parallel=True))) != ours
+
+
 @pytest.mark.parametrize(("secret", "what"), [("", "is not set"), ("short", "has 5 bytes")])
 def test_a_secret_is_needed(secret: str, what: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rendezvous.KEY, secret)
