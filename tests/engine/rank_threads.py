@@ -38,6 +38,15 @@ class Threads:
         assert [part.shape[1] for part in parts] == list(widths)
         return torch.cat(parts, 1)
 
+    def columns_to_rows(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+        parts = self._exchanged(x)
+        assert [part.shape[1] for part in parts] == list(widths)
+        return torch.cat(parts, 1)[self._index :: len(parts)].float()
+
+    def rows_to_columns(self, x: Tensor, widths: Sequence[int], own: int) -> Tensor:
+        rows = torch.stack(self._exchanged(x), 1).flatten(0, 1)
+        return rows.split(list(widths), 1)[self._index].float()
+
     def _exchanged(self, x: Tensor) -> list[Tensor]:
         self._shared.given[self._index] = x
         self._shared.barrier.wait(60)

@@ -7,9 +7,18 @@ import sys
 import torch
 
 from ringkv.base.ranks import Rank
-from ringkv.kernels.collective import all_gather, all_max, all_reduce, connect_memory, report_end
+from ringkv.kernels.collective import (
+    all_gather,
+    all_max,
+    all_reduce,
+    columns_to_rows,
+    connect_memory,
+    report_end,
+    rows_to_columns,
+)
 
 SHAPES = ((1, 5), (8, 2048), (3, 100_003))
+EXCHANGED = ((1, 5), (3, 1024), (5, 40_000))  # of the last, few rows fit in an area at once
 
 
 def main(library: str, descriptor: int, index: int, count: int, death: str) -> None:
@@ -27,6 +36,12 @@ def main(library: str, descriptor: int, index: int, count: int, death: str) -> N
         widths = [7 + rank for rank in range(count)]
         parts = [torch.randn(shape[0], width, generator=generator) for width in widths]
         assert torch.equal(all_gather(parts[index], widths, "memory"), torch.cat(parts, 1))
+    for rows, width in EXCHANGED:
+        widths = [width + rank for rank in range(count)]
+        whole = torch.randn(rows * count, sum(widths), generator=generator)
+        columns, own = whole.split(widths, 1)[index], whole[index::count]
+        assert torch.equal(columns_to_rows(columns, widths, "memory"), own)
+        assert torch.equal(rows_to_columns(own, widths, widths[index], "memory"), columns)
     if death and index == count - 1:
         if death == "ends":
             report_end(index)

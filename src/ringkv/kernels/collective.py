@@ -1,6 +1,9 @@
 """collective: collective operations of ranks, as operators that a static graph can contain.
 
 Every rank calls the same operators in the same order. All ranks get the same bits.
+
+N rows. `columns_to_rows` and its reverse are all-to-all: a rank sends each of the others what that one needs, no more.
+Before it each rank has its columns of all rows, afterwards all columns of its rows. Row i is of rank i % ranks.
 """
 
 import os
@@ -31,6 +34,14 @@ class Communicator(Protocol):
 
     def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor:
         """Return all ranks' float32 x [N, its width] side by side, in order."""
+        ...
+
+    def columns_to_rows(self, x: Tensor, widths: Sequence[int]) -> Tensor:
+        """Return this rank's rows of all ranks' x [N, its width] side by side: float32 [N / ranks, all widths]."""
+        ...
+
+    def rows_to_columns(self, x: Tensor, widths: Sequence[int], own: int) -> Tensor:
+        """Return this rank's `own` columns of all ranks' x [N / ranks, all widths]: float32 [N, own]."""
         ...
 
 
@@ -83,6 +94,16 @@ def all_gather(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
     return _OPERATORS[exchange].all_gather(x, list(widths))
 
 
+def columns_to_rows(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
+    """Return this rank's rows of all ranks' x [N, its width] side by side: float32 [N / ranks, all widths]."""
+    return _OPERATORS[exchange].columns_to_rows(x, list(widths))
+
+
+def rows_to_columns(x: Tensor, widths: Sequence[int], own: int, exchange: Exchange) -> Tensor:
+    """Return this rank's `own` columns of all ranks' rows x [N / ranks, all widths]: float32 [N, own]."""
+    return _OPERATORS[exchange].rows_to_columns(x, list(widths), own)
+
+
 def _communicator() -> Communicator:
     return _current.communicator or _shared[0]
 
@@ -95,24 +116,45 @@ def _joined(x: Tensor, widths: Sequence[int]) -> Tensor:
     return torch.empty(x.shape[0], sum(widths), dtype=torch.float32, device=x.device)
 
 
+def _rows(x: Tensor, widths: Sequence[int]) -> Tensor:
+    return torch.empty(x.shape[0] // len(widths), sum(widths), dtype=torch.float32, device=x.device)
+
+
+def _columns(x: Tensor, widths: Sequence[int], own: int) -> Tensor:
+    return torch.empty(x.shape[0] * len(widths), own, dtype=torch.float32, device=x.device)
+
+
 LIBRARY.impl("all_reduce", lambda x: _communicator().all_reduce(x), "CompositeExplicitAutograd")
 LIBRARY.impl("all_max", lambda x: _communicator().all_max(x), "CompositeExplicitAutograd")
 LIBRARY.impl("all_gather", lambda x, widths: _communicator().all_gather(x, widths), "CompositeExplicitAutograd")
+LIBRARY.impl("columns_to_rows", lambda *args: _communicator().columns_to_rows(*args), "CompositeExplicitAutograd")
+LIBRARY.impl("rows_to_columns", lambda *args: _communicator().rows_to_columns(*args), "CompositeExplicitAutograd")
 for _suffix in ("", "_memory"):
     register_fake(f"ringkv::all_reduce{_suffix}", _float32, lib=LIBRARY)
     register_fake(f"ringkv::all_max{_suffix}", _float32, lib=LIBRARY)
     register_fake(f"ringkv::all_gather{_suffix}", _joined, lib=LIBRARY)
+    register_fake(f"ringkv::columns_to_rows{_suffix}", _rows, lib=LIBRARY)
+    register_fake(f"ringkv::rows_to_columns{_suffix}", _columns, lib=LIBRARY)
 
 
 class _Operators(NamedTuple):
     all_reduce: Callable[[Tensor], Tensor]
     all_max: Callable[[Tensor], Tensor]
     all_gather: Callable[[Tensor, list[int]], Tensor]
+    columns_to_rows: Callable[[Tensor, list[int]], Tensor]
+    rows_to_columns: Callable[[Tensor, list[int], int], Tensor]
 
 
-_OPS = torch.ops.ringkv
+def _operators(suffix: str) -> _Operators:
+    return _Operators(*(getattr(torch.ops.ringkv, f"{name}{suffix}") for name in _Operators._fields))
+
+
+def _alone(x: Tensor, *_: object) -> Tensor:
+    return x
+
+
 _OPERATORS: Mapping[Exchange, _Operators] = {
-    "none": _Operators(lambda x: x, lambda x: x, lambda x, widths: x),
-    "network": _Operators(_OPS.all_reduce, _OPS.all_max, _OPS.all_gather),
-    "memory": _Operators(_OPS.all_reduce_memory, _OPS.all_max_memory, _OPS.all_gather_memory),
+    "none": _Operators(*[_alone] * len(_Operators._fields)),
+    "network": _operators(""),
+    "memory": _operators("_memory"),
 }

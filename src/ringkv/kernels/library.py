@@ -37,6 +37,8 @@ _LATENT = (
 )
 LIBRARY.define("decode_attend_latent" + _LATENT)
 LIBRARY.define("decode_attend_latent_tiles" + _LATENT)
+_DIVIDED = _LATENT.replace("scale)", "scale, int[] heads, int values, str exchange)")
+LIBRARY.define("decode_attend_latent_slots" + _DIVIDED)  # of ranks that divide the slots
 LIBRARY.define(
     "prefill_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, float scale)"
     " -> (Tensor, Tensor)"
@@ -85,6 +87,8 @@ for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"all_reduce{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_max{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_gather{_suffix}(Tensor x, int[] widths) -> Tensor")
+    LIBRARY.define(f"columns_to_rows{_suffix}(Tensor x, int[] widths) -> Tensor")
+    LIBRARY.define(f"rows_to_columns{_suffix}(Tensor x, int[] widths, int own) -> Tensor")
 LIBRARY.define("connect_ranks(int descriptor, int rank, int count, int floats, float seconds) -> ()")
 LIBRARY.define("fail_rank(int rank) -> ()")
 

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include "lanes.h"
@@ -76,6 +77,7 @@ class Ranks {
   }
 
   void fail(int64_t rank) { header_->failed = rank + 1; }
+  int64_t rank() const { return rank_; }
   int64_t floats() const { return floats_; }
   int64_t count() const { return count_; }
   const float* area(int64_t rank) const { return areas_ + ((call_ & 1) * (count_ + 1) + rank) * floats_; }
@@ -211,6 +213,56 @@ at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
   return y;
 }
 
+// Elements of all ranks' columns before those of `rank`.
+int64_t before(at::IntArrayRef widths, int64_t rank) {
+  return std::accumulate(widths.begin(), widths.begin() + rank, int64_t(0));
+}
+
+// Rows of `width` elements that fit in an area, a multiple of `unit`.
+int64_t fitting_rows(int64_t width, int64_t unit) {
+  const int64_t rows = connected().floats() / width / unit * unit;
+  TORCH_CHECK(rows > 0, "ranks cannot exchange rows of ", width, " elements");
+  return rows;
+}
+
+// Writes x [N, own width]; reads this rank's rows, one in `count`, from the areas of all.
+at::Tensor columns_to_rows(const at::Tensor& given, at::IntArrayRef widths) {
+  const auto x = given.to(at::kFloat).contiguous();
+  const int64_t count = connected().count(), own = x.size(1), total = before(widths, count);
+  TORCH_CHECK(int64_t(widths.size()) == count && x.size(0) % count == 0, "columns_to_rows: ", x.size(0), " rows and ",
+              widths.size(), " widths for ", count, " ranks");
+  const int64_t step = fitting_rows(*std::max_element(widths.begin(), widths.end()), count);
+  auto y = at::empty({x.size(0) / count, total}, x.options());
+  float* to = y.data_ptr<float>();
+  for (int64_t from = 0; from < x.size(0); from += step) {
+    const int64_t rows = std::min(step, x.size(0) - from);
+    connected().exchange(x.const_data_ptr<float>() + from * own, rows * own);
+    for (int64_t row = connected().rank(); row < rows; row += count)
+      for (int64_t rank = 0; rank < count; to += widths[rank++])
+        std::memcpy(to, connected().area(rank) + row * widths[rank], widths[rank] * sizeof(float));
+  }
+  return y;
+}
+
+// Writes this rank's rows x [N / count, all widths]; reads its columns from the areas of all, a row of each in turn.
+at::Tensor rows_to_columns(const at::Tensor& given, at::IntArrayRef widths, int64_t own) {
+  const auto x = given.to(at::kFloat).contiguous();
+  const int64_t count = connected().count(), total = before(widths, count), first = before(widths, connected().rank());
+  TORCH_CHECK(x.size(1) == total && widths[connected().rank()] == own, "rows_to_columns: rows of ", x.size(1),
+              " elements, of which rank ", connected().rank(), " takes ", own, ", do not have the widths that are given");
+  const int64_t step = fitting_rows(total, 1);
+  auto y = at::empty({x.size(0) * count, own}, x.options());
+  float* to = y.data_ptr<float>();
+  for (int64_t from = 0; from < x.size(0); from += step) {
+    const int64_t rows = std::min(step, x.size(0) - from);
+    connected().exchange(x.const_data_ptr<float>() + from * total, rows * total);
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t rank = 0; rank < count; ++rank, to += own)
+        std::memcpy(to, connected().area(rank) + row * total + first, own * sizeof(float));
+  }
+  return y;
+}
+
 }  // namespace
 }  // namespace ringkv
 
@@ -218,6 +270,8 @@ TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
   m.impl("all_reduce_memory", &ringkv::all_combined<ringkv::Sum>);
   m.impl("all_max_memory", &ringkv::all_combined<ringkv::Max>);
   m.impl("all_gather_memory", &ringkv::all_gather);
+  m.impl("columns_to_rows_memory", &ringkv::columns_to_rows);
+  m.impl("rows_to_columns_memory", &ringkv::rows_to_columns);
 }
 
 TORCH_LIBRARY_IMPL(ringkv, CompositeExplicitAutograd, m) {
