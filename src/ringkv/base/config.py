@@ -9,7 +9,7 @@ from typing import Literal
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import KVChoice
-from ringkv.base.ranks import ONE_NODE, ONE_RANK, Exchange, Nodes, Rank
+from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
@@ -38,7 +38,13 @@ class EngineConfig:
     rank: Rank = ONE_RANK  # which part of the model the engine holds
     exchange: Exchange = "none"  # how it exchanges results with other ranks
     nodes: Nodes = ONE_NODE  # the machines of all ranks
+    attention_parallel: AttentionParallel = "heads"  # "slots", of latent attention: `slots` is a multiple of the ranks
     max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
+
+    @property
+    def slot_ranks(self) -> int:
+        """Ranks that divide the slots; 1 if each has all of them."""
+        return self.rank.count if self.attention_parallel == "slots" else 1
 
     @property
     def staged_entries(self) -> int:

@@ -34,8 +34,8 @@ class Limits:
     lanes: int  # prompts staged at once
     vocab: int
     entry_bytes: int  # bytes of one entry, all layers and heads
-    slot_bytes: int  # allocated bytes of one slot
-    held_bytes: int  # all cache memory: slots, staging and prefix store
+    slot_bytes: int  # allocated bytes of one slot, on a rank that has it
+    held_bytes: int  # all cache memory of the first rank: its slots, staging and prefix store
     staging_bytes: int = 0  # staging's part of held_bytes
     sampler_bytes: int = 0  # not in held_bytes: logits and sampling state of all slots
     drafts: int = 0  # drafts that `forward` takes for one slot, at most
@@ -44,11 +44,17 @@ class Limits:
     packs: bool = False  # whether a pass takes chunks of several prompts
     rides: bool = False  # whether slots may be fed in a pass with chunks
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
+    slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
+
+    @property
+    def slots_bytes(self) -> int:
+        """The part of `held_bytes` that is in slots."""
+        return self.slots // self.slot_ranks * self.slot_bytes
 
     @property
     def store_bytes(self) -> int:
         """The prefix store's part of `held_bytes`."""
-        return self.held_bytes - self.staging_bytes - self.slots * self.slot_bytes
+        return self.held_bytes - self.staging_bytes - self.slots_bytes
 
     @property
     def longest_prompt(self) -> int:

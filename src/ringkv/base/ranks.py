@@ -6,6 +6,9 @@ from typing import Literal
 Exchange = Literal["none", "memory", "network"]
 """How ranks exchange results: one rank does not, ranks of one machine share memory, others use a network."""
 
+AttentionParallel = Literal["heads", "slots"]
+"""What of attention in decode ranks divide: the heads of every slot, or the slots, each with all heads."""
+
 PIECE = 32  # elements; a share of whole pieces of a matrix can be packed
 
 

@@ -5,7 +5,6 @@ B slots, R rows of one step, L layers of a group, C entries per slot, V vocabula
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body, CacheRow
 from ringkv.cache.slots import Slots
+from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Fed, RowNumbers
@@ -23,6 +23,7 @@ from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.sizes import Sizes
+from ringkv.engine.slot_share import SlotShare
 from ringkv.graphs.capture import Capture
 from ringkv.models.decoder import Decoder
 
@@ -33,9 +34,10 @@ class Batch:
     def __init__(
         self, decoder: Decoder, weights: ModelWeights, bodies: tuple[Body, ...], programs: Programs, capture: Capture
     ) -> None:
-        """bodies: one per group of layers, with a row per slot."""
+        """bodies: one per group of layers, with a row per slot of this rank."""
         self.decoder, self.weights, self.bodies, self._programs = decoder, weights, bodies, programs
-        count, device, vocab = bodies[0].rows, bodies[0].device, decoder.config.vocab_size
+        self._share, device, vocab = SlotShare(decoder.config.slot_share), bodies[0].device, decoder.config.vocab_size
+        count = bodies[0].rows * self._share.ranks
         self._owners: list[Request | None] = [None] * count
         self._layouts: list[Layouts] = [()] * count
         self._slots = tuple(Slots.empty(count, device) for _ in bodies)
@@ -52,7 +54,7 @@ class Batch:
         self._rows = torch.arange(count, device=device)  # the slots of a step, first
         self._run_forward = _steps(programs.decode.sizes, self._forward, capture)
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
-        self._drafts = Drafts(programs.drafted, bodies, vocab)
+        self._drafts = Drafts(programs.drafted, bodies, vocab, self._share)
         self._run_drafts = _steps(programs.drafts.sizes, self._forward_drafts, capture)
         self._run_draft_sampler = {
             tier: capture(partial(self._sample_drafts, tier)) for tier in programs.sampling_drafts
@@ -62,6 +64,7 @@ class Batch:
 
     @property
     def held_bytes(self) -> int:
+        """Bytes of this rank's slots."""
         return sum(body.bytes for body in self.bodies)
 
     @property
@@ -93,10 +96,18 @@ class Batch:
     def device(self) -> torch.device:
         return self.logits.device
 
-    def slot(self, slot: int) -> CacheRow:
-        """The memory of a slot, without drafts."""
+    def slot(self, slot: int) -> CacheRow | None:
+        """Return the memory of a slot, without drafts; None if another rank has it."""
         self._drafts.drop(slot)
-        return CacheRow(self.bodies, slot)
+        own = self._share.place(slot)
+        return None if own is None else CacheRow(self.bodies, own)
+
+    def whole_slot(self, slot: int) -> CacheRow:
+        """Return the memory of a slot on every rank: a copy, if ranks divide the slots."""
+        own = self.slot(slot)
+        if own is not None and self._share.ranks == 1:
+            return own
+        return copy_to_all(own, self.bodies, self.decoder.config.exchange)
 
     def owner(self, slot: int) -> tuple[Request, Layouts]:
         """Return the request in a slot, and the slot's layouts."""
@@ -116,7 +127,7 @@ class Batch:
     def export(self, slot: int) -> Packet:
         """Return everything that another engine needs to continue a request."""
         request, layouts = self.owner(slot)
-        memory = self.slot(slot)
+        memory = self.whole_slot(slot)
         seen = int(self._slots[0].length[slot])
         sampled = self._sampling.sampled(slot)
         live = [layout.live(seen) for layout in layouts]
@@ -125,8 +136,9 @@ class Batch:
 
     def restore(self, slot: int, packet: Packet) -> None:
         """Continue a request that another batch exported. Raises ValueError if the packet has other shapes."""
-        live = [layout.live(packet.seen) for layout in packet.layouts]
-        self.slot(slot).restore(live, packet.entries)
+        live, memory = [layout.live(packet.seen) for layout in packet.layouts], self.slot(slot)
+        if memory is not None:
+            memory.restore(live, packet.entries)
         logits = torch.frombuffer(bytearray(packet.logits), dtype=torch.float32)
         self.place(slot, packet.layouts, logits, packet.request)
         self._sampling.recount(slot, packet.sampled)
@@ -151,8 +163,9 @@ class Batch:
     def forward(self, drafts: Mapping[int, Sequence[int]]) -> None:
         """Feed the tokens sampled last; arguments as `base.engine.Engine.forward` takes them."""
         running = self._running()
-        with_drafts = self._programs.rows_with_drafts(len(running)) if drafts else None
-        size = with_drafts or self._programs.rows(len(running))
+        needed = self._share.needed(running)
+        with_drafts = self._programs.rows_with_drafts(needed) if drafts else None
+        size = with_drafts or self._programs.rows(needed)
         self._select(running, size)
         if with_drafts:
             self._drafts.propose(drafts, self._rows[:size].clone())
@@ -175,7 +188,7 @@ class Batch:
         """Let a step have the running slots as its rows, and free ones after them. Steps of fixed sizes have all."""
         if not self._programs.decode.sizes.fixed:
             free = (slot for slot, owner in enumerate(self._owners) if not owner)
-            self._rows[:size] = torch.tensor([*running, *islice(free, size - len(running))], dtype=torch.int64)
+            self._rows[:size] = torch.tensor(self._share.in_turn([*running, *free], size), dtype=torch.int64)
 
     def _settle(self) -> tuple[Tensor, Tensor]:
         """Sample after all drafts, and keep those that were sampled: the tokens [B, N], and how many count [B]."""
@@ -200,7 +213,7 @@ class Batch:
 
     def _feed(self, size: int) -> Fed:
         rows = self._rows[:size]
-        slot = rows.int()
+        slot = self._share.places(rows)
         at = (RowNumbers(slot, one.next_entry()[rows], one.live_after_next()[rows]) for one in self._slots)
         return Fed(self._tokens[rows].clamp(min=0), self._slots[0].length[rows], tuple(at))
 
@@ -222,7 +235,7 @@ class Batch:
     def _forward_drafts(self, size: int) -> None:
         """Run one decode step with drafts. Only the sampled tokens are counted as seen."""
         rows, graphs = self._rows[:size], self._programs.drafts[size]
-        slot, fed = rows.int(), self._drafts.feed(rows, self._slots)
+        slot, fed = self._share.places(rows), self._drafts.feed(rows, self._slots)
         tokens = torch.cat((self._tokens[rows, None], self._drafts.tokens[rows]), 1)
         positions = self._slots[0].length[rows, None] + torch.arange(tokens.shape[1], device=self.device)
         rotations = self.decoder.rotations(positions.flatten())

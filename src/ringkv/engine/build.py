@@ -49,14 +49,14 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     assert config.rank.count == 1 or config.exchange != "none", "a rank needs the others: ringkv.ranks.build"
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
-    model = load_config(config.model_dir).of_rank(config.rank, config.exchange)
+    model = load_config(config.model_dir).of_rank(config.rank, config.exchange, config.attention_parallel)
     check_turns(config.kv, model.groups, config.kv_format)
     _check_format(model, config)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights, config.rank)
-    _check_drafts(config, model, weights)
-    total = programs.count(config.chunk, device, config.slots, len(set(model.kinds)), weights, config.speculate)
-    backend = _backend(config, tell, total)
+    sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
+    _check_drafts(config, model, sizes)
+    backend = _backend(config, tell, programs.count(sizes, len(set(model.kinds)), device))
     engine = assemble(config, model, weights, backend)
     if isinstance(backend, Background):
         backend.start()
@@ -74,8 +74,10 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     readers = Counter(place.group for place in decoder.places)
     staged_sizes = staging.StagingSizes(config.lanes, config.staged_entries, config.kv.window, config.chunk)
     staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
+    assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
+    own = config.slots // config.slot_ranks
     slots = tuple(
-        Body.allocate(group.stored_as(config.kv_format), config.slots, group.entries(config.capacity), like.new_zeros)
+        Body.allocate(group.stored_as(config.kv_format), own, group.entries(config.capacity), like.new_zeros)
         for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
@@ -111,13 +113,12 @@ def _check_format(model: ModelConfig, config: EngineConfig) -> None:
     raise InvalidRequest(f"kv_format {config.kv_format} is not implemented for {what}; choose plain", "kv_format")
 
 
-def _check_drafts(config: EngineConfig, model: ModelConfig, weights: ModelWeights) -> None:
+def _check_drafts(config: EngineConfig, model: ModelConfig, sizes: EngineSizes) -> None:
     if config.speculate and model.shares_caches:
         raise InvalidRequest(
             f"speculate {config.speculate} is not implemented for caches that several layers share; choose 0",
             "speculate",
         )
-    sizes = EngineSizes.of(config.chunk, torch.device(config.device), config.slots, weights, config.speculate)
     if config.speculate and sizes.drafts.none:
         raise InvalidRequest(
             f"speculate {config.speculate} would never run: a step of {config.slots} slots has more than "

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ringkv.cache.body import Body, Planes
 from ringkv.cache.slots import Slots
+from ringkv.engine.slot_share import SlotShare
 from ringkv.kernels.sampling.tiers import FREE, Inputs
 
 NONE = -2  # no draft; no sampler returns it
@@ -29,16 +30,17 @@ class Fed(NamedTuple):
 
 
 class _Overwritten(NamedTuple):
-    entries: Tensor  # int64 [R, N] that the drafts of a step took
+    entries: Tensor  # int64 [this rank's rows, N] that the drafts of a step took
     copies: Planes  # what they held before
 
 
 class Drafts:
     """The drafts of all slots: static tensors, filled by `propose` and settled by `verify` or `drop`."""
 
-    def __init__(self, most: int, bodies: Sequence[Body], vocab: int) -> None:
-        device, slots = bodies[0].device, bodies[0].rows
-        self.most, self._bodies = most, bodies
+    def __init__(self, most: int, bodies: Sequence[Body], vocab: int, share: SlotShare) -> None:
+        """bodies: of the slots that this rank has. share: which of all they are."""
+        device, slots = bodies[0].device, bodies[0].rows * share.ranks
+        self.most, self._bodies, self._share = most, bodies, share
         self.tokens = torch.full((slots, most), NONE, device=device)  # int64 [B, N]
         self.logits = torch.zeros(slots, most, vocab, device=device)  # float32 [B, N, V], after each draft
         self.sampled = torch.full_like(self.tokens, NONE)  # int64 [B, N], from these logits
@@ -70,8 +72,8 @@ class Drafts:
         runs = torch.cat((torch.ones_like(drafted[:, :1]), drafted), 1)
         fed = [Fed(*_ahead(one, rows, runs)) for one in slots]
         self._overwritten[len(rows)] = [
-            _Overwritten(at.entry[:, 1:].long(), body.copy(rows, at.entry[:, 1:].long()))
-            for at, body in zip(fed, self._bodies, strict=True)
+            _Overwritten(entries, body.copy(self._share.own_places(rows), entries))
+            for entries, body in zip((self._share.own(at.entry[:, 1:].long()) for at in fed), self._bodies, strict=True)
         ]
         return fed
 
@@ -112,8 +114,9 @@ class Drafts:
 
     def _put_back(self, rejected: Tensor) -> None:
         """rejected bool [R, N]"""
+        places, own = self._share.own_places(self._rows), self._share.own(rejected)
         for body, old in zip(self._bodies, self._overwritten[len(self._rows)], strict=True):
-            body.put_back(self._rows, old.entries, old.copies, rejected)
+            body.put_back(places, old.entries, old.copies, own)
 
 
 def _ahead(slots: Slots, rows: Tensor, runs: Tensor) -> Iterator[Tensor]:

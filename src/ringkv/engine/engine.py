@@ -1,6 +1,7 @@
 """LocalEngine: the verbs of `base.engine` on one device."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -61,6 +62,7 @@ class LocalEngine:
             packs=self._prefill.packs,
             rides=self._prefill.rides,
             max_step=config.max_step,
+            slot_ranks=config.slot_ranks,
         )
 
     @property
@@ -146,7 +148,8 @@ class LocalEngine:
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         request, slot_layouts = self.batch.owner(slot)
-        self._turns.left(request, self._choice(request), tokens, slot_layouts, self.batch.slot(slot))
+        whole = partial(self.batch.whole_slot, slot)
+        self._turns.left(request, self._choice(request), tokens, slot_layouts, whole)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:

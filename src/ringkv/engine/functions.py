@@ -18,9 +18,11 @@ from ringkv.kernels.decode_attend import read_attend
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, prefill_attend_expanded
+from ringkv.kernels.latent_slots import decode_attend_slots
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
+from ringkv.models.latent import LatentAttention
 from ringkv.models.layer import Layer
 from ringkv.models.rotary import Rotation
 
@@ -141,13 +143,23 @@ def _attend_slots(
 ) -> Partial:
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
-        (latents,) = planes
         assert k is not None
-        return decode_attend_latent(q, k, latents, slot, entry, live, scale)
+        return _attend_slots_of_latents(layer, planes[0], q, k, slot, entry, live)
     if k is None or v is None:
         keys, values = planes
         return read_attend(q, keys, values, slot, live, scale)
     return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale)
+
+
+def _attend_slots_of_latents(
+    layer: Layer, latents: Tensor, q: Tensor, k: Tensor, slot: Tensor, entry: Tensor, live: Tensor
+) -> Partial:
+    """Attend in this rank's slots; with the other ranks, if they divide the slots."""
+    block, scale = layer.attention, layer.attention.cache.scale
+    assert isinstance(block, LatentAttention)
+    if not block.shares:
+        return decode_attend_latent(q, k, latents, slot, entry, live, scale)
+    return decode_attend_slots(q, k, latents, slot, entry, live, scale, block.shares, block.rank, layer.exchange)
 
 
 def _planes_of(layer: Layer, format: PlaneFormat) -> int:

@@ -167,10 +167,11 @@ class Lanes:
             prompt.selections[choice] = Selection(moved, tuple(sources))
         return prompt.selections[choice]
 
-    def fill(self, lane: int, choice: KVChoice, slot: CacheRow) -> Selection:
-        """Copy the selected entries of a lane's prompt to a slot."""
+    def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
+        """Copy the selected entries of a lane's prompt to a slot; None if another rank has it."""
         selection = self.select(lane, choice)
-        selection.fill(slot, self.staging.lane(lane))
+        if slot is not None:
+            selection.fill(slot, self.staging.lane(lane))
         return selection
 
     def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[list[Tensor], Tensor]]:

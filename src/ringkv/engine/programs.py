@@ -104,8 +104,9 @@ def make(
     drafts: int = 0,
 ) -> Programs:
     """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied."""
-    slots, device, vocab = bodies[0].rows, staging.queries[0].device, decoder.config.vocab_size
-    sizes, kinds = EngineSizes.of(chunk, device, slots, weights, drafts), tuple(decoder.layers)
+    ranks, device, vocab = decoder.config.slot_share.count, staging.queries[0].device, decoder.config.vocab_size
+    slots, kinds = bodies[0].rows * ranks, tuple(decoder.layers)
+    sizes = EngineSizes.of(chunk, device, slots, weights, drafts, ranks)
     examples = _Examples(decoder, weights, staging, bodies, sizes.rides and fits_kernels(decoder))
 
     def graph(name: str, of: Sizes, function: StaticFunction, example: list[Tensor]) -> Graph:
@@ -211,9 +212,8 @@ class _First(NamedTuple):
         return cls(decoder.places[index], weights.layers[index])
 
 
-def count(chunk: int, device: torch.device, slots: int, kinds: int, weights: ModelWeights, drafts: int = 0) -> int:
+def count(sizes: EngineSizes, kinds: int, device: torch.device) -> int:
     """Return how many graphs `make` builds for a model with so many kinds of layers."""
-    sizes = EngineSizes.of(chunk, device, slots, weights, drafts)
     layers = kinds * sum(len(family.to_make(1)) for family in (sizes.passes, sizes.decode, sizes.drafts))
     sampling = len(SamplerTier) + (0 if sizes.drafts.none else len(DRAFT_TIERS)) if is_compiled(device) else 0
     return layers + sampling + len(sizes.head.to_make(1))

@@ -5,7 +5,7 @@ row differently in a larger product. With them a graph has one of few fixed size
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -23,17 +23,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """fixed: the possible numbers, the smallest first; if there are none, any from `least` to `most` is possible."""
+    """fixed: the possible numbers, the smallest first; if there are none, any from `least` to `most` is possible.
+
+    unit: any of these is a multiple of it.
+    """
 
     fixed: tuple[int, ...] = ()
     least: int = 1
     most: int | None = None
+    unit: int = 1
 
     def fit(self, rows: int) -> int | None:
         """Return the smallest size for so many rows; None if there is none."""
         if self.fixed:
             return min((size for size in self.fixed if size >= rows), default=None)
-        size = max(rows, self.least)
+        size = self._whole(max(rows, self.least))
         return size if self.most is None or size <= self.most else None
 
     @property
@@ -43,11 +47,14 @@ class Sizes:
     @property
     def none(self) -> bool:
         """Whether no number of rows is possible."""
-        return self.most is not None and self.most < self.least
+        return self.most is not None and self.most < self._whole(self.least)
 
     def to_make(self, example: int) -> tuple[int, ...]:
         """Return the sizes to make a graph for. If any is possible, one graph is made with `example` rows."""
         return () if self.none else self.fixed or (example,)
+
+    def _whole(self, rows: int) -> int:
+        return -(-rows // self.unit) * self.unit
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,18 @@ class EngineSizes(NamedTuple):
     rides: bool
 
     @classmethod
-    def of(cls, chunk: int, device: torch.device, slots: int, weights: ModelWeights, drafts: int) -> "EngineSizes":
+    def of(
+        cls, chunk: int, device: torch.device, slots: int, weights: ModelWeights, drafts: int, slot_ranks: int = 1
+    ) -> "EngineSizes":
+        """slot_ranks: ranks that divide the slots. Each has as many rows of a step, and no slots ride."""
+        return cls._of(chunk, device, slots, weights, drafts)._divided(slot_ranks)
+
+    def _divided(self, ranks: int) -> "EngineSizes":
+        decode, drafts = replace(self.decode, unit=ranks), replace(self.drafts, unit=ranks)
+        return self._replace(decode=decode, drafts=drafts, rides=self.rides and ranks == 1)
+
+    @classmethod
+    def _of(cls, chunk: int, device: torch.device, slots: int, weights: ModelWeights, drafts: int) -> "EngineSizes":
         if not fits_any_rows(weights):
             decode, drafting = Sizes((slots,)), _fixed_drafts(slots, drafts)
             heads = sorted({slots, *(size * (1 + drafts) for size in drafting.fixed)})

@@ -16,6 +16,9 @@ from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
 from ringkv.engine.staging import Start
 
+ReadSlot = Callable[[], CacheRow]
+"""Returns a slot's memory. It is called only if the slot is saved: several ranks may have to copy it first."""
+
 
 def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
     """Raise InvalidRequest if a choice continues from slots that are encoded, or whose groups hold different tokens."""
@@ -67,17 +70,17 @@ class Turns:
             self._prefixes.save(prefixes.block_hashes(request.tokens, request.salt), start, stop, lane)
 
     def left(
-        self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: CacheRow
+        self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: ReadSlot
     ) -> None:
         """Save the slot of a request that has ended and has seen `tokens`."""
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        (layout,) = layouts
-        order = torch.tensor(layout.by_age(len(tokens)), device=slot.bodies[0].device)
+        (layout,), row = layouts, slot()
+        order = torch.tensor(layout.by_age(len(tokens)), device=row.bodies[0].device)
         newest = max(0, len(order) - layout.protected)
         saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest)
-        self._conversations.save(saved, slot, order)
+        self._conversations.save(saved, row, order)
 
     def _found(self, request: Request, choice: KVChoice, room: int) -> ConversationHit | None:
         """Return the conversation that the prompt continues, if both fit into a lane."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from ringkv.base.cache_spec import LayerGroup, places
-from ringkv.base.ranks import ONE_RANK, Exchange, Rank
+from ringkv.base.ranks import ONE_RANK, AttentionParallel, Exchange, Rank
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
 from ringkv.models.per_layer_inputs import PerLayerInputs
-from ringkv.models.ranks import check_ranks
+from ringkv.models.ranks import check_ranks, has_latents
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 
 GLOBAL, LOCAL = "global", "local"
@@ -59,21 +59,32 @@ class ModelConfig(ABC):
     unused: tuple[str, ...] = ()  # patterns of checkpoint tensors that this model does not use
     rank: Rank = ONE_RANK  # whose part `computed` and `groups` describe; all else describes the whole model
     exchange: Exchange = "none"
+    attention_parallel: AttentionParallel = "heads"
 
     @abstractmethod
     def layer(self, kind: str) -> Layer:
         """Describe the layers of a kind."""
 
-    def of_rank(self, rank: Rank, exchange: Exchange) -> Self:
-        """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided among so many."""
+    def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel = "heads") -> Self:
+        """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided like this."""
         if rank.count > 1:
-            check_ranks({kind: self.layer(kind) for kind in self.kinds}, rank)
-        return replace(self, rank=rank, exchange=exchange)
+            check_ranks({kind: self.layer(kind) for kind in self.kinds}, rank, parallel)
+        return replace(self, rank=rank, exchange=exchange, attention_parallel=parallel)
+
+    @property
+    def has_latents(self) -> bool:
+        """Whether all layers have latent attention, so that ranks can divide the slots."""
+        return has_latents([self.layer(kind) for kind in set(self.kinds)])
+
+    @property
+    def slot_share(self) -> Rank:
+        """The rank, if ranks divide the slots; else one that has all slots."""
+        return self.rank if self.attention_parallel == "slots" else ONE_RANK
 
     def computed(self, kind: str) -> Layer:
         """Describe what the rank computes of the layers of a kind."""
         layer = self.layer(kind)
-        return layer if self.rank.count == 1 else layer.of_rank(self.rank, self.exchange)
+        return layer if self.rank.count == 1 else layer.of_rank(self.rank, self.exchange, self.attention_parallel)
 
     @property
     def vocab_spans(self) -> tuple[range, ...]:

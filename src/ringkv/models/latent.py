@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ringkv.base.cache_spec import CacheSpec
-from ringkv.base.ranks import Rank
+from ringkv.base.ranks import AttentionParallel, Rank
 from ringkv.models.weights import CheckpointTensor, Declared, Heads, Weight, linear, parts, vector
 
 LATENT_EPS = 1e-6  # of the norms of latents, whatever the model's other norms have
@@ -21,7 +21,7 @@ class LatentAttention:
 
     rank: elements of a latent. rope: rotated elements, of a query and of the one key. nope: a head's elements that do
     not rotate. value: elements of a head's value. query_rank: queries follow from a latent of so many elements; None:
-    from x. scale: factor on the scores before the softmax.
+    from x. scale: factor on the scores before the softmax. shares: query heads of each rank, if ranks divide the slots.
     """
 
     hidden: int
@@ -33,6 +33,7 @@ class LatentAttention:
     scale: float
     query_rank: int | None = None
     bias: bool = False
+    shares: tuple[int, ...] = ()
 
     @property
     def cache(self) -> CacheSpec:
@@ -65,9 +66,11 @@ class LatentAttention:
             **linear("output", output, self.heads * self.value, self.bias, 1, "matrix"),
         }
 
-    def of_rank(self, rank: Rank) -> Self:
-        """Return the heads that a rank computes. Every rank has all latents."""
-        return replace(self, heads=len(rank.heads(self.heads)))
+    def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
+        """Return the heads that a rank computes. It stages all latents, and has those of all slots or of its own."""
+        every = (Rank(index, rank.count) for index in range(rank.count))
+        shares = tuple(len(one.heads(self.heads)) for one in every) if parallel == "slots" else ()
+        return replace(self, heads=len(rank.heads(self.heads)), shares=shares)
 
     def _queries(self, at: str) -> Declared:
         if not self.query_rank:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, Self
 
 from ringkv.base.cache_spec import CacheSpec
-from ringkv.base.ranks import Exchange, Rank
+from ringkv.base.ranks import AttentionParallel, Exchange, Rank
 from ringkv.models.weights import CheckpointTensor, Declared, Heads, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
@@ -115,8 +115,9 @@ class Attention:
             **self._sinks(at),
         }
 
-    def of_rank(self, rank: Rank) -> Self:
-        """Return the heads that a rank computes."""
+    def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
+        """Return the heads that a rank computes, of all slots."""
+        assert parallel == "heads"
         return replace(self, heads=len(rank.heads(self.heads, self.kv_heads)), kv_heads=len(rank.heads(self.kv_heads)))
 
     def _sinks(self, at: str) -> Declared:
@@ -181,7 +182,7 @@ class AttentionBlock(Protocol):
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`."""
 
-    def of_rank(self, rank: Rank) -> Self:
+    def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
         """Return what a rank computes."""
 
 
@@ -233,9 +234,9 @@ class Layer:
     residual_scale: float = 1.0
     exchange: Exchange = "none"
 
-    def of_rank(self, rank: Rank, exchange: Exchange) -> Self:
+    def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel) -> Self:
         """Return what a rank computes."""
-        attention, between = self.attention.of_rank(rank), self.feed_forward.of_rank(rank)
+        attention, between = self.attention.of_rank(rank, parallel), self.feed_forward.of_rank(rank)
         return replace(self, attention=attention, feed_forward=between, exchange=exchange)
 
     def weights(self, prefix: str) -> Declared:

@@ -1,9 +1,9 @@
 """ranks: which models can be divided among how many ranks. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ringkv.base.errors import InvalidRequest, UnsupportedModel
-from ringkv.base.ranks import Rank
+from ringkv.base.ranks import AttentionParallel, Rank
 from ringkv.models.experts import Experts, StackedExperts
 from ringkv.models.latent import LatentAttention
 from ringkv.models.layer import Attention, FeedForward, Layer
@@ -12,8 +12,16 @@ LARGEST = 64  # ranks
 BLOCKS = (Attention, LatentAttention, FeedForward, Experts, StackedExperts)
 
 
-def check_ranks(layers: Mapping[str, Layer], rank: Rank) -> None:
-    """Raise UnsupportedModel for layers that are not implemented for ranks, InvalidRequest for a number of them."""
+def has_latents(layers: Collection[Layer]) -> bool:
+    """Whether all layers have latent attention."""
+    return all(isinstance(layer.attention, LatentAttention) for layer in layers)
+
+
+def check_ranks(layers: Mapping[str, Layer], rank: Rank, parallel: AttentionParallel) -> None:
+    """Raise UnsupportedModel for layers that are not implemented for ranks, InvalidRequest for a number of them.
+
+    InvalidRequest too if ranks cannot divide the slots or the experts as requested.
+    """
     count = rank.count
     for layer in layers.values():
         for block in (layer, layer.attention, layer.feed_forward):
@@ -28,6 +36,12 @@ def check_ranks(layers: Mapping[str, Layer], rank: Rank) -> None:
         raise InvalidRequest(
             f"tensor_parallel {count} does not divide the model's heads; choose one of {', '.join(possible)}",
             "tensor_parallel",
+        )
+    if parallel == "slots" and not has_latents(layers.values()):
+        raise InvalidRequest(
+            "attention_parallel slots is for latent attention (DeepSeek); ranks divide this model's key-value heads, "
+            "so choose heads",
+            "attention_parallel",
         )
     if rank.expert_parallel:
         _check_experts(layers, count)

@@ -1,0 +1,54 @@
+"""SlotShare: which slots a rank has, and which rows of a decode step are theirs.
+
+B slots, R rows of a step. If ranks divide the slots, slot s is on rank s % ranks, and row i of a step is a slot of rank
+i % ranks, so that all ranks attend for as many rows. Every rank has the tokens, lengths, logits and sampling state of
+all slots, but entries of its own only. Lanes are on every rank, so a slot's prompt is staged where its entries go.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ringkv.base.ranks import Rank
+
+
+@dataclass(frozen=True)
+class SlotShare:
+    """rank: of those that divide the slots; the only one if all slots are here."""
+
+    rank: Rank
+
+    @property
+    def ranks(self) -> int:
+        return self.rank.count
+
+    def place(self, slot: int) -> int | None:
+        """Return a slot's row in this rank's bodies; None if another rank has it."""
+        return slot // self.ranks if slot % self.ranks == self.rank.index else None
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Return int32 [R]: the same for the slots int64 [R] of a step's rows, and -1 for those of other ranks."""
+        if self.ranks == 1:
+            return rows.int()
+        return torch.where(rows % self.ranks == self.rank.index, rows // self.ranks, -1).int()
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Return this rank's part of a tensor [R, ...] of a step's rows."""
+        return rows[self.rank.index :: self.ranks]
+
+    def own_places(self, rows: Tensor) -> Tensor:
+        """Return the rows in this rank's bodies of its part of slots int64 [R]."""
+        return self.own(rows) // self.ranks
+
+    def needed(self, slots: Sequence[int]) -> int:
+        """Return the rows of a step with these slots: as many for each rank."""
+        return max(Counter(slot % self.ranks for slot in slots).values(), default=0) * self.ranks
+
+    def in_turn(self, slots: Sequence[int], size: int) -> list[int]:
+        """Return the slots of `size` rows: the first of each rank, a slot of each in turn."""
+        each = size // self.ranks
+        ranks = ([slot for slot in slots if slot % self.ranks == rank][:each] for rank in range(self.ranks))
+        return [slot for row in zip(*ranks, strict=True) for slot in row]

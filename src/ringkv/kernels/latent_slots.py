@@ -1,0 +1,74 @@
+"""Attention of a decode step over latents, data parallel over slots: a rank attends for its own slots, with all heads.
+
+N rows of a step, G query heads of this rank, D elements of an entry, V of them values. Row i is of rank i % ranks.
+
+All heads share a slot's latents. So if ranks divided the heads here, each would need the latents of all slots. The
+owner of a row gets the queries of all heads instead, and sends each rank what its heads have found.
+Source: SnapStream (arXiv 2511.03092), which decodes DeepSeek-R1 data parallel over the batch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.base.ranks import Exchange
+from ringkv.kernels.collective import columns_to_rows, rows_to_columns
+from ringkv.kernels.latent_attend import decode_attend_latent
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.partial import Partial
+
+
+def decode_attend_slots(
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    heads: Sequence[int],
+    values: int,
+    exchange: Exchange,
+) -> Partial:
+    """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`.
+
+    q [N, 1, G, D]: of this rank's heads. latents [slots of this rank, 1, C, D]. slot: int32 [N], among these; -1 for a
+    row of another rank. heads: of each rank. values: V. Returns out [N, 1, G, V] and lse [N, 1, G] of its heads.
+    """
+    attend = torch.ops.ringkv.decode_attend_latent_slots
+    return Partial(*attend(q, k, latents, slot, entry, live, scale, list(heads), values, exchange))
+
+
+def _decode(
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    heads: Sequence[int],
+    values: int,
+    exchange: Exchange,
+) -> tuple[Tensor, Tensor]:
+    own = (slot >= 0).nonzero()[:, 0]
+    assert len(own) * len(heads) == len(slot), "ranks have different numbers of rows"
+    whole = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
+    queries = whole.to(q.dtype).view(len(own), 1, -1, q.shape[-1])
+    found = decode_attend_latent(queries, k[own], latents, slot[own], entry[own], live[own], scale)
+    parts = torch.cat((found.out[..., :values].float(), found.lse[..., None]), -1).flatten(1)
+    widths, mine = [count * (values + 1) for count in heads], q.shape[2] * (values + 1)
+    columns = rows_to_columns(parts, widths, mine, exchange).view(*q.shape[:3], values + 1)
+    return columns[..., :values].to(q.dtype).contiguous(), columns[..., values].contiguous()
+
+
+def _shape(q: Tensor, *others: Tensor | float | Sequence[int] | str) -> tuple[Tensor, Tensor]:
+    values = others[-2]
+    assert isinstance(values, int)
+    return q.new_empty(*q.shape[:3], values), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+LIBRARY.impl("decode_attend_latent_slots", _decode, "CompositeExplicitAutograd")
+register_fake("ringkv::decode_attend_latent_slots", _shape, lib=LIBRARY)
