@@ -55,7 +55,8 @@ class RankReduction:
     def mean(self, votes: Tensor) -> Tensor:
         if not self._is_replicated:
             return votes
-        return self._own(all_reduce(self._placed(votes), self.exchange)) / (self.rank.count // self.heads)
+        of_head = self.share * self.heads  # how many of a head's query heads this rank has
+        return self._own(all_reduce(self._placed(votes * of_head), self.exchange))
 
     def maximum(self, votes: Tensor) -> Tensor:
         """Votes are not negative, so zeros stand for the heads of other ranks."""
