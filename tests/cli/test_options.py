@@ -7,7 +7,12 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.cli.options import ConversationOptions, EngineOptions, Sampling, ServingOptions
 from ringkv.plan.options import AUTO, Options
 
-RANKS = {"tensor_parallel", "expert_parallel", "nnodes", "node_rank", "master_addr", "master_port"}
+RANKS = {"tensor_parallel", "expert_parallel", "attention_parallel"} | {
+    "nnodes",
+    "node_rank",
+    "master_addr",
+    "master_port",
+}
 
 
 def names(kind: type) -> set[str]:

@@ -63,9 +63,9 @@ class Weights:
         return self._four_bits
 
 
-def of(slots: int, drafts: int = 0, packed: bool = True, four_bits: bool = False) -> EngineSizes:
+def of(slots: int, drafts: int = 0, packed: bool = True, four_bits: bool = False, slot_ranks: int = 1) -> EngineSizes:
     with patch("ringkv.engine.sizes.is_native", lambda name: True):
-        return EngineSizes.of(512, CPU, slots, Weights(packed, four_bits), drafts)  # type: ignore[arg-type]
+        return EngineSizes.of(512, CPU, slots, Weights(packed, four_bits), drafts, slot_ranks)  # type: ignore[arg-type]
 
 
 def test_our_operators_run_any_number_of_rows_whatever_the_slots() -> None:
@@ -85,6 +85,16 @@ def test_with_four_bits_all_steps_of_an_engine_have_few_rows_or_none_have() -> N
     assert (few.rides, many.rides) == (False, True)
     assert [few.decode.fit(8), few.passes.fit(2), few.drafts.fit(2), few.drafts.fit(3)] == [8, 9, 2, None]
     assert [many.decode.fit(1), many.passes.fit(2), many.drafts.fit(1), many.drafts.fit(17)] == [9, 9, 9, None]
+
+
+def test_a_step_of_ranks_that_divide_the_slots_has_as_many_rows_of_each() -> None:
+    divided = of(24, drafts=1, slot_ranks=6)
+    assert [divided.decode.fit(rows) for rows in (1, 6, 7)] == [6, 6, 12]
+    assert [divided.drafts.fit(rows) for rows in (12, 13)] == [12, None]  # 36 tokens are too many
+    assert not divided.rides
+    assert of(24, four_bits=True, slot_ranks=6).decode.fit(1) == 12  # at least 9
+    assert of(24, drafts=7, slot_ranks=6).drafts.none
+    assert of(6, packed=False, slot_ranks=6).decode.fit(1) == 6
 
 
 def test_a_step_with_drafts_has_at_most_32_tokens() -> None:

@@ -47,19 +47,34 @@ def test_a_rank_of_eight_holds_an_eighth_of_llama_70b() -> None:
 def test_sixteen_ranks_hold_as_many_slots_of_deepseek_r1_as_the_paper_says(
     tokens: int, budget: int, full: int, compressed: int
 ) -> None:
-    """Batches of SnapStream (arXiv 2511.03092). Each rank has 9.5 GB for its own slots and no others' latents."""
-    asked = PlanRequest(tensor_parallel=16, tokens=tokens, budget=budget)
-    fixed = report(known("deepseek-r1"), asked)
+    """Batches of SnapStream (arXiv 2511.03092). Each rank has 9.5 GB for its own slots, and samples all tokens."""
+    shape, asked = known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=tokens, budget=budget)
+    fixed = report(shape, asked)
     memory = fixed.weight_bytes + fixed.staging_bytes + 9_500_000_000
-    rows = report(known("deepseek-r1"), replace(asked, memory=memory)).rows
-    assert [16 * (row.slots or 0) for row in rows] == [full, compressed]
+    for row, slots in enumerate((full, compressed)):
+        asked = replace(asked, memory=memory + slots * fixed.sampler_bytes)
+        assert report(shape, asked).rows[row].slots == slots
 
 
-def test_deepseek_r1_repeats_its_latent_on_every_rank() -> None:
-    plan = report(known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=131_072))
-    assert plan.token_bytes == 70_272
-    assert plan.weight_bytes == 671_026_419_200 // 16
-    assert plan.rows[0].slot_bytes == 70_272 * 131_072
+def test_ranks_divide_the_slots_of_deepseek_r1_unless_they_divide_the_heads() -> None:
+    shape, asked = known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=131_072, memory=60 * GB)
+    slots, heads = report(shape, asked), report(shape, replace(asked, attention_parallel="heads"))
+    assert (slots.attention_parallel, heads.attention_parallel) == ("slots", "heads")
+    assert slots.token_bytes == heads.token_bytes == 70_272  # staged by every rank
+    assert slots.weight_bytes == heads.weight_bytes == 671_026_419_200 // 16
+    assert slots.rows[0].slot_bytes == heads.rows[0].slot_bytes == 70_272 * 131_072
+    left, slot, sampler = 60 * GB - slots.weight_bytes - slots.staging_bytes, 70_272 * 2048, slots.sampler_bytes
+    assert heads.rows[1].slots == left // (slot + sampler)
+    assert slots.rows[1].slots == 16 * (left // (slot + 16 * sampler))
+    own, every = slots.rows[1], heads.rows[1]
+    weights = every.step_bytes - (every.slots or 0) * slot
+    assert own.step_bytes == weights + (own.slots or 0) // 16 * slot
+
+
+def test_the_slots_of_a_model_without_latents_are_not_divided() -> None:
+    assert llama(PlanRequest(tensor_parallel=8)).attention_parallel == "heads"
+    with pytest.raises(InvalidRequest, match=r"slots is for latent attention; llama-3.1-8b has none"):
+        llama(PlanRequest(tensor_parallel=8, attention_parallel="slots"))
 
 
 def test_a_step_reads_the_weights_and_every_slots_entries_at_the_memorys_pace() -> None:

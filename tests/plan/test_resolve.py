@@ -27,6 +27,7 @@ QWEN_QUERIES = 28 * 12 * 32 * 128 * 2
 SMOLLM2_SAMPLER = 49_152 * (14 + TEMPORARIES) + 49_152 // 8
 QWEN_SAMPLER = 151_936 * (14 + TEMPORARIES) + 151_936 // 8
 DIRECTORY = Path("models/some-model")
+DEEPSEEK = parse_config({key: value for key, value in configurations()["deepseek-v2-lite"].items() if key != "hub"})
 
 
 def resolved(model: ModelConfig = SMOLLM2, memory: int = PLENTY, **options: Any) -> EngineConfig:
@@ -423,3 +424,42 @@ def test_ranks_have_whole_experts_if_that_is_requested() -> None:
     split, whole = (resolved(mixtral, 10**13, tensor_parallel=4, expert_parallel=one) for one in (None, True))
     assert (split.rank, whole.rank) == (Rank(0, 4), Rank(0, 4, expert_parallel=True))
     assert whole.rank.largest == Rank(3, 4, expert_parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("slots", "ranks", "requested", "found"),
+    [
+        (8, 4, None, (8, "slots")),
+        (10, 4, None, (12, "slots")),  # each rank has as many
+        (3, 4, None, (3, "heads")),  # a rank would have none
+        (8, 1, None, (8, "heads")),
+        (8, 4, "heads", (8, "heads")),
+        (3, 4, "slots", (4, "slots")),
+    ],
+)
+def test_ranks_divide_the_slots_of_latents_if_each_gets_one(
+    slots: int, ranks: int, requested: str | None, found: tuple[int, str]
+) -> None:
+    engine = resolved(DEEPSEEK, slots=slots, tensor_parallel=ranks, attention_parallel=requested)
+    assert (engine.slots, engine.attention_parallel) == found
+
+
+def test_ranks_divide_the_heads_of_models_without_latents() -> None:
+    assert resolved(slots=3, tensor_parallel=3).attention_parallel == "heads"
+    with pytest.raises(InvalidRequest, match="attention_parallel slots is for latent attention"):
+        resolved(slots=3, tensor_parallel=3, attention_parallel="slots")
+    with pytest.raises(InvalidRequest, match="it must be one of heads, slots"):
+        resolved(attention_parallel="rows")
+
+
+def test_ranks_that_divide_the_slots_of_latents_need_their_entries_once() -> None:
+    slots, heads = (
+        engine_footprint(DEEPSEEK, resolved(DEEPSEEK, slots=8, tensor_parallel=4, attention_parallel=one))
+        for one in ("slots", "heads")
+    )
+    entries = 27 * 2048 * (512 + 64) * 2  # of one slot
+    assert (slots.entries(8), heads.entries(8)) == (8 * entries, 4 * 8 * entries)
+    assert heads.total(8) - slots.total(8) == 3 * 8 * entries
+    assert slots.slots_in(slots.total(8)) == 8
+    with pytest.raises(DoesNotFit, match=r"8 slots of 2,048 entries \(63.7 MB each"):
+        resolved(DEEPSEEK, slots.total(0), slots=8, tensor_parallel=4, prompt_tokens=32768)

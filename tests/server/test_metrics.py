@@ -48,6 +48,7 @@ def test_gauges_show_the_engines_state(slow: Served) -> None:
     limits = slow.engine.limits
     assert slow.metric("ringkv_slots") == slow.metric("ringkv_slots_free") == limits.slots
     assert slow.metric("ringkv_kv_held_bytes") == limits.held_bytes
+    assert slow.metric("ringkv_kv_slots_bytes") == limits.slots * limits.slot_bytes
     assert slow.metric("ringkv_requests_running") == slow.metric("ringkv_requests_waiting") == 0
     assert slow.metric("ringkv_engine_up") == 1
     body = {"prompt": ["ab"] * 6, "max_tokens": 90, "stream": True}

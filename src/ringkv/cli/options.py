@@ -148,6 +148,16 @@ class _Ranks:
     master_port: Annotated[
         int | None, _machine("--master-port", "PORT", "Port of machine 0, 29500 by default. It uses the next one too.")
     ] = None
+    attention_parallel: Annotated[
+        str | None,
+        _machine(
+            "--attention-parallel",
+            "WHAT",
+            "What the processes divide of latent attention (DeepSeek) in decode: slots, whose number becomes a "
+            "multiple of --tensor-parallel (data-parallel attention), or heads, so that each holds all slots. "
+            "By default slots if each gets one. Other models divide heads.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

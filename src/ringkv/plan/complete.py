@@ -8,10 +8,11 @@ from typing import get_args
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.ranks import ONE_NODE, Nodes, Rank
+from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.models.config import ModelConfig
+from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
 from ringkv.plan.options import AUTO, Options
@@ -36,7 +37,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     kv = choose_kv(options, prompt_tokens, config.context)
     assert kv.budget is not None
     rank, nodes = _ranks(config, options)
-    slots, longest = at_least(1, "slots", options.slots, 1), _longest(options)
+    slots, parallel = _slots(config, rank, options)
+    longest = _longest(options)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
         model_dir=model_dir,
@@ -55,6 +57,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         threads=_threads(options.threads, len(nodes.local(rank.count))),
         rank=rank,
         nodes=nodes,
+        attention_parallel=parallel,
         cache_dir=cache_dir(),
         store_bytes=_store(options),
         speculate=_speculate(options),
@@ -90,6 +93,17 @@ def _ranks(config: ModelConfig, options: Options) -> tuple[Rank, Nodes]:
         raise InvalidRequest(f"node_rank is {index}; it must be below nnodes, {count}", "node_rank")
     port = at_least(1, "master_port", options.master_port, ONE_NODE.port)
     return rank, Nodes(count, index, options.master_addr or ONE_NODE.address, port)
+
+
+def _slots(config: ModelConfig, rank: Rank, options: Options) -> tuple[int, AttentionParallel]:
+    """Return the number of slots, and what ranks divide of attention. Each rank gets as many slots if they divide them.
+
+    By default they divide the slots of latents if each gets one: then a rank holds its own, else those of all ranks.
+    """
+    slots = at_least(1, "slots", options.slots, 1)
+    parallel = attention_parallel(options.attention_parallel, config.has_latents and slots >= rank.count, rank.count)
+    config.of_rank(rank, "memory", parallel)  # refuses slots of a model that has none of latents
+    return -(-slots // rank.count) * rank.count if parallel == "slots" else slots, parallel
 
 
 def _device(requested: str | None) -> str:

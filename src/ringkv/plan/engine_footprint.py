@@ -12,7 +12,7 @@ RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     """Bytes that the engine will use: as many as its ranks on one machine would if each were the largest."""
     ranks = len(engine.nodes.local(engine.rank.count))
-    return _of_rank(config.of_rank(engine.rank.largest, "memory"), engine).times(ranks)
+    return _of_rank(_largest(config, engine), engine).times(ranks)
 
 
 def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
@@ -28,9 +28,14 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
         reserve=RESERVE,
         store=engine.store_bytes // engine.rank.count // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),
+        slot_ranks=engine.slot_ranks,
     )
+
+
+def _largest(config: ModelConfig, engine: EngineConfig) -> ModelConfig:
+    return config.of_rank(engine.rank.largest, "memory", engine.attention_parallel)
 
 
 def staged_token_bytes(config: ModelConfig, engine: EngineConfig) -> int:
     """Bytes of one staged token, all layers, on the largest rank."""
-    return token_bytes(Shape.of(config.of_rank(engine.rank.largest, "memory"), engine.model_dir.name), engine.dtype)
+    return token_bytes(Shape.of(_largest(config, engine), engine.model_dir.name), engine.dtype)

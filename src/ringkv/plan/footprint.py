@@ -112,7 +112,10 @@ def _stored(parameters: int, tables: int, stored: str, ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that serving needs on one rank: fixed parts and parts per slot."""
+    """Bytes that serving needs on one rank: fixed parts and parts per slot.
+
+    slot_ranks: ranks that divide the slots. One of them has a slot's entries; each has the sampling state of all slots.
+    """
 
     slot: int
     weights: int
@@ -120,10 +123,12 @@ class Footprint:
     reserve: int  # the interpreter, torch, graphs and activations
     store: int = 0  # the prefix store
     sampler: int = 0  # per slot
+    slot_ranks: int = 1
 
     def times(self, ranks: int) -> "Footprint":
         """Return the bytes of so many ranks."""
-        return Footprint(*(ranks * getattr(self, field.name) for field in fields(self)))
+        sizes = (field.name for field in fields(self) if field.name != "slot_ranks")
+        return replace(self, **{name: ranks * getattr(self, name) for name in sizes})
 
     @property
     def fixed(self) -> int:
@@ -131,11 +136,16 @@ class Footprint:
 
     def held(self, slots: int) -> int:
         """Bytes of cache memory, which never grows while serving."""
-        return self.staging + self.store + slots * self.slot
+        return self.staging + self.store + self.entries(slots)
+
+    def entries(self, slots: int) -> int:
+        """Bytes of the entries of slots; of as many on each rank, if ranks divide them."""
+        return ceil(slots / self.slot_ranks) * self.slot
 
     def total(self, slots: int) -> int:
-        return self.fixed + slots * (self.slot + self.sampler)
+        return self.fixed + self.entries(slots) + slots * self.sampler
 
     def slots_in(self, memory: int) -> int:
         """How many slots fit beside the fixed parts; 0 if the fixed parts alone do not fit."""
-        return max(0, memory - self.fixed) // (self.slot + self.sampler)
+        each = max(0, memory - self.fixed) // (self.slot + self.slot_ranks * self.sampler)
+        return each * self.slot_ranks

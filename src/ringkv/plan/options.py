@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ringkv.base.config import DType, Weights
+from ringkv.base.ranks import AttentionParallel
 from ringkv.plan.kv_settings import AtStart
 
 AUTO = "auto"
@@ -23,7 +24,9 @@ class Options(AtStart):
     max_step: milliseconds between two tokens of a running request while prompts are prefilled. tensor_parallel: ranks,
     processes that divide the model. Default: 1. threads: of each rank. nnodes: machines that run equally many ranks.
     node_rank: index of this machine. master_addr, master_port: where the first machine listens. expert_parallel: each
-    rank has whole experts. Default: a share of every expert.
+    rank has whole experts. Default: a share of every expert. attention_parallel: what ranks divide of attention.
+    Default: the slots if attention is latent and each rank gets one, else the heads. "slots" raises the number of slots
+    to a multiple of the ranks.
     """
 
     prefix_store: str | int | None = None
@@ -45,3 +48,4 @@ class Options(AtStart):
     node_rank: int | None = None
     master_addr: str | None = None
     master_port: int | None = None
+    attention_parallel: AttentionParallel | None = None

@@ -38,9 +38,9 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str
     if not need.weights:  # they are on a device
         remedy = "lower prefix_store" if need.store and need.reserve <= memory else "free some memory"
         return f"{store} of prefix store and {reserve} of reserve {available}; {remedy}"
-    slots = need.slots_in(memory)
+    slots, each = need.slots_in(memory), need.entries(engine.slots) // engine.slots
     problem = (
-        f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(need.slot)} each, "
+        f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(each)} each, "
         f"and {show_bytes(need.sampler)} of sampler state) "
         f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging "
         f"for a prompt of {engine.prompt_tokens:,} tokens"

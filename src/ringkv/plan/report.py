@@ -6,7 +6,9 @@ from typing import get_args
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.ranks import AttentionParallel
 from ringkv.models.config import load_config, parse_config
+from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import one_of
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
 from ringkv.plan.expert_costs import ExpertCosts, expert_costs
@@ -25,7 +27,7 @@ from ringkv.plan.shapes import Shape, known
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan for. Bytes, counts, memory and bandwidth are those of one of `tensor_parallel` ranks."""
+    """What to plan for. Bytes, memory and bandwidth are those of one of `tensor_parallel` ranks."""
 
     tokens: int | None = None  # longest prompt plus output; None is the model's context
     prompt_tokens: int | None = None  # longest prompt; None is `tokens`
@@ -33,6 +35,7 @@ class PlanRequest:
     lanes: int = 1  # prompts staged at once
     chunk: int = 2048  # tokens of a prefill pass, which layers with a sliding window stage beside the window
     tensor_parallel: int = 1
+    attention_parallel: AttentionParallel | None = None  # None is "slots" for latent attention, else "heads"
     dtype: str = "bfloat16"  # of keys and values
     kv_format: PlaneFormat = "plain"  # of slots; staging is always plain
     weights_dtype: str | None = None  # a dtype, int8 or int4; None is the dtype of the published weights
@@ -43,7 +46,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class CachePlan:
-    """Figures of a full or a compressed cache; bytes are those of one rank."""
+    """Figures of a full or a compressed cache; bytes are those of one rank, slots those of all ranks."""
 
     cache: str  # "full" or "compressed"
     entries: int  # per slot
@@ -63,6 +66,7 @@ class Report:
     kv_format: str
     weights_dtype: str
     tensor_parallel: int
+    attention_parallel: AttentionParallel
     tokens: int
     prompt_tokens: int
     lanes: int
@@ -105,6 +109,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     tokens = shape.context if request.tokens is None else request.tokens
     prompt = tokens if request.prompt_tokens is None else request.prompt_tokens
     _check(shape, request, tokens, prompt)
+    parallel = _attention_parallel(shape, request)
     weights_dtype = request.weights_dtype or shape.native
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
     weights = weight_bytes(shape, weights_dtype, request.tensor_parallel)
@@ -115,7 +120,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     def row(cache: str, entries: int) -> CachePlan:
         read = read_bytes(shape, weights_dtype, request.tensor_parallel)
         slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel, request.kv_format)
-        need = Footprint(slot, weights, staging, request.reserve, sampler=sampler)
+        slot_ranks = request.tensor_parallel if parallel == "slots" else 1
+        need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
         return _row(cache, entries, need, read, request)
 
     rows = row("full", tokens), row("compressed", min(request.budget, tokens))
@@ -126,6 +132,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         kv_format=request.kv_format,
         weights_dtype=weights_dtype,
         tensor_parallel=request.tensor_parallel,
+        attention_parallel=parallel,
         tokens=tokens,
         prompt_tokens=prompt,
         lanes=request.lanes,
@@ -158,7 +165,7 @@ def _divided(shape: Shape, weights_dtype: str, request: PlanRequest) -> tuple[Di
 def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: PlanRequest) -> CachePlan:
     slots = None if request.memory is None else need.slots_in(request.memory)
     shown = 1 if slots is None else slots
-    step = weights_read + shown * need.slot
+    step = weights_read + need.entries(shown)
     seconds = step / request.bandwidth if request.bandwidth else None
     return CachePlan(
         cache=cache,
@@ -170,6 +177,17 @@ def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: 
         step_seconds=seconds,
         tokens_per_second=shown / seconds if seconds else None,
     )
+
+
+def _attention_parallel(shape: Shape, request: PlanRequest) -> AttentionParallel:
+    has_latents = all(group.spec.value is None for group in shape.groups)
+    parallel = attention_parallel(request.attention_parallel, has_latents, request.tensor_parallel)
+    if parallel == "slots" and not has_latents:
+        raise InvalidRequest(
+            f"attention_parallel slots is for latent attention; {shape.name} has none, so choose heads",
+            "attention_parallel",
+        )
+    return parallel
 
 
 def _check(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> None:

@@ -26,7 +26,7 @@ class RankedEngine:
 
     @property
     def limits(self) -> Limits:
-        """The limits; bytes are those of the first rank."""
+        """The limits of all ranks. Bytes are those of the first rank, with its share of the slots."""
         return self._engine.limits
 
     @property

@@ -19,7 +19,6 @@
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ringkv.base.engine import Cached, Limits, PrefillChunk, Run, Sampled
@@ -32,6 +31,7 @@ from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work
 from ringkv.scheduler.deadlines import Deadlines
+from ringkv.scheduler.free_slots import FreeSlots
 from ringkv.scheduler.job import Job, PendingPrompt
 from ringkv.scheduler.lanes import Lanes
 from ringkv.scheduler.packing import in_order, pack
@@ -55,9 +55,8 @@ class Scheduler:
         self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next one first
         self._shared: deque[PendingPrompt] = deque()  # prefilled, in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
-        self._free_slots = list(range(limits.slots))
+        self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
         self._lanes = Lanes(limits)
-        heapify(self._free_slots)
         self._arrivals = count()
         self._shares = Shares()
         self._deadlines = Deadlines()
@@ -227,7 +226,7 @@ class Scheduler:
             if (twin := self._twin(prompt)) is not None:
                 self._join(prompt, twin)
             else:
-                prompt.jobs[0].slot = heappop(self._free_slots)
+                prompt.jobs[0].slot = self._free_slots.take()
                 self._staged.append(prompt)
         new = next((prompt for prompt in self._staged if prompt.cached is None), None)
         return Begin(new.request, new.lane, new.entries) if new and new.lane is not None else None
@@ -317,7 +316,7 @@ class Scheduler:
         prompt = self._shared[0]
         assert prompt.lane is not None
         job = prompt.jobs[0]
-        job.slot = heappop(self._free_slots)
+        job.slot = self._free_slots.take()
         self._stalls = True
         return Insert(job.request, prompt.lane, job.slot)
 
@@ -427,7 +426,7 @@ class Scheduler:
             self._leave_prompt(job)
         if job.slot is None:
             return []
-        heappush(self._free_slots, job.slot)
+        self._free_slots.give(job.slot)
         return [Freed(job.slot, job.resumable)]
 
     def _leave_prompt(self, job: Job) -> None:

@@ -41,6 +41,7 @@ def _state(engine: EngineChannel) -> Sequence[float]:
         limits.lanes,
         stats.free_lanes,
         limits.held_bytes,
+        limits.slots_bytes,
     )
 
 
@@ -53,7 +54,8 @@ STATE = {
     "ringkv_slots_free": "Free slots",
     "ringkv_staging_lanes": "Maximum number of prompts in staging",
     "ringkv_staging_lanes_free": "Free staging lanes",
-    "ringkv_kv_held_bytes": "All cache memory: slots, staging, prefix store; fixed at start",
+    "ringkv_kv_held_bytes": "All cache memory of the first rank: its slots, staging, prefix store; fixed at start",
+    "ringkv_kv_slots_bytes": "The part of it that is in slots: those that the first rank has",
 }
 
 

@@ -16,9 +16,11 @@ from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:
     from ringkv.base.cache_spec import PlaneFormat
+    from ringkv.base.ranks import AttentionParallel
     from ringkv.plan.report import CachePlan, Report
 
 DEFAULT_BUDGET = 2048
+_RANKS = {"heads": "each of", "slots": "slots divided among"}
 
 
 def _option(flag: str, metavar: str, help: str, panel: str, show: bool = False) -> Any:
@@ -92,6 +94,15 @@ def plan(
             "--tensor-parallel,--tp", "N", "Tensor-parallel ranks; figures are for the largest.", MACHINE, show=True
         ),
     ] = 1,
+    attention_parallel: Annotated[
+        str | None,
+        _option(
+            "--attention-parallel",
+            "WHAT",
+            "What ranks divide of latent attention in decode: slots (default) or heads. Other models divide heads.",
+            MACHINE,
+        ),
+    ] = None,
     lanes: Annotated[int, _option("--lanes", "N", "Prompts in staging at once.", MACHINE, show=True)] = 1,
     weights_dtype: Annotated[
         str | None,
@@ -119,6 +130,7 @@ def plan(
         budget=_budget(budget, kv_compression, longest or shape.context),
         lanes=lanes,
         tensor_parallel=tensor_parallel,
+        attention_parallel=cast("AttentionParallel | None", attention_parallel),  # `report` checks it too
         dtype=dtype,
         kv_format=cast("PlaneFormat", kv_format),  # `report` checks it
         weights_dtype=weights_dtype,
@@ -149,7 +161,7 @@ def _budget(budget: int | None, compression: str | None, tokens: int) -> int:
 
 def _print(found: "Report") -> None:
     slots = "" if found.kv_format == "plain" else f", slots in {found.kv_format}"
-    ranks = "" if found.tensor_parallel == 1 else f", each of {found.tensor_parallel} ranks"
+    ranks = "" if found.tensor_parallel == 1 else f", {_RANKS[found.attention_parallel]} {found.tensor_parallel} ranks"
     console().print(
         f"{found.model}: {found.parameters / 1e9:.3g} billion parameters in {found.weights_dtype}, "
         f"cache in {found.dtype}{slots}{ranks}\n"
