@@ -20,18 +20,19 @@ from ringkv.ranks.engine import RankedEngine
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_families import answers
-from tests.engine.test_ranks import HEADS
-from tests.ranks.test_ranks import PROMPTS, others
+from tests.ranks.test_ranks import MODELS, PROMPTS, others
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
-    """Two machines with two ranks each."""
+    """Two machines with two ranks each, which divide the slots of latents: all operators of a network run."""
     monkeypatch.setenv(rendezvous.KEY, "a secret of 24 characters")
-    tiny.save(tmp_path, "Llama", **HEADS)
-    return tiny.config(tmp_path, threads=1, rank=Rank(0, 4), nodes=Nodes(2, 0, port=free_ports()))
+    kind, changes = MODELS["deepseek"]
+    tiny.save(tmp_path, kind, **changes)
+    nodes = Nodes(2, 0, port=free_ports())
+    return tiny.config(tmp_path, threads=1, slots=4, rank=Rank(0, 4), nodes=nodes, attention_parallel="slots")
 
 
 def free_ports() -> int:

@@ -66,19 +66,25 @@ def test_ranks_with_whole_experts_answer_as_one_process(config: EngineConfig) ->
     check_answers(config, Rank(0, 3, expert_parallel=True))
 
 
+@pytest.mark.parametrize("config", ["deepseek"], indirect=True)
+def test_ranks_that_divide_the_slots_answer_as_one_process(config: EngineConfig) -> None:
+    """More prompts than slots, so that a slot changes hands while the others decode."""
+    check_answers(replace(config, slots=4, attention_parallel="slots"), Rank(0, 2), (*PROMPTS, 60, 70, 33))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["deepseek"], indirect=True)
-def test_sixteen_ranks_answer_as_one_process(config: EngineConfig) -> None:
-    check_answers(config, Rank(0, 16))
+def test_sixteen_ranks_that_divide_the_slots_answer_as_one_process(config: EngineConfig) -> None:
+    check_answers(replace(config, slots=16, attention_parallel="slots"), Rank(0, 16))
 
 
-def check_answers(config: EngineConfig, rank: Rank) -> None:
+def check_answers(config: EngineConfig, rank: Rank, lengths: Sequence[int] = PROMPTS) -> None:
     """Compare the greedy tokens of so many processes with those of one."""
-    prompts = [prompt(length) for length in PROMPTS]
+    prompts = [prompt(length) for length in lengths]
     engine = build(replace(config, rank=rank))
     try:
         assert len(others()) == rank.count - 1
-        assert answers(engine, *prompts) == answers(build(config), *prompts)
+        assert answers(engine, *prompts) == answers(build(replace(config, attention_parallel="heads")), *prompts)
     finally:
         engine.close()
     assert not others()
