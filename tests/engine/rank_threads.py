@@ -57,14 +57,21 @@ class Threads:
 
 def on_ranks(config: EngineConfig, count: int, work: Callable[[LocalEngine], Any]) -> list[Any]:
     """Build an engine for each rank, and return what `work` returns on each."""
+
+    def run(index: int) -> Any:
+        return work(build(replace(config, rank=replace(config.rank, index=index, count=count), exchange="network")))
+
+    return in_threads(count, run)
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Return what `work` returns for the index of each rank."""
     shared, found, errors = Shared(count), [None] * count, []
 
     def run(index: int) -> None:
         connect_thread(Threads(shared, index))
         try:
-            found[index] = work(
-                build(replace(config, rank=replace(config.rank, index=index, count=count), exchange="network"))
-            )
+            found[index] = work(index)
         except BaseException as error:
             errors.append(error)
             shared.barrier.abort()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from unittest.mock import Mock
 
 from toy import ToyEngine, limits
@@ -22,6 +23,11 @@ def test_the_parts_of_the_cache_are_its_slots_staging_and_store() -> None:
     assert show_cache(LIMITS) == (
         "1 GB reserved: 1.02 MB in 2 slots of 512 entries, 3 MB in staging, 1 GB in the prefix store"
     )
+
+
+def test_the_slots_of_a_rank_are_counted_if_ranks_divide_them() -> None:
+    first = replace(LIMITS, slots=8, slot_ranks=4)
+    assert "1.02 MB in 2 of 8 slots of 512 entries, 3 MB in staging, 1 GB in the prefix store" in show_cache(first)
 
 
 def test_the_parts_add_up_to_the_total() -> None:

@@ -101,7 +101,7 @@ class CacheSpec(NamedTuple):
         return self._replace(key=self.key._replace(format=format), value=value)
 
     def on_rank(self, ranks: int) -> "CacheSpec":
-        """Return the spec of the largest of `ranks` tensor-parallel ranks: its heads. A latent is replicated.
+        """Return the spec of the largest of `ranks` tensor-parallel ranks: its heads. A latent has none to divide.
 
         Raises InvalidRequest if several ranks would have a head, but not as many ranks each head.
         """

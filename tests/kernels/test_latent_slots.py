@@ -1,0 +1,46 @@
+"""Ranks that divide slots against one call with all slots and heads."""
+
+from itertools import accumulate
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.kernels.latent_attend import decode_attend_latent
+from ringkv.kernels.latent_slots import decode_attend_slots
+from ringkv.kernels.partial import Partial
+from tests.engine.rank_threads import in_threads
+
+ELEMENTS, VALUES, CAPACITY, SCALE = 48, 32, 20, 0.2
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (1, 2, 2), (4,)])
+def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int, ...]) -> None:
+    """Rows are slots in another order, one of which is free."""
+    ranks, generator = len(heads), torch.Generator().manual_seed(3)
+    slots, rows = 4 * ranks, 2 * ranks
+    slot = torch.tensor([3 * ranks + rank for rank in range(ranks)] + [ranks + rank for rank in range(ranks)]).int()
+    q = torch.randn(rows, 1, sum(heads), ELEMENTS, generator=generator)
+    k = torch.randn(rows, 1, ELEMENTS, generator=generator)
+    latents = torch.randn(slots, 1, CAPACITY, ELEMENTS, generator=generator)
+    live = torch.randint(2, CAPACITY, (rows,), generator=generator).int()
+    entry, live[1] = live - 1, 0
+    parts = [latents[rank::ranks].clone() for rank in range(ranks)]
+    columns = q.split(heads, 2)
+
+    def one(rank: int) -> Partial:
+        own = torch.where(slot % ranks == rank, slot // ranks, -1).int()
+        args = columns[rank], k, parts[rank], own, entry, live, SCALE
+        return decode_attend_slots(*args, heads, VALUES, "network")
+
+    found = in_threads(ranks, one)
+    whole = decode_attend_latent(q, k, latents, slot, entry, live, SCALE)
+    for rank, last in enumerate(accumulate(heads)):
+        mine = slice(last - heads[rank], last)
+        assert_equal(found[rank].out, whole.out[:, :, mine, :VALUES])
+        assert_equal(found[rank].lse, whole.lse[:, :, mine])
+        assert torch.equal(parts[rank], latents[rank::ranks])
+
+
+def assert_equal(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
