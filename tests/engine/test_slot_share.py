@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.config import EngineConfig
+from ringkv.base.engine import chunks
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import Rank
@@ -92,14 +93,42 @@ def test_every_policy_is_that_of_one_rank(name: str, count: int, slots: int, fol
     check(folders[name], count, slots)
 
 
+@pytest.fixture
+def any_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let passes and steps have any number of rows, as those of our operators have."""
+    sizes = EngineSizes(Sizes(), Sizes(), Sizes(most=0), Sizes(), rides=True)
+    monkeypatch.setattr(EngineSizes, "_of", lambda *_: sizes)
+
+
+@pytest.mark.usefixtures("any_rows")
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_step_may_have_fewer_rows_than_there_are_slots(
-    count: int, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_may_have_fewer_rows_than_there_are_slots(count: int, folders: dict[str, Path]) -> None:
     """Three ranks have 5, 5 and 6 of 16 heads, and 2, 2 and 1 of 5 requests."""
-    any_rows = EngineSizes(Sizes(), Sizes(), Sizes(most=0), Sizes(), rides=True)
-    monkeypatch.setattr(EngineSizes, "_of", lambda *_: any_rows)
     check(folders["deepseek"], count, 12)
+
+
+@pytest.mark.usefixtures("any_rows")
+def test_slots_ride_in_passes_whose_chunks_are_expanded_or_absorbed(folders: dict[str, Path]) -> None:
+    """Of three slots that are fed two are on one rank. A chunk of 200 tokens is expanded, one of 50 absorbed."""
+    config = divided(folders["deepseek"], 6, chunk=200)
+
+    def ridden(engine: LocalEngine) -> tuple[list[int], Tensor]:
+        assert engine.limits.rides
+        for slot in (0, 1, 5):
+            tiny.enter(engine, tiny.request(prompt(100, slot)), slot)
+        late = tiny.request(prompt(250))
+        engine.begin(late, 0)
+        for chunk in chunks(late, 0, 0, 200):
+            engine.sample()
+            engine.prefill([chunk], feed=True)
+        engine.insert(0, 3, late)
+        tokens, _ = tiny.decode(engine, 20, slot=3)
+        return tokens, engine.batch.logits[[0, 1, 3, 5]]
+
+    tokens, logits = ridden(on_one_rank(config))
+    for mine, found in on_ranks(config, 2, ridden):
+        assert mine == tokens
+        torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
 def _own_rows_alone(self: Threads, x: Tensor, widths: list[int], own: int) -> Tensor:

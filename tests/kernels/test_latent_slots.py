@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.kernels.latent_slots import decode_attend_slots
+from ringkv.kernels.latent_slots import Division, decode_attend_slots
 from ringkv.kernels.partial import Partial
 from tests.engine.rank_threads import in_threads
 
@@ -31,7 +31,7 @@ def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int
     def one(rank: int) -> Partial:
         own = torch.where(slot % ranks == rank, slot // ranks, -1).int()
         args = columns[rank], k, parts[rank], own, entry, live, SCALE
-        return decode_attend_slots(*args, heads, VALUES, "network")
+        return decode_attend_slots(*args, Division(heads, VALUES, "network"))
 
     found = in_threads(ranks, one)
     whole = decode_attend_latent(q, k, latents, slot, entry, live, SCALE)

@@ -174,8 +174,9 @@ class Batch:
     def fed(self) -> Fed:
         """Return the rows that feed the tokens sampled last in a pass with others. `finish` must follow."""
         running = self._running()
-        self._select(running, len(running))
-        return self._feed(len(running))
+        size = self._share.needed(running)
+        self._select(running, size)
+        return self._feed(size)
 
     def finish(self, logits: Tensor) -> None:
         """End a pass that has run the rows of `fed`. logits: float32 [R, V] of these rows."""

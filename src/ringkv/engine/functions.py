@@ -17,8 +17,8 @@ from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.decode_attend import read_attend
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, prefill_attend_expanded
-from ringkv.kernels.latent_slots import decode_attend_slots
+from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, mixed_attend_slots, prefill_attend_expanded
+from ringkv.kernels.latent_slots import Division, decode_attend_slots
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
 from ringkv.models.decoder import Decoder
@@ -127,7 +127,9 @@ def _attend_latents(
 ) -> Partial:
     assert k is not None
     latents, window = staged
-    return mixed_attend_expanded(q, k, latents, window, segments, slots, layer.attention.cache.scale, latent)
+    arguments = q, k, latents, window, segments, slots, layer.attention.cache.scale, latent
+    division = _division(layer)
+    return mixed_attend_expanded(*arguments) if division is None else mixed_attend_slots(*arguments, division)
 
 
 def _attend_slots(
@@ -154,12 +156,17 @@ def _attend_slots(
 def _attend_slots_of_latents(
     layer: Layer, latents: Tensor, q: Tensor, k: Tensor, slot: Tensor, entry: Tensor, live: Tensor
 ) -> Partial:
-    """Attend in this rank's slots; with the other ranks, if they divide the slots."""
-    block, scale = layer.attention, layer.attention.cache.scale
-    assert isinstance(block, LatentAttention)
-    if not block.shares:
+    scale, division = layer.attention.cache.scale, _division(layer)
+    if division is None:
         return decode_attend_latent(q, k, latents, slot, entry, live, scale)
-    return decode_attend_slots(q, k, latents, slot, entry, live, scale, block.shares, block.rank, layer.exchange)
+    return decode_attend_slots(q, k, latents, slot, entry, live, scale, division)
+
+
+def _division(layer: Layer) -> Division | None:
+    """Return how ranks divide the slots of a layer with latents; None if each has all of them."""
+    block = layer.attention
+    assert isinstance(block, LatentAttention)
+    return Division(block.shares, block.rank, layer.exchange) if block.shares else None
 
 
 def _planes_of(layer: Layer, format: PlaneFormat) -> int:

@@ -13,6 +13,7 @@ from ringkv.cache.body import Body, Span
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
 from ringkv.engine.staging import Staging
+from ringkv.kernels.latent_pass import NO_SLOT
 from ringkv.kernels.prefill_attend import Segment, table
 from ringkv.models.decoder import Decoder
 
@@ -34,16 +35,20 @@ class Piece(NamedTuple):
 
 
 class RowNumbers(NamedTuple):
-    """Where rows write and read in the slots of one group of layers: int32 [R] each."""
+    """Where rows write and read in the slots of one group of layers: int32 [R] each; slot as `SlotShare.places`."""
 
     slot: Tensor
     entry: Tensor
     live: Tensor  # 0 for a row that belongs to no slot
 
-    def among(self, before: int, rows: int) -> "RowNumbers":
-        """Return numbers for a pass of so many rows, of which the first `before` are not the slots'."""
-        after = rows - before - len(self.slot)
-        return RowNumbers(*(torch.nn.functional.pad(one, (before, after)) for one in self))
+    def among(self, before: int, rows: int, no_slot: int) -> "RowNumbers":
+        """Return numbers for a pass of so many rows, of which the first `before` are not the slots'.
+
+        no_slot: the slot of rows that are not the slots'.
+        """
+        around = before, rows - before - len(self.slot)
+        each = ((self.slot, no_slot), (self.entry, 0), (self.live, 0))
+        return RowNumbers(*(torch.nn.functional.pad(one, around, value=value) for one, value in each))
 
 
 class Fed(NamedTuple):
@@ -66,6 +71,7 @@ class Passes:
         self._staged = [staging.layer(*place) for place in decoder.places]
         self._slots = [bodies[place.group].layer(place.row) for place in decoder.places]
         self._no_slots = self._nothing_fed()
+        self._no_slot = 0 if decoder.config.slot_share.count == 1 else NO_SLOT
         self._writers = 1 + max(decoder.config.kv_source)  # the layers after these read earlier layers' caches only
 
     def run(self, pieces: Sequence[Piece], fed: Fed | None = None) -> Tensor:
@@ -83,7 +89,7 @@ class Passes:
         x = embedded.x
         rotations = self._decoder.rotations(_between(positions, fed.positions, before))
         segments = self._segments(pieces)
-        at = [numbers.among(before, rows) for numbers in fed.at] if self._programs.rides else []
+        at = [numbers.among(before, rows, self._no_slot) for numbers in fed.at] if self._programs.rides else []
         graphs = self._programs.passes[rows]
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
         for layer, kind in enumerate(self._decoder.kinds[: None if is_read else self._writers]):

@@ -81,12 +81,10 @@ class EngineSizes(NamedTuple):
     def of(
         cls, chunk: int, device: torch.device, slots: int, weights: ModelWeights, drafts: int, slot_ranks: int = 1
     ) -> "EngineSizes":
-        """slot_ranks: ranks that divide the slots. Each has as many rows of a step, and no slots ride."""
-        return cls._of(chunk, device, slots, weights, drafts)._divided(slot_ranks)
-
-    def _divided(self, ranks: int) -> "EngineSizes":
-        decode, drafts = replace(self.decode, unit=ranks), replace(self.drafts, unit=ranks)
-        return self._replace(decode=decode, drafts=drafts, rides=self.rides and ranks == 1)
+        """slot_ranks: ranks that divide the slots. Each has as many rows of a step."""
+        sizes = cls._of(chunk, device, slots, weights, drafts)
+        decode, drafting = replace(sizes.decode, unit=slot_ranks), replace(sizes.drafts, unit=slot_ranks)
+        return sizes._replace(decode=decode, drafts=drafting)
 
     @classmethod
     def _of(cls, chunk: int, device: torch.device, slots: int, weights: ModelWeights, drafts: int) -> "EngineSizes":

@@ -14,8 +14,8 @@ Queries of expanded chunks are absorbed only for the window. Which rows those ar
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from ringkv.kernels.absorb import absorb, absorb_among, project_values, values_a
 from ringkv.kernels.by_head import outputs
 from ringkv.kernels.expanded_attend import Expansion, expanded_attend
 from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
+from ringkv.kernels.latent_slots import Division, decode_attend_slots
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment, stage, table
@@ -32,8 +33,14 @@ from ringkv.kernels.prefill_attend import Segment, stage, table
 EXPANDED_ROWS = 192  # with DeepSeek's heads the two forms take as long at about 140
 
 
+NO_SLOT = -2  # the slot of rows that are not of slots, if ranks divide these
+
+
 class Slots(NamedTuple):
-    """Latents of slots [slots, 1, C, entry], and int32 [N] where rows write and read; live is 0 for rows of pieces."""
+    """Latents of slots [slots, 1, C, entry], and int32 [N] where rows write and read; live is 0 for rows of pieces.
+
+    If ranks divide the slots, `slot` is NO_SLOT for rows of pieces, and -1 for those of slots on other ranks.
+    """
 
     latents: Tensor
     slot: Tensor
@@ -68,6 +75,22 @@ def mixed_attend_expanded(
     return Partial(*attend(q, k, latents, window, segments, *slots, *expansion, scale))
 
 
+def mixed_attend_slots(
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    window: Tensor,
+    segments: Tensor,
+    slots: Slots,
+    scale: float,
+    expansion: Expansion,
+    division: Division,
+) -> Partial:
+    """Attend as `prefill_attend_expanded`, and with the rows of slots as `decode_attend_slots`."""
+    attend = torch.ops.ringkv.mixed_attend_slots
+    return Partial(*attend(q, k, latents, window, segments, *slots, *expansion, scale, *division))
+
+
 def _prefill(
     q: Tensor,
     k: Tensor,
@@ -96,34 +119,81 @@ def _mixed(
     value_up: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
+    return _both(q, k, latents, window, segments, Slots(slots, slot, entry, live), Expansion(key_up, value_up), scale)
+
+
+def _divided(
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    window: Tensor,
+    segments: Tensor,
+    slots: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
+    scale: float,
+    *division: Any,
+) -> tuple[Tensor, Tensor]:
+    rows, expansion = Slots(slots, slot, entry, live), Expansion(key_up, value_up)
+    return _both(q, k, latents, window, segments, rows, expansion, scale, Division(*division))
+
+
+def _both(
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    window: Tensor,
+    segments: Tensor,
+    slots: Slots,
+    expansion: Expansion,
+    scale: float,
+    division: Division | None = None,
+) -> tuple[Tensor, Tensor]:
     """Run each form for its rows."""
-    expansion, pieces = Expansion(key_up, value_up), [Segment._make(one) for one in segments.tolist()]
+    pieces = [Segment._make(one) for one in segments.tolist()]
     long = [piece for piece in pieces if piece.rows >= EXPANDED_ROWS]
     short = [piece for piece in pieces if 0 < piece.rows < EXPANDED_ROWS]
     for piece in long:
         _stage(piece, q, k, latents, window, expansion)
     out, lse = expanded_attend(q[:, 0], latents, table(long), scale, expansion)
-    fed = live.nonzero()[:, 0]
+    fed = (slots.live if division is None else slots.slot > NO_SLOT).nonzero()[:, 0]
     rows = torch.cat((*(torch.arange(piece.row, piece.here.stop) for piece in short), fed))
     if len(rows):
-        decoded = Slots(slots, slot[fed], entry[fed], live[fed])
+        decoded = Slots(slots.latents, *(one[fed] for one in slots[1:]))
         queries = absorb_among(q, k, rows, expansion)
-        found = _attend_absorbed(queries, k[rows], latents, window, short, decoded, scale)
+        found = _attend_absorbed(queries, k[rows], latents, window, short, decoded, scale, division)
         out[rows] = values_among(found.out, rows, len(q), expansion)
         lse[rows] = found.lse[:, 0]
     return out[:, None], lse[:, None]
 
 
 def _attend_absorbed(
-    q: Tensor, k: Tensor, latents: Tensor, window: Tensor, pieces: Sequence[Segment], slots: Slots, scale: float
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    window: Tensor,
+    pieces: Sequence[Segment],
+    slots: Slots,
+    scale: float,
+    division: Division | None,
 ) -> Partial:
     """Attend with absorbed q [n, 1, H, entry]: the rows of pieces, one after the other, then those of slots."""
     first, found = len(q) - len(slots.live), []
     if pieces:
         found.append(prefill_attend_latent(q[:first], k[:first], latents, window, _packed(pieces), scale))
     if len(slots.live):
-        found.append(decode_attend_latent(q[first:], k[first:], *slots, scale))
-    return Partial(*map(torch.cat, zip(*found, strict=True)))
+        found.append(_decode(q[first:], k[first:], slots, scale, division))
+    width = min(part.out.shape[-1] for part in found)  # divided slots return values alone
+    return Partial(torch.cat([part.out[..., :width] for part in found]), torch.cat([part.lse for part in found]))
+
+
+def _decode(q: Tensor, k: Tensor, slots: Slots, scale: float, division: Division | None) -> Partial:
+    if division is None:
+        return decode_attend_latent(q, k, *slots, scale)
+    return decode_attend_slots(q, k, *slots, scale, division)
 
 
 def _stage(piece: Segment, q: Tensor, k: Tensor, latents: Tensor, window: Tensor, expansion: Expansion) -> None:
@@ -157,9 +227,8 @@ def _all_absorbed(
     return project_values(found, expansion)
 
 
-def _shape(q: Tensor, *others: Tensor | float) -> tuple[Tensor, Tensor]:
-    value_up = others[-2]
-    assert isinstance(value_up, Tensor)
+def _shape(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    value_up = next(one for one, scale in pairwise(others) if isinstance(scale, float))
     rows, _, heads, _ = q.shape
     out = q.new_empty(rows, 1, heads, outputs(value_up, heads))
     return out, q.new_empty(rows, 1, heads, dtype=torch.float32)
@@ -168,5 +237,6 @@ def _shape(q: Tensor, *others: Tensor | float) -> tuple[Tensor, Tensor]:
 LIBRARY.impl("prefill_attend_expanded", _prefill, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend_expanded", _all_absorbed, "CUDA")
 LIBRARY.impl("mixed_attend_expanded", _mixed, "CompositeExplicitAutograd")
-for name in ("prefill_attend_expanded", "mixed_attend_expanded"):
+LIBRARY.impl("mixed_attend_slots", _divided, "CompositeExplicitAutograd")
+for name in ("prefill_attend_expanded", "mixed_attend_expanded", "mixed_attend_slots"):
     register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

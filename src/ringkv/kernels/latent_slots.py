@@ -8,6 +8,7 @@ Source: SnapStream (arXiv 2511.03092), which decodes DeepSeek-R1 data parallel o
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,25 +21,23 @@ from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 
 
+class Division(NamedTuple):
+    """Ranks that divide slots. heads: of each rank. values: V. exchange: not "none"."""
+
+    heads: Sequence[int]
+    values: int
+    exchange: Exchange
+
+
 def decode_attend_slots(
-    q: Tensor,
-    k: Tensor,
-    latents: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-    heads: Sequence[int],
-    values: int,
-    exchange: Exchange,
+    q: Tensor, k: Tensor, latents: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float, division: Division
 ) -> Partial:
     """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`.
 
     q [N, 1, G, D]: of this rank's heads. latents [slots of this rank, 1, C, D]. slot: int32 [N], among these; -1 for a
-    row of another rank. heads: of each rank. values: V. Returns out [N, 1, G, V] and lse [N, 1, G] of its heads.
+    row of another rank. Returns out [N, 1, G, V] and lse [N, 1, G] of its heads.
     """
-    attend = torch.ops.ringkv.decode_attend_latent_slots
-    return Partial(*attend(q, k, latents, slot, entry, live, scale, list(heads), values, exchange))
+    return Partial(*torch.ops.ringkv.decode_attend_latent_slots(q, k, latents, slot, entry, live, scale, *division))
 
 
 def _decode(
