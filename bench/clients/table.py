@@ -13,6 +13,5 @@ def clients(rows: Sequence[ResultRow]) -> str:
         mine = [one for one in checks if one["package"] == package]
         failed = "; ".join(one["check"] for one in mine if not one["passed"])
         count = f"{sum(one['passed'] for one in mine)} of {len(mine)}"
-        about = ", ".join(dict.fromkeys(f"{one['processor']}, commit {one['commit']}" for one in mine))
-        lines.append((package, f"{count}{f'; **failed**: {failed}' if failed else ''}", about))
-    return table(("client", "checks passed", "measured on"), lines).replace("---:", "---")
+        lines.append((package, f"{count}{f'; **failed**: {failed}' if failed else ''}"))
+    return table(("client", "checks passed"), lines).replace("---:", "---")

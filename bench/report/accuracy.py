@@ -17,6 +17,7 @@ HEAD = (
     "kept", "answer_tokens", "ring_wraps",
 )  # fmt: skip
 SHARES = {"2x": "1/2", "4x": "1/4", "8x": "1/8"}
+SHOWN = {"snapstream": tuple(SHARES), "streaming": ("4x",)}  # budgets in the table, by policy
 CACHES = {  # name -> label, with {} for the budget
     "snapstream": "snapstream {} window=64",
     "snapstream, kvpress's settings": f"snapstream {{}} {KVPRESS}",
@@ -76,13 +77,13 @@ def summary(means: Groups) -> str:
     """Return the table of full cache, our default and StreamingLLM: scores, and differences from the full cache."""
     full = [_find(means[study], place, "full") for _, study, place, _ in COLUMNS]
     lines = [("full", *map(_score, full))]
-    for policy in ("snapstream", "streaming"):
-        for budget, share in SHARES.items():
+    for policy, budgets in SHOWN.items():
+        for budget in budgets:
             ends = [end if policy == "snapstream" else "" for *_, end in COLUMNS]
             found = [
                 _find(means[one[1]], one[2], f"{policy} {budget}{end}") for one, end in zip(COLUMNS, ends, strict=True)
             ]
-            lines.append((f"{policy} {share}", *map(_score, found)))
+            lines.append((f"{policy} {SHARES[budget]}", *map(_score, found)))
     head = [f"{column[0]} ({one.count} prompts)" for column, one in zip(COLUMNS, full, strict=True) if one]
     return table(("cache", *head), lines)
 

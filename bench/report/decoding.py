@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bench.report.machine import machine_table
 from bench.report.speed import MACHINES, MODELS
 from bench.results import ResultRow, figures, newest, table
 
@@ -14,12 +15,11 @@ def speculation(rows: Sequence[ResultRow]) -> str:
             one["text"],
             one["temperature"],
             f"{one['per_pass']:.2f}",
-            f"{one['accepted']:.0%}",
             f"{one['speedup']:.2f}x",
         )
         for one in figures(rows, "speculation")
     ]
-    head = ("model", "text", "temperature", "tokens per pass", "drafts kept", "throughput")
+    head = ("model", "text", "temperature", "tokens per pass", "throughput")
     return table(head, lines)
 
 
@@ -33,10 +33,9 @@ def kv_format(rows: Sequence[ResultRow]) -> str:
             f"{one['entry_bytes']:,}",
             f"{1e3 * one['attend_s']:.2f} ms",
             f"{one['attend_ratio']:.2f}x",
-            f"{one['perplexity']:.3f}",
             f"{one['more']:+.2%}",
         )
         for one in newest(figures(rows, "kv_format"), "model", "machine")
     ]
-    head = ("model", "machine", "`--kv-format`", "bytes per entry", "attention", "faster by", "perplexity", "more")
-    return table(head, lines)
+    head = ("model", "machine", "`--kv-format`", "bytes per entry", "attention", "faster by", "perplexity")
+    return machine_table(head, lines)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from bench.report.machine import machine_table
 from bench.report.speed import MACHINES
-from bench.results import ResultRow, figures, newest, table
+from bench.results import ResultRow, figures, newest
 
 MIN = 60
 
@@ -11,11 +12,11 @@ MIN = 60
 def faults(rows: Sequence[ResultRow]) -> str:
     """Return a row for each trial and kind of machine: its newest run, and of that the worst case."""
     lines = [
-        (trial, told(one), MACHINES[one["machine"]], f"`python -m bench.{bench}`", one["commit"])
+        (trial, told(one), MACHINES[one["machine"]], f"`python -m bench.{bench}`")
         for bench, (trial, told) in TRIALS.items()
         for one in _worst(newest(figures(rows, bench), "machine"))
     ]
-    return table(("trial", "result", "machine", "command", "commit"), [*lines, *_fuzzed(rows)])
+    return machine_table(("trial", "result", "machine", "command"), [*lines, *_fuzzed(rows)])
 
 
 def _worst(found: Sequence[ResultRow]) -> list[ResultRow]:
@@ -72,6 +73,5 @@ def _fuzzed(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
             f"largest {max(one['peak_bytes'] for one in runs) / 1e6:,.0f} MB"
         )
         minutes = min(one["fuzzed_s"] for one in runs) / MIN
-        commits = " ".join(dict.fromkeys(str(one["commit"]) for one in runs))
         trial = f"fuzzing, {minutes:.0f} minutes each; inputs: {kinds}"
-        yield trial, result, MACHINES[machine], "`python -m bench.fuzz`", commits
+        yield trial, result, MACHINES[machine], "`python -m bench.fuzz`"

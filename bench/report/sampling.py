@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from bench.report.machine import machine_table
 from bench.report.speed import MACHINES, MODELS
-from bench.results import ResultRow, figures, newest, table
+from bench.results import ResultRow, figures, newest
 
 TARGETED = ("temperature", "top-p", "top-k")
 SHOWN = (*TARGETED, "penalty", "grammar", "logprobs")
@@ -16,7 +17,7 @@ def sampling(rows: Sequence[ResultRow]) -> str:
         case = MODELS[one["model"]], MACHINES[one["machine"]], f"{one['rows']}"
         cases.setdefault(case, {})[one["kind"]] = one
     lines = [(*case, _step(kinds["greedy"]), *(_more(kinds, kind) for kind in SHOWN)) for case, kinds in cases.items()]
-    return table(("model", "machine", "rows", "greedy step", *SHOWN), lines)
+    return machine_table(("model", "machine", "rows", "greedy step", *SHOWN), lines)
 
 
 def added(rows: Sequence[ResultRow], machine: str) -> list[float]:

@@ -108,13 +108,10 @@ def _ourselves() -> Iterator[Target]:
     yield Target("answers that fit random schemas", 1.0, of("structured", "fitting"), _percent)
     for claim, what, bound in (
         ("10 prompts of 30 tokens: sooner than before", "10 prompts of 30 tokens, until each has a token", 4.0),
-        ("step of 2 requests: with 2 slots over 32", "step of 2 requests, 2 slots (before) and 32 (now)", 0.9),
         ("chunk of 512 and 8 slots: two passes over one", f"{MIXED} two passes (before) and one (now)", 1.25),
     ):
         yield Target(claim, bound, of("short", "short_ratio", what=what), _times)
     yield Target("times between two tokens within 1.2 times `--max-step`", 0.99, of("short", "within_share"), _percent)
-    four = of("ranks", "exchange_ratio", part="exchange", ranks=4)
-    yield Target("sum over 4 ranks in shared memory: faster than with gloo", 5.0, four, _times)
     generate = of("startup", "first_s", command="ringkv generate")
     for claim, bound, measured, show in (
         ("step after the longest prompt, over the shortest", 1.1, of("limits", "over_shortest"), _times),
@@ -128,7 +125,6 @@ def _ourselves() -> Iterator[Target]:
         ("this commit over 099e118: prefill of 2k", 1.02, partial(_beside, metric="prefill_ratio"), "{:.3f}x".format),
         ("this commit over 099e118: decode step", 1.02, partial(_beside, metric="step_ratio"), "{:.3f}x".format),
         ("memory of a rank while loading, over its share", 1.1, of("ranks", "loading_ratio"), "{:.3f}x".format),
-        ("two ranks over one process: decode step", 1.15, of("ranks", "step_ratio", part="decode"), "{:.3f}x".format),
         ("step at temperature, top-p or top-k: slower than greedy by", 0.05, sampling.added, _percent),
     ):
         yield Target(claim, bound, measured, show, at_most=True)

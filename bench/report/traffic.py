@@ -5,8 +5,9 @@ from dataclasses import asdict
 from itertools import groupby
 
 from bench.report.chart import Panel, Point, chart
+from bench.report.machine import machine_table
 from bench.report.speed import MACHINES, MODELS
-from bench.results import ResultRow, figures, newest, table
+from bench.results import ResultRow, figures, newest
 from bench.traffic.figures import TrafficCell, from_figures
 
 OURS, RATE = "ringkv", "tokens_per_s"
@@ -36,7 +37,7 @@ def traffic(rows: Sequence[ResultRow]) -> str:
         else:
             rates = {family: _best(found, members, "goodput") for family, members in FAMILIES.items()}
             lines.append((*case, "best goodput, requests/s", *_shown(rates, "{:.2f}"), _over(rates)))
-    return table(HEAD, lines)
+    return machine_table(HEAD, lines)
 
 
 def picture(rows: Sequence[ResultRow]) -> str:

@@ -10,7 +10,6 @@ from ringkv.evaluation.summary import CellScore, length_of, task_scores
 
 ROWS: Mapping[tuple[str, str], str] = {  # place of the question, label of a cell -> name
     ("inside", "full"): "full",
-    ("inside", "snapstream 2x"): "snapstream 1/2",
     ("inside", "snapstream 4x"): "snapstream 1/4",
     ("inside", "snapstream 8x"): "snapstream 1/8",
     ("inside", "snapstream 8x select=tova"): "snapstream, tova 1/8",

@@ -21,33 +21,31 @@ def offered(engine: str, per_minute: int, goodput: float) -> dict[str, Any]:
 
 
 def lines(rows: list[ResultRow]) -> list[str]:
-    return traffic(rows).splitlines()[2:]
+    return [line for line in traffic(rows).splitlines() if line.startswith("| SmolLM2")]
 
 
 def test_throughput_and_the_slowest_first_tokens_are_beside_those_of_the_best_other_engine() -> None:
     rows = measured("traffic", waiting("ringkv", 900, 1.25), waiting("vllm", 300, 0.5), waiting("openvino", 600, 2.0))
     assert lines(rows) == [
-        "| SmolLM2-135M | Intel, AMX | short, 16 clients | tokens/s | 900 | 300 |  | 600 | 1.50x |",
-        "| SmolLM2-135M | Intel, AMX | short, 16 clients | first token, p99 | 1.25 s | 0.50 s |  | 2.00 s |  |",
+        "| SmolLM2-135M | short, 16 clients | tokens/s | 900 | 300 |  | 600 | 1.50x |",
+        "| SmolLM2-135M | short, 16 clients | first token, p99 | 1.25 s | 0.50 s |  | 2.00 s |  |",
     ]
 
 
 def test_an_engine_counts_with_its_faster_setting() -> None:
     rows = measured("traffic", waiting("llama.cpp", 200, 1.0), waiting("llama.cpp-unified", 250, 3.0))
-    assert [line.split(" | ")[6] for line in lines(rows)] == ["250", "3.00 s"]
+    assert [line.split(" | ")[5] for line in lines(rows)] == ["250", "3.00 s"]
 
 
 def test_goodput_is_the_best_of_all_rates() -> None:
     ours = (offered("ringkv", 60, 1.0), offered("ringkv", 120, 1.8))
     rows = measured("traffic", *ours, offered("vllm", 60, 0.9), offered("vllm", 120, 0.2))
-    assert lines(rows) == [
-        "| SmolLM2-135M | Intel, AMX | short | best goodput, requests/s | 1.80 | 0.90 |  |  | 2.00x |"
-    ]
+    assert lines(rows) == ["| SmolLM2-135M | short | best goodput, requests/s | 1.80 | 0.90 |  |  | 2.00x |"]
 
 
 def test_a_trace_has_a_line_for_each_scale_of_its_lengths_in_any_order_of_runs() -> None:
     shrunk = [{**offered(engine, 60, 1.0), "shrink": by} for engine in ("ringkv", "vllm") for by in (8, 4)]
-    assert [line.split(" | ")[2:6] for line in lines(measured("traffic", *shrunk))] == [
+    assert [line.split(" | ")[1:5] for line in lines(measured("traffic", *shrunk))] == [
         [f"short, lengths / {by}", "best goodput, requests/s", "1.00", "1.00"] for by in (4, 8)
     ]
 
@@ -56,7 +54,7 @@ def test_only_the_newest_run_of_a_load_counts() -> None:
     rows = measured("traffic", waiting("ringkv", 100, 1.0), waiting("vllm", 900, 1.0), run="1")
     rows += measured("traffic", waiting("ringkv", 200, 1.0), run="2")
     rows += measured("traffic", waiting("ringkv", 300, 1.0, clients=64), run="0")
-    assert [line.split(" | ")[4:6] for line in lines(rows)][::2] == [["200", ""], ["300", ""]]
+    assert [line.split(" | ")[3:5] for line in lines(rows)][::2] == [["200", ""], ["300", ""]]
 
 
 def test_the_picture_has_a_line_for_each_engine_and_a_panel_for_each_workload_with_two_rates() -> None:
