@@ -39,6 +39,7 @@ class EngineConfig:
     exchange: Exchange = "none"  # how it exchanges results with other ranks
     nodes: Nodes = ONE_NODE  # the machines of all ranks
     attention_parallel: AttentionParallel = "heads"  # "slots", of latent attention: `slots` is a multiple of the ranks
+    prefill: tuple[str, ...] = ()  # HOST:PORT of the workers that prefill its prompts; none: it does so itself
     max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
 
     @property

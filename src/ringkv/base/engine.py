@@ -117,8 +117,8 @@ class Packet(NamedTuple):
     layouts: Layouts
     seen: int
     sampled: Mapping[int, int]
-    entries: bytes
-    logits: bytes
+    entries: bytes | memoryview
+    logits: bytes | memoryview
 
 
 class Sampled(NamedTuple):

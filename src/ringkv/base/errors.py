@@ -27,6 +27,7 @@
     │   ├── QueueFull           too many requests, tokens or grammars wait       (HTTP 503)
     │   ├── DeadlineExceeded    its timeout passed before its first token        (HTTP 503)
     │   ├── EngineRestarting    the engine has ended and is started again        (HTTP 503)
+    │   ├── PrefillUnavailable  its prefill worker was lost, or there is none    (HTTP 503)
     │   └── Draining            the server is stopping                           (HTTP 503)
     └── EngineDied              the engine process ended                         (HTTP 503)
 
@@ -149,6 +150,10 @@ class DeadlineExceeded(Busy):
 
 
 class EngineRestarting(Busy):
+    pass
+
+
+class PrefillUnavailable(Busy):
     pass
 
 

@@ -165,7 +165,7 @@ class CacheRow(NamedTuple):
         parts = (part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n))
         return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
 
-    def restore(self, live: Sequence[int], packet: bytes) -> None:
+    def restore(self, live: Sequence[int], packet: bytes | memoryview) -> None:
         """Fill the first `live` entries of each group from a packet; the others become 0.
 
         Raises ValueError for a packet of another size.
@@ -174,7 +174,7 @@ class CacheRow(NamedTuple):
         sizes = [target.numel() * target.element_size() for target in targets]
         if sum(sizes) != len(packet):
             raise ValueError(f"the packet has {len(packet):,} bytes; these entries take {sum(sizes):,}")
-        raw = torch.frombuffer(bytearray(packet), dtype=torch.uint8) if packet else torch.empty(0, dtype=torch.uint8)
+        raw = _raw(packet)
         for target, part in zip(targets, raw.split(sizes), strict=True):
             target.copy_(part.view(target.dtype).view(target.shape))
         for body, n in zip(self.bodies, live, strict=True):
@@ -182,6 +182,13 @@ class CacheRow(NamedTuple):
 
 
 _WHOLE = Span()
+
+
+def _raw(packet: bytes | memoryview) -> Tensor:
+    """Return uint8 [bytes]: a view of a packet that may be written to, else a copy."""
+    if not len(packet):
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(packet) if memoryview(packet).readonly else packet, dtype=torch.uint8)
 
 
 def _shifted(entries: Entries, first: int) -> Entries:

@@ -43,13 +43,13 @@ def connected(nodes: Nodes, timeout: float = CONNECT_TIMEOUT) -> Connection:
             time.sleep(0.2)
 
 
-def key() -> bytes:
-    """Return the secret of all machines. Raises InvalidRequest if there is none, or a short one."""
+def key(param: str = "nnodes") -> bytes:
+    """Return the secret of all machines. Raises InvalidRequest naming `param` if there is none, or a short one."""
     secret = os.environ.get(KEY, "").encode()
     if len(secret) < SHORTEST_KEY:
         fault = f"has {len(secret)} bytes" if secret else "is not set"
         raise InvalidRequest(
-            f"{KEY} {fault}; set it to the same secret of at least {SHORTEST_KEY} bytes on every machine", "nnodes"
+            f"{KEY} {fault}; set it to the same secret of at least {SHORTEST_KEY} bytes on every machine", param
         )
     return secret
 
@@ -58,6 +58,13 @@ def fingerprint(config: EngineConfig) -> str:
     """Return a hash that is the same on all ranks: of the model's configuration and all options but a machine's own."""
     nothing, kind = Path(), config.device.partition(":")[0]
     shared = replace(
-        config, model_dir=nothing, cache_dir=nothing, threads=0, rank=config.rank.at(0), nodes=ONE_NODE, device=kind
+        config,
+        model_dir=nothing,
+        cache_dir=nothing,
+        threads=0,
+        rank=config.rank.at(0),
+        nodes=ONE_NODE,
+        device=kind,
+        prefill=(),
     )
     return hashlib.sha256(f"{shared}{load_config(config.model_dir)}".encode()).hexdigest()

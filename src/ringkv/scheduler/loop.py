@@ -28,7 +28,17 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """An engine and the scheduler of its requests; call it from one thread."""
+    """An engine and the scheduler of its requests; call it from one thread.
+
+    wakers: descriptors that are readable once an idle loop has something to do. patience: seconds after which an idle
+    loop's `step` must be called in any case; None never.
+    """
+
+    wakers: tuple[int, ...] = ()
+
+    @property
+    def patience(self) -> float | None:
+        return None
 
     def __init__(
         self,

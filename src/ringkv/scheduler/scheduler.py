@@ -95,7 +95,10 @@ class Scheduler:
 
     def submit(self, request: Request, *others: Request) -> None:
         """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` if an id is in use."""
-        prompt = PendingPrompt(owner=request.owner, priority=request.priority)
+        self._check(request, *others)
+        self._queue(request, *others)
+
+    def _check(self, request: Request, *others: Request) -> None:
         for one in (request, *others):
             both = ((r.tokens, r.salt, r.owner, r.priority, r.sampling.prompt_logprobs) for r in (one, request))
             assert len(set(both)) == 1, "requests that are submitted together have one prompt, owner and priority"
@@ -105,6 +108,10 @@ class Scheduler:
             )
             if one.id in self._jobs:
                 raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
+
+    def _queue(self, request: Request, *others: Request) -> None:
+        """Let requests wait as one prompt."""
+        prompt = PendingPrompt(owner=request.owner, priority=request.priority)
         for one in (request, *others):
             job = Job(one, self._kv(one), self._limits, prompt)
             self._jobs[one.id] = job

@@ -42,6 +42,7 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.QueueFull, ErrorKind(503, "server_error", "queue_full")),
     (errors.DeadlineExceeded, ErrorKind(503, "server_error", "deadline_exceeded")),
     (errors.EngineRestarting, ErrorKind(503, "server_error", "engine_restarting")),
+    (errors.PrefillUnavailable, ErrorKind(503, "server_error", "prefill_unavailable")),
     (errors.Draining, ErrorKind(503, "server_error", "draining")),
     (errors.EngineDied, ErrorKind(503, "server_error", "engine_died")),
     (RingKVError, ErrorKind(500, "server_error")),

@@ -5,6 +5,8 @@ trusts what it reads: a message has at most `LARGEST_MESSAGE` bytes and is decod
 """
 
 import select
+from collections.abc import Sequence
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -62,6 +64,13 @@ class Channel:
             self._connection.fileno()  # raises if this end is closed
             return bool(self._arrivals.poll(0))
         except OSError as error:
+            raise ChannelClosed from error
+
+    def wait(self, others: Sequence[int] = (), seconds: float | None = None) -> None:
+        """Block until `is_waiting`, one of the other descriptors is readable, or so many seconds have passed."""
+        try:
+            connection.wait([self._connection, *others], seconds)
+        except (OSError, ValueError) as error:
             raise ChannelClosed from error
 
     def close(self) -> None:

@@ -12,13 +12,15 @@ from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from time import monotonic
+from typing import Any
 
-from ringkv.base import log_lines, progress
+from ringkv.base import log_lines
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import describe, in_short
+from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import (
     Cancel,
     EngineMessage,
@@ -38,9 +40,8 @@ from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
 from ringkv.worker.outbox import Outbox
 
-Build = Callable[[EngineConfig, progress.Progress], Engine]
-
 BUILDER = "ringkv.ranks.build:build"
+DECODE_LOOP = "ringkv.handoff.decode_loop:decode_loop"  # of an engine whose prompts are prefilled elsewhere
 STOPPING = (signal.SIGINT, signal.SIGTERM)  # a terminal and a supervisor send them to all our processes at once
 METRICS_EVERY = 0.25  # seconds
 
@@ -64,7 +65,7 @@ def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -
 
 def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> Fatal | None:
     try:
-        engine = _import(builder)(config, lambda *report: channel.send(Progress(*report)))
+        engine: Engine = imported(builder)(config, lambda *report: channel.send(Progress(*report)))
     except ChannelClosed:
         raise
     except RingKVError as error:
@@ -75,7 +76,7 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
     channel.send(Ready(engine.limits, engine.default_kv))
     guides = GuideProcesses(partial(Tokenizer.from_directory, config.model_dir), engine.limits.vocab)
     try:
-        serve(channel, Loop(engine, guide=guides))
+        serve(channel, _loop(engine, config, guides))
     except ChannelClosed:
         raise
     except RankEnded as error:
@@ -87,7 +88,7 @@ def _build_then_serve(channel: Channel, config: EngineConfig, builder: str) -> F
 
 
 def serve(channel: Channel, loop: Loop) -> None:
-    """Alternate between messages and steps until `Shutdown`. Blocks for a message only if there is nothing to do."""
+    """Alternate between messages and steps until `Shutdown`. Blocks only if the loop is idle."""
     outbox = Outbox(channel)
     try:
         _serve(channel, outbox, loop)
@@ -100,7 +101,7 @@ def _serve(channel: Channel, outbox: Outbox, loop: Loop) -> None:
     measured, due = EngineMetrics(), 0.0
     while True:
         events: list[Event] = []
-        for message in _inbox(channel, block=loop.idle):
+        for message in _inbox(channel, loop):
             if isinstance(message, Shutdown):
                 return
             events += _handle(loop, message)
@@ -114,9 +115,9 @@ def _serve(channel: Channel, outbox: Outbox, loop: Loop) -> None:
             outbox.put(sent := stats)
 
 
-def _inbox(channel: Channel, block: bool) -> Iterator[EngineMessage]:
-    if block:
-        yield channel.receive()
+def _inbox(channel: Channel, loop: Loop) -> Iterator[EngineMessage]:
+    if loop.idle:
+        channel.wait(loop.wakers, loop.patience)
     while channel.is_waiting():
         yield channel.receive()
 
@@ -135,10 +136,15 @@ def _handle(loop: Loop, message: EngineMessage) -> list[Event]:
     raise InvalidMessage(f"the engine does not take {type(message).__name__}")
 
 
-def _import(builder: str) -> Build:
-    module, _, name = builder.partition(":")
-    build: Build = getattr(import_module(module), name)
-    return build
+def _loop(engine: Engine, config: EngineConfig, guide: MakeGuide) -> Loop:
+    return imported(DECODE_LOOP)(engine, config, guide) if config.prefill else Loop(engine, guide=guide)
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """Return the function of a name, "module:function"."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 def _ignore_signals() -> None:

@@ -12,8 +12,10 @@ from ringkv.cli.access import AccessOptions
 from ringkv.cli.observing import ObservingOptions
 from ringkv.cli.options import ServingOptions
 from ringkv.cli.output import print_stderr
+from ringkv.cli.roles import RoleOptions
 from ringkv.cli.server import ServerOptions
 from ringkv.cli.torchrun import Torchrun
+from ringkv.llm.show_progress import ProgressDisplay
 from ringkv.machine.interrupts import exit_on_sigterm
 from ringkv.plan.options import Options
 from ringkv.weights.gguf_split import set_name
@@ -25,6 +27,7 @@ def serve(
     *,
     server: ServerOptions,
     engine: ServingOptions,
+    role: RoleOptions,
     access: AccessOptions,
     observing: ObservingOptions,
 ) -> None:
@@ -45,6 +48,7 @@ def serve(
     if launched and not launched.is_first:
         return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
     names = names_of(engine.model, server.served_model_name or ())
+    role.check(len(engine.model), engine.tensor_parallel or 1)
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()
@@ -62,11 +66,14 @@ def serve(
 
         folders = [locate(model, progress) for model in engine.model]
         given = engine.options(SLOTS)
-        options = _compiling_behind(launched.fill(given) if launched else given)
+        options = role.adapted(_compiling_behind(launched.fill(given) if launched else given))
         wanted = [Wanted(folder, load_config(folder), options) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
             return follow(configs, progress)
+        if role.role == "prefill":
+            return prefill(configs[0], role, progress, observing)
+        configs = [replace(config, prefill=role.workers) for config in configs]
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
@@ -99,6 +106,17 @@ def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:
     nodes = configs[0].nodes
     progress(0, 0, f"following the machine at {nodes.address}:{nodes.port}")
     node.run(configs[0], TIMEOUT)
+
+
+def prefill(config: EngineConfig, role: RoleOptions, progress: ProgressDisplay, observing: ObservingOptions) -> None:
+    """Prefill for decode workers, in this process."""
+    from ringkv.handoff.prefill import run
+
+    def ready(text: str) -> None:
+        progress.stop()
+        observing.show(text)
+
+    run(config, role.address, progress, ready)
 
 
 def _compiling_behind(options: Options) -> Options:

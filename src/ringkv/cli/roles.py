@@ -1,0 +1,73 @@
+"""Options of `ringkv serve` that let one process prefill and another decode."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated
+
+from ringkv.base.checks import check, one_of
+from ringkv.base.errors import InvalidRequest
+from ringkv.cli.option import option
+from ringkv.handoff.address import Address
+from ringkv.plan.options import AUTO, Options
+
+LISTEN = "127.0.0.1:7070"
+ROLES = ("both", "prefill", "decode")
+
+_role = partial(option, "Prefill apart from decode")
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    role: Annotated[
+        str,
+        _role(
+            "--role",
+            "ROLE",
+            "both (default); decode answers requests and lets --prefill workers prefill their prompts; prefill is such "
+            "a worker, without HTTP. Both need the same secret in RINGKV_RANKS_KEY.",
+        ),
+    ] = "both"
+    prefill: Annotated[
+        str | None, _role("--prefill", "HOST:PORT", "Of role decode: its prefill workers, with commas between them.")
+    ] = None
+    listen: Annotated[
+        str | None,
+        _role("--listen", "HOST:PORT", "Of role prefill: where it listens for decode workers; 127.0.0.1:7070."),
+    ] = None
+
+    def check(self, models: int, ranks: int) -> None:
+        """Raise InvalidRequest for options that do not belong together. models, ranks: how many of them there are."""
+        check([one_of("--role", self.role, ROLES)])
+        role = f"--role {self.role}"
+        for is_wrong, text in (
+            (self.role != "both" and models > 1, f"{role} serves one model and {models} are given; give one --model"),
+            (self.role != "both" and ranks > 1, f"{role} needs one rank; leave out --tensor-parallel"),
+            (self.role == "decode" and not self.prefill, f"{role} has no prefill worker; give --prefill HOST:PORT"),
+            (self.role != "decode" and self.prefill, "--prefill is for --role decode; add that, or leave it out"),
+            (self.role != "prefill" and self.listen, "--listen is for --role prefill; add that, or leave it out"),
+        ):
+            if is_wrong:
+                raise InvalidRequest(text, "role")
+        _ = self.address, self.workers  # refuse what is no address
+        if self.role != "both":
+            from ringkv.ranks.rendezvous import key
+
+            key("role")
+
+    def adapted(self, options: Options) -> Options:
+        """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store."""
+        if self.role != "decode":
+            return options
+        store = 0 if options.prefix_store == AUTO and options.kv_turns != "continue" else options.prefix_store
+        return replace(options, lanes=1, prefix_store=store)
+
+    @property
+    def address(self) -> Address:
+        """Where a prefill worker listens."""
+        return Address.parse(self.listen or LISTEN, "--listen")
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The addresses of the prefill workers."""
+        found = self.prefill.split(",") if self.prefill else ()
+        return tuple(str(Address.parse(one, "--prefill")) for one in found)

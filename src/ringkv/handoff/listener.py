@@ -1,0 +1,88 @@
+"""Listener: accepts decode workers, each in a thread that then receives its messages."""
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock, Thread
+
+from ringkv.base.errors import RingKVError
+from ringkv.handoff.address import Address
+from ringkv.handoff.decode_peer import DecodePeer
+from ringkv.handoff.handshake import accepted
+from ringkv.handoff.link import LinkClosed
+from ringkv.worker.channel import InvalidMessage
+
+log = logging.getLogger(__name__)
+
+MOST = 64  # connections, those without a handshake included
+
+Deliver = Callable[[DecodePeer, object], None]
+
+
+class Listener:
+    def __init__(self, address: Address, secret: bytes, fingerprint: str) -> None:
+        """Bind the address. Raises RingKVError if it is taken."""
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            self._socket = socket.create_server(address, family=family)
+        except OSError as error:
+            raise RingKVError(f"cannot listen at {address} ({error.strerror}); choose another host or port") from error
+        self._secret, self._fingerprint = secret, fingerprint
+        self._lock, self._open, self._peers = Lock(), 0, set[DecodePeer]()
+        self.address = Address(*self._socket.getsockname()[:2])
+
+    def start(self, deliver: Deliver) -> None:
+        """Accept from now on. deliver: takes a peer's messages, in its thread; None is the last one of each."""
+        Thread(target=self._accept, args=(deliver,), name="decode-listener", daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more, and end all links."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._lock:
+            for peer in self._peers:
+                peer.link.shut()
+
+    def _accept(self, deliver: Deliver) -> None:
+        while True:
+            try:
+                end, where = self._socket.accept()
+            except OSError:
+                return  # closed
+            with self._lock:
+                has_room = self._open < MOST
+                self._open += has_room
+            if has_room:
+                who = f"a peer at {Address(*where[:2])}"
+                Thread(target=self._serve, args=(end, who, deliver), name="decode-peer", daemon=True).start()
+            else:
+                end.close()
+
+    def _serve(self, end: socket.socket, who: str, deliver: Deliver) -> None:
+        try:
+            peer = DecodePeer(accepted(end, self._secret, self._fingerprint, who), who)
+        except RingKVError as error:
+            log.warning("%s", error)
+        else:
+            self._receive(peer, deliver)
+        finally:
+            with self._lock:
+                self._open -= 1
+
+    def _receive(self, peer: DecodePeer, deliver: Deliver) -> None:
+        with self._lock:
+            self._peers.add(peer)
+        log.warning("%s is connected", peer.name)
+        try:
+            while True:
+                deliver(peer, peer.link.receive())
+        except LinkClosed:
+            log.warning("%s has left; its requests are dropped", peer.name)
+        except InvalidMessage as error:
+            log.warning("%s sent what is no valid message (%s); its requests are dropped", peer.name, error)
+        with self._lock:
+            self._peers.discard(peer)
+        deliver(peer, None)
+        peer.link.close()

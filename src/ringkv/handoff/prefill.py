@@ -1,0 +1,46 @@
+"""prefill: `ringkv serve --role prefill`, an engine that prefills for decode workers."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Engine
+from ringkv.base.progress import Progress
+from ringkv.handoff.address import Address
+from ringkv.handoff.fingerprint import fingerprint
+from ringkv.handoff.listener import Listener
+from ringkv.handoff.prefill_worker import PrefillWorker
+from ringkv.ranks.rendezvous import key
+from ringkv.worker.process import BUILDER, STOPPING, imported
+
+
+def run(
+    config: EngineConfig, address: Address, tell: Progress, ready: Callable[[str], None], builder: str = BUILDER
+) -> None:
+    """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free one.
+
+    ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port.
+    """
+    secret, name = key("listen"), fingerprint(config)
+    listener = Listener(address, secret, name)
+    try:
+        engine: Engine = imported(builder)(config, tell)
+        worker = PrefillWorker(engine, name)
+        with _stopped_by_signals(worker):
+            listener.start(worker.deliver)
+            ready(f"prefilling for decode workers at {listener.address}; start one with --prefill {listener.address}")
+            worker.run()
+    finally:
+        listener.close()
+    ready("stopped")
+
+
+@contextmanager
+def _stopped_by_signals(worker: PrefillWorker) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: worker.stop()) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

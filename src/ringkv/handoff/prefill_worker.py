@@ -1,0 +1,153 @@
+"""PrefillWorker: serves the prompts of decode workers. Its engine's thread calls it; each link has threads of its own.
+
+A prefix stays in its slot until the link is free, and then until the decode worker has it. So what waits takes slots,
+and no other memory than one packet for each link.
+"""
+
+from contextlib import suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+
+from ringkv.base.engine import Engine
+from ringkv.base.errors import RingKVError
+from ringkv.base.events import Event, Failed, Scored
+from ringkv.base.failure import failure_of
+from ringkv.handoff.decode_peer import DecodePeer, Prefilled
+from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
+from ringkv.handoff.prefill_loop import PrefillLoop
+from ringkv.handoff.states import State, Transfer
+
+Asked = tuple[DecodePeer, Transfer]
+
+
+class PrefillWorker:
+    def __init__(self, engine: Engine, fingerprint: str) -> None:
+        self._loop, self._fingerprint = PrefillLoop(engine, self._prefilled), fingerprint
+        self._inbox: SimpleQueue[tuple[DecodePeer, object] | None] = SimpleQueue()
+        self._asked: dict[str, Asked] = {}  # by request id in the loop
+        self._peers: set[DecodePeer] = set()
+        self._ends = False
+
+    def deliver(self, peer: DecodePeer, message: object) -> None:
+        """Take a message of a peer, from any thread; None if the peer is lost."""
+        self._inbox.put((peer, message))
+
+    def stop(self) -> None:
+        """Let `run` return, from any thread or a signal's handler."""
+        self._inbox.put(None)
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        while not self._ends:
+            self.step(waits=self._loop.idle)
+
+    def step(self, waits: bool = False) -> None:
+        """Handle what has arrived, do one action of the loop, and send what is due. waits: for something to arrive."""
+        self._take_messages(waits)
+        self._report(self._loop.step())
+        self._send()
+
+    @property
+    def requests(self) -> int:
+        """Requests that have had no reply, or whose prefix is on the way."""
+        return len(self._asked)
+
+    def _take_messages(self, waits: bool) -> None:
+        with suppress(Empty):
+            while not self._ends:
+                item = self._inbox.get(block=waits)
+                waits = False
+                if item is None:
+                    self._ends = True
+                else:
+                    self._take(*item)
+
+    def _take(self, peer: DecodePeer, message: object) -> None:
+        """Handle a message. A peer that sends one that is not due is lost; those after it are ignored."""
+        match message:
+            case None:
+                self._lose(peer)
+            case Ask(number) if number not in peer.transfers:
+                self._ask(peer, message)
+            case Drop(number):
+                self._drop(peer, number)
+            case Received(number) if peer.sending and peer.sending.number == number:
+                self._free(peer, peer.sending)
+            case _:
+                peer.link.shut()
+
+    def _ask(self, peer: DecodePeer, ask: Ask) -> None:
+        transfer, request_id = Transfer(ask.number, ask.request), peer.request_id(ask.number)
+        peer.transfers[ask.number] = transfer
+        self._peers.add(peer)
+        self._asked[request_id] = peer, transfer
+        self._report(self._loop.submit(replace(ask.request, id=request_id)))
+
+    def _drop(self, peer: DecodePeer, number: int) -> None:
+        """Drop a prefix that is not sent yet. One that is, will be acknowledged."""
+        transfer = peer.transfers.get(number)
+        if transfer is not None and transfer.state is State.RESERVED:
+            self._end(peer, transfer)
+            peer.link.send(PromptDropped(number))
+
+    def _free(self, peer: DecodePeer, transfer: Transfer) -> None:
+        """Free the slot of a prefix that has arrived."""
+        transfer.to(State.ACKNOWLEDGED)
+        peer.sending = None
+        self._forget(peer, transfer)
+
+    def _lose(self, peer: DecodePeer) -> None:
+        """Drop all that a lost peer has requested."""
+        peer.sending = None
+        for transfer in list(peer.transfers.values()):
+            self._end(peer, transfer)
+        self._peers.discard(peer)
+
+    def _end(self, peer: DecodePeer, transfer: Transfer) -> None:
+        transfer.drop()
+        peer.prefilled = type(peer.prefilled)(one for one in peer.prefilled if one.transfer is not transfer)
+        self._forget(peer, transfer)
+
+    def _forget(self, peer: DecodePeer, transfer: Transfer) -> None:
+        del peer.transfers[transfer.number]
+        request_id = peer.request_id(transfer.number)
+        if self._asked.pop(request_id, None):
+            self._loop.leave(request_id)
+
+    def _prefilled(self, request_id: str, slot: int) -> None:
+        peer, transfer = self._asked[request_id]
+        peer.prefilled.append(Prefilled(transfer, slot))
+
+    def _report(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Scored(request_id, logprobs):
+                    peer, transfer = self._asked[request_id]
+                    peer.link.send(PromptScored(transfer.number, logprobs))
+                case Failed(request_id, kind, text, param):
+                    peer, transfer = self._asked.pop(request_id)
+                    transfer.drop()
+                    del peer.transfers[transfer.number]
+                    peer.link.send(PromptFailed(transfer.number, kind, text, param))
+
+    def _send(self) -> None:
+        """Send each peer the next prefix, if none is on the way to it."""
+        for peer in self._peers:
+            if peer.prefilled and peer.sending is None:
+                self._export(peer, *peer.prefilled.popleft())
+
+    def _export(self, peer: DecodePeer, transfer: Transfer, slot: int) -> None:
+        number = transfer.number
+        try:
+            packet = self._loop.export(slot)
+        except RingKVError as error:
+            self._end(peer, transfer)
+            failure = failure_of(peer.request_id(number), error)
+            peer.link.send(PromptFailed(number, failure.kind, failure.message, failure.param))
+            return
+        sizes = len(packet.entries), len(packet.logits)
+        cached = self._loop.cached(peer.request_id(number))
+        header = Prefix(number, self._fingerprint, packet.layouts, packet.seen, packet.sampled, *sizes, cached)
+        transfer.to(State.SENT)
+        peer.sending = transfer
+        peer.link.send(header, packet.entries, packet.logits)
