@@ -3,8 +3,8 @@
 So token k of a prompt that sums to s is s * 2**k mod 97, because each token fed doubles the sum. A wrong slot, a token
 fed twice or not at all, or a chunk in the wrong place gives another answer.
 
-A request's id makes it fail: "nan..." samples nothing at its third token; "begin...", "prefill...", "compress..." and
-"insert..." raise in that call; "fatal..." raises in the sampling step that all slots share.
+A request's id makes it fail: "nan..." samples nothing at its third token; "begin...", "prefill...", "compress...",
+"insert..." and "restore..." raise in that call; "fatal..." raises in the sampling step that all slots share.
 """
 
 import time
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Cached, Limits, PrefillChunk, Run, Sampled
+from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk, Run, Sampled
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout, Layouts
@@ -151,6 +151,21 @@ class ToyEngine:
         assert not self.sampled, "tokens sampled before were not fed"
         assert 0 <= slot < self.limits.slots
         self.slots[slot] = Slot(request, list(self.lanes[lane].tokens))
+
+    def export(self, slot: int) -> Packet:
+        """Return a packet whose first entry has the sum of the prompt."""
+        held = self.slots[slot]
+        placed = layout(len(held.tokens), held.request.kv or self.default_kv, self.limits.capacity)
+        entries = sum(held.tokens).to_bytes(self.limits.entry_bytes, "little")
+        size = placed.live(len(held.tokens)) * self.limits.entry_bytes
+        return Packet(held.request, (placed,), len(held.tokens), {}, entries.ljust(size, b"."), bytes(4 * MODULUS))
+
+    def restore(self, packet: Packet, slot: int) -> None:
+        self._break("restore", packet.request)
+        assert slot not in self.slots, "a slot was given away twice"
+        assert not self.sampled, "tokens sampled before were not fed"
+        assert int.from_bytes(packet.entries[: self.limits.entry_bytes], "little") == sum(packet.request.tokens)
+        self.slots[slot] = Slot(packet.request, list(packet.request.tokens))
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> ToyStep:
         """Sample; a token that a grammar forbids is replaced by the first that it allows."""

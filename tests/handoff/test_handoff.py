@@ -1,6 +1,9 @@
 """A prefill worker and a decode loop give the events of one engine."""
 
 from dataclasses import replace
+from os import SEEK_END
+from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -10,6 +13,9 @@ from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogp
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.engine.build import build
+from ringkv.handoff.fingerprint import fingerprint
+from ringkv.handoff.messages import Prefix
+from ringkv.handoff.shape import PrefixShape
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
@@ -34,10 +40,6 @@ class TinyGuide(ListGuide):
 
     def allowed(self, left: int) -> bytes:
         return (1 << int(self.words[len(self.taken)])).to_bytes(28, "little")
-
-
-def decode_config(config: EngineConfig) -> EngineConfig:
-    return replace(config, slots=4, lanes=2)
 
 
 def mixed() -> list[Group]:
@@ -110,10 +112,46 @@ def one_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_two_workers_answer_as_one_engine(one_engine: EngineConfig) -> None:
     asked = mixed()
     expected = said(run(Loop(build(one_engine), guide=TinyGuide), asked))
-    own = decode_config(one_engine)
-    engine = build(own)
-    with prefilling(build(one_engine), one_engine) as one, decoding(engine, own, one.address, guide=TinyGuide) as loop:
-        found = said(run(loop, asked, one))
-        until(lambda: one.worker.requests == 0, one.worker.step)
-        assert loop.stats().free_slots == 4
+    name, shape = fingerprint(one_engine), PrefixShape.of(one_engine)
+    with prefilling(build(one_engine), name) as one:
+        engine = build(replace(one_engine, slots=4, lanes=2))
+        with decoding(engine, one.address, name=name, shape=shape, guide=TinyGuide) as loop:
+            found = said(run(loop, asked, one))
+            until(lambda: one.worker.requests == 0, one.step)
+            assert loop.stats().free_slots == 4
     assert_same(found, expected)
+
+
+def test_a_prefix_has_the_bytes_of_the_formula_and_every_packet_passes_its_check(one_engine: EngineConfig) -> None:
+    engine, shape = build(one_engine), PrefixShape.of(one_engine)
+    assert shape.largest == engine.limits.slot_bytes + 4 * engine.limits.vocab
+    for length, kv in ((20, KVChoice("full")), (200, tiny.choice("streaming")), (200, None), (40, None)):
+        asked = tiny.request(prompt(length), kv=kv)
+        tiny.enter(engine, asked)
+        packet = engine.export(0)
+        sizes = len(packet.entries), len(packet.logits)
+        assert sizes == (shape.entries(packet.layouts, length), 4 * engine.limits.vocab)
+        shape.check(Prefix(0, "", packet.layouts, packet.seen, packet.sampled, *sizes), length)
+        engine.release(0)
+
+
+def test_engines_of_other_settings_have_other_fingerprints(one_engine: EngineConfig) -> None:
+    others = [
+        replace(one_engine, capacity=128),
+        replace(one_engine, kv=KVChoice("streaming", budget=64)),
+        replace(one_engine, dtype="float16"),
+        replace(one_engine, weights="int8"),
+        replace(one_engine, kv_format="int8" if one_engine.kv_format == "plain" else "plain"),
+    ]
+    assert len({fingerprint(one) for one in [one_engine, *others]}) == 6
+    assert fingerprint(replace(one_engine, slots=9, threads=5, store_bytes=0)) == fingerprint(one_engine)
+
+
+def test_weights_that_differ_in_one_number_have_another_fingerprint(one_engine: EngineConfig, tmp_path: Path) -> None:
+    folder = copytree(one_engine.model_dir, tmp_path / "copy")
+    same = replace(one_engine, model_dir=folder)
+    assert fingerprint(same) == fingerprint(one_engine)
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-2, SEEK_END)
+        file.write(b"!")
+    assert fingerprint(same) != fingerprint(one_engine)

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ringkv.base.config import EngineConfig
+import toy
+
+from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.base.engine import Engine
-from ringkv.base.events import Event, Token
+from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_loop import DecodeLoop
-from ringkv.handoff.fingerprint import fingerprint
 from ringkv.handoff.listener import Listener
 from ringkv.handoff.prefill_peers import PrefillPeers
 from ringkv.handoff.prefill_worker import PrefillWorker
@@ -22,9 +23,13 @@ SECRET = b"a secret of 24 characters"
 ANY = Address("127.0.0.1", 0)
 
 
+TOY = PrefixShape((LayerGroup((0,), CacheSpec.grouped(1, 5), 1),), item=1, vocab=toy.MODULUS, capacity=64)
+"""The shape of a toy engine's prefixes: an entry has 2 planes of 5 elements of a byte."""
+
+
 @dataclass
 class Prefilling:
-    """A prefill worker. It serves only in `step`, because kernels of two engines must not run at once in a process."""
+    """A prefill worker. It serves only in `step`, so that a test decides when."""
 
     worker: PrefillWorker
     listener: Listener
@@ -33,11 +38,14 @@ class Prefilling:
     def address(self) -> Address:
         return self.listener.address
 
+    def step(self) -> None:
+        self.worker.step()
+
 
 @contextmanager
-def prefilling(engine: Engine, config: EngineConfig, secret: bytes = SECRET, at: Address = ANY) -> Iterator[Prefilling]:
-    name = fingerprint(config)
-    listener, worker = Listener(at, secret, name), PrefillWorker(engine, name)
+def prefilling(engine: Engine, name: str = "toy", at: Address = ANY) -> Iterator[Prefilling]:
+    """name: the fingerprint."""
+    listener, worker = Listener(at, SECRET, name), PrefillWorker(engine, name)
     listener.start(worker.deliver)
     try:
         yield Prefilling(worker, listener)
@@ -46,20 +54,16 @@ def prefilling(engine: Engine, config: EngineConfig, secret: bytes = SECRET, at:
 
 
 @contextmanager
-def peers(config: EngineConfig, *addresses: Address, secret: bytes = SECRET) -> Iterator[PrefillPeers]:
-    found = PrefillPeers(addresses, secret, fingerprint(config), PrefixShape.of(config))
+def decoding(
+    engine: Engine, *addresses: Address, name: str = "toy", shape: PrefixShape = TOY, **options
+) -> Iterator[DecodeLoop]:
+    """A decode loop that is connected to all workers. options: of the loop."""
+    loop = DecodeLoop(engine, PrefillPeers(addresses, SECRET, name, shape), **options)
     try:
-        yield found
+        until(lambda: loop._peers.connected == len(addresses))
+        yield loop
     finally:
-        found.close()
-
-
-@contextmanager
-def decoding(engine: Engine, config: EngineConfig, *addresses: Address, **options) -> Iterator[DecodeLoop]:
-    """A decode loop that is connected to all workers."""
-    with peers(config, *addresses) as found:
-        until(lambda: found.connected == len(addresses))
-        yield DecodeLoop(engine, found, **options)
+        loop.close()
 
 
 def until(condition: Callable[[], bool], act: Callable[[], object] = lambda: time.sleep(0.005)) -> None:
@@ -76,7 +80,7 @@ def run(loop: Loop, groups: Sequence[Sequence[Request]], *prefilling: Prefilling
 
     def act() -> None:
         for one in prefilling:
-            one.worker.step()
+            one.step()
         step(loop, events)
 
     until(lambda: not has_requests(loop), act)
@@ -102,6 +106,10 @@ def tokens(events: Sequence[Event]) -> dict[str, list[int]]:
     return found
 
 
-def ends(events: Sequence[Event]) -> dict[str, Event]:
-    """Each request's last event."""
-    return {event.request_id: event for event in events}
+def ends(events: Sequence[Event]) -> dict[str, Finished | Failed]:
+    """Each request's end."""
+    return {event.request_id: event for event in events if isinstance(event, Finished | Failed)}
+
+
+def running(loop: DecodeLoop) -> int:
+    return loop.stats().running

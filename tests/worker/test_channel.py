@@ -114,3 +114,20 @@ def test_whatever_arrives_is_a_message_or_refused():
     assert outcomes["closed"] == 500
     assert outcomes["invalid"] > 300
     assert outcomes["message"] > 10
+
+
+def test_a_wait_ends_with_a_message_another_descriptor_or_the_time():
+    ours, theirs = ends()
+    theirs.wait(seconds=0.01)
+    assert not theirs.is_waiting()
+    other, signal = os.pipe()
+    os.write(signal, b"x")
+    theirs.wait([other])
+    ours.send(Shutdown())
+    theirs.wait()
+    assert theirs.is_waiting()
+    os.close(other)
+    os.close(signal)
+    theirs.close()
+    with pytest.raises(ChannelClosed):
+        theirs.wait()

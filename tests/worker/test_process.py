@@ -1,7 +1,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import Pipe, get_context
 from threading import Thread
@@ -234,6 +234,10 @@ class Scripted:
         self.calls: list[int] = []  # of the engine: before the cancellation, and a step later
         self._cancelled = False  # and the step has begun
         self.freed: Stats | None = None
+
+    def wait(self, others: Sequence[int], seconds: float | None) -> None:
+        """Is called only while there is a message."""
+        assert self._inbox
 
     def is_waiting(self) -> bool:
         """Is called before each step, until it returns False."""

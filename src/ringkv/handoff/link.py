@@ -17,6 +17,7 @@ from ringkv.worker.channel import InvalidMessage
 from ringkv.worker.codec import Codec
 
 LARGEST_HEADER = 16 << 20  # bytes; a prompt of a million tokens has less than 5 MB
+FLUSH = 1.0  # seconds
 _LENGTH = struct.Struct("!I")
 
 
@@ -68,9 +69,10 @@ class Link:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection and free the socket. The thread that receives calls it last."""
-        self.shut()
+        """Send what waits, within `FLUSH` seconds, and free the socket. The thread that receives calls it last."""
         self._outbox.put(None)
+        self._writer.join(FLUSH)
+        self.shut()
         self._writer.join()
         self._socket.close()
 

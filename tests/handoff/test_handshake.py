@@ -1,0 +1,61 @@
+"""Who may connect to a prefill worker."""
+
+import logging
+import socket
+
+import pytest
+import toy
+
+from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
+from ringkv.handoff.address import Address
+from ringkv.handoff.handshake import dialled
+from ringkv.handoff.listener import Listener
+from tests.handoff.workers import ANY, SECRET, prefilling, until
+
+
+def test_a_peer_with_another_secret_is_refused_by_both(caplog: pytest.LogCaptureFixture):
+    with prefilling(toy.ToyEngine()) as one, pytest.raises(InvalidRequest, match=r"has not proved .* RINGKV_RANKS_KEY"):
+        dialled(one.address, b"another of 24 characters", "toy")
+    until(lambda: "has not proved that it has the secret" in caplog.text)
+
+
+def test_a_peer_that_runs_something_else_is_refused_and_told_why(caplog: pytest.LogCaptureFixture):
+    refused = pytest.raises(InvalidRequest, match="refuses this one: it has another model, dtype, format or KV setting")
+    with prefilling(toy.ToyEngine()) as one, refused:
+        dialled(one.address, SECRET, "other")
+    until(lambda: "is refused: it has another model" in caplog.text)
+
+
+def test_bytes_before_the_proof_end_a_connection_and_silence_delays_no_other(caplog: pytest.LogCaptureFixture):
+    with prefilling(toy.ToyEngine()) as one, socket.create_connection(one.address):
+        with socket.create_connection(one.address) as other:
+            other.sendall(b"GET / HTTP/1.1\r\n\r\n" * 99)
+            until(lambda: "has not proved" in caplog.text)
+        dialled(one.address, SECRET, "toy").close()
+
+
+def test_where_nothing_listens_is_named():
+    with pytest.raises(PrefillUnavailable, match=r"no prefill worker listens at 127.0.0.1:1 "):
+        dialled(Address("127.0.0.1", 1), SECRET, "toy")
+
+
+def test_a_taken_port_is_named():
+    first = Listener(ANY, SECRET, "toy")
+    try:
+        with pytest.raises(RingKVError, match=r"cannot listen at .* choose another"):
+            Listener(first.address, SECRET, "toy")
+    finally:
+        first.close()
+
+
+def test_addresses_are_parsed_and_others_are_refused():
+    assert Address.parse(" 10.0.0.1:7070") == ("10.0.0.1", 7070)
+    assert str(Address.parse("[::1]:7")) == "[::1]:7"
+    for text in ("host", "host:", ":7", "host:x", "host:70000"):
+        with pytest.raises(InvalidRequest, match="give HOST:PORT"):
+            Address.parse(text)
+
+
+@pytest.fixture(autouse=True)
+def _warnings(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "ringkv")
