@@ -64,6 +64,7 @@ async def again(client: EngineClient, name: str) -> Finished:
     for attempt in range(100):
         end = ended(await all_of(client, asked(f"{name}-{attempt}")))
         if isinstance(end, Finished):
+            await soon(lambda: client.stats().free_slots == client.limits.slots)
             return end
         assert end.kind == "PrefillUnavailable"
         await asyncio.sleep(0.1)
