@@ -125,6 +125,18 @@ METRICS: Mapping[str, Metric] = {
     "back_s": SECONDS,
     "slowest_back_s": Metric("s", "max"),
     "more_files": Metric("open files", "once"),
+    # roles; "drained_requests" finished
+    "whole_both_s": SECONDS,
+    "whole_apart_s": SECONDS,
+    "itl_quiet_p99_s": Metric("s", "p99"),
+    "itl_reading_p99_s": Metric("s", "p99"),
+    "itl_p99_ratio": RATIO,
+    "itl_quiet_s": SECONDS,
+    "itl_reading_s": SECONDS,
+    "longest_gap_s": Metric("s", "max"),
+    "wrong_transfers": Metric("transfers", "once"),
+    "most_bytes": Metric("B", "max"),
+    "transfer_s": SECONDS,
     # overload
     "sustained_rate": Metric("requests/s", "mean"),
     "sent_requests": Metric("requests", "once"),
