@@ -1,0 +1,76 @@
+"""`ringkv serve --role prefill` and `--role decode`, as an operator starts them."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import IO
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from ringkv.ranks.rendezvous import KEY
+from tests.cli.commands.test_serve import serving
+from tests.cli.conftest import SMALL, Cli
+
+BODY = {"prompt": "a story", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
+
+
+def address_in(stream: "IO[str] | None", pattern: str) -> str:
+    assert stream is not None
+    return next(found[1] for line in stream if (found := re.search(pattern, line)))
+
+
+def complete(url: str, **changes: object) -> dict:
+    body = json.dumps(BODY | changes).encode()
+    with urlopen(Request(f"{url}/completions", body, {"Content-Type": "application/json"})) as response:
+        return json.load(response)
+
+
+@pytest.mark.slow
+def test_a_decode_server_answers_with_the_text_of_one_engine_and_503_without_its_prefill_worker(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "a secret of 24 characters")
+    model = ("--model", str(model_dir))
+    with serving(*model) as both:
+        url = address_in(both.stdout, r"(http://127.0.0.1:\d+/v1)")
+        expected = [choice["text"] for choice in complete(url, n=2)["choices"]]
+    with serving(*model, "--role", "prefill", "--listen", "127.0.0.1:0") as prefill:
+        at = address_in(prefill.stdout, r"prefilling for decode workers at (127.0.0.1:\d+);")
+        with serving(*model, "--role", "decode", "--prefill", at) as decode:
+            url = address_in(decode.stdout, r"(http://127.0.0.1:\d+/v1)")
+            found = complete(url, n=2)
+            assert [choice["text"] for choice in found["choices"]] == expected
+            assert found["usage"]["completion_tokens"] == 10
+            prefill.send_signal(signal.SIGTERM)
+            assert prefill.wait(20) == 0
+            assert prefill.stdout is not None
+            assert prefill.stdout.read() == "stopped\n"
+            with pytest.raises(HTTPError) as refused:
+                complete(url)
+            assert (refused.value.code, json.load(refused.value)["error"]["code"]) == (503, "prefill_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--role", "other"), "--role is 'other'; it must be one of both, prefill, decode"),
+        (("--role", "decode"), "--role decode has no prefill worker; give --prefill HOST:PORT"),
+        (("--prefill", "127.0.0.1:1"), "--prefill is for --role decode"),
+        (("--listen", "127.0.0.1:1"), "--listen is for --role prefill"),
+        (("--role", "prefill", "--listen", "here"), "--listen is 'here'; give HOST:PORT"),
+        (("--role", "decode", "--prefill", "a:1,b"), "--prefill is 'b'; give HOST:PORT"),
+        (("--role", "prefill", "--model", "another"), "--role prefill serves one model and 2 are given"),
+        (("--role", "prefill", "--tp", "2"), "--role prefill needs one rank"),
+        (("--role", "prefill"), "RINGKV_RANKS_KEY is not set; set it to the same secret of at least 16 bytes"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(
+    options: tuple[str, ...], problem: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    result = cli("serve", "--model", "/nowhere/model", *SMALL, *options)
+    assert result.status == 2
+    assert problem in result.last_line
