@@ -63,7 +63,7 @@ def test_a_decode_server_answers_with_the_text_of_one_engine_and_503_without_its
         (("--role", "prefill", "--listen", "here"), "--listen is 'here'; give HOST:PORT"),
         (("--role", "decode", "--prefill", "a:1,b"), "--prefill is 'b'; give HOST:PORT"),
         (("--role", "prefill", "--model", "another"), "--role prefill serves one model and 2 are given"),
-        (("--role", "prefill", "--tp", "2"), "--role prefill needs one rank"),
+        (("--role", "prefill", "--nnodes", "2"), "--role prefill runs on one machine; leave out --nnodes"),
         (("--role", "prefill"), "RINGKV_RANKS_KEY is not set; set it to the same secret of at least 16 bytes"),
     ],
 )

@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.events import Event, Failed, Finished
+from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.progress import silent
+from ringkv.base.ranks import Rank
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.prefill import run
@@ -59,6 +60,10 @@ def ended(events: list[Event]) -> Finished | Failed:
     return end
 
 
+def tokens(events: list[Event]) -> list[int]:
+    return [event.token for event in events if isinstance(event, Token)]
+
+
 async def again(client: EngineClient, name: str) -> Finished:
     """Send requests until one is served: a lost worker is connected to again within some tenths of a second."""
     for attempt in range(100):
@@ -72,6 +77,7 @@ async def again(client: EngineClient, name: str) -> Finished:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
 def test_a_killed_worker_fails_only_its_requests_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,10 +114,11 @@ def test_a_killed_worker_fails_only_its_requests_and_leaves_nothing(
             client = await EngineClient.start(decode)
             await again(client, "warm")
             engine = psutil.Process(client.pid)
-            files = engine.num_fds()
+            files, expected = engine.num_fds(), tokens(await all_of(client, asked("one rank", 150)))
             await kill_prefill(client, first, at)
-        with prefill_process(config, at) as (second, _):
+        with prefill_process(replace(config, rank=Rank(0, 2)), at) as (second, _):
             await again(client, "back")
+            assert tokens(await all_of(client, asked("two ranks", 150))) == expected
             assert engine.num_fds() == files
             files = second.num_fds()
             await kill_decode(client, second)

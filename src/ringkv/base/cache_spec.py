@@ -45,8 +45,13 @@ class Plane(NamedTuple):
 
     def bytes(self, item: int) -> int:
         """Return the bytes per token; `item` is the bytes of an element of the engine's dtype."""
+        return self.heads * sum(self.tensor_bytes(item))
+
+    def tensor_bytes(self, item: int) -> tuple[int, ...]:
+        """Return the bytes per token and head of its vector, and of the scale if it has one."""
         stored = _STORED[self.format]
-        return self.heads * (self.width * (stored.element or item) + stored.scale)
+        vector = self.width * (stored.element or item)
+        return (vector, stored.scale) if stored.scale else (vector,)
 
 
 class CacheSpec(NamedTuple):

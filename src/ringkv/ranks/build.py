@@ -17,6 +17,7 @@ from ringkv.machine.compiler import missing_for_kernels
 from ringkv.ranks import placement
 from ringkv.ranks.engine import RankedEngine
 from ringkv.ranks.group import Group
+from ringkv.ranks.packets import PacketParts
 
 TIMEOUT = 60.0  # seconds to wait for another rank's result
 WAKE = signal.SIGUSR1  # wakes the main thread if a rank ends
@@ -39,7 +40,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
         raise
     _notice_an_end(group, own)
     group.check()
-    return RankedEngine(engine, group)
+    return RankedEngine(engine, group, PacketParts.of(config))
 
 
 def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress = silent) -> Engine:

@@ -11,7 +11,20 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.ranks.group import Group
-from ringkv.ranks.messages import Begin, Compress, Forward, Insert, Leave, Prefill, Release, Sample, Verb
+from ringkv.ranks.messages import (
+    Begin,
+    Compress,
+    Export,
+    Forward,
+    Insert,
+    Leave,
+    Prefill,
+    Release,
+    Restore,
+    Sample,
+    Verb,
+)
+from ringkv.ranks.packets import PacketParts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,8 +34,8 @@ if TYPE_CHECKING:
 class RankedEngine:
     """The first rank's engine, and the group of the others. Each verb is sent to them before it runs here."""
 
-    def __init__(self, engine: Engine, group: Group) -> None:
-        self._engine, self._group = engine, group
+    def __init__(self, engine: Engine, group: Group, parts: PacketParts) -> None:
+        self._engine, self._group, self._parts = engine, group, parts
 
     @property
     def limits(self) -> Limits:
@@ -58,10 +71,28 @@ class RankedEngine:
             self._engine.insert(lane, slot, request)
 
     def export(self, slot: int) -> Packet:
-        raise InvalidRequest("requests of several ranks cannot be exported yet; use one rank", "tensor_parallel")
+        """Gather the heads of all ranks into the packet of one rank."""
+        self._check_local()
+        with self._everywhere(Export(slot)):
+            packet = self._engine.export(slot)
+            parts = [packet.entries, *self._group.receive_each()]
+        return packet._replace(entries=self._parts.merged(parts, _live(packet)))
 
     def restore(self, packet: Packet, slot: int) -> None:
-        raise InvalidRequest("requests cannot be restored on several ranks yet; use one rank", "tensor_parallel")
+        """Give each rank its heads of a packet of one rank."""
+        self._check_local()
+        try:
+            own, *others = self._parts.split(packet.entries, _live(packet))
+        except ValueError as error:
+            raise InvalidRequest(f"{error}; take an engine with the same model, dtype and slots") from error
+        request, layouts, seen, sampled, _, logits = packet
+        whole = Restore(slot, request, layouts, seen, sampled, own, bytes(logits))
+        self._group.send_each([replace(whole, entries=entries) for entries in others])
+        self._engine.restore(whole.packet, slot)
+
+    def _check_local(self) -> None:
+        if not self._group.is_local:
+            raise InvalidRequest("requests of several machines cannot be moved; use ranks of one machine", "nnodes")
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
         with self._everywhere(Sample(forced or {}, allowed or {})):
@@ -92,3 +123,8 @@ class RankedEngine:
         except RuntimeError:
             self._group.check()
             raise
+
+
+def _live(packet: Packet) -> list[int]:
+    """Return the live entries of each group."""
+    return [layout.live(packet.seen) for layout in packet.layouts]

@@ -80,4 +80,6 @@ def _serve(link: Link, engine: Engine) -> None:
     lanes: Lanes = {}
     while not isinstance(message := link.receive(), Stop):
         with suppress(RingKVError):  # the first rank raises the same
-            message.run(engine, lanes)
+            reply = message.run(engine, lanes)
+            if reply is not None:
+                link.send_bytes(reply)

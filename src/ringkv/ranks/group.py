@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
@@ -59,6 +59,29 @@ class Group:
             with suppress(LinkClosed):  # the watching thread finds out why
                 member.link.send_bytes(encoded)
         self.check()
+
+    def send_each(self, messages: Sequence[RankMessage]) -> None:
+        """Send each rank after the first a message of its own, in order. Raises RankEnded."""
+        for member, message in zip(self._members, messages, strict=True):
+            with suppress(LinkClosed):
+                member.link.send(message)
+        self.check()
+
+    def receive_each(self) -> list[bytes]:
+        """Return the reply of each rank after the first to a verb that has one. Raises RankEnded.
+
+        Only for ranks of this machine: of others, `_watch` takes a message for their end.
+        """
+        try:
+            return [member.link.receive_bytes() for member in self._members]
+        except LinkClosed:
+            self.check()
+            raise RankEnded("a rank has closed its connection; see its log") from None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all ranks are on this machine."""
+        return all(member.process for member in self._members)
 
     def check(self) -> None:
         """Raise RankEnded, with its number and its status, if a rank has ended."""

@@ -20,16 +20,20 @@ class Link:
     def send(self, message: RankMessage) -> None:
         self.send_bytes(CODEC.encode(message))
 
-    def send_bytes(self, encoded: bytes) -> None:
+    def send_bytes(self, encoded: bytes | memoryview) -> None:
         """Send a message that is already encoded. Raises `LinkClosed`."""
         try:
             self.connection.send_bytes(encoded)
         except OSError as error:
             raise LinkClosed from error
 
-    def receive(self) -> Any:
-        """Return the next message. Raises `LinkClosed`, or `msgspec.DecodeError` for bytes that are not a message."""
+    def receive_bytes(self) -> bytes:
+        """Return the next raw bytes. Raises `LinkClosed`."""
         try:
-            return CODEC.decode(self.connection.recv_bytes())
+            return self.connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise LinkClosed from error
+
+    def receive(self) -> Any:
+        """Return the next message. Raises `LinkClosed`, or `msgspec.DecodeError` for bytes that are not a message."""
+        return CODEC.decode(self.receive_bytes())

@@ -6,8 +6,8 @@ All ranks run the same verbs in the same order. A prompt's tokens are sent once,
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ringkv.base.engine import Engine, PrefillChunk
-from ringkv.base.kv import KVChoice
+from ringkv.base.engine import Engine, Packet, PrefillChunk
+from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 
 Lanes = dict[int, Request]
@@ -84,6 +84,36 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Export:
+    """The one verb that is replied to: with the bytes of the rank's entries."""
+
+    slot: int
+
+    def run(self, engine: Engine, lanes: Lanes) -> bytes | memoryview:
+        return engine.export(self.slot).entries
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The fields of a `base.engine.Packet`. entries: those of the rank."""
+
+    slot: int
+    request: Request
+    layouts: Layouts
+    seen: int
+    sampled: Mapping[int, int]
+    entries: bytes
+    logits: bytes
+
+    def run(self, engine: Engine, lanes: Lanes) -> None:
+        engine.restore(self.packet, self.slot)
+
+    @property
+    def packet(self) -> Packet:
+        return Packet(self.request, self.layouts, self.seen, self.sampled, self.entries, self.logits)
+
+
+@dataclass(frozen=True)
 class Release:
     slot: int
 
@@ -119,5 +149,5 @@ class Built:
     message: str = ""
 
 
-Verb = Begin | Prefill | Compress | Insert | Sample | Forward | Leave | Release
+Verb = Begin | Prefill | Compress | Insert | Export | Restore | Sample | Forward | Leave | Release
 RankMessage = Verb | Stop | Hello | HelloReply | Built

@@ -48,7 +48,7 @@ def serve(
     if launched and not launched.is_first:
         return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
     names = names_of(engine.model, server.served_model_name or ())
-    role.check(len(engine.model), engine.tensor_parallel or 1)
+    role.check(len(engine.model), engine.nnodes or 1)
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()

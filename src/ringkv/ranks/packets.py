@@ -1,0 +1,83 @@
+"""PacketParts: a packet's entries, of one rank and of several. Packets between engines have the layout of one rank.
+
+L layers of a group, H key-value heads of the model, of which each rank has some. If there are fewer than ranks,
+neighbouring ranks have the same head.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.config import EngineConfig
+from ringkv.base.ranks import Rank
+from ringkv.models.config import load_config
+from ringkv.plan.footprint import item_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class PacketParts:
+    """groups: of the whole model, in the format of slots. item: bytes of an element of the engine's dtype."""
+
+    groups: tuple[LayerGroup, ...]
+    item: int
+    ranks: int
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> "PacketParts":
+        groups = tuple(group.stored_as(config.kv_format) for group in load_config(config.model_dir).groups)
+        return cls(groups, item_bytes(config.dtype), config.rank.count)
+
+    def merged(self, parts: Sequence[bytes | memoryview], live: Sequence[int]) -> memoryview:
+        """Return the entries of one rank from those of each. live: live entries of each group.
+
+        Raises ValueError for parts of another size.
+        """
+        import numpy as np
+
+        whole = np.empty(sum(layers * heads * size for layers, heads, size in self._shapes(live)), np.uint8)
+        for index, part in enumerate(parts):
+            blocks = [block[:, span.start : span.stop] for block, span in self._blocks(whole, live, index)]
+            sizes = [block.size for block in blocks]
+            if len(part) != sum(sizes):
+                raise ValueError(f"rank {index} has {len(part):,} bytes; these entries take {sum(sizes):,}")
+            raw = np.split(np.frombuffer(part, np.uint8), np.cumsum(sizes)[:-1])
+            for block, own in zip(blocks, raw, strict=True):
+                block[:] = own.reshape(block.shape)
+        return memoryview(whole)  # type: ignore[arg-type]
+
+    def split(self, entries: bytes | memoryview, live: Sequence[int]) -> list[bytes]:
+        """Return the entries of each rank from those of one. Raises ValueError for entries of another size."""
+        import numpy as np
+
+        whole, size = np.frombuffer(entries, np.uint8), sum(a * b * c for a, b, c in self._shapes(live))
+        if len(whole) != size:
+            raise ValueError(f"the packet has {len(whole):,} bytes; these entries take {size:,}")
+        return [
+            b"".join(block[:, span.start : span.stop].tobytes() for block, span in self._blocks(whole, live, index))
+            for index in range(self.ranks)
+        ]
+
+    def _blocks(
+        self, whole: "NDArray[np.uint8]", live: Sequence[int], index: int
+    ) -> "Iterator[tuple[NDArray[np.uint8], range]]":
+        """Yield views [L, H, bytes] of one rank's entries, with the heads that a rank has of each."""
+        first = 0
+        for layers, heads, size in self._shapes(live):
+            stop = first + layers * heads * size
+            yield whole[first:stop].reshape(layers, heads, size), Rank(index, self.ranks).heads(heads)
+            first = stop
+
+    def _shapes(self, live: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """Yield L, H and the bytes of a layer and head, of each tensor that `cache.body.CacheRow.export` writes."""
+        for group, count in zip(self.groups, live, strict=True):
+            layers, spec = len(group.layers), group.spec
+            for plane in spec.planes:
+                for size in plane.tensor_bytes(self.item):
+                    yield layers, plane.heads, count * size
+            if spec.center_bytes:
+                yield layers, spec.key.heads, spec.center_bytes // spec.key.heads
