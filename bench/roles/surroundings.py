@@ -80,7 +80,9 @@ async def both(setting: Setting) -> AsyncIterator[EngineClient]:
 async def decoder(setting: Setting, *addresses: str) -> EngineClient:
     """Start a decode worker."""
     with on(setting.cores[1:]):
-        return await EngineClient.start(replace(setting.config(1), prefill=addresses, store_bytes=0, lanes=1))
+        config = setting.config(1)
+        own = replace(config, prefill=addresses, store_bytes=0, lanes=1, staged_tokens=config.chunk)
+        return await EngineClient.start(own)
 
 
 class PrefillProcess:

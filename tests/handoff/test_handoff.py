@@ -114,7 +114,7 @@ def test_two_workers_answer_as_one_engine(one_engine: EngineConfig) -> None:
     expected = said(run(Loop(build(one_engine), guide=TinyGuide), asked))
     name, shape = fingerprint(one_engine), PrefixShape.of(one_engine)
     with prefilling(build(one_engine), name) as one:
-        engine = build(replace(one_engine, slots=4, lanes=2))
+        engine = build(replace(one_engine, slots=4, staged_tokens=16, store_bytes=0))
         with decoding(engine, one.address, name=name, shape=shape, guide=TinyGuide) as loop:
             found = said(run(loop, asked, one))
             until(lambda: one.worker.requests == 0, one.step)

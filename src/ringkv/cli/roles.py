@@ -5,6 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from ringkv.base.checks import check, one_of
+from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.option import option
 from ringkv.handoff.address import Address
@@ -60,6 +61,12 @@ class RoleOptions:
             return options
         store = 0 if options.prefix_store == AUTO and options.kv_turns != "continue" else options.prefix_store
         return replace(options, lanes=1, prefix_store=store)
+
+    def decoding(self, config: EngineConfig) -> EngineConfig:
+        """Return the configuration of a decode worker's engine, which stages no prompt; that of both is unchanged."""
+        if self.role != "decode":
+            return config
+        return replace(config, prefill=self.workers, staged_tokens=config.chunk)
 
     @property
     def address(self) -> Address:

@@ -73,7 +73,7 @@ def serve(
             return follow(configs, progress)
         if role.role == "prefill":
             return prefill(configs[0], role, progress, observing)
-        configs = [replace(config, prefill=role.workers) for config in configs]
+        configs = [role.decoding(config) for config in configs]
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
         def ready(text: str) -> None:
