@@ -151,3 +151,18 @@ def test_a_lost_peer_frees_its_slots_and_lanes_for_others():
         assert not engine.slots
         right.send(ask(0))
         taken(one, right)
+
+
+def test_a_peer_that_does_not_acknowledge_is_cut_off_after_a_minute():
+    engine, now = toy.ToyEngine(), [0.0]
+    with prefilling(engine, clock=lambda: now[0]) as one, asker(one) as link:
+        link.send(ask(0))
+        taken(one, link)
+        now[0] = 59.0
+        one.step()
+        assert engine.slots
+        now[0] = 61.0
+        with pytest.raises(LinkClosed):
+            reply(one, link)
+        serve(one, 0)
+        assert not engine.slots

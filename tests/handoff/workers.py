@@ -43,9 +43,9 @@ class Prefilling:
 
 
 @contextmanager
-def prefilling(engine: Engine, name: str = "toy", at: Address = ANY) -> Iterator[Prefilling]:
-    """name: the fingerprint."""
-    listener, worker = Listener(at, SECRET, name), PrefillWorker(engine, name)
+def prefilling(engine: Engine, name: str = "toy", at: Address = ANY, **options) -> Iterator[Prefilling]:
+    """name: the fingerprint. options: of the worker."""
+    listener, worker = Listener(at, SECRET, name), PrefillWorker(engine, name, **options)
     listener.start(worker.deliver)
     try:
         yield Prefilling(worker, listener)

@@ -20,7 +20,10 @@ class Prefilled(NamedTuple):
 
 @dataclass(eq=False)
 class DecodePeer:
-    """name: in messages. sending: the transfer whose prefix is on the way; a link carries one at a time."""
+    """name: in messages. sending: the transfer whose prefix is on the way; a link carries one at a time.
+
+    since: when it was sent, in seconds of the worker's clock.
+    """
 
     link: Link
     name: str
@@ -28,6 +31,7 @@ class DecodePeer:
     transfers: dict[int, Transfer] = field(default_factory=dict)  # that have had no reply, by number
     prefilled: deque[Prefilled] = field(default_factory=deque)
     sending: Transfer | None = None
+    since: float = 0.0
 
     def request_id(self, number: int) -> str:
         """Return the id of a request in this worker's loop. Other decode workers may use the same numbers."""

@@ -4,9 +4,12 @@ A prefix stays in its slot until the link is free, and then until the decode wor
 and no other memory than one packet for each link.
 """
 
+import logging
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from queue import Empty, SimpleQueue
+from time import monotonic
 
 from ringkv.base.engine import Engine
 from ringkv.base.errors import RingKVError
@@ -16,13 +19,20 @@ from ringkv.handoff.decode_peer import DecodePeer, Prefilled
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.prefill_loop import PrefillLoop
 from ringkv.handoff.states import State, Transfer
+from ringkv.scheduler.stopwatch import Clock
+
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGED_WITHIN = 60.0  # seconds; a decode worker that takes longer is stuck, and keeps slots from others
+LOOK_EVERY = 5.0  # seconds
 
 Asked = tuple[DecodePeer, Transfer]
 
 
 class PrefillWorker:
-    def __init__(self, engine: Engine, fingerprint: str) -> None:
-        self._loop, self._fingerprint = PrefillLoop(engine, self._prefilled), fingerprint
+    def __init__(self, engine: Engine, fingerprint: str, clock: Clock = monotonic) -> None:
+        self._loop, self._fingerprint = PrefillLoop(engine, self._prefilled, clock), fingerprint
+        self._now = clock
         self._inbox: SimpleQueue[tuple[DecodePeer, object] | None] = SimpleQueue()
         self._asked: dict[str, Asked] = {}  # by request id in the loop
         self._peers: set[DecodePeer] = set()
@@ -46,6 +56,7 @@ class PrefillWorker:
         self._take_messages(waits)
         self._report(self._loop.step())
         self._send()
+        self._cut_off_stuck()
 
     @property
     def requests(self) -> int:
@@ -55,7 +66,7 @@ class PrefillWorker:
     def _take_messages(self, waits: bool) -> None:
         with suppress(Empty):
             while not self._ends:
-                item = self._inbox.get(block=waits)
+                item = self._inbox.get(waits, LOOK_EVERY)
                 waits = False
                 if item is None:
                     self._ends = True
@@ -136,6 +147,14 @@ class PrefillWorker:
             if peer.prefilled and peer.sending is None:
                 self._export(peer, *peer.prefilled.popleft())
 
+    def _cut_off_stuck(self) -> None:
+        """End the links of peers that do not acknowledge a prefix. They are lost then, as others are."""
+        for peer in self._peers:
+            if peer.sending and self._now() - peer.since > ACKNOWLEDGED_WITHIN:
+                log.warning("%s has not acknowledged a prefix for %g s; it is cut off", peer.name, ACKNOWLEDGED_WITHIN)
+                peer.since = inf
+                peer.link.shut()
+
     def _export(self, peer: DecodePeer, transfer: Transfer, slot: int) -> None:
         number = transfer.number
         try:
@@ -149,5 +168,5 @@ class PrefillWorker:
         cached = self._loop.cached(peer.request_id(number))
         header = Prefix(number, self._fingerprint, packet.layouts, packet.seen, packet.sampled, *sizes, cached)
         transfer.to(State.SENT)
-        peer.sending = transfer
+        peer.sending, peer.since = transfer, self._now()
         peer.link.send(header, packet.entries, packet.logits)
