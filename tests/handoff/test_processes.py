@@ -86,6 +86,7 @@ def test_a_killed_worker_fails_only_its_requests_and_leaves_nothing(
     config = tiny.config(tmp_path, threads=1)
 
     async def kill_prefill(client: EngineClient, first: psutil.Process, at: Address) -> None:
+        await soon(lambda: client.stats().free_slots == client.limits.slots)
         running = asyncio.create_task(all_of(client, asked("runs", max_tokens=300)))
         await soon(lambda: client.stats().running == 1)
         first.suspend()  # so that prompts wait there
