@@ -19,6 +19,7 @@ from bench.report.device import device
 from bench.report.faults import faults
 from bench.report.models import models
 from bench.report.ranks import ranks
+from bench.report.roles import roles
 from bench.report.sampling import sampling
 from bench.report.targets import targets_table
 from bench.report.trained import trained
@@ -56,6 +57,7 @@ def files() -> Mapping[Path, str]:
         "clients": partial(clients, rows),
         "models": models,
         "ranks": partial(ranks, rows),
+        "roles": partial(roles, rows),
         "deployments": deployments,
         "device": partial(device, rows),
         "scores": partial(accuracy.summary, means),
