@@ -104,6 +104,8 @@ METRICS: Mapping[str, Metric] = {
     "part_bytes": BYTES,
     "loading_bytes": Metric("B", "max"),
     "loading_ratio": RATIO,
+    "prefill_exchange_share": SHARE,
+    "decode_exchange_share": SHARE,
     "equal_answers": Metric("answers", "once"),
     "equal_tokens": Metric("tokens", "once"),
     "step_before_s": SECONDS,

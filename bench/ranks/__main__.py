@@ -2,7 +2,8 @@
 
     python -m bench.ranks [--models smollm2,qwen2.5-coder-1.5b] [--slots 1,8] [--turns 6] [--parts decode,load]
 
-The parts are decode, load, answers and exchange. Times are medians. Run it on an idle machine with two cores or more.
+The parts are decode, waits, load, answers and exchange. Times are medians. Run it on an idle machine with two cores or
+more.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from bench.ranks.child import THREADS
 from bench.ranks.decode import BUDGET, PROMPT, STEPS, decode, decode_table
 from bench.ranks.exchange import exchange, exchange_table
 from bench.ranks.load import load, load_table
+from bench.ranks.waits import waits, waits_table
 from bench.results import Figure, keep
 
 COUNTS = (2, 4, 16)  # ranks that exchange
@@ -23,6 +25,7 @@ def main() -> None:
     models, slots = args.models.split(","), [int(one) for one in args.slots.split(",")]
     parts: dict[str, tuple[Callable[[], list[Figure]], Callable[[Sequence[Figure]], str]]] = {
         "decode": (lambda: [decode(model, count, args.turns) for model in models for count in slots], decode_table),
+        "waits": (lambda: [waits(model, count) for model in models for count in slots], waits_table),
         "load": (lambda: [load(model, rank) for model in models for rank in range(THREADS)], load_table),
         "answers": (lambda: [answers(model, dtype) for model in models for dtype in DTYPES], answers_table),
         "exchange": (lambda: [exchange(count) for count in COUNTS], exchange_table),
@@ -38,7 +41,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", default="smollm2,qwen2.5-coder-1.5b")
     parser.add_argument("--slots", default="1,8")
     parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--parts", default="decode,load,answers,exchange")
+    parser.add_argument("--parts", default="decode,waits,load,answers,exchange")
     return parser.parse_args()
 
 

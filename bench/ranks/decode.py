@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from statistics import median
+from typing import TYPE_CHECKING
 
 from bench.ranks.child import THREADS, Child
 from bench.results import Figure, table
+
+if TYPE_CHECKING:
+    from ringkv.base.engine import Engine
 
 PROMPT, STEPS, BUDGET = 2048, 48, 512
 
@@ -31,19 +35,9 @@ def decode(model: str, slots: int, turns: int) -> Figure:
 
 def _serve(connection: Connection, model: str, slots: int, ranks: int) -> None:
     """Decode with an engine on so many ranks, once for each run."""
-    from ringkv.models.config import load_config
-    from ringkv.plan.memory import available_bytes
-    from ringkv.plan.options import Options
-    from ringkv.plan.resolve import resolve
-    from ringkv.ranks.build import build
-    from ringkv.residency.locate import locate
     from ringkv.scheduler.round import run_round
 
-    folder = locate(model)
-    options = Options(
-        slots=slots, prompt_tokens=PROMPT, kv_budget=BUDGET, tensor_parallel=ranks, threads=THREADS // ranks
-    )
-    engine = build(resolve(folder, load_config(folder), options, available_bytes()))
+    engine = open_engine(model, slots, ranks)
     connection.send([])
     try:
         while connection.recv_bytes():
@@ -51,6 +45,22 @@ def _serve(connection: Connection, model: str, slots: int, ranks: int) -> None:
             connection.send([done.prefill, *done.steps])
     except EOFError:
         pass
+
+
+def open_engine(model: str, slots: int, ranks: int) -> "Engine":
+    """Build an engine on so many ranks, which divide the threads."""
+    from ringkv.models.config import load_config
+    from ringkv.plan.memory import available_bytes
+    from ringkv.plan.options import Options
+    from ringkv.plan.resolve import resolve
+    from ringkv.ranks.build import build
+    from ringkv.residency.locate import locate
+
+    folder = locate(model)
+    options = Options(
+        slots=slots, prompt_tokens=PROMPT, kv_budget=BUDGET, tensor_parallel=ranks, threads=THREADS // ranks
+    )
+    return build(resolve(folder, load_config(folder), options, available_bytes()))
 
 
 def decode_table(figures: Sequence[Figure]) -> str:

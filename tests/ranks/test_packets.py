@@ -100,3 +100,26 @@ def test_a_request_goes_from_two_ranks_to_one_and_back(folders: dict[str, Path])
     finally:
         two.close()
     assert not others()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_request_goes_to_ranks_that_divide_the_slots_and_back(folders: dict[str, Path]) -> None:
+    """Both ranks' slots take part: slot 1 is the second rank's."""
+    config = tiny.config(folders["deepseek"], threads=1, slots=4)
+    asked = tiny.request(prompt(120), temperature=0.9, seed=5)
+    one, expecting = local.build(config), local.build(config)
+    tiny.enter(expecting, asked, slot=1)
+    expected = tokens(expecting, 60)
+    two = build(replace(config, rank=Rank(0, 2), attention_parallel="slots"))
+    assert isinstance(two, RankedEngine)
+    try:
+        tiny.enter(one, asked, slot=1)
+        assert tokens(one) == expected[:20]
+        two.restore(one.export(1), 1)
+        assert tokens(two) == expected[20:40]
+        one.release(1)
+        one.restore(two.export(1), 1)
+        assert tokens(one) == expected[40:]
+    finally:
+        two.close()
+    assert not others()

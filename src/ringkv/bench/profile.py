@@ -16,12 +16,11 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import prefill
+from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import Workload
 from ringkv.engine.build import build
-from ringkv.engine.engine import LocalEngine
 from ringkv.scheduler.round import decode, make_request, run_round
 
 WARM_UP = 3  # output tokens before the profiler starts
@@ -68,7 +67,7 @@ def profile(config: EngineConfig, workload: Workload, trace: Path, progress: Pro
     on_device = config.device != "cpu"
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_device else [])]
     with torch.profiler.profile(activities=kinds) as profiler:
-        _run(engine, workload)
+        run_phases(engine, workload)
     progress(0, 0, "writing the trace")
     with TemporaryDirectory(dir=trace.parent) as folder:
         made = Path(folder) / trace.name
@@ -77,7 +76,8 @@ def profile(config: EngineConfig, workload: Workload, trace: Path, progress: Pro
     return Profile(trace, phases(profiler.events() or (), on_device))
 
 
-def _run(engine: LocalEngine, workload: Workload) -> None:
+def run_phases(engine: Engine, workload: Workload) -> None:
+    """Prefill one prompt, compress it and decode it in all slots, each under the name of its phase."""
     request = make_request(engine.limits.vocab, workload.prompt_tokens, workload.output_tokens)
     with record_function(PREFILL):
         prefill(engine, request)
