@@ -214,6 +214,14 @@ def test_a_message_of_the_other_direction_ends_the_link():
         assert one.serve("a")["a"].kind == "PrefillUnavailable"
 
 
+def test_a_worker_that_drops_a_prompt_that_was_not_cancelled_is_cut_off_and_the_request_fails():
+    with played() as one:
+        asked = one.ask()
+        one.link.send(PromptDropped(asked.number))
+        failed = one.serve("a")["a"]
+        assert "a prefix that was not cancelled was dropped" in failed.message
+
+
 def test_a_worker_lost_in_the_middle_of_a_prefix_fails_only_its_requests():
     with played() as one:
         one.start("runs")

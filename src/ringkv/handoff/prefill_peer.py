@@ -163,8 +163,9 @@ class PrefillPeer:
                 if self._end(transfer := self._awaited(number)):
                     self._deliver(Lost(transfer, Failure(kind, text, param)))
             case PromptDropped(number):
-                if self._end(self._awaited(number)):
+                if (transfer := self._awaited(number)).state is not State.DROPPED:
                     raise InvalidMessage("a prefix that was not cancelled was dropped")
+                self._end(transfer)
             case Prefix():
                 self._receive(link, self._awaited(message.number), message)
             case _:
