@@ -124,6 +124,22 @@ def test_failures_and_log_probabilities_of_prompts_are_reported():
         assert one.worker.requests == 0
 
 
+def test_a_prompts_timeout_is_the_decode_workers_concern():
+    engine, now = toy.ToyEngine(), [0.0]
+    with prefilling(engine, clock=lambda: now[0]) as one, asker(one) as link:
+        for number in range(2):
+            link.send(Ask(number, Request("a", (1, number), SamplingParams(), timeout=1.0)))
+        assert taken(one, link)[0].number == 0
+        until(lambda: len(engine.slots) == 2, one.step)
+        now[0] = 9.0  # one prefix is sent, another waits in its slot
+        for _ in range(3):
+            one.step()
+        acknowledge(one, link, 0, left=1)
+        assert taken(one, link)[0].number == 1
+        acknowledge(one, link, 1)
+        assert not engine.slots
+
+
 @pytest.mark.parametrize(
     "bad", [(ask(7), ask(7)), (Received(0),), (ask(0), Received(0))], ids=["twice", "none", "unsent"]
 )

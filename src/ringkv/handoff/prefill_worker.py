@@ -5,6 +5,7 @@ and no other memory than one packet for each link.
 """
 
 import logging
+from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -74,7 +75,7 @@ class PrefillWorker:
                     self._take(*item)
 
     def _take(self, peer: DecodePeer, message: object) -> None:
-        """Handle a message. A peer that sends one that is not due is lost; those after it are ignored."""
+        """Handle a message. The link of a peer that sends one that is not due ends, and the peer is lost then."""
         match message:
             case None:
                 self._lose(peer)
@@ -92,7 +93,8 @@ class PrefillWorker:
         peer.transfers[ask.number] = transfer
         self._peers.add(peer)
         self._asked[request_id] = peer, transfer
-        self._report(self._loop.submit(replace(ask.request, id=request_id)))
+        # Its timeout ends it at the decode worker, which then drops it.
+        self._report(self._loop.submit(replace(ask.request, id=request_id, timeout=None)))
 
     def _drop(self, peer: DecodePeer, number: int) -> None:
         """Drop a prefix that is not sent yet. One that is, will be acknowledged."""
@@ -116,7 +118,7 @@ class PrefillWorker:
 
     def _end(self, peer: DecodePeer, transfer: Transfer) -> None:
         transfer.drop()
-        peer.prefilled = type(peer.prefilled)(one for one in peer.prefilled if one.transfer is not transfer)
+        peer.prefilled = deque(one for one in peer.prefilled if one.transfer is not transfer)
         self._forget(peer, transfer)
 
     def _forget(self, peer: DecodePeer, transfer: Transfer) -> None:
@@ -137,8 +139,7 @@ class PrefillWorker:
                     peer.link.send(PromptScored(transfer.number, logprobs))
                 case Failed(request_id, kind, text, param):
                     peer, transfer = self._asked.pop(request_id)
-                    transfer.drop()
-                    del peer.transfers[transfer.number]
+                    self._end(peer, transfer)
                     peer.link.send(PromptFailed(transfer.number, kind, text, param))
 
     def _send(self) -> None:
