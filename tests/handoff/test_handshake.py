@@ -2,15 +2,18 @@
 
 import logging
 import socket
+import threading
+from errno import ECONNABORTED, EMFILE
 
 import pytest
 import toy
 
 from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
+from ringkv.handoff import handshake
 from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import dialled
 from ringkv.handoff.listener import Listener
-from tests.handoff.workers import ANY, SECRET, prefilling, until
+from tests.handoff.workers import ANY, SECRET, decoding, prefilling, until
 
 
 def test_a_peer_with_another_secret_is_refused_by_both(caplog: pytest.LogCaptureFixture):
@@ -32,6 +35,22 @@ def test_bytes_before_the_proof_end_a_connection_and_silence_delays_no_other(cap
             other.sendall(b"GET / HTTP/1.1\r\n\r\n" * 99)
             until(lambda: "has not proved" in caplog.text)
         dialled(one.address, SECRET, "toy").close()
+
+
+def test_an_error_of_one_connection_ends_neither_end(monkeypatch: pytest.MonkeyPatch):
+    """Each thread's first connection has an error: it was reset, or the process has no descriptor left."""
+    errors = {"decode-listener": ECONNABORTED, "decode-peer": EMFILE, "prefill-127.0.0.1": EMFILE}
+
+    def fail_once() -> None:
+        name = threading.current_thread().name.partition(":")[0]
+        if name in errors:
+            raise OSError(errors.pop(name), "an error of one connection")
+
+    accept, dup = socket.socket.accept, handshake.dup
+    monkeypatch.setattr(socket.socket, "accept", lambda end: (fail_once(), accept(end))[1])
+    monkeypatch.setattr(handshake, "dup", lambda number: (fail_once(), dup(number))[1])
+    with prefilling(toy.ToyEngine()) as one, decoding(toy.ToyEngine(), one.address):
+        assert not errors
 
 
 def test_where_nothing_listens_is_named():

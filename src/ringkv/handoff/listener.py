@@ -4,7 +4,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 
 from ringkv.base.errors import RingKVError
 from ringkv.handoff.address import Address
@@ -15,6 +15,7 @@ from ringkv.worker.channel import InvalidMessage
 
 log = logging.getLogger(__name__)
 
+RETRY = 0.1  # seconds before it accepts again after an error
 MOST = 64  # connections, those without a handshake included
 
 Deliver = Callable[[DecodePeer, object], None]
@@ -30,6 +31,7 @@ class Listener:
             raise RingKVError(f"cannot listen at {address} ({error.strerror}); choose another host or port") from error
         self._secret, self._fingerprint = secret, fingerprint
         self._lock, self._open, self._peers = Lock(), 0, set[DecodePeer]()
+        self._closing = Event()
         self.address = Address(*self._socket.getsockname()[:2])
 
     def start(self, deliver: Deliver) -> None:
@@ -38,6 +40,7 @@ class Listener:
 
     def close(self) -> None:
         """Accept no more, and end all links."""
+        self._closing.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -46,11 +49,12 @@ class Listener:
                 peer.link.shut()
 
     def _accept(self, deliver: Deliver) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 end, where = self._socket.accept()
-            except OSError:
-                return  # closed
+            except OSError:  # closed, or that connection was reset, or the process has no descriptor left
+                self._closing.wait(RETRY)
+                continue
             with self._lock:
                 has_room = self._open < MOST
                 self._open += has_room
@@ -63,7 +67,7 @@ class Listener:
     def _serve(self, end: socket.socket, who: str, deliver: Deliver) -> None:
         try:
             peer = DecodePeer(accepted(end, self._secret, self._fingerprint, who), who)
-        except RingKVError as error:
+        except (RingKVError, OSError) as error:
             log.warning("%s", error)
         else:
             self._receive(peer, deliver)

@@ -114,7 +114,7 @@ class PrefillPeer:
         while not self._closing.wait(wait):
             try:
                 link = dialled(self.address, self._secret, self._fingerprint)
-            except RingKVError as error:
+            except (RingKVError, OSError) as error:  # OSError: this process has no descriptor left
                 if str(error) != said:
                     log.warning("%s", said := str(error))
                 wait = min(2 * wait or FIRST, LONGEST)
