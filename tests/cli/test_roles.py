@@ -13,6 +13,7 @@ import pytest
 from ringkv.ranks.rendezvous import KEY
 from tests.cli.commands.test_serve import serving
 from tests.cli.conftest import SMALL, Cli
+from tests.cli.test_torchrun import variables
 
 BODY = {"prompt": "a story", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
 
@@ -74,3 +75,10 @@ def test_options_that_do_not_belong_together_are_refused(
     result = cli("serve", "--model", "/nowhere/model", *SMALL, *options)
     assert result.status == 2
     assert problem in result.last_line
+
+
+def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables(0, 2, 0, 1).items():
+        monkeypatch.setenv(name, value)
+    result = cli("serve", "--model", "/nowhere/model", *SMALL, "--role", "prefill")
+    assert (result.status, "--role prefill runs on one machine" in result.last_line) == (2, True)

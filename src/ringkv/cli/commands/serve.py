@@ -48,7 +48,9 @@ def serve(
     if launched and not launched.is_first:
         return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
     names = names_of(engine.model, server.served_model_name or ())
-    role.check(len(engine.model), engine.nnodes or 1)
+    given = engine.options(SLOTS)
+    options = _compiling_behind(launched.fill(given) if launched else given)
+    role.check(len(engine.model), options.nnodes or 1)
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()
@@ -65,9 +67,7 @@ def serve(
         from ringkv.weights.read_ahead import read_ahead
 
         folders = [locate(model, progress) for model in engine.model]
-        given = engine.options(SLOTS)
-        options = role.adapted(_compiling_behind(launched.fill(given) if launched else given))
-        wanted = [Wanted(folder, load_config(folder), options) for folder in folders]
+        wanted = [Wanted(folder, load_config(folder), role.adapted(options)) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
             return follow(configs, progress)
