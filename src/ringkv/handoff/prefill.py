@@ -6,7 +6,9 @@ from contextlib import contextmanager
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
+from ringkv.base.errors import EngineDied
 from ringkv.base.progress import Progress
+from ringkv.base.ranks import RankEnded
 from ringkv.handoff.address import Address
 from ringkv.handoff.fingerprint import fingerprint
 from ringkv.handoff.listener import Listener
@@ -20,7 +22,8 @@ def run(
 ) -> None:
     """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free one.
 
-    ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port.
+    ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port,
+    EngineDied if one of its ranks has ended.
     """
     secret, name = key("listen"), fingerprint(config)
     listener = Listener(address, secret, name)
@@ -31,6 +34,8 @@ def run(
             listener.start(worker.deliver)
             ready(f"prefilling for decode workers at {listener.address}; start one with --prefill {listener.address}")
             worker.run()
+    except RankEnded as error:
+        raise EngineDied(f"the engine has ended: {error}") from error
     finally:
         listener.close()
     ready("stopped")
