@@ -2,7 +2,9 @@
 
 import logging
 import socket
+import struct
 import threading
+import time
 from errno import ECONNABORTED, EMFILE
 
 import pytest
@@ -35,6 +37,15 @@ def test_bytes_before_the_proof_end_a_connection_and_silence_delays_no_other(cap
             other.sendall(b"GET / HTTP/1.1\r\n\r\n" * 99)
             until(lambda: "has not proved" in caplog.text)
         dialled(one.address, SECRET, "toy").close()
+
+
+def test_a_peer_that_dribbles_its_proof_gets_no_more_time(caplog: pytest.LogCaptureFixture, monkeypatch):
+    monkeypatch.setattr(handshake, "TIMEOUT", 0.2)
+    with prefilling(toy.ToyEngine()) as one, socket.create_connection(one.address) as slow:
+        slow.sendall(struct.pack("!i", 200))  # the length of its answer to the challenge
+        with pytest.raises(OSError, match="reset|pipe"):
+            until(lambda: False, lambda: (slow.sendall(b"a"), time.sleep(0.02)))
+    assert "has not proved that it has the secret within 0.2 s; wait if it is still starting" in caplog.text
 
 
 def test_an_error_of_one_connection_ends_neither_end(monkeypatch: pytest.MonkeyPatch):
