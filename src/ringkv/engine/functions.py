@@ -16,8 +16,7 @@ from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.decode_attend import read_attend
 from ringkv.kernels.expanded_attend import Expansion
-from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, mixed_attend_slots, prefill_attend_expanded
+from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, prefill_attend_expanded
 from ringkv.kernels.latent_slots import Division, decode_attend_slots
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import prefill_attend
@@ -127,9 +126,8 @@ def _attend_latents(
 ) -> Partial:
     assert k is not None
     latents, window = staged
-    arguments = q, k, latents, window, segments, slots, layer.attention.cache.scale, latent
-    division = _division(layer)
-    return mixed_attend_expanded(*arguments) if division is None else mixed_attend_slots(*arguments, division)
+    scale, division = layer.attention.cache.scale, _division(layer)
+    return mixed_attend_expanded(q, k, latents, window, segments, slots, scale, latent, division)
 
 
 def _attend_slots(
@@ -146,20 +144,11 @@ def _attend_slots(
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         assert k is not None
-        return _attend_slots_of_latents(layer, planes[0], q, k, slot, entry, live)
+        return decode_attend_slots(q, k, planes[0], slot, entry, live, scale, _division(layer))
     if k is None or v is None:
         keys, values = planes
         return read_attend(q, keys, values, slot, live, scale)
     return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale)
-
-
-def _attend_slots_of_latents(
-    layer: Layer, latents: Tensor, q: Tensor, k: Tensor, slot: Tensor, entry: Tensor, live: Tensor
-) -> Partial:
-    scale, division = layer.attention.cache.scale, _division(layer)
-    if division is None:
-        return decode_attend_latent(q, k, latents, slot, entry, live, scale)
-    return decode_attend_slots(q, k, latents, slot, entry, live, scale, division)
 
 
 def _division(layer: Layer) -> Division | None:

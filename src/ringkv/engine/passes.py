@@ -13,7 +13,7 @@ from ringkv.cache.body import Body, Span
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
 from ringkv.engine.staging import Staging
-from ringkv.kernels.latent_pass import NO_SLOT
+from ringkv.kernels.latent_slots import NO_SLOT
 from ringkv.kernels.prefill_attend import Segment, table
 from ringkv.models.decoder import Decoder
 

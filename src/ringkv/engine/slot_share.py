@@ -5,7 +5,6 @@ i % ranks, so that all ranks attend for as many rows. Every rank has the tokens,
 all slots, but entries of its own only. Lanes are on every rank, so a slot's prompt is staged where its entries go.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.ranks import Rank
+from ringkv.kernels.latent_slots import OTHER_RANK
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class SlotShare:
         return slot // self.ranks if slot % self.ranks == self.rank.index else None
 
     def places(self, rows: Tensor) -> Tensor:
-        """Return int32 [R]: the same for the slots int64 [R] of a step's rows, and -1 for those of other ranks."""
+        """Return int32 [R]: `place` of the slots int64 [R] of a step's rows, or OTHER_RANK."""
         if self.ranks == 1:
             return rows.int()
-        return torch.where(rows % self.ranks == self.rank.index, rows // self.ranks, -1).int()
+        return torch.where(rows % self.ranks == self.rank.index, rows // self.ranks, OTHER_RANK).int()
 
     def own(self, rows: Tensor) -> Tensor:
         """Return this rank's part of a tensor [R, ...] of a step's rows."""
@@ -44,11 +44,16 @@ class SlotShare:
         return self.own(rows) // self.ranks
 
     def needed(self, slots: Sequence[int]) -> int:
-        """Return the rows of a step with these slots: as many for each rank."""
-        return max(Counter(slot % self.ranks for slot in slots).values(), default=0) * self.ranks
+        """Return the rows of a step with these slots: equally many of each rank."""
+        return max(map(len, self._by_rank(slots))) * self.ranks
 
     def in_turn(self, slots: Sequence[int], size: int) -> list[int]:
         """Return the slots of `size` rows: the first of each rank, a slot of each in turn."""
         each = size // self.ranks
-        ranks = ([slot for slot in slots if slot % self.ranks == rank][:each] for rank in range(self.ranks))
-        return [slot for row in zip(*ranks, strict=True) for slot in row]
+        return [slot for row in zip(*(own[:each] for own in self._by_rank(slots)), strict=True) for slot in row]
+
+    def _by_rank(self, slots: Sequence[int]) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in range(self.ranks)]
+        for slot in slots:
+            found[slot % self.ranks].append(slot)
+        return found

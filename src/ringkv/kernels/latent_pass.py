@@ -14,7 +14,7 @@ Queries of expanded chunks are absorbed only for the window. Which rows those ar
 """
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -24,8 +24,8 @@ from torch.library import register_fake
 from ringkv.kernels.absorb import absorb, absorb_among, project_values, values_among
 from ringkv.kernels.by_head import outputs
 from ringkv.kernels.expanded_attend import Expansion, expanded_attend
-from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
-from ringkv.kernels.latent_slots import Division, decode_attend_slots
+from ringkv.kernels.latent_attend import prefill_attend_latent
+from ringkv.kernels.latent_slots import NO_SLOT, Division, decode_attend_slots
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment, stage, table
@@ -33,13 +33,10 @@ from ringkv.kernels.prefill_attend import Segment, stage, table
 EXPANDED_ROWS = 192  # with DeepSeek's heads the two forms take as long at about 140
 
 
-NO_SLOT = -2  # the slot of rows that are not of slots, if ranks divide these
-
-
 class Slots(NamedTuple):
     """Latents of slots [slots, 1, C, entry], and int32 [N] where rows write and read; live is 0 for rows of pieces.
 
-    If ranks divide the slots, `slot` is NO_SLOT for rows of pieces, and -1 for those of slots on other ranks.
+    If ranks divide the slots, `slot` is NO_SLOT for rows of pieces.
     """
 
     latents: Tensor
@@ -69,26 +66,13 @@ def mixed_attend_expanded(
     slots: Slots,
     scale: float,
     expansion: Expansion,
-) -> Partial:
-    """Attend as `prefill_attend_expanded`, and with the rows of slots as `decode_attend_latent`."""
-    attend = torch.ops.ringkv.mixed_attend_expanded
-    return Partial(*attend(q, k, latents, window, segments, *slots, *expansion, scale))
-
-
-def mixed_attend_slots(
-    q: Tensor,
-    k: Tensor,
-    latents: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    slots: Slots,
-    scale: float,
-    expansion: Expansion,
-    division: Division,
+    division: Division | None = None,
 ) -> Partial:
     """Attend as `prefill_attend_expanded`, and with the rows of slots as `decode_attend_slots`."""
-    attend = torch.ops.ringkv.mixed_attend_slots
-    return Partial(*attend(q, k, latents, window, segments, *slots, *expansion, scale, *division))
+    arguments = q, k, latents, window, segments, *slots, *expansion, scale
+    if division is None:
+        return Partial(*torch.ops.ringkv.mixed_attend_expanded(*arguments))
+    return Partial(*torch.ops.ringkv.mixed_attend_slots(*arguments, *division))
 
 
 def _prefill(
@@ -118,51 +102,20 @@ def _mixed(
     key_up: Tensor,
     value_up: Tensor,
     scale: float,
+    *divided: Any,
 ) -> tuple[Tensor, Tensor]:
-    return _both(q, k, latents, window, segments, Slots(slots, slot, entry, live), Expansion(key_up, value_up), scale)
-
-
-def _divided(
-    q: Tensor,
-    k: Tensor,
-    latents: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    slots: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    key_up: Tensor,
-    value_up: Tensor,
-    scale: float,
-    *division: Any,
-) -> tuple[Tensor, Tensor]:
-    rows, expansion = Slots(slots, slot, entry, live), Expansion(key_up, value_up)
-    return _both(q, k, latents, window, segments, rows, expansion, scale, Division(*division))
-
-
-def _both(
-    q: Tensor,
-    k: Tensor,
-    latents: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    slots: Slots,
-    expansion: Expansion,
-    scale: float,
-    division: Division | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Run each form for its rows."""
+    """Run each form for its rows. divided: the fields of a `Division`, or none."""
+    expansion, division = Expansion(key_up, value_up), Division(*divided) if divided else None
     pieces = [Segment._make(one) for one in segments.tolist()]
     long = [piece for piece in pieces if piece.rows >= EXPANDED_ROWS]
     short = [piece for piece in pieces if 0 < piece.rows < EXPANDED_ROWS]
     for piece in long:
         _stage(piece, q, k, latents, window, expansion)
     out, lse = expanded_attend(q[:, 0], latents, table(long), scale, expansion)
-    fed = (slots.live if division is None else slots.slot > NO_SLOT).nonzero()[:, 0]
+    fed = (live if division is None else slot > NO_SLOT).nonzero()[:, 0]
     rows = torch.cat((*(torch.arange(piece.row, piece.here.stop) for piece in short), fed))
     if len(rows):
-        decoded = Slots(slots.latents, *(one[fed] for one in slots[1:]))
+        decoded = Slots(slots, slot[fed], entry[fed], live[fed])
         queries = absorb_among(q, k, rows, expansion)
         found = _attend_absorbed(queries, k[rows], latents, window, short, decoded, scale, division)
         out[rows] = values_among(found.out, rows, len(q), expansion)
@@ -185,15 +138,9 @@ def _attend_absorbed(
     if pieces:
         found.append(prefill_attend_latent(q[:first], k[:first], latents, window, _packed(pieces), scale))
     if len(slots.live):
-        found.append(_decode(q[first:], k[first:], slots, scale, division))
+        found.append(decode_attend_slots(q[first:], k[first:], *slots, scale, division))
     width = min(part.out.shape[-1] for part in found)  # divided slots return values alone
     return Partial(torch.cat([part.out[..., :width] for part in found]), torch.cat([part.lse for part in found]))
-
-
-def _decode(q: Tensor, k: Tensor, slots: Slots, scale: float, division: Division | None) -> Partial:
-    if division is None:
-        return decode_attend_latent(q, k, *slots, scale)
-    return decode_attend_slots(q, k, *slots, scale, division)
 
 
 def _stage(piece: Segment, q: Tensor, k: Tensor, latents: Tensor, window: Tensor, expansion: Expansion) -> None:
@@ -228,7 +175,7 @@ def _all_absorbed(
 
 
 def _shape(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    value_up = next(one for one, scale in pairwise(others) if isinstance(scale, float))
+    *_, value_up = (one for one in others if isinstance(one, Tensor))
     rows, _, heads, _ = q.shape
     out = q.new_empty(rows, 1, heads, outputs(value_up, heads))
     return out, q.new_empty(rows, 1, heads, dtype=torch.float32)
@@ -237,6 +184,6 @@ def _shape(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 LIBRARY.impl("prefill_attend_expanded", _prefill, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend_expanded", _all_absorbed, "CUDA")
 LIBRARY.impl("mixed_attend_expanded", _mixed, "CompositeExplicitAutograd")
-LIBRARY.impl("mixed_attend_slots", _divided, "CompositeExplicitAutograd")
+LIBRARY.impl("mixed_attend_slots", _mixed, "CompositeExplicitAutograd")
 for name in ("prefill_attend_expanded", "mixed_attend_expanded", "mixed_attend_slots"):
     register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)

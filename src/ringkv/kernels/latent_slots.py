@@ -20,6 +20,9 @@ from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 
+OTHER_RANK, NO_SLOT = -1, -2
+"""Slots of rows, if ranks divide the slots: of a row whose slot is on another rank, and of a row that has none."""
+
 
 class Division(NamedTuple):
     """Ranks that divide slots. heads: of each rank. values: V. exchange: not "none"."""
@@ -30,13 +33,22 @@ class Division(NamedTuple):
 
 
 def decode_attend_slots(
-    q: Tensor, k: Tensor, latents: Tensor, slot: Tensor, entry: Tensor, live: Tensor, scale: float, division: Division
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    division: Division | None,
 ) -> Partial:
-    """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`.
+    """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`, which runs without a division.
 
-    q [N, 1, G, D]: of this rank's heads. latents [slots of this rank, 1, C, D]. slot: int32 [N], among these; -1 for a
-    row of another rank. Returns out [N, 1, G, V] and lse [N, 1, G] of its heads.
+    q [N, 1, G, D]: of this rank's heads. latents [slots of this rank, 1, C, D]. slot: int32 [N], among these, or
+    OTHER_RANK. Returns out [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
     """
+    if division is None:
+        return decode_attend_latent(q, k, latents, slot, entry, live, scale)
     return Partial(*torch.ops.ringkv.decode_attend_latent_slots(q, k, latents, slot, entry, live, scale, *division))
 
 
