@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.kernels.latent_slots import Division, decode_attend_slots
+from ringkv.kernels.latent_slots import Division, _decode, decode_attend_slots
 from ringkv.kernels.partial import Partial
 from tests.engine.rank_threads import in_threads
+from tests.fake_cuda import fake_cuda
 
 ELEMENTS, VALUES, CAPACITY, SCALE = 48, 32, 20, 0.2
 
@@ -40,6 +41,15 @@ def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int
         assert_equal(found[rank].out, whole.out[:, :, mine, :VALUES])
         assert_equal(found[rank].lse, whole.lse[:, :, mine])
         assert torch.equal(parts[rank], latents[rank::ranks])
+
+
+def test_a_cuda_graph_can_contain_it() -> None:
+    """No shape inside the operator depends on data, as that of `nonzero` does, which waits for the GPU."""
+    with fake_cuda():
+        q, k = torch.empty(6, 1, 4, ELEMENTS, device="cuda"), torch.empty(6, 1, ELEMENTS, device="cuda")
+        rows = (torch.empty(6, dtype=torch.int32, device="cuda") for _ in range(3))
+        found = _decode(q, k, torch.empty(3, 1, CAPACITY, ELEMENTS, device="cuda"), *rows, SCALE, (4, 4), 32, "network")
+        assert [(part.shape, part.device.type) for part in found] == [((6, 1, 4, 32), "cuda"), ((6, 1, 4), "cuda")]
 
 
 def assert_equal(one: Tensor, other: Tensor) -> None:

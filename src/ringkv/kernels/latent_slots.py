@@ -64,8 +64,7 @@ def _decode(
     values: int,
     exchange: Exchange,
 ) -> tuple[Tensor, Tensor]:
-    own = (slot >= 0).nonzero()[:, 0]
-    assert len(own) * len(heads) == len(slot), "ranks have different numbers of rows"
+    own = _own_rows(slot, len(heads))
     whole = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
     queries = whole.to(q.dtype).view(len(own), 1, -1, q.shape[-1])
     found = decode_attend_latent(queries, k[own], latents, slot[own], entry[own], live[own], scale)
@@ -73,6 +72,13 @@ def _decode(
     widths, mine = [count * (values + 1) for count in heads], q.shape[2] * (values + 1)
     columns = rows_to_columns(parts, widths, mine, exchange).view(*q.shape[:3], values + 1)
     return columns[..., :values].to(q.dtype).contiguous(), columns[..., values].contiguous()
+
+
+def _own_rows(slot: Tensor, ranks: int) -> Tensor:
+    """Return int64 [N / ranks], in order. A GPU's host does not wait, so that a CUDA graph can contain it."""
+    each = len(slot) // ranks
+    assert slot.is_cuda or int((slot >= 0).sum()) * ranks == len(slot), "ranks have different numbers of rows"
+    return (slot < 0).int().argsort(stable=True)[:each]
 
 
 def _shape(q: Tensor, *others: Tensor | float | Sequence[int] | str) -> tuple[Tensor, Tensor]:
