@@ -1,4 +1,4 @@
-"""divided_slots: latent caches whose slots are divided among N ranks: slot s is on rank s % N.
+"""divided_slots: slots of latents that N ranks divide. Slot s is on rank s % N.
 
 A latent has no heads to divide, so ranks divide the batch (SnapStream, arXiv 2511.03092, section 5). Each rank has all
 staging, and samples every slot's token.
@@ -18,9 +18,9 @@ COMPRESSION = 4  # of the paper's caches
 
 
 class PaperBatch(NamedTuple):
-    """A batch of table 5 of the paper, the largest of its cache. rate: tokens per second.
+    """The largest batch for one cache in table 5 of the paper. rate: tokens per second.
 
-    The rates include an assumed factor of 2.4 for multi-token prediction.
+    Rates include an assumed factor of 2.4 for multi-token prediction.
     """
 
     slots: int
@@ -67,8 +67,8 @@ class DividedSlots:
 
 
 def is_divided(shape: Shape, ranks: int) -> bool:
-    """Whether ranks divide the slots: the model has latents alone."""
-    return ranks > 1 and all(group.spec.value is None for group in shape.groups)
+    """Whether several ranks can divide the slots of a model."""
+    return ranks > 1 and shape.has_latents
 
 
 def divided_slots(
@@ -81,13 +81,13 @@ def divided_slots(
 def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str, format: PlaneFormat) -> DividedSlots:
     ranks = machine.ranks
     weights = weight_bytes(shape, machine.stored or shape.native, ranks)
-    staging, sampler = staging_bytes(shape, tokens, 1, 1, dtype, ranks), ranks * sampler_bytes(shape.vocab)
+    staging, sampler = staging_bytes(shape, tokens, 1, 1, dtype, ranks), sampler_bytes(shape.vocab)
     is_papers = shape.name == PAPER_MODEL and ranks == PAPER_RANKS
 
     def cache(entries: int, paper: PaperBatch) -> CacheSlots:
         slot = slot_bytes(shape, entries, dtype, ranks, format)
-        need = Footprint(slot, weights, staging, machine.reserve, sampler=sampler)
-        return CacheSlots(entries, slot, ranks * need.slots_in(machine.memory), paper if is_papers else None)
+        need = Footprint(slot, weights, staging, machine.reserve, sampler=sampler, slot_ranks=ranks)
+        return CacheSlots(entries, slot, need.slots_in(machine.memory), paper if is_papers else None)
 
     full, compressed = PAPER[tokens]
     return DividedSlots(tokens, weights, staging, (cache(tokens, full), cache(tokens // COMPRESSION, compressed)))

@@ -180,9 +180,8 @@ def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: 
 
 
 def _attention_parallel(shape: Shape, request: PlanRequest) -> AttentionParallel:
-    has_latents = all(group.spec.value is None for group in shape.groups)
-    parallel = attention_parallel(request.attention_parallel, has_latents, request.tensor_parallel)
-    if parallel == "slots" and not has_latents:
+    parallel = attention_parallel(request.attention_parallel, shape.has_latents, request.tensor_parallel)
+    if parallel == "slots" and not shape.has_latents:
         raise InvalidRequest(
             f"attention_parallel slots is for latent attention; {shape.name} has none, so choose heads",
             "attention_parallel",

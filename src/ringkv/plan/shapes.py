@@ -72,6 +72,11 @@ class Shape:
             experts=ExpertShape.of(weights, config.hidden_size),
         )
 
+    @property
+    def has_latents(self) -> bool:
+        """Whether all layers have latent attention, so that ranks can divide the slots."""
+        return all(group.spec.value is None for group in self.groups)
+
 
 def parameters(config: ModelConfig) -> int:
     """Elements of the weights that the model's rank has."""
