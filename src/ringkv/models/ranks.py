@@ -18,11 +18,23 @@ def has_latents(layers: Collection[Layer]) -> bool:
 
 
 def check_ranks(layers: Mapping[str, Layer], rank: Rank, parallel: AttentionParallel) -> None:
-    """Raise UnsupportedModel for layers that are not implemented for ranks, InvalidRequest for a number of them.
+    """Raise UnsupportedModel for layers that are not implemented for ranks.
 
-    InvalidRequest too if ranks cannot divide the slots or the experts as requested.
+    Raises InvalidRequest if so many ranks cannot divide the heads, or the slots or the experts as requested.
     """
-    count = rank.count
+    _check_blocks(layers)
+    _check_heads(layers, rank.count)
+    if parallel == "slots" and not has_latents(layers.values()):
+        raise InvalidRequest(
+            "attention_parallel slots is for latent attention (DeepSeek); ranks divide this model's key-value heads, "
+            "so choose heads",
+            "attention_parallel",
+        )
+    if rank.expert_parallel:
+        _check_experts(layers, rank.count)
+
+
+def _check_blocks(layers: Mapping[str, Layer]) -> None:
     for layer in layers.values():
         for block in (layer, layer.attention, layer.feed_forward):
             if type(block) not in (Layer, *BLOCKS):
@@ -31,20 +43,15 @@ def check_ranks(layers: Mapping[str, Layer], rank: Rank, parallel: AttentionPara
                 )
         if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "all":
             raise UnsupportedModel("tensor parallel is not implemented for a norm over all heads; use 1 rank")
+
+
+def _check_heads(layers: Mapping[str, Layer], count: int) -> None:
     if not _divides(layers, count):
         possible = [str(one) for one in range(1, LARGEST + 1) if _divides(layers, one)]
         raise InvalidRequest(
             f"tensor_parallel {count} does not divide the model's heads; choose one of {', '.join(possible)}",
             "tensor_parallel",
         )
-    if parallel == "slots" and not has_latents(layers.values()):
-        raise InvalidRequest(
-            "attention_parallel slots is for latent attention (DeepSeek); ranks divide this model's key-value heads, "
-            "so choose heads",
-            "attention_parallel",
-        )
-    if rank.expert_parallel:
-        _check_experts(layers, count)
 
 
 def _check_experts(layers: Mapping[str, Layer], count: int) -> None:
