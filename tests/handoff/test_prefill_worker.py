@@ -36,6 +36,11 @@ def ask(number: int, *tokens: int, name: str = "a", **sampling) -> Ask:
     return Ask(number, Request(name, tokens or (1, 2, 3), SamplingParams(**sampling)))
 
 
+def arrived(one: Prefilling, messages: int) -> None:
+    """Wait until so many messages wait for the worker's next step."""
+    until(lambda: one.worker._inbox.qsize() == messages)
+
+
 def serve(one: Prefilling, requests: int) -> None:
     """Let the worker serve until it has so many requests left."""
     until(lambda: one.worker.requests == requests, one.step)
@@ -95,6 +100,7 @@ def test_a_prompt_is_dropped_before_it_is_sent_and_not_after():
     with prefilling(engine) as one, asker(one) as link:
         link.send(ask(0, *range(500)))
         link.send(Drop(0))
+        arrived(one, 2)
         assert reply(one, link) == PromptDropped(0)
         link.send(ask(1))
         link.send(ask(2, 5))
@@ -148,6 +154,7 @@ def test_a_peer_that_breaks_the_protocol_is_cut_off_and_another_is_served(bad: t
     with prefilling(engine) as one, asker(one) as wrong, asker(one) as right:
         for message in bad:
             wrong.send(message)
+        arrived(one, len(bad))
         with pytest.raises(LinkClosed):
             reply(one, wrong)
         right.send(ask(0, 9))

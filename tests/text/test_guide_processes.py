@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from threading import Event, Timer
+from typing import Any
 
 import pytest
 
@@ -348,6 +349,22 @@ def test_closing_ends_the_checks_that_run_and_those_that_wait(bytewise: Tokenize
     futures.append(guides.check_soon(regex("a")))
     assert [type(future.exception()) for future in futures] == [Draining] * 5
     assert time.monotonic() - began < 1  # a check may take 5 s
+
+
+def test_a_check_that_begins_while_another_thread_closes_ends(bytewise: Tokenizer, monkeypatch) -> None:
+    guides = GuideProcesses(lambda: bytewise, VOCAB, compiling=60.0)
+    program, submit = guides._program.fork, guides._executor.submit
+    forked = Event()
+    monkeypatch.setattr(guides._program, "fork", lambda: forked.set() or program())
+
+    def submit_and_close(*call: Any) -> Any:
+        future = submit(*call)
+        assert forked.wait(10)
+        guides.close()  # it does not know the check yet
+        return future
+
+    monkeypatch.setattr(guides._executor, "submit", submit_and_close)
+    assert isinstance(guides.check_soon(regex(NESTED)).exception(timeout=20), Draining)  # a check may take 60 s
 
 
 class Broken(Guides):

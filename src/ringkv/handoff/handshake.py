@@ -80,7 +80,8 @@ def prove(end: socket.socket, secret: bytes, first: bool, who: str) -> None:
         raise InvalidRequest(f"{who} has not proved that it has the secret; set {KEY} to the same on both") from error
     except (EOFError, OSError) as error:
         raise InvalidRequest(
-            f"{who} has not proved that it has the secret within {TIMEOUT:g} s; wait if it is still starting"
+            f"{who} has not proved that it has the secret: it ended the connection, or took longer than {TIMEOUT:g} s; "
+            "wait if it is still starting"
         ) from error
     finally:
         connection.close()

@@ -91,6 +91,8 @@ class GuideProcesses:
         future = self._executor.submit(self._check_until_ended, check)
         self._unchecked[future] = check
         future.add_done_callback(lambda _: self._unchecked.pop(future, None))
+        if self._is_closed:  # perhaps before `close` could see this check
+            check.end()
         return future
 
     def give_up(self, future: "Future[None]") -> None:
