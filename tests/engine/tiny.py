@@ -109,7 +109,7 @@ def enter(engine: LocalEngine, asked: Request, slot: int = 0) -> None:
 def decode(
     engine: LocalEngine, steps: int, slot: int = 0, forced: list[int] | None = None
 ) -> tuple[list[int], torch.Tensor]:
-    """Decode some steps: the tokens of one slot, and the logits [steps, V] that each was drawn from."""
+    """Decode some steps: the tokens of one slot, and the logits [steps, V] that each was sampled from."""
     tokens, logits = [], []
     for step in range(steps):
         logits.append(engine.batch.logits[slot].clone())

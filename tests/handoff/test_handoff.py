@@ -94,7 +94,7 @@ def logprobs_of(event: Event) -> tuple[TokenLogprob, ...]:
 
 
 def assert_same(found: Said, expected: Said) -> None:
-    """Fail unless tokens and ends are the same, and log-probabilities but for the last bits of float32."""
+    """Fail unless tokens and ends are the same, and log-probabilities except for the last bits of float32."""
     assert found[0].keys() == expected[0].keys()
     for name in expected[0]:
         assert found[0][name] == expected[0][name]

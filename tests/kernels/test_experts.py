@@ -40,15 +40,15 @@ def test_a_graph_has_one_operator_for_all_experts(form: str) -> None:
     assert torch.equal(graph.module()(*given), Module()(*given))
 
 
+def inputs(rows: int) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Return rows, the norm's gains, a residual and the chosen experts with their weights."""
+    return random_bf16(rows, HIDDEN), random_bf16(HIDDEN), random_bf16(rows, HIDDEN), choices(rows)
+
+
 @pytest.mark.parametrize("rows", [1, 8, 9, 70])
 @pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
 def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> None:
-    x, norm, residual, (chosen, weights) = (
-        random_bf16(rows, HIDDEN),
-        random_bf16(HIDDEN),
-        random_bf16(rows, HIDDEN),
-        choices(rows),
-    )
+    x, norm, residual, (chosen, weights) = inputs(rows)
     gate_up, down = stacks(form)
     found = experts(x, chosen, weights, gate_up, down, COUNT, norm, EPS, residual)
     want = residual.double()
@@ -84,12 +84,7 @@ def test_experts_with_biases_and_clamped_gates(rows: int, form: str) -> None:
 @pytest.mark.parametrize("rows", [1, 9, 40])
 @pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
 def test_two_halves_of_the_experts_add_up_to_all_of_them(rows: int, form: str) -> None:
-    x, norm, residual, (chosen, weights) = (
-        random_bf16(rows, HIDDEN),
-        random_bf16(HIDDEN),
-        random_bf16(rows, HIDDEN),
-        choices(rows),
-    )
+    x, norm, residual, (chosen, weights) = inputs(rows)
     gate_up, down = stacks(form)
 
     def run(first: int, stop: int, rest: Tensor) -> Tensor:

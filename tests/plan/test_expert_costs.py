@@ -1,4 +1,4 @@
-"""Costs of experts on ranks, against figures worked by hand and drawn at random."""
+"""Costs of experts on ranks, against figures worked by hand and random ones."""
 
 import random
 
