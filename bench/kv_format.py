@@ -22,7 +22,7 @@ from ringkv.base.events import Failed, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.cache.body import Body
-from ringkv.cache.formats import FORMATS
+from ringkv.cache.formats.registry import FORMATS
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes

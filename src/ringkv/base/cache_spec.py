@@ -11,24 +11,30 @@ from typing import Literal, NamedTuple
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 
-PlaneFormat = Literal["plain", "int8"]
-"""plain: elements of the engine's dtype. int8: 8-bit elements, a float32 scale per token and head, and a float32
-center per slot and head, which is subtracted from its keys."""
+PlaneFormat = Literal["plain", "int8", "fp8", "int4"]
+"""plain: elements of the engine's dtype. The others have scales per token and head, and a float32 center per slot and
+head, which is subtracted from its keys. int8: 8-bit integers, a float32 scale. fp8: e4m3, a float16 scale. int4: 4-bit
+integers, a scale and a minimum in float16."""
 
 
 class _Stored(NamedTuple):
     """Bytes of a stored vector.
 
-    element: bytes per element, None for the engine's dtype. scale: bytes of its scale. center: bytes per element of the
-    vector that is subtracted from all keys of a slot and head.
+    bits: of an element, None for the engine's dtype. scale: bytes of its scale. center: bytes per element of the vector
+    that is subtracted from all keys of a slot and head.
     """
 
-    element: int | None
+    bits: int | None
     scale: int
     center: int
 
 
-_STORED: Mapping[PlaneFormat, _Stored] = {"plain": _Stored(None, 0, 0), "int8": _Stored(1, 4, 4)}
+_STORED: Mapping[PlaneFormat, _Stored] = {
+    "plain": _Stored(None, 0, 0),
+    "int8": _Stored(8, 4, 4),
+    "fp8": _Stored(8, 2, 4),
+    "int4": _Stored(4, 4, 4),
+}
 
 
 class Plane(NamedTuple):
@@ -50,7 +56,7 @@ class Plane(NamedTuple):
     def tensor_bytes(self, item: int) -> tuple[int, ...]:
         """Return the bytes per token and head of its vector, and of the scale if it has one."""
         stored = _STORED[self.format]
-        vector = self.width * (stored.element or item)
+        vector = -(-self.width * (stored.bits or 8 * item) // 8)
         return (vector, stored.scale) if stored.scale else (vector,)
 
 

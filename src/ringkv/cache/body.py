@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.formats import FORMATS, Allocate
+from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.formats.storage import Allocate
 
 Planes = tuple[Tensor, ...]
 """Keys [L, H, n, D], and values unless they are a part of the keys; each is followed by its scales, if it has any."""

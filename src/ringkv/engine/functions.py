@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.cache.formats import FORMATS
+from ringkv.cache.formats.registry import FORMATS
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.decode_attend import read_attend

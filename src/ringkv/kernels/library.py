@@ -14,12 +14,13 @@ _DECODE = (
 )
 LIBRARY.define("decode_attend" + _DECODE)
 LIBRARY.define("decode_attend_any" + _DECODE)  # for a head_dim that the C++ kernel does not support
-_INT8 = (
+_ENCODED = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values, Tensor(d!) value_scales,"
     " Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale) -> (Tensor, Tensor)"
 )
-LIBRARY.define("decode_attend_int8" + _INT8)
-LIBRARY.define("decode_attend_int8_any" + _INT8)
+for _name in ("int8", "fp8", "int4"):
+    LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
+    LIBRARY.define(f"decode_attend_{_name}_any" + _ENCODED)
 _CACHE = (
     "(Tensor q, Tensor keys, Tensor values, Tensor slot, Tensor holes, Tensor live, float scale) -> (Tensor, Tensor)"
 )

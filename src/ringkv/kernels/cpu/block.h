@@ -55,8 +55,8 @@ inline void prefetch(const T* rows, int64_t count, int64_t width) {
 }
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale. Prefetches `later`, the values of the same entries.
-template <typename T, int G>
-void score_rows(const T* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
+template <typename T, int G, typename Q = T>
+void score_rows(const Q* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
   int64_t j = 0;
 #if defined(CPU_CAPABILITY_AVX512)
   for (; j + kLanes <= entries; j += kLanes) {

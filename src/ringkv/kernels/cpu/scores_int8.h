@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "block.h"
+#include "encoded_block.h"
 #include "int_vectors.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
@@ -20,15 +21,7 @@ namespace ringkv {
 
 constexpr float kMaxInt8 = 127.f;
 
-// A block's input: int8 keys and values [entries, width] with a scale per entry. head: row * heads + head.
-struct BlockInt8 {
-  int64_t head;
-  const int8_t *key, *value;
-  const float *key_scale, *value_scale;
-  int64_t entries;
-
-  BlockInt8 end_of_run() const { return {head, key, value, key_scale, value_scale, 0}; }
-};
+using BlockInt8 = EncodedBlock<int8_t, float>;
 
 // One stage of `rotate`. kHalf is a compile-time constant, so that compilers vectorise.
 template <int64_t kHalf>
@@ -41,7 +34,7 @@ inline void butterflies(float* x, int64_t width) {
     }
 }
 
-// Multiplies x [width] by a Hadamard matrix in place, as `rotate` in decode_attend_int8.py does; width <= 4096.
+// Multiplies x [width] by a Hadamard matrix in place, as `rotate` in hadamard.py does; width <= 4096.
 template <int64_t kHalf = 1>
 inline void rotate(float* x, int64_t width) {
   const int64_t block = width & -width;

@@ -1,17 +1,16 @@
-"""Formats: how a plane is stored, filled from staging, and read by decode attention.
+"""StorageFormat: how a plane is stored, filled from staging, and read by decode attention.
 
 L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import PlaneFormat
-from ringkv.kernels.decode_attend import decode_attend
-from ringkv.kernels.decode_attend_int8 import decode_attend_int8, encode
+from ringkv.kernels.encoded_attend import Encoding
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.take_rows import take_rows
 
@@ -35,20 +34,26 @@ class StorageFormat(NamedTuple):
     attend: Callable[..., Partial]
 
 
-def _plain(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
-    return (allocate(shape),)
+class Part(NamedTuple):
+    """One tensor of an encoded plane: its dtype, and its shape of one vector of D elements."""
+
+    dtype: torch.dtype
+    shape: Callable[[int], tuple[int, ...]]
 
 
-def _take_plain(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], _: Tensor | None) -> None:
-    (vectors,) = target
-    take_rows(staged, row, index, vectors)
+def encoded(encoding: Encoding, parts: Sequence[Part], attend: Callable[..., Partial]) -> StorageFormat:
+    """Return the format whose vectors are encoded one by one, minus their center."""
+    return StorageFormat(len(parts), True, partial(_allocate, parts), partial(_take, encoding), attend)
 
 
-def _int8(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
-    return allocate(shape, dtype=torch.int8), allocate(shape[:-1], dtype=torch.float32)
+def _allocate(parts: Sequence[Part], shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
+    *entries, width = shape
+    return tuple(allocate((*entries, *part.shape(width)), dtype=part.dtype) for part in parts)
 
 
-def _take_int8(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], center: Tensor | None) -> None:
+def _take(
+    encoding: Encoding, staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], center: Tensor | None
+) -> None:
     """Encode layer by layer, to keep the temporary vectors few. The center becomes the mean of the vectors."""
     heads, count = index.shape[1:]
     vectors = staged.new_empty(1, heads, count, staged.shape[-1])
@@ -58,12 +63,6 @@ def _take_int8(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor]
         if center is not None:
             center[layer] = taken.sum(1) / max(1, count)
             taken -= center[layer][:, None]
-        for plane, new in zip(target, encode(taken), strict=True):
+        for plane, new in zip(target, encoding.encode(taken), strict=True):
             plane[layer, :, :count] = new
             plane[layer, :, count:] = 0
-
-
-FORMATS: Mapping[PlaneFormat, StorageFormat] = {
-    "plain": StorageFormat(1, False, _plain, _take_plain, decode_attend),
-    "int8": StorageFormat(2, True, _int8, _take_int8, decode_attend_int8),
-}

@@ -1,0 +1,17 @@
+"""FORMATS: the storage formats by name."""
+
+from collections.abc import Mapping
+
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.cache.formats.fp8 import FP8_FORMAT
+from ringkv.cache.formats.int4 import INT4_FORMAT
+from ringkv.cache.formats.int8 import INT8_FORMAT
+from ringkv.cache.formats.plain import PLAIN
+from ringkv.cache.formats.storage import StorageFormat
+
+FORMATS: Mapping[PlaneFormat, StorageFormat] = {
+    "plain": PLAIN,
+    "int8": INT8_FORMAT,
+    "fp8": FP8_FORMAT,
+    "int4": INT4_FORMAT,
+}

@@ -1,0 +1,123 @@
+// Decode attention over encoded entries, for every encoding: write the new vectors, then attend. See encoded_attend.py.
+//
+// An encoding has
+//   Element, Scale    the types of its planes
+//   name              of its operator, for errors
+//   encode            writes a vector's elements and scales; subtracts a center if there is one
+//   Queries           the queries of a call [heads, queries, width]; `set` takes one
+//   attention         makes the implementation that attends to an EncodedBlock; see `attend_blocks`
+//   finish            transforms a query's weighted sum of values [width] in place
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <tuple>
+#include <vector>
+
+#include "attend_blocks.h"
+#include "encoded_block.h"
+
+namespace ringkv {
+namespace {
+
+// A plane of a cache [slots, heads, entries, bytes], and its scales [slots, heads, entries] or [..., n].
+template <typename Encoding>
+struct EncodedPlane {
+  using Element = typename Encoding::Element;
+  using Scale = typename Encoding::Scale;
+
+  EncodedPlane(const at::Tensor& plane, const at::Tensor& scales)
+      : at(static_cast<Element*>(plane.data_ptr())), scale(static_cast<Scale*>(scales.data_ptr())),
+        slot(plane.stride(0)), head(plane.stride(1)), slot_scales(scales.stride(0)), head_scales(scales.stride(1)),
+        bytes(plane.size(3)), each(scales.dim() == 4 ? scales.size(3) : 1) {
+    TORCH_CHECK(plane.element_size() == sizeof(Element) && scales.element_size() == sizeof(Scale) &&
+                    plane.stride(3) == 1 && plane.stride(2) == bytes && scales.stride(2) == each,
+                Encoding::name, ": an entry's elements must be contiguous, and entries must follow each other");
+  }
+  Element* entry(int64_t s, int64_t h, int64_t e) const { return at + s * slot + h * head + e * bytes; }
+  Scale* scale_of(int64_t s, int64_t h, int64_t e) const {
+    return scale + s * slot_scales + h * head_scales + e * each;
+  }
+
+  Element* at;
+  Scale* scale;
+  int64_t slot, head, slot_scales, head_scales, bytes, each;
+};
+
+// The centers that are subtracted from a slot's keys, [slots, heads, width].
+struct Centers {
+  explicit Centers(const at::Tensor& x) : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)) {}
+  const float* of(int64_t s, int64_t h) const { return at + s * slot + h * head; }
+
+  const float* at;
+  int64_t slot, head;
+};
+
+// Encodes and writes each row's new vector, minus its center if there are centers.
+template <typename Encoding, typename T>
+void write(const EncodedPlane<Encoding>& plane, const Centers* centers, const at::Tensor& vectors,
+           const RowSlots& slots, const int32_t* entry) {
+  TORCH_CHECK(vectors.stride(2) == 1, Encoding::name, ": a new key's and value's elements must be contiguous");
+  const NewVectors<T> from(vectors);
+  for (int64_t b = 0; b < vectors.size(0); ++b)
+    for (int64_t h = 0; h < vectors.size(1) && slots.live[b] > 0; ++h) {
+      const int64_t s = slots.slot[b];
+      Encoding::encode(from.at + b * from.row + h * from.head, vectors.size(2), plane.entry(s, h, entry[b]),
+                       plane.scale_of(s, h, entry[b]), centers ? centers->of(s, h) : nullptr);
+    }
+}
+
+template <typename Encoding>
+std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                  at::Tensor keys, at::Tensor key_scales, at::Tensor values,
+                                                  at::Tensor value_scales, const at::Tensor& centers,
+                                                  const at::Tensor& slot, const at::Tensor& entry,
+                                                  const at::Tensor& live, double scale) {
+  const int64_t heads = q.size(1), queries = q.size(2), width = q.size(3);
+  TORCH_CHECK(width % kStep == 0, Encoding::name, ": head_dim must be a multiple of ", kStep);
+  const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
+  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
+  const EncodedPlane<Encoding> key(keys, key_scales), value(values, value_scales);
+  TORCH_CHECK(centers.stride(2) == 1, Encoding::name, ": a center's elements must be contiguous");
+  const Centers center(centers);
+  auto [out, lse] = new_results(cq);
+  with_dtype(q.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    write<Encoding, T>(key, &center, k, slots, ce.const_data_ptr<int32_t>());
+    write<Encoding, T>(value, nullptr, v, slots, ce.const_data_ptr<int32_t>());
+    typename Encoding::Queries queries_of_call(q.size(0) * heads, queries, width);
+    const int64_t count = q.size(0) * heads * queries;
+    std::vector<float> center_scores(count);  // what the center adds to all scores of a query
+    at::parallel_for(0, count, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t head = i / queries;
+        const T* query = cq.const_data_ptr<T>() + i * width;
+        const float* center_row = center.of(slots.slot[head / heads], head % heads);
+        queries_of_call.set(head, i % queries, query);
+        for (int64_t d = 0; d < width; ++d) center_scores[i] += float(scale) * float(query[d]) * center_row[d];
+      }
+    });
+    using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
+    const auto block_of = [&](const BlockIndex& at) -> Block {
+      const int64_t s = slots.slot[at.row], h = at.head % heads;
+      return {at.head,
+              key.entry(s, h, at.first),
+              value.entry(s, h, at.first),
+              key.scale_of(s, h, at.first),
+              value.scale_of(s, h, at.first),
+              at.entries};
+    };
+    const auto with = [&](const auto& run) {
+      run(Encoding::attention(queries_of_call, queries, width, float(scale)));
+    };
+    attend_blocks<T>({q.size(0), heads, queries, width}, slots,
+                     {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with,
+                     [&](float* sum) { Encoding::finish(sum, width); });
+    for (int64_t i = 0; i < count; ++i) lse.template data_ptr<float>()[i] += center_scores[i];
+  });
+  return {out, lse};
+}
+
+}  // namespace
+}  // namespace ringkv

@@ -1,0 +1,96 @@
+"""Decode attention over encoded keys and values, with a scale per token and key-value head.
+
+A center per slot and head is subtracted from keys, as in SageAttention (arXiv 2410.02367, section 4.2): it adds the
+same to all scores of a query, so the softmax does not change.
+
+B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels import decode_attend as plain
+from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.partial import Partial
+
+
+class Encoding(NamedTuple):
+    """How a vector is stored.
+
+    encode: vectors [..., D] -> elements [..., bytes] and scales [...], or [..., n] if there are several per vector.
+    decode: its inverse, float32 [..., D].
+    """
+
+    encode: Callable[[Tensor], tuple[Tensor, Tensor]]
+    decode: Callable[[Tensor, Tensor], Tensor]
+
+
+def encoded_attend(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """Do what `decode_attend` does with the operator `name`; keys, values and their scales are changed in place.
+
+    keys, values [S, H, C, bytes], scales [S, H, C] or [S, H, C, n]. centers: float32 [S, H, D], subtracted from every
+    key.
+    """
+    needs_reference = q.shape[-1] % plain.WIDTH_STEP != 0 and is_native(name)
+    attend = getattr(torch.ops.ringkv, f"{name}_any" if needs_reference else name)
+    return Partial(*attend(q, k, v, keys, key_scales, values, value_scales, centers, slot, entry, live, scale))
+
+
+def reference(
+    encoding: Encoding,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Implement `encoded_attend` in plain torch: write, then attend to the decoded slots."""
+    rows, at, used = slot.long(), entry.long(), live > 0
+    for planes, new in (((keys, key_scales), k - centers[rows]), ((values, value_scales), v)):
+        for plane, fresh in zip(planes, encoding.encode(new), strict=True):
+            index = rows, slice(None), at
+            mask = used.view(-1, *[1] * (fresh.dim() - 1))
+            plane[index] = torch.where(mask, fresh, plane[index])
+    visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
+    decoded_keys = encoding.decode(keys[rows], key_scales[rows]) + centers[rows][:, :, None]
+    decoded_values = encoding.decode(values[rows], value_scales[rows])
+    return plain.attend(q, decoded_keys, decoded_values, visible[:, None, None], scale)
+
+
+def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def register(name: str, encoding: Encoding) -> tuple[Callable[..., Partial], Callable[..., tuple[Tensor, Tensor]]]:
+    """Register the reference of the operator `name`; return its `encoded_attend` and its reference."""
+    own = partial(reference, encoding)
+    for each in (name, f"{name}_any"):
+        LIBRARY.impl(each, own, "CompositeExplicitAutograd")
+        register_fake(f"ringkv::{each}", _shape, lib=LIBRARY)
+    return partial(encoded_attend, name), own

@@ -1,0 +1,23 @@
+"""Hadamard rotations of vectors.
+
+D elements of a vector.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def rotate(vectors: Tensor) -> Tensor:
+    """Multiply float32 [..., D] by a Hadamard matrix, which is its own inverse, per block.
+
+    A block has the largest power of two elements that divides D.
+    """
+    block, half = vectors.shape[-1] & -vectors.shape[-1], 1
+    rotated: Tensor = vectors.unflatten(-1, (-1, block))
+    while half < block:
+        first, second = rotated.unflatten(-1, (-1, 2, half)).unbind(-2)
+        rotated = torch.stack((first + second, first - second), -2).flatten(-3)
+        half *= 2
+    return (rotated * (1 / math.sqrt(block))).flatten(-2)

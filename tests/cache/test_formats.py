@@ -1,0 +1,40 @@
+"""Bodies in each storage format: their bytes, and what `take` writes beside what decode attention writes."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+from ringkv.base.cache_spec import CacheSpec, LayerGroup, PlaneFormat
+from ringkv.cache.body import Body
+from ringkv.cache.formats.registry import FORMATS
+
+ENCODED = [name for name in get_args(PlaneFormat) if name != "plain"]
+
+
+@pytest.mark.parametrize("name", get_args(PlaneFormat))
+@pytest.mark.parametrize("width", [32, 64, 96, 40])
+def test_allocated_bytes_are_those_of_the_spec(name: PlaneFormat, width: int) -> None:
+    group = LayerGroup((0, 1, 2), CacheSpec.grouped(2, width), 3).stored_as(name)
+    body = Body.allocate(group, 5, 7, torch.zeros)
+    assert body.bytes == 5 * group.slot_bytes(7, 4)
+    assert body.entry_bytes == group.token_bytes(4)
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_prefill_and_decode_write_the_same_bytes_for_a_vector(name: PlaneFormat) -> None:
+    torch.manual_seed(1)
+    group, entries = LayerGroup((0,), CacheSpec.grouped(2, 64), 3), 20
+    staged = Body.allocate(group, 1, entries, torch.zeros)
+    for plane in staged.planes:
+        plane[:] = torch.randn(plane.shape).bfloat16() * 3
+    taken, stepped = (Body.allocate(group.stored_as(name), 1, entries, torch.zeros) for _ in range(2))
+    taken.take(0, staged, 0, torch.arange(entries).expand(1, 2, entries))
+    stepped.centers[0][:] = taken.centers[0]
+    slot = torch.zeros(1, dtype=torch.int32)
+    for at in range(entries):
+        k, v = (plane[0, :, :, at].bfloat16() for plane in staged.planes)
+        q = torch.randn(1, 2, 3, 64).bfloat16()
+        entry = torch.tensor([at], dtype=torch.int32)
+        FORMATS[name].attend(q, k, v, *stepped.layer(0), slot, entry, entry + 1, 0.1)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(stepped.planes, taken.planes, strict=True))

@@ -1,0 +1,135 @@
+"""Decode attention over encoded entries against float64 attention over the decoded ones."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from ringkv.kernels import decode_attend_fp8 as fp8
+from ringkv.kernels import decode_attend_int4 as int4
+from ringkv.kernels import decode_attend_int8 as int8
+from ringkv.kernels.decode_attend import WIDTH_STEP
+from ringkv.kernels.encoded_attend import Encoding
+from ringkv.kernels.library import is_native
+
+pytestmark = pytest.mark.usefixtures("compiled")
+DTYPES = {torch.float32: 0.0, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+SHAPES = [
+    (2, 6, 128, [1, 300, 0, 513]),
+    (1, 1, 32, [7, 256, 257]),
+    (3, 3, 64, [31, 2]),
+    (2, 8, 96, [400, 16]),
+    (1, 2, 256, [600]),
+    (2, 5, 40, [33, 1]),
+]
+Tensors = list[torch.Tensor]
+
+
+class Case(NamedTuple):
+    """tolerance: of outputs in float32. Softmax weights in 16 bits cost more than float32 does."""
+
+    tolerance: float
+    encoding: Encoding
+    attend: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    reference: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+
+CASES = {
+    "fp8": Case(1e-5, fp8.FP8, fp8.decode_attend_fp8, fp8.reference),
+    "int4": Case(2e-3, int4.INT4, int4.decode_attend_int4, int4.reference),
+}
+
+
+def made(encoding: Encoding, slots: int, heads: int, entries: int, width: int) -> Tensors:
+    """Return a cache: keys and scales, values and scales (entries of many magnitudes), centers of the keys."""
+    torch.manual_seed(0)
+    planes: Tensors = []
+    for _ in range(2):
+        sizes = torch.rand(slots, heads, entries, 1) * 3 + 0.1
+        planes += encoding.encode(torch.randn(slots, heads, entries, width) * sizes)
+    return [*planes, torch.randn(slots, heads, width)]
+
+
+def by_hand(
+    case: Case, q: torch.Tensor, rounded: torch.Tensor, planes: Tensors, slot: int, live: int, scale: float
+) -> Tensors:
+    """Return out [H, G, D] and lse [H, G] of one row; `rounded` are the queries that are multiplied with the keys."""
+    keys, values = (case.encoding.decode(planes[i][slot], planes[i + 1][slot]).double()[:, :live] for i in (0, 2))
+    common = torch.einsum("hgd,hd->hg", q.double(), planes[4][slot].double())
+    scores = scale * (torch.einsum("hgd,hnd->hgn", rounded.double(), keys) + common[..., None])
+    return [torch.einsum("hgn,hnd->hgd", scores.softmax(-1), values), scores.logsumexp(-1)]
+
+
+@pytest.mark.parametrize("way", ["attend", "reference"])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "groups", "width", "lives"), SHAPES)
+def test_it_equals_attention_over_the_decoded_entries(
+    way: str, name: str, dtype: torch.dtype, heads: int, groups: int, width: int, lives: list[int]
+) -> None:
+    case, rows = CASES[name], len(lives)
+    tolerance = max(case.tolerance, DTYPES[dtype])
+    planes = made(case.encoding, rows + 1, heads, max(lives) + 5, width)
+    q = torch.randn(rows, heads, groups, width).to(dtype)
+    k, v = (torch.randn(rows, heads, width).to(dtype) for _ in range(2))
+    slot = torch.arange(1, rows + 1, dtype=torch.int32).flip(0)
+    entry = torch.tensor([max(0, live // 2) for live in lives], dtype=torch.int32)
+    before = [plane.clone() for plane in planes]
+    live = torch.tensor(lives, dtype=torch.int32)
+    out, lse = getattr(case, way)(q, k, v, *planes, slot, entry, live, width**-0.5)
+    written = zip(
+        (*case.encoding.encode(k - planes[4][slot.long()]), *case.encoding.encode(v)), planes[:4], strict=True
+    )
+    for new, plane in written:
+        for row, count in enumerate(lives):
+            if count:
+                assert torch.equal(plane[slot[row], :, entry[row]], new[row])
+    for row, count in enumerate(lives):
+        if count == 0:
+            assert not out[row].any()
+            assert (lse[row] == -torch.inf).all()
+            assert all(torch.equal(plane[slot[row]], old[slot[row]]) for plane, old in zip(planes, before, strict=True))
+            continue
+        is_rounded = (name, way) == ("int4", "attend") and width % WIDTH_STEP == 0
+        rounded = int8.decode(*int8.encode(q[row])) if is_rounded else q[row]
+        expected, log_sum = by_hand(case, q[row], rounded, planes, int(slot[row]), count, width**-0.5)
+        torch.testing.assert_close(out[row].double(), expected, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(lse[row].double(), log_sum, rtol=1e-4, atol=1e-4)
+    assert torch.equal(planes[0][0], before[0][0])  # a slot that no row names
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("width", [64, 96, 128])
+def test_the_kernel_writes_the_bytes_that_the_reference_writes(name: str, width: int) -> None:
+    case, rows = CASES[name], 400
+    planes = made(case.encoding, rows, 2, 3, width)
+    sizes = torch.logspace(-6, 6, rows)[:, None, None]
+    k, v = (torch.randn(rows, 2, width) * sizes for _ in range(2))
+    k[0], v[1] = 0, 0
+    slot = torch.arange(rows, dtype=torch.int32)
+    entry, live = torch.full_like(slot, 1), torch.full_like(slot, 3)
+    q = torch.randn(rows, 2, 1, width)
+    twin = [plane.clone() for plane in planes]
+    case.attend(q, k, v, *planes, slot, entry, live, 0.1)
+    case.reference(q, k, v, *twin, slot, entry, live, 0.1)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(planes, twin, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_row_has_the_same_bits_beside_any_neighbours(name: str) -> None:
+    case = CASES[name]
+    planes = made(case.encoding, 3, 2, 700, 64)
+    q, k, v = torch.randn(3, 2, 6, 64), torch.randn(3, 2, 64), torch.randn(3, 2, 64)
+    slot, entry = torch.arange(3, dtype=torch.int32), torch.tensor([5, 6, 7], dtype=torch.int32)
+    live = torch.tensor([700, 10, 300], dtype=torch.int32)
+    together, _ = case.attend(q, k, v, *[plane.clone() for plane in planes], slot, entry, live, 0.1)
+    for row in range(3):
+        one = slice(row, row + 1)
+        alone, _ = case.attend(q[one], k[one], v[one], *planes, slot[one], entry[one], live[one], 0.1)
+        assert torch.equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel_is_compiled(name: str) -> None:
+    assert is_native(f"decode_attend_{name}")
