@@ -1,8 +1,8 @@
-"""kv_format: speed and perplexity of 8-bit slots beside bfloat16 slots.
+"""kv_format: speed and perplexity of slots in fewer bits beside bfloat16 slots.
 
     python -m bench.kv_format [--model smollm2] [--steps 512] [--dry]
 
-speed: decode attention of one layer of the model with 8 slots of 7,000 live entries, both formats alternating.
+speed: decode attention of one layer of the model with 8 slots of 7,000 live entries, all formats alternating.
 perplexity: 8 texts of WikiText-2. The first 512 tokens of each are the prompt; the others are forced while decoding, so
 that the decode path scores them. Nothing is evicted. Run it on an idle machine.
 """
@@ -12,19 +12,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import get_args
 
 import torch
 
 from bench.data import DATA
 from bench.results import keep, table
-from ringkv.base.cache_spec import LayerGroup, PlaneFormat
+from ringkv.base.cache_spec import SKIPPED, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.events import Failed, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.cache.body import Body
 from ringkv.cache.formats.registry import FORMATS
 from ringkv.engine.build import build
-from ringkv.models.config import load_config
+from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
@@ -35,7 +36,7 @@ from ringkv.text.tokenizer import Tokenizer
 SLOTS, LIVE, TURNS = 8, 7000, 25
 LAYERS = 8  # enough that their entries exceed the processor's caches
 PROMPT = 512
-FORMATS_COMPARED: tuple[PlaneFormat, ...] = ("plain", "int8")
+FORMATS_COMPARED: tuple[PlaneFormat, ...] = get_args(PlaneFormat)
 
 
 def attention(group: LayerGroup) -> dict[PlaneFormat, float]:
@@ -96,6 +97,12 @@ def perplexity(model: str, form: PlaneFormat, texts: Sequence[tuple[int, ...]]) 
     return math.exp(-sum(found) / len(found))
 
 
+def entry_bytes(config: ModelConfig, form: PlaneFormat) -> int:
+    """Return the bytes of an entry, all layers; the first and last ones are plain as by default."""
+    groups = config.with_slots(SlotFormat(form, SKIPPED[form])).groups
+    return sum(group.in_slots.token_bytes(2) for group in groups)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
@@ -103,7 +110,8 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print the table, do not append it")
     args = parser.parse_args()
     folder = locate(args.model)
-    (group, *_) = load_config(folder).groups
+    config = load_config(folder)
+    (group, *_) = config.groups
     ids = Tokenizer.from_directory(folder).encode((DATA / "text" / "wikitext-2_test.txt").read_text()[:200_000])
     size = PROMPT + args.steps
     texts = [tuple(ids[at * size : (at + 1) * size]) for at in range(SLOTS)]
@@ -116,7 +124,7 @@ def main() -> None:
             "attend_ratio": seconds["plain"] / seconds[form],
             "perplexity": scores[form],
             "more": scores[form] / scores["plain"] - 1,
-            "entry_bytes": len(group.layers) * group.stored_as(form).spec.bytes(2),
+            "entry_bytes": entry_bytes(config, form),
         }
         for form in FORMATS_COMPARED
     ]

@@ -1,20 +1,42 @@
-"""Slots in 8 bits, held against slots in the engine's dtype."""
+"""Slots in fewer bits, held against slots in the engine's dtype."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.base.errors import InvalidRequest
 from ringkv.cache.body import Body
+from ringkv.cache.formats.registry import FORMATS
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.decode_attend_int8 import decode
+from ringkv.kernels.hadamard import rotate
+from ringkv.kernels.partial import Partial
+from ringkv.kernels.take_rows import take_rows
 from tests.engine import tiny
 
+ENCODED = ["int8", "fp8", "int4"]
 KV = tiny.choice("snapstream", budget=40, recent=8)
+
+
+def _take_rotated(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], _: Tensor | None) -> None:
+    take_rows(rotate(staged), row, index, target[0])
+
+
+def _attend_rotated(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Partial:
+    out, lse = decode_attend(rotate(q), rotate(k), rotate(v), *others)
+    return Partial(rotate(out), lse)
+
+
+ROTATED = FORMATS["plain"]._replace(take=_take_rotated, attend=_attend_rotated)
+"""What int4 does to vectors before and after it rounds, in float32."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +56,14 @@ def small(folder: Path) -> LocalEngine:
     return build(tiny.config(folder, dtype="bfloat16", kv_format="int8", speculate=3))
 
 
+@pytest.fixture(scope="module")
+def encoded(folder: Path, small: LocalEngine) -> dict[str, LocalEngine]:
+    """An engine for each encoding. With int4 the first and last of three layers are plain."""
+    fp8 = build(tiny.config(folder, dtype="bfloat16", kv_format="fp8", speculate=3))
+    int4 = build(tiny.config(folder, dtype="bfloat16", kv_format="int4", kv_format_skip=1, speculate=3))
+    return {"int8": small, "fp8": fp8, "int4": int4}
+
+
 def prompt(n: int, seed: int = 0) -> list[int]:
     return Random(seed).choices(range(3, 199), k=n)
 
@@ -45,6 +75,16 @@ def test_a_slot_takes_a_byte_an_element_and_four_a_vector_beside_its_centers(
     assert plain.limits.slot_bytes == 64 * layers * 2 * heads * width * 2
     assert small.limits.slot_bytes == 64 * layers * 2 * heads * (width + 4) + layers * heads * width * 4
     assert small.limits.entry_bytes == layers * 2 * heads * (width + 4)
+
+
+def test_layers_at_the_ends_are_plain_if_they_are_skipped(encoded: dict[str, LocalEngine]) -> None:
+    bodies = {body.group.layers: body.group.format for body in encoded["int4"].batch.bodies}
+    assert bodies == {(0, 2): "plain", (1,): "int4"}
+    heads, width = 2, 32
+    plain, int4 = 2 * 2 * heads * width * 2, 2 * heads * (width // 2 + 4)
+    assert encoded["int4"].limits.entry_bytes == plain + int4
+    assert encoded["int4"].limits.slot_bytes == 64 * (plain + int4) + heads * width * 4
+    assert encoded["fp8"].limits.slot_bytes == 3 * (64 * 2 * heads * (width + 2) + heads * width * 4)
 
 
 def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngine, small: LocalEngine) -> None:
@@ -79,11 +119,12 @@ def test_what_all_keys_share_costs_no_accuracy() -> None:
     assert not slots.centers[0][:, 0].any()
 
 
-def test_logits_stay_close_while_the_ring_wraps(plain: LocalEngine, small: LocalEngine) -> None:
+@pytest.mark.parametrize("name", ENCODED)
+def test_logits_stay_close_while_the_ring_wraps(plain: LocalEngine, encoded: dict[str, LocalEngine], name: str) -> None:
     asked = tiny.request(prompt(70), kv=KV)
     forced = prompt(60, 5)
     logits = []
-    for engine in (plain, small):
+    for engine in (plain, encoded[name]):
         tiny.enter(engine, asked)
         logits.append(tiny.decode(engine, 60, forced=forced)[1])
         engine.release(0)
@@ -92,7 +133,9 @@ def test_logits_stay_close_while_the_ring_wraps(plain: LocalEngine, small: Local
     assert not torch.equal(*logits)
 
 
-def test_neighbours_drafts_and_a_move_change_nothing(small: LocalEngine) -> None:
+@pytest.mark.parametrize("name", ENCODED)
+def test_neighbours_drafts_and_a_move_change_nothing(encoded: dict[str, LocalEngine], name: str) -> None:
+    small = encoded[name]
     asked = tiny.request(prompt(66, 1), kv=KV, ignore_eos=True, temperature=0.8, seed=2)
     tiny.enter(small, asked)
     alone, _ = tiny.decode(small, 60)
@@ -112,6 +155,35 @@ def test_neighbours_drafts_and_a_move_change_nothing(small: LocalEngine) -> None
     assert tokens[:60] == alone
     for slot in (0, 2):
         small.release(slot)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("Llama", {"head_dim": 64}),
+        ("Qwen2", {"hidden_size": 512, "num_attention_heads": 4}),  # heads of 128; queries, keys and values have a bias
+        ("Llama", {"head_dim": 96}),
+    ],
+)
+def test_rotation_alone_changes_no_logits(
+    kind: str, sizes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.save(tmp_path, kind, **sizes)
+    asked, logits = tiny.request(prompt(70), kv=KV), []
+    for name in ("plain", "int4"):
+        monkeypatch.setitem(FORMATS, "int4", ROTATED)
+        engine = build(tiny.config(tmp_path, kv_format=name))
+        tiny.enter(engine, asked)
+        logits.append(tiny.decode(engine, 30, forced=prompt(30, 5))[1])
+    assert not torch.equal(*logits)
+    torch.testing.assert_close(*logits, rtol=0, atol=5e-6)
+
+
+def test_a_head_width_that_words_do_not_divide_is_refused_with_its_number(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama", head_dim=30)
+    with pytest.raises(InvalidRequest, match=r"packs 4 elements together.* a head of 30") as raised:
+        build(tiny.config(tmp_path, kv_format="int4"))
+    assert raised.value.param == "kv_format"
 
 
 def test_going_on_from_encoded_slots_is_refused(small: LocalEngine) -> None:

@@ -91,10 +91,18 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
     assert all(map(equal, found, want))
 
 
-@pytest.mark.parametrize("graphs", ["off", "compiled"])
-@pytest.mark.parametrize("kv_format", ["plain", "int8"])
-def test_slots_that_ride_get_the_logits_of_a_decode_step(folder: Path, graphs: str, kv_format: str) -> None:
-    made = engine(folder, graphs, kv_format=kv_format)
+@pytest.mark.parametrize(
+    ("graphs", "kv_format", "skip"),
+    [
+        ("off", "plain", 0),
+        ("compiled", "plain", 0),
+        ("off", "int8", 0),
+        ("compiled", "int8", 0),
+        ("off", "int4", 1),  # layers of one kind with slots in two formats
+    ],
+)
+def test_slots_that_ride_get_the_logits_of_a_decode_step(folder: Path, graphs: str, kv_format: str, skip: int) -> None:
+    made = engine(folder, graphs, kv_format=kv_format, kv_format_skip=skip)
     assert made.limits.rides
     late = prompt(97)
     want_staged = alone(made, 97)

@@ -37,6 +37,26 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
 }
 
 
+WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4}
+"""Elements that are packed together: they divide the width of a plane."""
+
+
+class SlotFormat(NamedTuple):
+    """How slots store keys and values; the first and last `skip` layers of a model store them plain."""
+
+    name: PlaneFormat = "plain"
+    skip: int = 0
+
+    def of(self, layer: int, layers: int) -> PlaneFormat:
+        """Return the format of one of so many layers."""
+        return self.name if self.skip <= layer < layers - self.skip else "plain"
+
+
+PLAIN_SLOTS = SlotFormat()
+SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2}
+"""Layers at each end that are plain by default: errors of 4 bits cost the most there."""
+
+
 class Plane(NamedTuple):
     """One vector of `width` elements per token, for each of `heads`."""
 
@@ -132,12 +152,14 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
+    format: of slots; staging and the prefix store are plain.
     """
 
     layers: tuple[int, ...]
     spec: CacheSpec
     queries: int
     window: int | None = None
+    format: PlaneFormat = "plain"
 
     @property
     def elements(self) -> int:
@@ -151,6 +173,11 @@ class LayerGroup(NamedTuple):
     def stored_as(self, format: PlaneFormat) -> "LayerGroup":
         """Return this group in another format."""
         return self._replace(spec=self.spec.stored_as(format))
+
+    @property
+    def in_slots(self) -> "LayerGroup":
+        """This group in the format of its slots."""
+        return self.stored_as(self.format)
 
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in all layers: of `capacity` entries, or of the window if there is one."""
@@ -171,6 +198,15 @@ class LayerGroup(NamedTuple):
         """Return the entries of a staging that holds so many tokens in so many lanes."""
         lane = self.lane_entries(chunk)
         return tokens if lane is None else min(tokens, lanes * lane)
+
+
+def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -> tuple[LayerGroup, ...]:
+    """Divide groups of a model of so many layers by the format of their slots."""
+    found: dict[LayerGroup, list[int]] = {}
+    for group in groups:
+        for layer in group.layers:
+            found.setdefault(group._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
+    return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
 
 
 def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 
@@ -32,6 +32,7 @@ class EngineConfig:
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # directory of built graphs
     kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`
+    kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
@@ -46,6 +47,10 @@ class EngineConfig:
     def slot_ranks(self) -> int:
         """Ranks that divide the slots; 1 if each has all of them."""
         return self.rank.count if self.attention_parallel == "slots" else 1
+
+    @property
+    def slot_format(self) -> SlotFormat:
+        return SlotFormat(self.kv_format, self.kv_format_skip)
 
     @property
     def staged_entries(self) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from ringkv.base.cache_spec import WIDTH_UNITS
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
@@ -50,13 +51,14 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     torch.set_num_threads(config.threads)
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir).of_rank(config.rank, config.exchange, config.attention_parallel)
+    model = model.with_slots(config.slot_format)
     check_turns(config.kv, model.groups, config.kv_format)
     _check_format(model, config)
     _load_kernels(config, tell)
     weights = load(config.model_dir, model, dtype, device, tell, config.weights, config.rank)
     sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
     _check_drafts(config, model, sizes)
-    backend = _backend(config, tell, programs.count(sizes, len(set(model.kinds)), device))
+    backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))
     engine = assemble(config, model, weights, backend)
     if isinstance(backend, Background):
         backend.start()
@@ -77,7 +79,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
     slots = tuple(
-        Body.allocate(group.stored_as(config.kv_format), own, group.entries(config.capacity), like.new_zeros)
+        Body.allocate(group.in_slots, own, group.entries(config.capacity), like.new_zeros)
         for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
@@ -104,6 +106,7 @@ def _token_bytes(model: ModelConfig, item: int) -> int:
 def _check_format(model: ModelConfig, config: EngineConfig) -> None:
     if config.kv_format == "plain":
         return
+    _check_widths(model, config)
     if any(group.spec.value is None for group in model.groups):
         what = "latent caches, which hold one plane"
     elif model.shares_caches:
@@ -111,6 +114,16 @@ def _check_format(model: ModelConfig, config: EngineConfig) -> None:
     else:
         return
     raise InvalidRequest(f"kv_format {config.kv_format} is not implemented for {what}; choose plain", "kv_format")
+
+
+def _check_widths(model: ModelConfig, config: EngineConfig) -> None:
+    unit = WIDTH_UNITS[config.kv_format]
+    for width in (plane.width for group in model.groups for plane in group.spec.planes if plane.width % unit):
+        raise InvalidRequest(
+            f"kv_format {config.kv_format} packs {unit} elements together, which do not divide a head of {width}; "
+            "choose int8, fp8 or plain",
+            "kv_format",
+        )
 
 
 def _check_drafts(config: EngineConfig, model: ModelConfig, sizes: EngineSizes) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from ringkv.base.cache_spec import LayerGroup, places
+from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup, SlotFormat, in_formats, places
 from ringkv.base.ranks import ONE_RANK, AttentionParallel, Exchange, Rank
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
@@ -60,6 +60,7 @@ class ModelConfig(ABC):
     rank: Rank = ONE_RANK  # whose part `computed` and `groups` describe; all else describes the whole model
     exchange: Exchange = "none"
     attention_parallel: AttentionParallel = "heads"
+    slots: SlotFormat = PLAIN_SLOTS
 
     @abstractmethod
     def layer(self, kind: str) -> Layer:
@@ -80,6 +81,10 @@ class ModelConfig(ABC):
     def slot_share(self) -> Rank:
         """The rank, if ranks divide the slots; else one that has all slots."""
         return self.rank if self.attention_parallel == "slots" else ONE_RANK
+
+    def with_slots(self, slots: SlotFormat) -> Self:
+        """Return the configuration with slots in a format."""
+        return replace(self, slots=slots)
 
     def computed(self, kind: str) -> Layer:
         """Describe what the rank computes of the layers of a kind."""
@@ -137,6 +142,14 @@ class ModelConfig(ABC):
         )
 
     @property
+    def variants(self) -> tuple[str, ...]:
+        """The kind of each layer, with the format of its slots if layers of that kind have several."""
+        formats = [self.slots.of(layer, self.num_layers) for layer in range(self.num_layers)]
+        several = Counter(kind for kind, _ in set(zip(self.kinds, formats, strict=True)))
+        pairs = zip(self.kinds, formats, strict=True)
+        return tuple(f"{kind}-{format}" if several[kind] > 1 else kind for kind, format in pairs)
+
+    @property
     def kv_source(self) -> tuple[int, ...]:
         """For each layer the one whose keys and values it attends to: itself, or an earlier one (arXiv 2405.12981)."""
         return tuple(range(self.num_layers))
@@ -148,14 +161,15 @@ class ModelConfig(ABC):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Layers with the same cache layout, whatever their kinds; those without a sliding window come first."""
+        """Layers with the same cache layout and format, whatever their kinds; those with a sliding window come last."""
         found: dict[LayerGroup, list[int]] = {}
         cached = {kind: self._cached(kind) for kind in set(self.kinds)}
         for index, (kind, source) in enumerate(zip(self.kinds, self.kv_source, strict=True)):
             if source == index:
                 found.setdefault(cached[kind], []).append(index)
         groups = (group._replace(layers=tuple(layers)) for group, layers in found.items())
-        return tuple(sorted(groups, key=lambda group: group.window is not None))
+        ordered = sorted(groups, key=lambda group: group.window is not None)
+        return in_formats(tuple(ordered), self.slots, self.num_layers)
 
     @property
     def places(self) -> tuple[Place, ...]:

@@ -27,15 +27,17 @@ from ringkv.models.rotary import Rotation, rotate, rotation
 class Decoder:
     """A model's forward pass. It holds no weights except the rotary frequencies.
 
-    groups: the layers that share a cache layout. kinds, places: the kind of each layer, and where its cache is.
+    groups: the layers that share a cache layout. kinds, places: the kind of each layer, and where its cache is. Layers
+    of one kind whose slots have several formats count as several kinds.
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.config, self.dtype = config, dtype
         self.groups: tuple[LayerGroup, ...] = config.groups
-        self.kinds: tuple[str, ...] = config.kinds
+        self.kinds: tuple[str, ...] = config.variants
         self.places: tuple[Place, ...] = config.places
-        self.layers = {kind: config.computed(kind) for kind in dict.fromkeys(self.kinds)}
+        variants = zip(self.kinds, config.kinds, strict=True)
+        self.layers = {variant: config.computed(kind) for variant, kind in dict.fromkeys(variants)}
         self._ropes = {kind: _frequencies(layer, device) for kind, layer in self.layers.items()}
         self._embed_scale = float(torch.tensor(config.embed_scale, dtype=dtype))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.config import DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
@@ -39,6 +39,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     rank, nodes = _ranks(config, options)
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
+    kv_format = _kv_format(options, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
         model_dir=model_dir,
@@ -61,7 +62,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         cache_dir=cache_dir(),
         store_bytes=_store(options),
         speculate=_speculate(options),
-        kv_format=_kv_format(options, device),
+        kv_format=kv_format,
+        kv_format_skip=at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[kv_format]),
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ringkv.base.cache_spec import PlaneFormat
 from ringkv.plan.footprint import Footprint, sampler_bytes, slot_bytes, staging_bytes, weight_bytes
 from ringkv.plan.shapes import Shape
 
@@ -71,21 +70,19 @@ def is_divided(shape: Shape, ranks: int) -> bool:
     return ranks > 1 and shape.has_latents
 
 
-def divided_slots(
-    shape: Shape, machine: Machine, dtype: str = "bfloat16", format: PlaneFormat = "plain"
-) -> tuple[DividedSlots, ...]:
+def divided_slots(shape: Shape, machine: Machine, dtype: str = "bfloat16") -> tuple[DividedSlots, ...]:
     """Return the slots for each context of the paper that the model has, full and a quarter of it."""
-    return tuple(_divided(shape, machine, tokens, dtype, format) for tokens in PAPER if tokens <= shape.context)
+    return tuple(_divided(shape, machine, tokens, dtype) for tokens in PAPER if tokens <= shape.context)
 
 
-def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str, format: PlaneFormat) -> DividedSlots:
+def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str) -> DividedSlots:
     ranks = machine.ranks
     weights = weight_bytes(shape, machine.stored or shape.native, ranks)
     staging, sampler = staging_bytes(shape, tokens, 1, 1, dtype, ranks), sampler_bytes(shape.vocab)
     is_papers = shape.name == PAPER_MODEL and ranks == PAPER_RANKS
 
     def cache(entries: int, paper: PaperBatch) -> CacheSlots:
-        slot = slot_bytes(shape, entries, dtype, ranks, format)
+        slot = slot_bytes(shape, entries, dtype, ranks)
         need = Footprint(slot, weights, staging, machine.reserve, sampler=sampler, slot_ranks=ranks)
         return CacheSlots(entries, slot, need.slots_in(machine.memory), paper if is_papers else None)
 

@@ -12,7 +12,7 @@ RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     """Bytes that the engine will use: as many as its ranks on one machine would if each were the largest."""
     ranks = len(engine.nodes.local(engine.rank.count))
-    return _of_rank(_largest(config, engine), engine).times(ranks)
+    return _of_rank(_largest(config, engine).with_slots(engine.slot_format), engine).times(ranks)
 
 
 def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
@@ -21,7 +21,7 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
     readers = (config.groups[place.group] for place in config.places)
     elements = sum(group.spec.key.elements * group.queries for group in readers)
     return Footprint(
-        slot=sum(group.stored_as(engine.kv_format).slot_bytes(engine.capacity, item) for group in config.groups),
+        slot=sum(group.in_slots.slot_bytes(engine.capacity, item) for group in config.groups),
         weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
         staging=staging_bytes(shape, engine.staged_entries, engine.lanes, engine.chunk, engine.dtype)
         + engine.lanes * engine.kv.window * elements * item,

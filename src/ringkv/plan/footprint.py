@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import NamedTuple
 
-from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.plan.shapes import Shape
 
@@ -68,16 +67,16 @@ def staging_bytes(shape: Shape, tokens: int, lanes: int, chunk: int, dtype: str,
     return sum(count * len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group, count in entries)
 
 
-def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
+def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1) -> int:
     """Bytes of one slot, with its scales and centers, all layers, on one rank."""
-    groups = (group._replace(spec=group.spec.on_rank(ranks).stored_as(format)) for group in shape.groups)
+    groups = (group._replace(spec=group.spec.on_rank(ranks)).in_slots for group in shape.groups)
     return sum(group.slot_bytes(entries, item_bytes(dtype)) for group in groups)
 
 
-def window_bytes(shape: Shape, dtype: str, ranks: int = 1, format: PlaneFormat = "plain") -> int:
+def window_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     """Bytes that layers with a sliding window take of a slot, whatever its budget."""
     local = tuple(group for group in shape.groups if group.window is not None)
-    return slot_bytes(replace(shape, groups=local), 0, dtype, ranks, format)
+    return slot_bytes(replace(shape, groups=local), 0, dtype, ranks)
 
 
 def sampler_bytes(vocab: int, drafts: int = 0) -> int:

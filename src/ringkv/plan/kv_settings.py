@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, get_type_hints
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice, TurnMode
@@ -112,8 +112,19 @@ class FormatSettings:
             None,
             str,
             "FORMAT",
-            "How slots store keys and values: plain is the engine's dtype, int8 takes about half of 16 bits",
+            "How slots store keys and values: plain is the engine's dtype, int8 and fp8 take about half of 16 bits, "
+            "int4 about 28%",
             fallback="plain",
+        ),
+    ] = None
+    kv_format_skip: Annotated[
+        int | None,
+        Setting(
+            None,
+            int,
+            "LAYERS",
+            "First and last layers whose slots stay plain",
+            fallback=f"{SKIPPED['int4']} with int4, else {SKIPPED['plain']}",
         ),
     ] = None
 

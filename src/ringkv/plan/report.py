@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.ranks import AttentionParallel
 from ringkv.models.config import load_config, parse_config
 from ringkv.plan.attention_parallel import attention_parallel
-from ringkv.plan.checks import one_of
+from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
 from ringkv.plan.expert_costs import ExpertCosts, expert_costs
 from ringkv.plan.footprint import (
@@ -38,6 +38,7 @@ class PlanRequest:
     attention_parallel: AttentionParallel | None = None  # None is "slots" for latent attention, else "heads"
     dtype: str = "bfloat16"  # of keys and values
     kv_format: PlaneFormat = "plain"  # of slots; staging is always plain
+    kv_format_skip: int | None = None  # layers at each end whose slots are plain; None is the format's default
     weights_dtype: str | None = None  # a dtype, int8 or int4; None is the dtype of the published weights
     memory: int | None = None  # bytes; None reports no slots that fit
     bandwidth: int | None = None  # bytes per second; None reports no times
@@ -110,6 +111,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     prompt = tokens if request.prompt_tokens is None else request.prompt_tokens
     _check(shape, request, tokens, prompt)
     parallel = _attention_parallel(shape, request)
+    skipped = at_least(0, "kv_format_skip", request.kv_format_skip, SKIPPED[request.kv_format])
+    shape = shape.with_slots(SlotFormat(request.kv_format, skipped))
     weights_dtype = request.weights_dtype or shape.native
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
     weights = weight_bytes(shape, weights_dtype, request.tensor_parallel)
@@ -119,7 +122,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
 
     def row(cache: str, entries: int) -> CachePlan:
         read = read_bytes(shape, weights_dtype, request.tensor_parallel)
-        slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel, request.kv_format)
+        slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel)
         slot_ranks = request.tensor_parallel if parallel == "slots" else 1
         need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
         return _row(cache, entries, need, read, request)
@@ -139,7 +142,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         memory=request.memory,
         token_bytes=token,
         window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
-        window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel, request.kv_format),
+        window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel),
         weight_bytes=weights,
         staging_bytes=staging,
         sampler_bytes=sampler,
@@ -159,7 +162,7 @@ def _divided(shape: Shape, weights_dtype: str, request: PlanRequest) -> tuple[Di
     if request.memory is None or not is_divided(shape, request.tensor_parallel):
         return ()
     machine = Machine(request.tensor_parallel, request.memory, request.reserve, weights_dtype)
-    return divided_slots(shape, machine, request.dtype, request.kv_format)
+    return divided_slots(shape, machine, request.dtype)
 
 
 def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: PlanRequest) -> CachePlan:

@@ -2,13 +2,13 @@
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.cache_spec import LayerGroup, SlotFormat, in_formats
 from ringkv.base.errors import UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.weights import Weight
@@ -76,6 +76,11 @@ class Shape:
     def has_latents(self) -> bool:
         """Whether all layers have latent attention, so that ranks can divide the slots."""
         return all(group.spec.value is None for group in self.groups)
+
+    def with_slots(self, slots: SlotFormat) -> "Shape":
+        """Return the shape with slots in a format."""
+        layers = 1 + max(layer for group in self.groups for layer in group.layers)
+        return replace(self, groups=in_formats(self.groups, slots, layers))
 
 
 def parameters(config: ModelConfig) -> int:

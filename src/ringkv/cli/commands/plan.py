@@ -65,11 +65,20 @@ def plan(
         _option(
             "--kv-format",
             "FORMAT",
-            "Format of slots: plain is --dtype, int8 is 8 bits with a scale per token and head. Staging is plain.",
+            "Format of slots: plain is --dtype; int8, fp8 and int4 have scales per token and head. Staging is plain.",
             CACHE,
             show=True,
         ),
     ] = "plain",
+    kv_format_skip: Annotated[
+        int | None,
+        _option(
+            "--kv-format-skip",
+            "LAYERS",
+            "First and last layers whose slots stay plain; 2 with int4, else 0, by default.",
+            CACHE,
+        ),
+    ] = None,
     memory: Annotated[
         str | None,
         _option("--memory", "BYTES", "Memory of each rank, such as 80GB: shows how many slots fit.", MACHINE),
@@ -133,6 +142,7 @@ def plan(
         attention_parallel=cast("AttentionParallel | None", attention_parallel),  # `report` checks it too
         dtype=dtype,
         kv_format=cast("PlaneFormat", kv_format),  # `report` checks it
+        kv_format_skip=kv_format_skip,
         weights_dtype=weights_dtype,
         memory=None if memory is None else parse_bytes(memory),
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
