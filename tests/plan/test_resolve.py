@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, InvalidRequest
 from ringkv.base.ranks import Rank
@@ -364,6 +365,14 @@ def test_8_bits_are_refused_on_a_gpu() -> None:
     with pytest.raises(InvalidRequest, match="choose plain") as raised:
         resolved(kv_format="int8", device="cuda:0")
     assert raised.value.param == "kv_format"
+
+
+@pytest.mark.parametrize(("kv_format", "skip"), [("plain", 0), ("int8", 0), ("fp8", 0), ("int4", 2)])
+def test_layers_at_the_ends_stay_plain_with_4_bits_unless_a_number_is_given(kv_format: PlaneFormat, skip: int) -> None:
+    assert resolved(kv_format=kv_format).kv_format_skip == skip
+    assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == (kv_format, 3)
+    with pytest.raises(InvalidRequest, match="-1; it must be at least 0"):
+        resolved(kv_format=kv_format, kv_format_skip=-1)
 
 
 def both(memory: int, **options: Any) -> list[EngineConfig]:
