@@ -29,6 +29,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("Llama", {}, {}),
     "sliding": ("Gemma3", GEMMA3, {}),
     "int8": ("Llama", {}, {"kv_format": "int8", "dtype": "bfloat16", "speculate": 2}),
+    "int4": ("Llama", {}, {"kv_format": "int4", "kv_format_skip": 1, "dtype": "bfloat16"}),
     "latents": ("DeepseekV3", LATENT, {}),
 }
 

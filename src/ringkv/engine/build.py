@@ -79,8 +79,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
     slots = tuple(
-        Body.allocate(group.in_slots, own, group.entries(config.capacity), like.new_zeros)
-        for group in decoder.groups
+        Body.allocate(group.in_slots, own, group.entries(config.capacity), like.new_zeros) for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)

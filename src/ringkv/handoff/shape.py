@@ -24,8 +24,8 @@ class PrefixShape:
 
     @classmethod
     def of(cls, config: EngineConfig) -> "PrefixShape":
-        model = load_config(config.model_dir)
-        groups = tuple(group.stored_as(config.kv_format) for group in model.groups)
+        model = load_config(config.model_dir).with_slots(config.slot_format)
+        groups = tuple(group.in_slots for group in model.groups)
         return cls(groups, item_bytes(config.dtype), model.vocab_size, config.capacity)
 
     @property

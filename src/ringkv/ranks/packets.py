@@ -29,7 +29,8 @@ class PacketParts:
 
     @classmethod
     def of(cls, config: EngineConfig) -> "PacketParts":
-        groups = tuple(group.stored_as(config.kv_format) for group in load_config(config.model_dir).groups)
+        model = load_config(config.model_dir).with_slots(config.slot_format)
+        groups = tuple(group.in_slots for group in model.groups)
         return cls(groups, item_bytes(config.dtype), config.rank.count)
 
     def merged(self, parts: Sequence[bytes | memoryview], live: Sequence[int]) -> memoryview:
