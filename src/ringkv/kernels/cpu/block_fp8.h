@@ -51,21 +51,32 @@ class QueriesFloat {
   std::vector<float> elements_;
 };
 
-// x[j] *= scales[j] * by
-inline void multiply_by_scales(float* x, const c10::Half* scales, float by, int64_t count) {
-  for (int64_t j = 0; j < count; ++j) x[j] *= float(scales[j]) * by;
+// The scales of a block as floats. Those of values include the factor that rows of e4m3 leave out.
+struct ScalesFp8 {
+  alignas(64) float key[kBlock], value[kBlock];
+
+  explicit ScalesFp8(const BlockFp8& block) {
+    widen(block.key_scale, block.entries, key);
+    widen(block.value_scale, block.entries, value);
+    for (int64_t j = 0; j < block.entries; ++j) value[j] *= kE4M3Factor;
+  }
+};
+
+inline void multiply(float* x, const float* by, int64_t count) {
+  for (int64_t j = 0; j < count; ++j) x[j] *= by[j];
 }
 
 // Attends with G queries.
 template <int G>
-void attend_group_fp8(const BlockFp8& block, const float* queries, int64_t width, float scale, const Partial& to) {
+void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const float* queries, int64_t width, float scale,
+                      const Partial& to) {
   float scores[G * kBlock];
   score_rows<E4M3, G, float>(queries, block.key, block.value, block.entries, width, scale * kE4M3Factor, scores);
   for (int g = 0; g < G; ++g) {
     float* own = scores + g * kBlock;
-    multiply_by_scales(own, block.key_scale, 1.f, block.entries);
+    multiply(own, scales.key, block.entries);
     std::tie(to.top[g], to.sum[g]) = exponentiate(own, block.entries);
-    multiply_by_scales(own, block.value_scale, kE4M3Factor, block.entries);
+    multiply(own, scales.value, block.entries);
   }
   sum_rows<E4M3, G>(scores, block.value, block.key + block.entries * width, block.entries, width, to.out);
 }
@@ -79,10 +90,11 @@ class BlockRowsFp8 {
   void begin(const BlockFp8&) {}
   void attend(const BlockFp8& block, const BlockFp8&, const Partial& to) const {
     const float* queries = all_.of(block.head);
+    const ScalesFp8 scales(block);
     for (int64_t from = 0; from < queries_; from += kGroupHeads) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_fp8<decltype(count)::value>(block, queries + from * width_, width_, scale_, part);
+        attend_group_fp8<decltype(count)::value>(block, scales, queries + from * width_, width_, scale_, part);
       };
       for_group(std::min(kGroupHeads, queries_ - from), run);
     }

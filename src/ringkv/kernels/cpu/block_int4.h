@@ -1,7 +1,7 @@
 // Block over 4-bit keys and values: the partial attention of block_int8.h.
 //
-// A value's element is (level + offset) * scale. So a weighted sum of values is a sum of levels, plus the weighted sum of
-// offsets, which is the same for all elements of the rotated output. Both sums have the same rounded weights.
+// A value's element is (level + offset) * scale. So a weighted sum of values is a sum of levels, plus the weighted sum
+// of offsets, which is the same for all elements of the rotated output. Both sums have the same rounded weights.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ringkv {
 
-// Levels of two entries, interleaved: a vector has `kWords` words of each, and each nibble of them is a vector of pairs.
+// Levels of two entries, interleaved: `kWords` words of each, and each nibble of them is a vector of pairs.
 struct LevelPairs {
   using V = IntVector::V;
   V words;

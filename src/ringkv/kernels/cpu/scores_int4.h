@@ -1,7 +1,8 @@
 // Attention scores of 4-bit keys: integer dot products of rotated vectors, as in scores_int8.h.
 //
-// A key is packed levels from 0 to 15 and {scale, minimum}: an element is (level + minimum / scale) * scale. Chunks have 64
-// elements in 32 bytes, the last one maybe 32 in 16. Nibble n of a chunk's 16-bit word i is its element n * words + i.
+// A key is packed levels from 0 to 15 and {scale, minimum}: an element is (level + minimum / scale) * scale. Chunks
+// have 64 elements in 32 bytes, the last one maybe 32 in 16. Nibble n of a chunk's 16-bit word i is its element n *
+// words + i.
 
 #pragma once
 
@@ -58,9 +59,11 @@ struct Ranges {
   alignas(64) float scale[kBlock], offset[kBlock];
 
   void load(const c10::Half* ranges, int64_t entries) {
+    alignas(64) float pairs[2 * kBlock];
+    widen(ranges, 2 * entries, pairs);
     for (int64_t j = 0; j < entries; ++j) {
-      scale[j] = float(ranges[2 * j]);
-      offset[j] = float(ranges[2 * j + 1]) / scale[j];
+      scale[j] = pairs[2 * j];
+      offset[j] = pairs[2 * j + 1] / pairs[2 * j];
     }
   }
 };
