@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from typing import get_args
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.evaluation.cells import Cell, crossed
@@ -23,7 +25,10 @@ EXPECTED = KVChoice(select=ExpectedAttention(window=64))
 FULL = Cell(KVChoice(policy="full"))
 WITHOUT_WINDOW = (TOVA(), KeyDiff(), KVzip())
 EASY_NEEDLES = ("niah_single_2", "niah_multikey_1")
+SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in get_args(PlaneFormat)}
+CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in get_args(PlaneFormat)}
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
+SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
 NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
 
 
@@ -116,6 +121,11 @@ def default_and_others() -> list[Cell]:
     return [FULL, *_at_each_budget(KVChoice(policy="streaming"), KVPRESS, OURS, KEYDIFF)]
 
 
+def shares() -> list[Cell]:
+    """Return the full cache and our default at each budget."""
+    return [FULL, *_at_each_budget(KVChoice())]
+
+
 def small_models() -> list[Cell]:
     """Return streaming, SnapStream, and SnapStream with one selection for all heads of a layer, at each budget."""
     choices = (KVChoice(policy="streaming"), KVChoice(), KVChoice(select=TOVA()))
@@ -150,6 +160,8 @@ ABOUT: Mapping[str, str] = {
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
+    **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
+    **{study: f"GSM8K with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CHAINS.items()},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
@@ -170,5 +182,7 @@ STUDIES: Mapping[str, Study] = {
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
+    **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), count=6, seed=3) for study in SLOTS},
+    **{study: Study(QWEN, ("gsm8k",), [FULL], (2048,), count=40) for study in CHAINS},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 # Before anything loads torch: the same thread count everywhere, or sums round differently from machine to machine.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to the other tests
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")  # a quarter of the time to compile a graph
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

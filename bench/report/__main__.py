@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.clients.table import clients
 from bench.report import accuracy, decoding, speed, traffic
+from bench.report import slots as slot_formats
 from bench.report.claims import claims_table
 from bench.report.deployments import deployments
 from bench.report.device import device
@@ -27,9 +28,13 @@ from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
+NAMES = ("performance", "accuracy", "serving", "models", "distributed", "gpu", "formats")
 PAGES = (
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("performance", "accuracy", "serving", "models", "distributed", "gpu")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("performance", "accuracy", "serving", "models", "distributed", "gpu", "formats")
+    ),
 )
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
@@ -50,6 +55,7 @@ def files() -> Mapping[Path, str]:
         "perplexity": partial(speed.perplexity, rows),
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
+        "slots": partial(slot_formats.slots, rows, answers),
         "faults": partial(faults, rows),
         "sampling": partial(sampling, rows),
         "traffic": partial(traffic.traffic, rows),
@@ -68,6 +74,7 @@ def files() -> Mapping[Path, str]:
         DOCS / "throughput.svg": speed.throughput(rows),
         DOCS / "accuracy.svg": accuracy.picture(means),
         DOCS / "traffic.svg": traffic.picture(rows),
+        DOCS / "formats.svg": slot_formats.picture(rows, answers),
         RESULTS / "accuracy.csv": accuracy.data(answers, means),
         **{page: filled(page.read_text(encoding="utf-8"), blocks) for page in PAGES},
     }

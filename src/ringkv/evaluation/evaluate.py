@@ -107,7 +107,11 @@ def _about(study: Study, options: Options) -> dict[str, Any]:
     defaults = " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items())
     dtype, weights = options.dtype or "bfloat16", options.weights or "bf16"
     stored = weights if dtype == "bfloat16" else dtype
-    return {"model": study.model, "weights": stored, "seed": study.seed, "usual": defaults}
+    about = {"model": study.model, "weights": stored, "seed": study.seed, "usual": defaults}
+    form, skip = options.kv_format or "plain", options.kv_format_skip
+    if form == "plain":  # older journals do not name it
+        return about
+    return {**about, "slots": form if skip is None else f"{form} skip={skip}"}
 
 
 def _write_records(
