@@ -21,6 +21,23 @@ def test_allocated_bytes_are_those_of_the_spec(name: PlaneFormat, width: int) ->
     assert body.entry_bytes == group.token_bytes(4)
 
 
+@pytest.mark.parametrize(("count", "fixed", "kept"), [(20, 12, 4), (20, 2, 2), (3, 12, 3), (20, 0, 0)])
+def test_4_bits_keep_the_first_keys_that_stay_exactly(count: int, fixed: int, kept: int) -> None:
+    torch.manual_seed(1)
+    group = LayerGroup((0, 1), CacheSpec.grouped(2, 64), 3)
+    staged = Body.allocate(group, 1, 20, torch.randn)
+    slots = Body.allocate(group.stored_as("int4"), 2, 20, torch.zeros)
+    index = torch.randperm(20)[:count].expand(2, 2, count)
+    slots.take(1, staged, 0, index, fixed)
+    center, *first = slots.centers[0][:, 1].unflatten(-1, (-1, 64)).unbind(2)
+    for at, exact in enumerate(first):
+        if at < kept:
+            torch.testing.assert_close(exact + center, staged.planes[0][:, 0, :, index[0, 0, at]])
+        else:
+            assert exact.isnan().all()
+    assert slots.centers[0][:, 0, :, 64:].isnan().all()
+
+
 @pytest.mark.parametrize("name", ENCODED)
 def test_prefill_and_decode_write_the_same_bytes_for_a_vector(name: PlaneFormat) -> None:
     torch.manual_seed(1)

@@ -26,7 +26,7 @@ ENCODED = ["int8", "fp8", "int4"]
 KV = tiny.choice("snapstream", budget=40, recent=8)
 
 
-def _take_rotated(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], _: Tensor | None) -> None:
+def _take_rotated(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], *_: object) -> None:
     take_rows(rotate(staged), row, index, target[0])
 
 
@@ -83,7 +83,7 @@ def test_layers_at_the_ends_are_plain_if_they_are_skipped(encoded: dict[str, Loc
     heads, width = 2, 32
     plain, int4 = 2 * 2 * heads * width * 2, 2 * heads * (width // 2 + 4)
     assert encoded["int4"].limits.entry_bytes == plain + int4
-    assert encoded["int4"].limits.slot_bytes == 64 * (plain + int4) + heads * width * 4
+    assert encoded["int4"].limits.slot_bytes == 64 * (plain + int4) + heads * width * 4 * (1 + 4)
     assert encoded["fp8"].limits.slot_bytes == 3 * (64 * 2 * heads * (width + 2) + heads * width * 4)
 
 

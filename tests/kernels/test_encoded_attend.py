@@ -10,7 +10,7 @@ from ringkv.kernels import decode_attend_fp8 as fp8
 from ringkv.kernels import decode_attend_int4 as int4
 from ringkv.kernels import decode_attend_int8 as int8
 from ringkv.kernels.decode_attend import WIDTH_STEP
-from ringkv.kernels.encoded_attend import Encoding
+from ringkv.kernels.encoded_attend import NO_KEY, Encoding
 from ringkv.kernels.library import is_native
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -128,6 +128,26 @@ def test_a_row_has_the_same_bits_beside_any_neighbours(name: str) -> None:
         one = slice(row, row + 1)
         alone, _ = case.attend(q[one], k[one], v[one], *planes, slot[one], entry[one], live[one], 0.1)
         assert torch.equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize("way", ["attend", "reference"])
+@pytest.mark.parametrize("name", ["int4"])
+@pytest.mark.parametrize("live", [2, 300])
+def test_exact_keys_of_first_entries_replace_the_stored_ones(way: str, name: str, live: int) -> None:
+    case, kept = CASES[name], [0, 3]
+    planes = made(case.encoding, 1, 2, 300, 64)
+    first = torch.full((1, 2, 4, 64), NO_KEY)
+    first[:, :, kept] = 3 * torch.randn(1, 2, len(kept), 64)
+    q, k, v = torch.randn(1, 2, 6, 64), torch.randn(1, 2, 64), torch.randn(1, 2, 64)
+    slot, entry = torch.zeros(1, dtype=torch.int32), torch.tensor([1], dtype=torch.int32)
+    centers = torch.cat((planes[4], first.flatten(2)), -1)
+    out, lse = getattr(case, way)(q, k, v, *planes[:4], centers, slot, entry, slot + live, 0.1)
+    keys, values = (case.encoding.decode(*planes[i : i + 2])[0, :, :live].double() for i in (0, 2))
+    keys[:, [at for at in kept if at < live]] = first[0, :, [at for at in kept if at < live]].double()
+    scores = 0.1 * torch.einsum("hgd,hnd->hgn", q[0].double(), keys + planes[4][0, :, None].double())
+    expected = torch.einsum("hgn,hnd->hgd", scores.softmax(-1), values)
+    torch.testing.assert_close(out[0].double(), expected, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(lse[0].double(), scores.logsumexp(-1), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", CASES)

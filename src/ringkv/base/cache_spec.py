@@ -14,26 +14,28 @@ from ringkv.base.kv import BLOCK
 PlaneFormat = Literal["plain", "int8", "fp8", "int4"]
 """plain: elements of the engine's dtype. The others have scales per token and head, and a float32 center per slot and
 head, which is subtracted from its keys. int8: 8-bit integers, a float32 scale. fp8: e4m3, a float16 scale. int4: 4-bit
-integers, a scale and a minimum in float16."""
+integers, a scale and a minimum in float16; the keys of the first tokens also in float32."""
 
 
 class _Stored(NamedTuple):
     """Bytes of a stored vector.
 
-    bits: of an element, None for the engine's dtype. scale: bytes of its scale. center: bytes per element of the vector
-    that is subtracted from all keys of a slot and head.
+    bits: of an element, None for the engine's dtype. scale: bytes of its scale. centers: float32 vectors beside the
+    entries of a slot and head. The first one is subtracted from its keys. The others are its first keys, exactly.
     """
 
     bits: int | None
     scale: int
-    center: int
+    centers: int
 
 
+SINKS = 4
+"""First keys of a slot that 4 bits keep exactly: most of the attention goes to them."""
 _STORED: Mapping[PlaneFormat, _Stored] = {
     "plain": _Stored(None, 0, 0),
-    "int8": _Stored(8, 4, 4),
-    "fp8": _Stored(8, 2, 4),
-    "int4": _Stored(4, 4, 4),
+    "int8": _Stored(8, 4, 1),
+    "fp8": _Stored(8, 2, 1),
+    "int4": _Stored(4, 4, 1 + SINKS),
 }
 
 
@@ -68,6 +70,11 @@ class Plane(NamedTuple):
     def elements(self) -> int:
         """Elements per token."""
         return self.heads * self.width
+
+    @property
+    def center_width(self) -> int:
+        """Elements per slot and head beside its entries."""
+        return self.width * _STORED[self.format].centers
 
     def bytes(self, item: int) -> int:
         """Return the bytes per token; `item` is the bytes of an element of the engine's dtype."""
@@ -123,8 +130,8 @@ class CacheSpec(NamedTuple):
 
     @property
     def center_bytes(self) -> int:
-        """Bytes per slot and layer beside its entries."""
-        return self.key.elements * _STORED[self.key.format].center
+        """Bytes per slot and layer beside its entries, float32."""
+        return 4 * self.key.heads * self.key.center_width
 
     def stored_as(self, format: PlaneFormat) -> "CacheSpec":
         """Return this spec in another format."""

@@ -114,6 +114,11 @@ class Layout(NamedTuple):
         """Entries the request may hold."""
         return self.protected + self.ring
 
+    @property
+    def fixed(self) -> int:
+        """Entries from the first on that no token overwrites."""
+        return self.protected if self.wraps else self.capacity
+
     def live(self, n: int) -> int:
         """Return how many entries hold a token after n >= prompt tokens were seen; they are 0 .. live-1."""
         return min(self.protected + n - self.base, self.capacity)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.cache.formats.registry import FORMATS
 from ringkv.cache.formats.storage import Allocate
+from ringkv.kernels.encoded_attend import NO_KEY
 
 Planes = tuple[Tensor, ...]
 """Keys [L, H, n, D], and values unless they are a part of the keys; each is followed by its scales, if it has any."""
@@ -27,16 +28,19 @@ class Body:
 
     group: LayerGroup
     planes: Planes  # [L, R, H, C, D] each; scales [L, R, H, C]
-    centers: Planes = ()  # float32 [L, R, H, D], subtracted from keys if their format is centered
+    centers: Planes = ()  # float32 [L, R, H, W] if the keys' format is centered, see `StorageFormat`
 
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
         """`allocate` makes a tensor from a shape; it decides the device, the initial contents and the plain dtype."""
         shapes = [(p.format, (len(group.layers), rows, p.heads, entries, p.width)) for p in group.spec.planes]
         planes = tuple(one for name, shape in shapes for one in FORMATS[name].allocate(shape, allocate))
-        name, (layers, _, heads, _, width) = shapes[0]
-        centers = (allocate((layers, rows, heads, width), dtype=torch.float32),) if FORMATS[name].centered else ()
-        return cls(group, planes, centers)
+        key = group.spec.key
+        if not FORMATS[key.format].centered:
+            return cls(group, planes)
+        centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
+        centers[..., key.width :] = NO_KEY
+        return cls(group, planes, (centers,))
 
     @property
     def device(self) -> torch.device:
@@ -66,16 +70,19 @@ class Body:
         return self.bytes // self.rows
 
     def layer(self, index: int) -> Planes:
-        """Return one layer's planes [R, H, C, D] and centers [R, H, D], the arguments of its graph."""
+        """Return one layer's planes [R, H, C, D] and centers [R, H, W], the arguments of its graph."""
         return tuple(plane[index] for plane in (*self.planes, *self.centers))
 
-    def take(self, row: int, source: "Body", source_row: int, index: Tensor) -> None:
-        """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0."""
+    def take(self, row: int, source: "Body", source_row: int, index: Tensor, fixed: int = 0) -> None:
+        """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0.
+
+        fixed: so many first entries will not be overwritten. Their keys may be kept exactly.
+        """
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
             center = self.centers[at][:, row] if at < len(self.centers) else None
-            FORMATS[plane.format].take(theirs, source_row, index, own, center)
+            FORMATS[plane.format].take(theirs, source_row, index, own, center, fixed)
 
     def read(self, row: int, entries: Entries) -> Planes:
         """Return these entries of a row, the same in every layer and head; a view if they are a slice."""
@@ -152,11 +159,11 @@ class CacheRow(NamedTuple):
             if first >= low:
                 body.write(self.at, first + shift, planes)
 
-    def fill(self, slot: "CacheRow", sources: Sequence[Tensor]) -> None:
-        """Fill the rows of a slot with these entries of each group int64 [L, H, n]; entries after them become 0."""
-        for group, (body, source) in enumerate(zip(self.bodies, sources, strict=True)):
+    def fill(self, slot: "CacheRow", sources: Sequence[Tensor], fixed: Sequence[int]) -> None:
+        """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Body.take`."""
+        for group, (body, source, count) in enumerate(zip(self.bodies, sources, fixed, strict=True)):
             shift = self._span(group).shift
-            slot.bodies[group].take(slot.at, body, self.at, source + shift if shift else source)
+            slot.bodies[group].take(slot.at, body, self.at, source + shift if shift else source, count)
 
     def _span(self, group: int) -> Span:
         return self.spans[group] if self.spans else _WHOLE

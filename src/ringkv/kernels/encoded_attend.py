@@ -3,6 +3,9 @@
 A center per slot and head is subtracted from keys, as in SageAttention (arXiv 2410.02367, section 4.2): it adds the
 same to all scores of a query, so the softmax does not change.
 
+The keys of the first entries may be beside the center, exactly. Those tokens get most of the attention (StreamingLLM,
+arXiv 2309.17453, section 3.1), so an error of their scores costs the most.
+
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
 
@@ -17,6 +20,8 @@ from torch.library import register_fake
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.library import LIBRARY, is_native
 from ringkv.kernels.partial import Partial
+
+NO_KEY = float("nan")  # an element of a first key that is not kept exactly
 
 
 class Encoding(NamedTuple):
@@ -47,8 +52,8 @@ def encoded_attend(
 ) -> Partial:
     """Do what `decode_attend` does with the operator `name`; keys, values and their scales are changed in place.
 
-    keys, values [S, H, C, bytes], scales [S, H, C] or [S, H, C, n]. centers: float32 [S, H, D], subtracted from every
-    key.
+    keys, values [S, H, C, bytes], scales [S, H, C] or [S, H, C, n]. centers: float32 [S, H, D + E D]: the center, which
+    is subtracted from every key, and the first E keys minus the center. One that is not kept so is NO_KEY.
     """
     needs_reference = q.shape[-1] % plain.WIDTH_STEP != 0 and is_native(name)
     attend = getattr(torch.ops.ringkv, f"{name}_any" if needs_reference else name)
@@ -72,15 +77,23 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """Implement `encoded_attend` in plain torch: write, then attend to the decoded slots."""
     rows, at, used = slot.long(), entry.long(), live > 0
-    for planes, new in (((keys, key_scales), k - centers[rows]), ((values, value_scales), v)):
+    center, first = centers[rows].split([q.shape[-1], centers.shape[-1] - q.shape[-1]], -1)
+    for planes, new in (((keys, key_scales), k - center), ((values, value_scales), v)):
         for plane, fresh in zip(planes, encoding.encode(new), strict=True):
             index = rows, slice(None), at
             mask = used.view(-1, *[1] * (fresh.dim() - 1))
             plane[index] = torch.where(mask, fresh, plane[index])
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    decoded_keys = encoding.decode(keys[rows], key_scales[rows]) + centers[rows][:, :, None]
+    decoded_keys = _with_first(encoding.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
     decoded_values = encoding.decode(values[rows], value_scales[rows])
     return plain.attend(q, decoded_keys, decoded_values, visible[:, None, None], scale)
+
+
+def _with_first(keys: Tensor, first: Tensor) -> Tensor:
+    """Return keys [B, H, C, D] with those in `first` [B, H, E D] that are not NO_KEY."""
+    exact = first.unflatten(-1, (-1, keys.shape[-1]))[:, :, : keys.shape[2]]
+    known = torch.where(exact.isnan(), keys[:, :, : exact.shape[2]], exact)
+    return torch.cat((known, keys[:, :, exact.shape[2] :]), 2)
 
 
 def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:

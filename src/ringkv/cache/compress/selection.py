@@ -25,7 +25,7 @@ class Selection(NamedTuple):
 
     def fill(self, slot: CacheRow, lane: CacheRow) -> None:
         """Copy the kept entries from a lane to a slot."""
-        lane.fill(slot, self.sources)
+        lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts])
 
 
 def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:

@@ -13,7 +13,7 @@ def _allocate(shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
     return (allocate(shape),)
 
 
-def _take(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], _: Tensor | None) -> None:
+def _take(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], *_: object) -> None:
     (vectors,) = target
     take_rows(staged, row, index, vectors)
 

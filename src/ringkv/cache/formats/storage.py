@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels.encoded_attend import Encoding
+from ringkv.kernels.encoded_attend import NO_KEY, Encoding
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.take_rows import take_rows
 
@@ -21,16 +21,17 @@ Allocate = Callable[..., Tensor]
 class StorageFormat(NamedTuple):
     """One way to store a plane, as this many `tensors`.
 
-    centered: a center of their row and head is subtracted from keys before they are stored.
+    centered: a center of their row and head is subtracted from keys before they are stored. Beside it may be the keys
+    of the first entries, exactly, minus the center.
     allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
-    take: `Body.take` for one plane; sets its center [L, H, D], if it has one.
-    attend: see `decode_attend`. After v come the tensors of both planes, and the centers [R, H, D] if there are any.
+    take: `Body.take` for one plane; sets its centers [L, H, W], if it has any.
+    attend: see `decode_attend`. After v come the tensors of both planes, and the centers [R, H, W] if there are any.
     """
 
     tensors: int
     centered: bool
     allocate: Callable[[Sequence[int], Allocate], tuple[Tensor, ...]]
-    take: Callable[[Tensor, int, Tensor, Sequence[Tensor], Tensor | None], None]
+    take: Callable[[Tensor, int, Tensor, Sequence[Tensor], Tensor | None, int], None]
     attend: Callable[..., Partial]
 
 
@@ -52,7 +53,13 @@ def _allocate(parts: Sequence[Part], shape: Sequence[int], allocate: Allocate) -
 
 
 def _take(
-    encoding: Encoding, staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], center: Tensor | None
+    encoding: Encoding,
+    staged: Tensor,
+    row: int,
+    index: Tensor,
+    target: Sequence[Tensor],
+    centers: Tensor | None,
+    fixed: int,
 ) -> None:
     """Encode layer by layer, to keep the temporary vectors few. The center becomes the mean of the vectors."""
     heads, count = index.shape[1:]
@@ -60,9 +67,12 @@ def _take(
     for layer in range(len(index)):
         take_rows(staged[layer : layer + 1], row, index[layer : layer + 1], vectors)
         taken = vectors[0].float()
-        if center is not None:
-            center[layer] = taken.sum(1) / max(1, count)
-            taken -= center[layer][:, None]
+        if centers is not None:
+            center, *first = centers[layer].unflatten(-1, (-1, taken.shape[-1])).unbind(1)
+            center[:] = taken.sum(1) / max(1, count)
+            taken -= center[:, None]
+            for at, exact in enumerate(first):
+                exact[:] = taken[:, at] if at < min(count, fixed) else NO_KEY
         for plane, new in zip(target, encoding.encode(taken), strict=True):
             plane[layer, :, :count] = new
             plane[layer, :, count:] = 0

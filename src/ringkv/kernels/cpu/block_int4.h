@@ -98,11 +98,12 @@ inline float sum_offsets(const float* weight, const float* offset, float by, int
 // Attends with G queries.
 template <int G>
 void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges& values, const QueryInt4& query,
-                       int64_t width, float scale, const Partial& to) {
+                       const ExactScores& exact, int64_t width, float scale, const Partial& to) {
   alignas(64) float scores[G * kBlock];
   alignas(64) int16_t weights[G * kBlock];
   float by[G], add[G];
   score_int4<G>(block, keys, query, width, scale, scores);
+  exact.put(G, block.entries, kBlock, scores);
   for (int g = 0; g < G; ++g) {
     float* weight = scores + g * kBlock;
     std::tie(to.top[g], to.sum[g]) = exponentiate_fast(weight, block.entries);
@@ -136,7 +137,8 @@ class BlockRowsInt4 {
     for (int64_t from = 0; from < queries_; from += most) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_int4<decltype(count)::value>(block, keys, values, query.from(from), width_, scale_, part);
+        attend_group_int4<decltype(count)::value>(block, keys, values, query.from(from), block.exact.from(from), width_,
+                                                  scale_, part);
       };
       for_group_int8(std::min(most, queries_ - from), run);
     }

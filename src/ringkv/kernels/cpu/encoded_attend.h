@@ -45,14 +45,22 @@ struct EncodedPlane {
   int64_t slot, head, slot_scales, head_scales, bytes, each;
 };
 
-// The centers that are subtracted from a slot's keys, [slots, heads, width].
+// Vectors [slots, heads, (1 + exact) * width]: what is subtracted from a slot's keys, and its first keys minus that.
 struct Centers {
-  explicit Centers(const at::Tensor& x) : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)) {}
+  Centers(const at::Tensor& x, int64_t width)
+      : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)), exact(x.size(2) / width - 1) {}
   const float* of(int64_t s, int64_t h) const { return at + s * slot + h * head; }
 
   const float* at;
-  int64_t slot, head;
+  int64_t slot, head, exact;
 };
+
+template <typename T>
+float score(const T* query, const float* key, int64_t width, float scale) {
+  float sum = 0.f;
+  for (int64_t d = 0; d < width; ++d) sum += scale * float(query[d]) * key[d];
+  return sum;
+}
 
 // Encodes and writes each row's new vector, minus its center if there are centers.
 template <typename Encoding, typename T>
@@ -80,7 +88,7 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
   const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
   const EncodedPlane<Encoding> key(keys, key_scales), value(values, value_scales);
   TORCH_CHECK(centers.stride(2) == 1, Encoding::name, ": a center's elements must be contiguous");
-  const Centers center(centers);
+  const Centers center(centers, width);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -89,13 +97,16 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
     typename Encoding::Queries queries_of_call(q.size(0) * heads, queries, width);
     const int64_t count = q.size(0) * heads * queries;
     std::vector<float> center_scores(count);  // what the center adds to all scores of a query
+    std::vector<float> exact_scores(count * center.exact);
     at::parallel_for(0, count, 16, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t head = i / queries;
         const T* query = cq.const_data_ptr<T>() + i * width;
         const float* center_row = center.of(slots.slot[head / heads], head % heads);
         queries_of_call.set(head, i % queries, query);
-        for (int64_t d = 0; d < width; ++d) center_scores[i] += float(scale) * float(query[d]) * center_row[d];
+        center_scores[i] = score(query, center_row, width, float(scale));
+        for (int64_t j = 0; j < center.exact; ++j)
+          exact_scores[i * center.exact + j] = score(query, center_row + (1 + j) * width, width, float(scale));
       }
     });
     using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
@@ -106,7 +117,8 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
               value.entry(s, h, at.first),
               key.scale_of(s, h, at.first),
               value.scale_of(s, h, at.first),
-              at.entries};
+              at.entries,
+              at.first ? ExactScores{} : ExactScores{exact_scores.data() + at.head * queries * center.exact, center.exact}};
     };
     const auto with = [&](const auto& run) {
       run(Encoding::attention(queries_of_call, queries, width, float(scale)));
