@@ -3,6 +3,7 @@
 Peak memory is the weights plus one slab, and one packed matrix of a stack of experts.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +14,19 @@ from torch import Tensor
 from ringkv.base.config import Weights
 from ringkv.base.progress import Progress
 from ringkv.base.ranks import ONE_RANK, Rank
+from ringkv.base.shown import shown_names
+from ringkv.engine import slab
 from ringkv.kernels.formats import FORMATS, WeightFormat
 from ringkv.kernels.packing import PANEL_N
-from ringkv.kernels.quantize import Int4Groups, stacked
 from ringkv.models.base import ModelConfig
-from ringkv.models.weights import CheckpointTensor, Pack, Weight
+from ringkv.models.weights import Pack, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
+log = logging.getLogger(__name__)
+PERMUTED = (
+    "the groups of %d matrices are permuted (GPTQ's desc_act, or actorder): int4 quantises them again, int8 and bf16 "
+    "are closer to the checkpoint: %s"
+)
 SLAB = 1024  # rows; whole panels, and whole blocks of an fp8 checkpoint
 
 
@@ -76,6 +83,8 @@ def load(
     checkpoint = open_checkpoint(folder)
     groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
     checkpoint.check(config.tensors, config.ignored)
+    if weights == "int4" and (names := checkpoint.permuted):
+        log.warning(PERMUTED, len(names), shown_names(names))
     read, target = [], Target(dtype, device, STORED[weights])
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
@@ -91,10 +100,13 @@ class Target(NamedTuple):
     device: torch.device
     stored: Stored
 
+    def dtype_of(self, weight: Weight) -> torch.dtype:
+        """Return the dtype of a weight before it is packed."""
+        return torch.float32 if weight.pack == "exact" else self.dtype
+
     def empty(self, weight: Weight, rows: int) -> Tensor:
         """Allocate rows of a weight."""
-        dtype = torch.float32 if weight.pack == "exact" else self.dtype
-        return torch.empty(rows, *weight.shape[1:], dtype=dtype, device=self.device)
+        return torch.empty(rows, *weight.shape[1:], dtype=self.dtype_of(weight), device=self.device)
 
     def format(self, pack: Pack) -> WeightFormat:
         """Return the format in which a weight is packed if its shape allows."""
@@ -111,10 +123,7 @@ def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
 
 
 def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    whole = target.empty(weight, weight.shape[0])
-    for part, rows in _rows(weight, whole):
-        checkpoint.read_into(part.name, rows, part.first, part.stack, part.column)
-    return whole
+    return slab.read(checkpoint, weight.parts, target.dtype_of(weight), target.device)
 
 
 def _transposed(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
@@ -136,10 +145,10 @@ def _panels(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
         return _read(checkpoint, weight, target)
     pack = format.pack_gated if weight.pack == "gated" else format.pack
     whole, at = torch.empty(0), 0
-    for slab in weight.slabs(SLAB):
-        packed = pack(_unpacked(checkpoint, slab, format, target))
+    for rows in weight.slabs(SLAB):
+        packed = pack(slab.read_to_pack(checkpoint, rows.parts, format, target.dtype))
         if not at:
-            whole = packed.new_empty(len(packed) * weight.shape[0] // slab.shape[0], *packed.shape[1:])
+            whole = packed.new_empty(len(packed) * weight.shape[0] // rows.shape[0], *packed.shape[1:])
         whole[at : at + len(packed)] = packed
         at += len(packed)
     return whole
@@ -156,14 +165,6 @@ _LOADERS: Mapping[Pack, Callable[[Checkpoint, Weight, Target], Tensor]] = {
 }
 
 
-def _unpacked(checkpoint: Checkpoint, slab: Weight, format: WeightFormat, target: Target) -> Tensor | Int4Groups:
-    """Return what a format packs: rows, or their groups if it has groups."""
-    if format.group is None:
-        return _read(checkpoint, slab, target)
-    rows = _rows(slab, target.empty(slab, slab.shape[0]))
-    return stacked([_groups(checkpoint, part, some, format.group) for part, some in rows])
-
-
 def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
     """Stack so many matrices along their first dimension. One at a time is held beside the result."""
     whole = torch.empty(0)
@@ -172,19 +173,3 @@ def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
             whole = matrix.new_empty(count, *matrix.shape)
         whole[at] = matrix
     return whole.flatten(0, 1)
-
-
-def _rows(weight: Weight, whole: Tensor) -> Iterator[tuple[CheckpointTensor, Tensor]]:
-    """Return each part with its rows of `whole`."""
-    return zip(weight.parts, whole.split([part.shape[0] for part in weight.parts]), strict=True)
-
-
-def _groups(
-    checkpoint: Checkpoint, part: CheckpointTensor, rows: Tensor, group: Callable[[Tensor], Int4Groups]
-) -> Int4Groups:
-    """Return quantization groups from the checkpoint if it has them, else computed from its elements in `rows`."""
-    columns = slice(part.column, part.column + rows.shape[1])
-    if known := checkpoint.groups(part.name, slice(part.first, part.first + len(rows)), columns):
-        return Int4Groups(*known)
-    checkpoint.read_into(part.name, rows, part.first, part.stack, part.column)
-    return group(rows)

@@ -18,7 +18,7 @@ class WeightFormat(NamedTuple):
     pack_gated: Callable[[Any], Tensor]  # of gate and up stacked: panels of gates and of ups alternate
     unpack: Callable[[Tensor], Tensor]
     rows: Callable[[Tensor, Tensor], Tensor]
-    group: Callable[[Tensor], quantize.Int4Groups] | None = None  # if `pack` also accepts groups, which a GGUF has
+    quantise: Callable[[Tensor], Any] | None = None  # to what `pack` also accepts, and a checkpoint may have
 
 
 def _alternating(pack: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
@@ -41,6 +41,7 @@ FORMATS: Mapping[str, WeightFormat] = {
         _alternating(quantize.pack_int8),
         quantize.unpack_int8,
         quantize.int8_rows,
+        quantize.rows_of,
     ),
     "int4": WeightFormat(
         torch.uint8,

@@ -9,7 +9,7 @@ Groups have the size of GGUF's Q4_0, Q4_1 and Q4_K, so weights from such a file 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,14 +34,35 @@ class Int4Groups(NamedTuple):
         return [Int4Groups(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
 
 
-def stacked(parts: Sequence[Int4Groups]) -> Int4Groups:
+class Int8Rows(NamedTuple):
+    """A matrix [out, in] in 8 bits: q int8 [out, in], -127 to 127; scale float32 [out]."""
+
+    q: Tensor
+    scale: Tensor
+
+    def chunk(self, count: int) -> list["Int8Rows"]:
+        """Split by rows."""
+        return [Int8Rows(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
+
+
+Quantised = TypeVar("Quantised", Int4Groups, Int8Rows)
+
+
+def stacked(parts: Sequence[Quantised]) -> Quantised:
     """Concatenate matrices along their rows."""
-    return Int4Groups(*(torch.cat(one) for one in zip(*parts, strict=True)))
+    return type(parts[0])(*(torch.cat(one) for one in zip(*parts, strict=True)))
 
 
-def pack_int8(weight: Tensor) -> Tensor:
-    """Pack bfloat16 [out, in] as int8 [S, 1 + 8 K, 64]; each output's largest weight is exact."""
-    return torch.cat([_int8(chunk) for chunk in _chunks(weight)])
+def pack_int8(weight: Tensor | Int8Rows) -> Tensor:
+    """Pack [out, in], bfloat16 or already quantised, as int8 [S, 1 + 8 K, 64]; a row's largest weight is exact."""
+    if isinstance(weight, Int8Rows):
+        return _int8_panels(weight)
+    return torch.cat([_int8_panels(_nearest_int8(chunk)) for chunk in _chunks(weight)])
+
+
+def rows_of(weight: Tensor) -> Int8Rows:
+    """Quantise bfloat16 [out, in], a chunk of rows at a time."""
+    return stacked([_nearest_int8(chunk) for chunk in _chunks(weight)])
 
 
 def unpack_int8(packed: Tensor) -> Tensor:
@@ -89,11 +110,15 @@ def _chunks(weight: Tensor) -> Sequence[Tensor]:
     return chunks
 
 
-def _int8(weight: Tensor) -> Tensor:
+def _nearest_int8(weight: Tensor) -> Int8Rows:
     wide = weight.float()
     scale = wide.abs().amax(-1) / 127
-    q = (wide / scale.clamp(min=TINY)[:, None]).round_().to(torch.int8)
-    scales, blocks = scale.view(-1, PANEL_N).view(torch.int8), pack(q).view(-1, PANEL_N * weight.shape[1])
+    return Int8Rows((wide / scale.clamp(min=TINY)[:, None]).round_().to(torch.int8), scale)
+
+
+def _int8_panels(weight: Int8Rows) -> Tensor:
+    scales = weight.scale.contiguous().view(-1, PANEL_N).view(torch.int8)
+    blocks = pack(weight.q).view(-1, PANEL_N * weight.q.shape[1])
     return torch.cat((scales, blocks), dim=1).view(len(scales), -1, LINE)
 
 

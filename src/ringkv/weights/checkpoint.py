@@ -1,30 +1,29 @@
-"""Checkpoint: a memory-mapped safetensors checkpoint, single or sharded.
-
-Only safetensors are read: pickles can run code, so ringkv never opens one.
-"""
+"""Checkpoint: the tensors of a safetensors checkpoint, as the elements that they stand for."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
-from ringkv.base.json_file import read_object
-from ringkv.base.shown import one_line, shown_names
+from ringkv.base.shown import shown_names
 from ringkv.base.stack import Stack
-from ringkv.weights.files import GROUPS, INDEX, SINGLE
+from ringkv.kernels.quantize import Int4Groups, Int8Rows
+from ringkv.weights.files import GROUPS, INDEX
 from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
 from ringkv.weights.group_file import GroupFile
+from ringkv.weights.integer_matrix import IntegerMatrix, int4_groups, int8_rows
+from ringkv.weights.integer_matrix import dequantise as dequantise_integers
 from ringkv.weights.mxfp4 import ROWS, dequantised
 from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
+from ringkv.weights.open_files import open_file, open_files
+from ringkv.weights.quantisers import integer_matrices, unused_biases, whole_shapes
 from ringkv.weights.shapes import check_shapes
 
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 FLOATS = ("F64", "F32", "F16", "BF16")
-LONGEST_NAME = 255  # bytes of a file's name
 ALL = slice(None)
 
 
@@ -33,20 +32,23 @@ def open_checkpoint(directory: Path) -> "Checkpoint":
 
     Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
     """
-    if (directory / INDEX).is_file():
-        return Checkpoint(_open_shards(directory))
-    if not (directory / SINGLE).is_file():
-        raise BadWeights(_nothing_to_open(directory))
-    file = _open(directory / SINGLE)
-    groups = GroupFile(_open(directory / GROUPS)) if (directory / GROUPS).is_file() else None
-    return Checkpoint(dict.fromkeys(file.keys(), file), groups)
+    files = open_files(directory)
+    is_single = not (directory / INDEX).is_file() and (directory / GROUPS).is_file()
+    groups = GroupFile(open_file(directory / GROUPS)) if is_single else None
+    return Checkpoint(files, groups, integer_matrices(directory, files))
 
 
 class Checkpoint:
     """Named tensors on disk. No tensor is read before `read_into`."""
 
-    def __init__(self, files: Mapping[str, Any], groups: GroupFile | None = None) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, Any],
+        groups: GroupFile | None = None,
+        integers: Mapping[str, IntegerMatrix] = MappingProxyType({}),
+    ) -> None:
         self._files, self._groups = files, groups  # tensor name -> open safetensors file
+        self._integers = integers
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
@@ -57,7 +59,8 @@ class Checkpoint:
         `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
         """
         shapes = {name: shape for name, shape in self.shapes().items() if not name.endswith(SCALES)}
-        check_shapes(unpacked_shapes(shapes), expected, ignorable)
+        unused = unused_biases(self._files, self._integers, expected)
+        check_shapes(unpacked_shapes(whole_shapes(shapes, self._integers, unused)), expected, ignorable)
         if self._groups is not None:
             self._groups.check(shapes)
 
@@ -69,6 +72,8 @@ class Checkpoint:
 
         Raises UnsupportedModel for a tensor that is neither floating point nor fp8 in blocks.
         """
+        if name in self._integers:
+            return dequantise_integers(self._integers[name], out, first, column)
         if stack and name not in self._files:
             return self._read_mxfp4(name, out, first, stack, column)
         rows = self._files[name].get_slice(name)
@@ -107,12 +112,31 @@ class Checkpoint:
             )
         return scales
 
-    def groups(self, name: str, rows: slice = ALL, columns: slice = ALL) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return part of a four-bit matrix as its GGUF file stored it; None if there is none, or no whole groups.
+    def groups(self, name: str, rows: slice = ALL, columns: slice = ALL) -> Int4Groups | None:
+        """Return part of a four-bit matrix as its file stored it; None if there is none, or no whole groups."""
+        if matrix := self._integers.get(name):
+            return int4_groups(matrix, *_spans(matrix.shape, rows, columns))
+        found = None if self._groups is None else self._groups.read(name, rows, columns)
+        return None if found is None else Int4Groups(*found)
 
-        q uint8 [out, in], 0 to 15; scale and minimum float16 [out, in / 32], one of each per 32 elements of a row.
-        """
-        return None if self._groups is None else self._groups.read(name, rows, columns)
+    def has_integers(self, name: str) -> bool:
+        """Return whether a matrix is stored as integers, so that reading it in bfloat16 rounds."""
+        return name in self._integers
+
+    @property
+    def permuted(self) -> list[str]:
+        """Names of matrices whose groups are not runs of columns, so that `groups` has none."""
+        return [name for name, matrix in self._integers.items() if matrix.order is not None]
+
+    def int8_rows(self, name: str, rows: slice = ALL, columns: slice = ALL) -> Int8Rows | None:
+        """Return part of a matrix that is stored in 8 bits with a scale per row, -128 as -127; None if it is not."""
+        if matrix := self._integers.get(name):
+            return int8_rows(matrix, *_spans(matrix.shape, rows, columns))
+        return None
+
+
+def _spans(shape: tuple[int, int], *slices: slice) -> list[range]:
+    return [range(size)[one] for size, one in zip(shape, slices, strict=True)]
 
 
 def _columns(out: Tensor, column: int) -> tuple[slice, ...]:
@@ -127,51 +151,3 @@ def _of_stack(tensor: Any, stack: Stack, first: int, out: Tensor, column: int) -
     is_transposed = stack.transposed and out.dim() > 1
     found: Tensor = tensor[(stack.at, *columns, rows) if is_transposed else (stack.at, rows, *columns)]
     return (found.T if is_transposed else found)[:: span.step]
-
-
-def _open(path: Path) -> Any:
-    """Return a `safetensors.safe_open`, which checks the header and the file's length."""
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        size = path.stat().st_size
-        raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt ({one_line(error)}); fetch it again") from None
-
-
-def _open_shards(directory: Path) -> dict[str, Any]:
-    shard_of = _read_index(directory / INDEX)
-    names = sorted(set(shard_of.values()))
-    if absent := [name for name in names if not _is_inside(directory, name)]:
-        raise BadWeights(
-            f"{len(absent)} of {len(names)} shards are missing in {directory}: {shown_names(absent)}; fetch them"
-        )
-    files = {name: _open(directory / name) for name in names}
-    contents = {name: set(file.keys()) for name, file in files.items()}
-    if lost := [tensor for tensor, shard in shard_of.items() if tensor not in contents[shard]]:
-        raise BadWeights(
-            f"{INDEX} names {len(lost)} tensors that its shards do not contain: {shown_names(lost)}; fetch it again"
-        )
-    return {tensor: files[shard] for tensor, shard in shard_of.items()}
-
-
-def _is_inside(directory: Path, name: str) -> bool:
-    """Return whether this is the name of a file in the directory itself."""
-    is_name = Path(name).name == name and "\0" not in name and len(name.encode(errors="replace")) <= LONGEST_NAME
-    return is_name and (directory / name).is_file()
-
-
-def _read_index(path: Path) -> dict[str, str]:
-    weight_map = read_object(path).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise BadWeights(f"{path} is not a safetensors index: its weight_map names no files; fetch it again")
-    return weight_map
-
-
-def _nothing_to_open(directory: Path) -> str:
-    pickles = [path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))]
-    if pickles:
-        return (
-            f"{directory} has its weights as pickle only ({shown_names(pickles)}), which can run code and is never "
-            "opened; fetch the model's safetensors, or a GGUF"
-        )
-    return f"{directory} has neither {SINGLE} nor {INDEX}; fetch the model's safetensors"

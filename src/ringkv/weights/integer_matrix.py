@@ -1,0 +1,107 @@
+"""IntegerMatrix: a matrix of integers whose groups of a row share a scale and a zero: weight = scale * (q - zero).
+
+The file of each quantiser reads its own layout as one. From it come elements, four-bit groups or 8-bit rows, of any
+rows and columns, so ranks read only their slices. In groups, a zero becomes a minimum, -scale * zero in float16.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ringkv.base.errors import BadWeights
+from ringkv.base.shown import shown_names
+from ringkv.kernels.packing import BLOCK_K
+from ringkv.kernels.quantize import Int4Groups, Int8Rows
+
+ROWS = 64  # that are dequantised at a time, within a core's cache
+LARGEST = 127  # of int8, which has no -128 in the kernels' tables
+
+
+class IntegerMatrix(Protocol):
+    """A matrix [out, in] on disk. Spans count rows, columns or groups."""
+
+    @property
+    def name(self) -> str:
+        """What an unquantised checkpoint calls it, such as "model.layers.0.mlp.up_proj.weight"."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the tensors it is made of."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def bits(self) -> int: ...
+
+    @property
+    def group(self) -> int:
+        """Elements of a row that share a scale and a zero."""
+
+    @property
+    def order(self) -> Tensor | None:
+        """int64 [in], the group of each column; None if groups are runs of columns."""
+
+    def values(self, rows: range, columns: range) -> Tensor:
+        """Return q, uint8 or int8 [rows, columns]."""
+
+    def scales(self, rows: range, groups: range) -> Tensor:
+        """Return float32 [rows, groups]."""
+
+    def zeros(self, rows: range, groups: range) -> Tensor:
+        """Return float32 [rows, groups]; the elements are whole numbers."""
+
+
+def dequantise(matrix: IntegerMatrix, out: Tensor, first: int, column: int) -> None:
+    """Fill `out` [n, m] with rows first .. first+n-1 and columns column .. column+m-1, a few rows at a time.
+
+    Elements are computed in float32. Raises BadWeights for scales that are not finite.
+    """
+    rows, columns = range(first, first + len(out)), range(column, column + out.shape[1])
+    order, groups = matrix.order, _groups_of(matrix, columns)
+    group_of = torch.arange(columns.start, columns.stop) // matrix.group - groups.start
+    if order is not None:
+        groups, group_of = range(matrix.shape[1] // matrix.group), order[columns.start : columns.stop]
+    scales = _finite(matrix, matrix.scales(rows, groups))
+    parts = matrix.values(rows, columns), scales, matrix.zeros(rows, groups)
+    for to, q, scale, zero in zip(*(one.split(ROWS) for one in (out, *parts)), strict=True):
+        to.copy_((q.float() - zero[:, group_of]).mul_(scale[:, group_of]))
+
+
+def int4_groups(matrix: IntegerMatrix, rows: range, columns: range) -> Int4Groups | None:
+    """Return the integers as they are stored, with a scale and a minimum for each 32; None if that cannot hold them.
+
+    It can if they have 4 bits, and each 32 columns from the first on are in one group.
+    """
+    ends = (matrix.group, columns.start, columns.stop)
+    if matrix.bits != 4 or matrix.order is not None or any(one % BLOCK_K for one in ends):
+        return None
+    groups = _groups_of(matrix, columns)
+    group_of = torch.arange(columns.start, columns.stop, BLOCK_K) // matrix.group - groups.start
+    scales = matrix.scales(rows, groups)
+    minimum = (scales * -matrix.zeros(rows, groups))[:, group_of].half()
+    return Int4Groups(
+        matrix.values(rows, columns), _finite(matrix, scales[:, group_of].half()), _finite(matrix, minimum)
+    )
+
+
+def int8_rows(matrix: IntegerMatrix, rows: range, columns: range) -> Int8Rows | None:
+    """Return integers with a scale per row, -128 as -127; None unless a row is one group of signed 8-bit integers."""
+    if matrix.bits != 8 or matrix.group != matrix.shape[1]:
+        return None
+    q = matrix.values(rows, columns).to(torch.int16) - matrix.zeros(rows, range(1)).to(torch.int16)
+    if q.abs().max() > LARGEST + 1:  # asymmetric
+        return None
+    scales = _finite(matrix, matrix.scales(rows, range(1)))
+    return Int8Rows(q.clamp_(-LARGEST, LARGEST).to(torch.int8), scales[:, 0])
+
+
+def _groups_of(matrix: IntegerMatrix, columns: range) -> range:
+    return range(columns.start // matrix.group, -(-columns.stop // matrix.group))
+
+
+def _finite(matrix: IntegerMatrix, values: Tensor) -> Tensor:
+    if not torch.isfinite(values).all():
+        raise BadWeights(f"the quantised {shown_names([matrix.name])} has scales that are not finite; fetch it again")
+    return values
