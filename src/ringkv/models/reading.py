@@ -12,6 +12,7 @@ from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
 from ringkv.models.fields import Raw, count, decimal, decimals, flag, ids, optional_decimal, table, texts
 from ringkv.models.layer import RopeConfig, RopeKind
+from ringkv.models.quantization import refuse_quantization
 
 WINDOW = 4096
 """Default of sliding_window in transformers, in every family that has one."""
@@ -32,25 +33,7 @@ def _is_empty(value: Any) -> bool:
     return not value
 
 
-def _is_fp8_in_blocks(quantization: Any) -> bool:
-    """Whether this is DeepSeek's fp8."""
-    block = list(quantization.get("weight_block_size") or ())
-    return quantization.get("fmt", "e4m3") == "e4m3" and block == [128, 128]
-
-
-_READABLE: Mapping[str, Callable[[Any], bool]] = {"fp8": _is_fp8_in_blocks, "mxfp4": lambda quantization: True}
-
-
-def _is_readable(quantization: Any) -> bool:
-    """Whether the weights are not quantised, or as some `quant_method` that is read."""
-    if not quantization:
-        return True
-    method = quantization.get("quant_method")
-    return method in _READABLE and _READABLE[method](quantization)
-
-
 REFUSALS = (
-    Refusal("quantization_config", _is_readable, "safetensors unquantised, fp8 in blocks or MXFP4, or a GGUF file"),
     Refusal("partial_rotary_factor", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
     Refusal("no_rope_layers", lambda v: all(v or ()), "rotary embedding in every layer"),
     Refusal("attn_logit_softcapping", _is_empty, "plain softmax attention"),
@@ -89,6 +72,7 @@ def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> Non
                 f"{refusal.setting} {shown(raw.get(refusal.setting))} is not implemented; "
                 f"ringkv supports {refusal.supported}"
             )
+    refuse_quantization(raw)
     _refuse_dual_chunks(raw)
 
 

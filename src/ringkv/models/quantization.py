@@ -1,0 +1,118 @@
+"""quantization: which quantised checkpoints are read, by the quantization_config of config.json. No torch.
+
+`weights` reads the tensors. A setting that changes what they mean is refused by name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ringkv.base.errors import UnsupportedModel
+from ringkv.base.shown import shown
+from ringkv.models.fields import Raw
+
+
+class Needed(NamedTuple):
+    """One setting of a quantiser."""
+
+    setting: str
+    is_readable: Callable[[Any], bool]
+    supported: str
+
+
+def _among(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: value in values
+
+
+def _is_absent(value: Any) -> bool:
+    return not value
+
+
+def _excludes_only(dynamic: Any) -> bool:
+    """Whether settings of single modules, by patterns, only leave some unquantised."""
+    return not dynamic or all(pattern.startswith("-:") for pattern in dynamic)
+
+
+FORMATS = ("pack-quantized", "int-quantized")
+STRATEGIES = ("group", "channel")
+
+
+def _are_integers(groups: Any) -> bool:
+    """Whether all modules have integers of 4 or 8 bits, and activations that are quantised as they come, or not."""
+    return bool(groups) and all(_is_integer(group) for group in groups.values())
+
+
+def _is_integer(group: Any) -> bool:
+    weights, inputs = group["weights"], group.get("input_activations") or {"dynamic": True}
+    return (
+        weights["type"] == "int"
+        and weights["num_bits"] in (4, 8)
+        and weights["strategy"] in STRATEGIES
+        and inputs.get("dynamic") is True
+        and not group.get("output_activations")
+        and (group.get("format") or FORMATS[0]) in FORMATS
+    )
+
+
+_BITS = Needed("bits", _among(4, 8), "4 or 8")
+READABLE: Mapping[str, tuple[Needed, ...]] = {
+    "fp8": (
+        Needed("fmt", _among(None, "e4m3"), "e4m3"),
+        Needed("weight_block_size", lambda value: list(value) == [128, 128], "[128, 128]"),
+    ),
+    "mxfp4": (),
+    "awq": (
+        _BITS._replace(is_readable=_among(4), supported="4"),
+        Needed("version", lambda value: str(value or "gemm").lower() == "gemm", "gemm"),
+    ),
+    "gptq": (
+        _BITS,
+        Needed("checkpoint_format", _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2"),
+        Needed("is_marlin_format", _is_absent, "none"),
+        Needed("pack_dtype", _among(None, "int32"), "int32"),
+        Needed("dynamic", _excludes_only, "modules that are excluded, but none with settings of its own"),
+    ),
+    "compressed-tensors": (
+        Needed("format", _among(*FORMATS, "mixed-precision"), " and ".join(FORMATS)),
+        Needed("quantization_status", _among(None, "compressed"), "compressed"),
+        Needed(
+            "config_groups",
+            _are_integers,
+            "with weights of type int, num_bits 4 or 8, strategy group or channel, and activations that are dynamic if "
+            "they are quantised",
+        ),
+        Needed("kv_cache_scheme", _is_absent, "none"),
+        Needed("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
+        Needed("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
+    ),
+}
+"""Settings by quant_method. Those that are not here change nothing, or only how the checkpoint was made."""
+
+
+def refuse_quantization(raw: Raw) -> None:
+    """Raise UnsupportedModel that names quantiser, setting and what is supported, unless the weights can be read."""
+    settings = raw.get("quantization_config")
+    if not settings:
+        return
+    method = settings.get("quant_method") if isinstance(settings, dict) else None
+    if not isinstance(method, str) or method not in READABLE:
+        raise UnsupportedModel(
+            f"quantization_config {shown(method or settings)} is not implemented; ringkv reads {', '.join(READABLE)} "
+            "and unquantised weights in safetensors, or a GGUF file"
+        )
+    for needed in READABLE[method]:
+        if not _is_readable(needed, value := settings.get(needed.setting)):
+            raise UnsupportedModel(
+                f"quantization_config {method}{_bits(settings)} with {needed.setting} {shown(value)} is not "
+                f"implemented; of {method} in safetensors ringkv reads {needed.setting} {needed.supported}"
+            )
+
+
+def _is_readable(needed: Needed, value: Any) -> bool:
+    try:
+        return needed.is_readable(value)
+    except (TypeError, AttributeError, KeyError):  # a value of another type than the setting has
+        return False
+
+
+def _bits(settings: Raw) -> str:
+    return f" of {bits} bits" if isinstance(bits := settings.get("bits"), int) else ""
