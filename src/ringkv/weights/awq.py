@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ringkv.weights.integer_matrix import IntegerMatrix
 from ringkv.weights.module_tensors import SCALES, ModuleTensors
-from ringkv.weights.packed_words import WORD, covering, unpacked
+from ringkv.weights.packed_words import WORD, covering, unpacked_rows
 
 BITS = 4
 EACH = WORD // BITS
+PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # in a word, of each of eight outputs
 SUFFIXES = ("qweight", "qzeros", "scales")
 
 
@@ -37,7 +38,7 @@ class AWQMatrix:
         return tuple(f"{self.tensors.module}.{suffix}" for suffix in SUFFIXES)
 
     def values(self, rows: range, columns: range) -> Tensor:
-        return self._outputs("qweight", columns, rows).contiguous()
+        return self._outputs("qweight", columns, rows)
 
     def scales(self, rows: range, groups: range) -> Tensor:
         return self.tensors.read("scales", groups, rows).float().T
@@ -48,9 +49,7 @@ class AWQMatrix:
     def _outputs(self, suffix: str, at: range, rows: range) -> Tensor:
         """Return uint8 [rows, at] of a tensor that packs outputs."""
         words, within = covering(rows, BITS)
-        found = unpacked(self.tensors.read(suffix, at, words), BITS)
-        ordered: Tensor = found.unflatten(-1, (-1, 2, EACH // 2)).transpose(-1, -2).flatten(-3)
-        return ordered[:, within].T
+        return unpacked_rows(self.tensors.read(suffix, at, words).T, BITS, PLACES)[within]
 
 
 def matrices(files: Mapping[str, Any], settings: Mapping[str, Any]) -> list[IntegerMatrix]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ringkv.weights.gptq import order_of
 from ringkv.weights.integer_matrix import IntegerMatrix
 from ringkv.weights.module_tensors import SCALES, ModuleTensors
-from ringkv.weights.packed_words import BITS, covering, unpacked, words
+from ringkv.weights.packed_words import BITS, covering, unpacked_columns, unpacked_rows, words
 
 PACKED, SCALE, ZERO, SHAPE, ORDER = (f"weight_{end}" for end in ("packed", "scale", "zero_point", "shape", "g_idx"))
 SIGNED = "weight"  # of int-quantized
@@ -54,14 +54,13 @@ class PackedMatrix(_Scaled):
 
     def values(self, rows: range, columns: range) -> Tensor:
         words, within = covering(columns, self.bits)
-        return unpacked(self.tensors.read(PACKED, rows, words), self.bits)[:, within].contiguous()
+        return unpacked_columns(self.tensors.read(PACKED, rows, words), self.bits)[:, within].contiguous()
 
     def zeros(self, rows: range, groups: range) -> Tensor:
         if not self.tensors.has(ZERO):
             return torch.full((len(rows), len(groups)), float(1 << self.bits - 1))
         words, within = covering(rows, self.bits)
-        found = self.tensors.read(ZERO, words, groups)
-        return unpacked(found.T, self.bits)[:, within].T.float()
+        return unpacked_rows(self.tensors.read(ZERO, words, groups), self.bits)[within].float()
 
 
 class SignedMatrix(_Scaled):

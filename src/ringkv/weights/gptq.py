@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ringkv.weights.integer_matrix import IntegerMatrix
 from ringkv.weights.module_tensors import SCALES, ModuleTensors
-from ringkv.weights.packed_words import WORD, covering, unpacked
+from ringkv.weights.packed_words import WORD, covering, unpacked_columns, unpacked_rows
 
 SUFFIXES = ("qweight", "qzeros", "scales")
 ORDER = "g_idx"  # is not in every checkpoint without desc_act
@@ -45,7 +45,7 @@ class GPTQMatrix:
     def values(self, rows: range, columns: range) -> Tensor:
         words, within = covering(columns, self.bits)
         found = self.tensors.read("qweight", words, rows)
-        return unpacked(found.T, self.bits)[:, within].contiguous()
+        return unpacked_columns(found.T, self.bits)[:, within].contiguous()
 
     def scales(self, rows: range, groups: range) -> Tensor:
         found = self.tensors.read("scales", groups, rows)
@@ -53,8 +53,8 @@ class GPTQMatrix:
 
     def zeros(self, rows: range, groups: range) -> Tensor:
         words, within = covering(rows, self.bits)
-        found = unpacked(self.tensors.read("qzeros", groups, words), self.bits)
-        return found[:, within].T.float() + self.added
+        found = unpacked_rows(self.tensors.read("qzeros", groups, words).T, self.bits)
+        return found[within].float() + self.added
 
 
 def matrices(files: Mapping[str, Any], settings: Mapping[str, Any]) -> list[IntegerMatrix]:

@@ -59,14 +59,15 @@ def dequantise(matrix: IntegerMatrix, out: Tensor, first: int, column: int) -> N
     Elements are computed in float32. Raises BadWeights for scales that are not finite.
     """
     rows, columns = range(first, first + len(out)), range(column, column + out.shape[1])
-    order, groups = matrix.order, _groups_of(matrix, columns)
-    group_of = torch.arange(columns.start, columns.stop) // matrix.group - groups.start
-    if order is not None:
-        groups, group_of = range(matrix.shape[1] // matrix.group), order[columns.start : columns.stop]
-    scales = _finite(matrix, matrix.scales(rows, groups))
-    parts = matrix.values(rows, columns), scales, matrix.zeros(rows, groups)
-    for to, q, scale, zero in zip(*(one.split(ROWS) for one in (out, *parts)), strict=True):
-        to.copy_((q.float() - zero[:, group_of]).mul_(scale[:, group_of]))
+    groups, whole = _groups_of(matrix, columns)
+    scales, zeros = _finite(matrix, matrix.scales(rows, groups)), matrix.zeros(rows, groups)
+    if matrix.order is not None:
+        scales, zeros = (one[:, matrix.order[whole.start : whole.stop]] for one in (scales, zeros))
+    within = slice(columns.start - whole.start, columns.stop - whole.start)
+    parts = (one.split(ROWS) for one in (out, matrix.values(rows, whole), scales, zeros))
+    for to, q, scale, zero in zip(*parts, strict=True):
+        in_groups = q.float().unflatten(1, (scale.shape[1], -1))
+        to.copy_(in_groups.sub_(zero[..., None]).mul_(scale[..., None]).flatten(1)[:, within])
 
 
 def int4_groups(matrix: IntegerMatrix, rows: range, columns: range) -> Int4Groups | None:
@@ -77,7 +78,7 @@ def int4_groups(matrix: IntegerMatrix, rows: range, columns: range) -> Int4Group
     ends = (matrix.group, columns.start, columns.stop)
     if matrix.bits != 4 or matrix.order is not None or any(one % BLOCK_K for one in ends):
         return None
-    groups = _groups_of(matrix, columns)
+    groups, _ = _groups_of(matrix, columns)
     group_of = torch.arange(columns.start, columns.stop, BLOCK_K) // matrix.group - groups.start
     scales = matrix.scales(rows, groups)
     minimum = (scales * -matrix.zeros(rows, groups))[:, group_of].half()
@@ -97,8 +98,12 @@ def int8_rows(matrix: IntegerMatrix, rows: range, columns: range) -> Int8Rows | 
     return Int8Rows(q.clamp_(-LARGEST, LARGEST).to(torch.int8), scales[:, 0])
 
 
-def _groups_of(matrix: IntegerMatrix, columns: range) -> range:
-    return range(columns.start // matrix.group, -(-columns.stop // matrix.group))
+def _groups_of(matrix: IntegerMatrix, columns: range) -> tuple[range, range]:
+    """Return the groups that have these columns, and all columns of theirs; if groups are permuted, all groups."""
+    if matrix.order is not None:
+        return range(matrix.shape[1] // matrix.group), columns
+    groups = range(columns.start // matrix.group, -(-columns.stop // matrix.group))
+    return groups, range(groups.start * matrix.group, groups.stop * matrix.group)
 
 
 def _finite(matrix: IntegerMatrix, values: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 AWQ, GPTQ and compressed-tensors pack outputs or inputs of a matrix so; see their files.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,10 +17,23 @@ def words(bits: int, integers: int) -> int:
     return -(-integers * bits // WORD)
 
 
-def unpacked(found: Tensor, bits: int) -> Tensor:
-    """Return uint8 [..., n * 32 / bits] of words int32 [..., n]."""
+def unpacked_columns(found: Tensor, bits: int) -> Tensor:
+    """Return uint8 [n, w * 32 / bits] of words int32 [n, w] that have columns."""
     pairs = found.clone(memory_format=torch.contiguous_format).view(torch.uint8)  # sets strides of single words, too
     return pairs if bits == 8 else torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(-2)
+
+
+def unpacked_rows(found: Tensor, bits: int, places: Sequence[int] = range(WORD)) -> Tensor:
+    """Return uint8 [w * 32 / bits, m] of words int32 [w, m] that have rows.
+
+    places: where in a word each row is, counted in integers from its lowest bits.
+    """
+    each = WORD // bits
+    rows = torch.empty(len(found), each, found.shape[1], dtype=torch.uint8)
+    contiguous = found.contiguous()
+    for row, place in zip(rows.unbind(1), places, strict=False):
+        row.copy_((contiguous >> bits * place).bitwise_and_((1 << bits) - 1))
+    return rows.flatten(0, 1)
 
 
 def covering(span: range, bits: int) -> tuple[range, slice]:
