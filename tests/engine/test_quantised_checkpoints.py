@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from ringkv.plan.footprint import weight_bytes
 from ringkv.plan.report import find_shape
 from ringkv.weights.files import SINGLE
 from tests.engine import kept, tiny
+from tests.engine.test_golden import EXPERTS, LATENT
 from tests.engine.test_ranks import check
 from tests.weights.tiny_quantised import IN_4_BITS, PERMUTED, QUANTISERS, Made
 
@@ -41,16 +43,20 @@ class Saved(NamedTuple):
 def saved(folder: Path, name: str, group: int | None = GROUP, **changes: Any) -> Saved:
     """Quantise the layers of a tiny Llama; None: rows are one group."""
     theirs = tiny.save(folder, "Llama", num_hidden_layers=LAYERS, vocab_size=224, **changes)
-    tensors, made, settings = load_file(folder / SINGLE), {}, QUANTISERS[name].settings
+    tensors, made = load_file(folder / SINGLE), {}
     for module in [key.removesuffix(".weight") for key in tensors if key.endswith("_proj.weight")]:
         rows, columns = tensors.pop(f"{module}.weight").shape
         made[module] = QUANTISERS[name].make(rows, columns, group or columns)
         tensors |= {f"{module}.{suffix}": part.contiguous() for suffix, part in made[module].tensors.items()}
         theirs.get_submodule(module).weight.data.copy_(made[module].weight)
     save_file(tensors, folder / SINGLE)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
+    set_quantiser(folder, name)
     return Saved(made, theirs)
+
+
+def set_quantiser(folder: Path, name: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": QUANTISERS[name].settings}))
 
 
 def matrices(folder: Path, weights: Any, rank: Rank = Rank()) -> dict[str, Tensor]:  # noqa: B008 - frozen
@@ -80,6 +86,32 @@ def test_logits_are_those_of_the_dequantised_model_in_transformers(name: str, tm
     engine = build(tiny.config(tmp_path, kv=KVChoice("full", budget=64)))
     found = torch.cat(list(engine.prompt_logits(tokens, rows=40)))
     torch.testing.assert_close(found, kept.logits(theirs, tokens), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Phi3", {"pad_token_id": 0}),
+        ("Qwen3Moe", EXPERTS | {"norm_topk_prob": True, "mlp_only_layers": [1]}),
+        ("DeepseekV3", LATENT | {"q_lora_rank": 64}),
+    ],
+)
+def test_fused_layers_experts_and_latents_give_the_logits_of_the_dequantised_twin(
+    kind: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    tiny.save(tmp_path, kind, vocab_size=224, **{**changes, "num_hidden_layers": LAYERS})
+    tensors, asked = load_file(tmp_path / SINGLE), tiny.request(torch.randint(3, 224, (40,)).tolist())
+    quantised = dict(tensors)
+    for module in [name.removesuffix(".weight") for name in tensors if re.search(r"_proj(_with_mqa)?\.weight$", name)]:
+        rows, columns = quantised.pop(f"{module}.weight").shape
+        made = QUANTISERS["packed-asymmetric"].make(rows, columns, columns if columns % GROUP else GROUP)
+        tensors[f"{module}.weight"] = made.weight
+        quantised |= {f"{module}.{suffix}": part.contiguous() for suffix, part in made.tensors.items()}
+    save_file(tensors, tmp_path / SINGLE)
+    want = tiny.stage(build(tiny.config(tmp_path)), asked)
+    save_file(quantised, tmp_path / SINGLE)
+    set_quantiser(tmp_path, "packed-asymmetric")
+    assert torch.equal(tiny.stage(build(tiny.config(tmp_path)), asked), want)
 
 
 @pytest.mark.parametrize("name", IN_4_BITS)
