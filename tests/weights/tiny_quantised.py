@@ -110,6 +110,7 @@ QUANTISERS: Mapping[str, Quantiser] = {
     "awq": Quantiser({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}, awq),
     "gptq": Quantiser({**GPTQ, "desc_act": False}, gptq()),
     "gptq-v2": Quantiser({**GPTQ, "checkpoint_format": "gptq_v2"}, gptq(less=0)),
+    "gptq-v2-of-gptqmodel": Quantiser({**GPTQ, "format": "gptq_v2", "checkpoint_format": None}, gptq(less=0)),
     "gptq-act-order": Quantiser({**GPTQ, "desc_act": True}, gptq(act_order=True)),
     "gptq-8": Quantiser({**GPTQ, "bits": 8}, gptq(bits=8)),
     "packed": Quantiser(_compressed("pack-quantized", 4), packed()),
@@ -120,5 +121,5 @@ QUANTISERS: Mapping[str, Quantiser] = {
     "signed-asymmetric": Quantiser(_compressed("int-quantized", 8, symmetric=False), signed(symmetric=False)),
 }
 PERMUTED = ("gptq-act-order", "packed-act-order")
-IN_4_BITS = ("awq", "gptq", "gptq-v2", "packed", "packed-asymmetric")
+IN_4_BITS = ("awq", "gptq", "gptq-v2", "gptq-v2-of-gptqmodel", "packed", "packed-asymmetric")
 """Those whose groups are kept by an int4 engine."""

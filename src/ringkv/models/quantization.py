@@ -53,6 +53,7 @@ def _is_integer(group: Any) -> bool:
     )
 
 
+_LAYOUT = ("format", "checkpoint_format")  # as GPTQModel writes them
 _BITS = Needed("bits", _among(4, 8), "4 or 8")
 READABLE: Mapping[str, tuple[Needed, ...]] = {
     "fp8": (
@@ -62,13 +63,14 @@ READABLE: Mapping[str, tuple[Needed, ...]] = {
     "mxfp4": (),
     "awq": (
         _BITS._replace(is_readable=_among(4), supported="4"),
-        Needed("version", lambda value: str(value or "gemm").lower() == "gemm", "gemm"),
+        *(Needed(name, lambda value: str(value or "gemm").lower() == "gemm", "gemm") for name in ("version", *_LAYOUT)),
     ),
     "gptq": (
         _BITS,
-        Needed("checkpoint_format", _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2"),
+        *(Needed(name, _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2") for name in _LAYOUT),
         Needed("is_marlin_format", _is_absent, "none"),
         Needed("pack_dtype", _among(None, "int32"), "int32"),
+        *(Needed(name, _is_absent, "none") for name in ("adapter", "rotation")),
         Needed("dynamic", _excludes_only, "modules that are excluded, but none with settings of its own"),
     ),
     "compressed-tensors": (

@@ -20,8 +20,7 @@ from ringkv.weights.packed_words import WORD, covering, unpacked_columns, unpack
 
 SUFFIXES = ("qweight", "qzeros", "scales")
 ORDER = "g_idx"  # is not in every checkpoint without desc_act
-ADDED = {"gptq_v2": 0}
-"""What is added to stored zeros, by checkpoint_format; 1 for the others."""
+FORMATS = ("format", "checkpoint_format")  # settings, of which either may name version 2
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class GPTQMatrix:
 
 def matrices(files: Mapping[str, Any], settings: Mapping[str, Any]) -> list[IntegerMatrix]:
     """Return every matrix of a checkpoint. Raises BadWeights for tensors that do not belong together."""
-    bits, added = int(settings["bits"]), ADDED.get(str(settings.get("checkpoint_format")), 1)
+    bits, added = int(settings["bits"]), 0 if "gptq_v2" in map(settings.get, FORMATS) else 1
     modules = [name.removesuffix(".qweight") for name in files if name.endswith(".qweight")]
     return [_matrix(ModuleTensors(files, module), bits, added) for module in modules]
 
