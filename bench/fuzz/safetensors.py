@@ -1,4 +1,7 @@
-"""safetensors: headers with wrong places, shapes, types and names, indexes of shards, and flipped and missing bytes."""
+"""safetensors: headers with wrong places, shapes, types and names, indexes of shards, and flipped and missing bytes.
+
+Half of the files are of quantised models.
+"""
 
 import json
 from collections.abc import Callable
@@ -8,6 +11,7 @@ from typing import Any
 from bench.fuzz.mutate import mutated_json
 from bench.fuzz.target import Target
 from bench.fuzz.tiny_models import check_ordinary, config_files, in_folder, serve, weight_files
+from bench.fuzz.tiny_quantised import QUANTISERS, quantised_files
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
 
 NUMBERS: Any = (0, 1, -1, 2, 31, 2**31, 2**32, 2**62, 2**63, 2**64 - 1, 10**30, 1.5, "4", None)
@@ -18,8 +22,9 @@ Header = dict[str, Any]
 
 
 def _make(random: Random) -> dict[str, bytes]:
-    files = {**config_files(), **weight_files()}
-    name = random.choice((SINGLE, GROUPS))
+    weights = random.choice((weight_files(), quantised_files(random.choice(list(QUANTISERS)))))
+    files = {**config_files(), **weights}
+    name = random.choice([name for name in (SINGLE, GROUPS) if name in files])
     files[name] = random.choice((_restructured, _restructured, _resized, _flipped, _cut))(random, files[name])
     return {**files, **random.choice((lambda: {}, lambda: {}, lambda: _index(random)))()}
 
@@ -131,4 +136,10 @@ def _run(files: dict[str, bytes]) -> None:
     in_folder(files, serve)
 
 
-SAFETENSORS = Target("safetensors files and their index", _make, _run, check_ordinary)
+def _check() -> None:
+    check_ordinary()
+    for name in QUANTISERS:
+        _run({**config_files(), **quantised_files(name)})
+
+
+SAFETENSORS = Target("safetensors files and their index", _make, _run, _check)
