@@ -1,5 +1,5 @@
 // AMX's tile registers emulated in plain C++. amx-g++ includes this before our kernels, so that their AMX code is
-// tested on processors without AMX. It follows Intel's Software Developer's Manual, volume 2 (TDPBF16PS and related),
+// tested on processors without AMX. It follows Intel's Software Developer's Manual, volume 2 (TDPBF16PS, TDPBSUD),
 // and aborts if shapes do not match. The kernels also need AVX-512 BF16; without it this header has no effect.
 
 #pragma once
@@ -93,6 +93,21 @@ inline void multiply(int to, int left, int right) {
   }
 }
 
+// to[m][n] += sum over k of the products of four signed bytes of left with four unsigned ones of right
+inline void multiply_bytes(int to, int left, int right) {
+  Register &c = at(to), &a = at(left), &b = at(right);
+  expect(to != left && to != right && left != right, "a product needs three tiles");
+  expect(a.rows == c.rows && b.rows == a.bytes / 4 && b.bytes == c.bytes, "the shapes of a product do not fit");
+  for (int m = 0; m < c.rows; ++m) {
+    int32_t sums[16];
+    std::memcpy(sums, c.row[m], sizeof sums);
+    for (int k = 0; k < b.rows; ++k)
+      for (int n = 0; n < 16; ++n)
+        for (int i = 0; i < 4; ++i) sums[n] += int32_t(int8_t(a.row[m][4 * k + i])) * int32_t(b.row[k][4 * n + i]);
+    std::memcpy(c.row[m], sums, c.bytes);
+  }
+}
+
 }  // namespace amx_in_software
 
 #undef _tile_loadconfig
@@ -101,13 +116,17 @@ inline void multiply(int to, int left, int right) {
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
+#undef _tile_dpbsud
 #define _tile_loadconfig amx_in_software::configure
 #define _tile_release amx_in_software::release
 #define _tile_loadd amx_in_software::load
 #define _tile_stored amx_in_software::store
 #define _tile_zero amx_in_software::zero
 #define _tile_dpbf16ps amx_in_software::multiply
+#define _tile_dpbsud amx_in_software::multiply_bytes
 #undef __AMX_BF16__
 #define __AMX_BF16__ 1
+#undef __AMX_INT8__
+#define __AMX_INT8__ 1
 
 #endif

@@ -11,6 +11,8 @@ from tests.kernels.products import EPS, normalised, random_bf16
 
 pytestmark = pytest.mark.usefixtures("compiled")
 COUNT, CHOSEN, HIDDEN, BETWEEN = 6, 2, 96, 64
+INT8_ROWS = ("w8a8", "w4a8")
+FEW, MANY = (1, 8), (9, 40)  # int4 weights are multiplied in another way with more than 8 rows
 
 
 def stacks(form: str) -> tuple[Tensor, Tensor]:
@@ -46,7 +48,7 @@ def inputs(rows: int) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 70])
-@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4"])
+@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4", "w8a8", "w4a8"])
 def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> None:
     x, norm, residual, (chosen, weights) = inputs(rows)
     gate_up, down = stacks(form)
@@ -60,7 +62,7 @@ def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> No
             )
             gate, up = (normalised(x[row : row + 1], norm) @ first.T).chunk(2, -1)
             want[row] += weight * ((gate / (1 + (-gate).exp()) * up) @ second.T)[0]
-    torch.testing.assert_close(found.double(), want, atol=0.03, rtol=2e-2)
+    torch.testing.assert_close(found.double(), want, atol=0.1 if form in INT8_ROWS else 0.03, rtol=2e-2)
 
 
 @pytest.mark.parametrize("rows", [1, 40])
@@ -98,7 +100,11 @@ def test_two_halves_of_the_experts_add_up_to_all_of_them(rows: int, form: str) -
     assert torch.equal(experts(x, nowhere, weights, gate_up, down, COUNT, norm, EPS, residual), residual)
 
 
-@pytest.mark.parametrize(("form", "rows"), [("bf16", (1, 40)), ("int8", (1, 40)), ("int4", (1, 8)), ("int4", (9, 40))])
+@pytest.mark.parametrize(
+    ("form", "rows"),
+    [(form, (1, 40)) for form in ("bf16", "int8", "w8a8")]
+    + [(form, rows) for form in ("int4", "w4a8") for rows in (FEW, MANY)],
+)
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form: str, rows: tuple[int, int]) -> None:
     few, many = rows
     x, residual, (chosen, weights) = random_bf16(many, HIDDEN), random_bf16(many, HIDDEN), choices(many)

@@ -1,4 +1,4 @@
-"""Formats of packed weights. A packed tensor's dtype identifies its format."""
+"""Formats of packed weights. A packed tensor's dtype and number of dimensions identify its format."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -6,19 +6,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels import packing, quantize
+from ringkv.kernels import int8_products, packing, quantize
 
 
 class WeightFormat(NamedTuple):
     """Conversions of a matrix [out, in] to panels [S, ...] and back. Plain matrices (two dimensions) have none."""
 
     dtype: torch.dtype
+    dimensions: int  # of a packed tensor
     fits: Callable[[Tensor], bool]  # whether the format can store this matrix; others stay plain
     pack: Callable[[Any], Tensor]
     pack_gated: Callable[[Any], Tensor]  # of gate and up stacked: panels of gates and of ups alternate
     unpack: Callable[[Tensor], Tensor]
     rows: Callable[[Tensor, Tensor], Tensor]
     quantise: Callable[[Tensor], Any] | None = None  # to what `pack` also accepts, and a checkpoint may have
+    multiplied: Callable[[Tensor], Tensor] | None = None  # what products make of the rows of x; None: nothing
 
 
 def _alternating(pack: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
@@ -28,6 +30,7 @@ def _alternating(pack: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
 FORMATS: Mapping[str, WeightFormat] = {
     "bf16": WeightFormat(
         torch.bfloat16,
+        5,
         packing.can_pack,
         packing.pack,
         packing.pack_gated,
@@ -36,6 +39,7 @@ FORMATS: Mapping[str, WeightFormat] = {
     ),
     "int8": WeightFormat(
         torch.int8,
+        3,
         packing.is_whole,
         quantize.pack_int8,
         _alternating(quantize.pack_int8),
@@ -45,6 +49,7 @@ FORMATS: Mapping[str, WeightFormat] = {
     ),
     "int4": WeightFormat(
         torch.uint8,
+        4,
         packing.is_whole,
         quantize.pack_int4,
         _alternating(quantize.pack_int4),
@@ -52,13 +57,39 @@ FORMATS: Mapping[str, WeightFormat] = {
         quantize.int4_rows,
         quantize.groups_of,
     ),
+    "w8a8": WeightFormat(
+        torch.int8,
+        4,
+        packing.is_whole,
+        int8_products.pack_w8a8,
+        _alternating(int8_products.pack_w8a8),
+        int8_products.unpack_w8a8,
+        int8_products.w8a8_rows,
+        multiplied=int8_products.rounded,
+    ),
+    "w4a8": WeightFormat(
+        torch.uint8,
+        5,
+        packing.is_whole,
+        int8_products.pack_w4a8,
+        _alternating(int8_products.pack_w4a8),
+        int8_products.unpack_w4a8,
+        int8_products.w4a8_rows,
+        quantize.groups_of,
+        multiplied=int8_products.rounded,
+    ),
 }
-_BY_DTYPE = {format.dtype: format for format in FORMATS.values()}
+_OF_TENSOR = {(format.dtype, format.dimensions): format for format in FORMATS.values()}
+
+
+def format_of(packed: Tensor) -> WeightFormat:
+    """Return the format of a packed matrix."""
+    return _OF_TENSOR[packed.dtype, packed.dim()]
 
 
 def unpack(packed: Tensor) -> Tensor:
     """Return a packed matrix as [out, in], and a plain one unchanged."""
-    return packed if packed.dim() == 2 else _BY_DTYPE[packed.dtype].unpack(packed)
+    return packed if packed.dim() == 2 else format_of(packed).unpack(packed)
 
 
 def unpack_gated(packed: Tensor) -> Tensor:
@@ -70,4 +101,10 @@ def unpack_gated(packed: Tensor) -> Tensor:
 
 def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
     """Look up rows of a plain or packed matrix, as an embedding does: int [N] -> [N, in]."""
-    return weight[rows] if weight.dim() == 2 else _BY_DTYPE[weight.dtype].rows(weight, rows)
+    return weight[rows] if weight.dim() == 2 else format_of(weight).rows(weight, rows)
+
+
+def multiplied(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x [M, in] as products with this weight multiply it: rounded to int8 if the format does so."""
+    change = None if weight.dim() == 2 else format_of(weight).multiplied
+    return x if change is None else change(x)

@@ -14,10 +14,16 @@ def rotate(vectors: Tensor) -> Tensor:
 
     A block has the largest power of two elements that divides D.
     """
-    block, half = vectors.shape[-1] & -vectors.shape[-1], 1
+    block = vectors.shape[-1] & -vectors.shape[-1]
+    return butterflies(vectors, block) * (1 / math.sqrt(block))
+
+
+def butterflies(vectors: Tensor, block: int) -> Tensor:
+    """Multiply float32 [..., D] by a Hadamard matrix of 1 and -1, per block of this power of two elements."""
     rotated: Tensor = vectors.unflatten(-1, (-1, block))
+    half = 1
     while half < block:
         first, second = rotated.unflatten(-1, (-1, 2, half)).unbind(-2)
         rotated = torch.stack((first + second, first - second), -2).flatten(-3)
         half *= 2
-    return (rotated * (1 / math.sqrt(block))).flatten(-2)
+    return rotated.flatten(-2)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.library import register_fake
 
-from ringkv.kernels.formats import unpack, unpack_gated
+from ringkv.kernels.formats import multiplied, unpack, unpack_gated
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.norm import rms_norm
 from ringkv.kernels.packing import PANEL_N
@@ -87,7 +87,7 @@ def reference(
     """Implement `linear` in plain torch."""
     normed, unpacked = x if norm is None else rms_norm(x, norm, eps, offset), unpack(weight)
     multiply = _float32_product if _rounds(unpacked, dtype) else _product
-    product = multiply(normed, unpacked, bias)
+    product = multiply(multiplied(normed, weight), unpacked, bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
@@ -102,7 +102,7 @@ def gated_reference(
 ) -> Tensor:
     """Implement `gated` in plain torch."""
     normed = x if norm is None else rms_norm(x, norm, eps, offset)
-    gate, up = _product(normed, unpack_gated(weight), bias).chunk(2, dim=-1)
+    gate, up = _product(multiplied(normed, weight), unpack_gated(weight), bias).chunk(2, dim=-1)
     return ACTIVATIONS[activation](gate, up).to(x.dtype)
 
 

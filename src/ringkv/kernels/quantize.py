@@ -72,8 +72,14 @@ def unpack_int8(packed: Tensor) -> Tensor:
 
 def int8_rows(packed: Tensor, rows: Tensor) -> Tensor:
     """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
+    q, scales = int8_parts(packed, rows)
+    return (q * scales).bfloat16()
+
+
+def int8_parts(packed: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Look up rows of a packed matrix: int [N] -> int8 [N, in] and their scales, float32 [N, 1]."""
     scales = _int8_scales(packed)[rows // PANEL_N, rows % PANEL_N]
-    return (packed_rows(_int8_blocks(packed), rows) * scales[:, None]).bfloat16()
+    return packed_rows(_int8_blocks(packed), rows), scales[:, None]
 
 
 def pack_int4(weight: Tensor | Int4Groups) -> Tensor:

@@ -15,7 +15,8 @@ namespace {
 // among: rows of the call that x is a part of.
 at::Tensor by_head(const at::Tensor& x, const at::Tensor& weight, std::optional<int64_t> among) {
   const int64_t rows = x.size(0), heads = x.size(1), panels = weight.size(0) / heads, out = panels * kTileN;
-  TORCH_CHECK(x.dim() == 3 && x.stride(2) == 1 && weight.size(0) % heads == 0, "by_head: shapes do not match");
+  TORCH_CHECK(x.dim() == 3 && x.stride(2) == 1 && weight.size(0) % heads == 0 && !quantises_rows(weight),
+              "by_head: shapes do not match");
   auto y = at::empty({rows, heads, out}, x.options());
   Product all = product_of(x.select(1, 0), weight, {}, {}, 0., 0.);
   all.all_rows = among.value_or(rows);

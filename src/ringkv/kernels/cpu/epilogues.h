@@ -113,7 +113,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 inline const BF16* data_of(const OptionalTensor& t) { return t ? t->const_data_ptr<BF16>() : nullptr; }
 
-// Calls `run` with the storage class of a weight of this dtype.
+// Calls `run` with the storage class of a weight of this dtype, whose products have bfloat16 rows.
 template <typename Run>
 void with_storage(at::ScalarType stored, const Run& run) {
   if (stored == at::kBFloat16) return run(StoredBF16());
@@ -122,11 +122,24 @@ void with_storage(at::ScalarType stored, const Run& run) {
   run(StoredInt4());
 }
 
+// Whether products with a packed weight quantise rows: its lines are words of four bytes.
+inline bool quantises_rows(const at::Tensor& weight) { return weight.size(-1) == 4; }
+
+// Calls `run` with the storage class of any packed weight.
+template <typename Run>
+void with_any_storage(const at::Tensor& weight, const Run& run) {
+  const auto stored = weight.scalar_type();
+  if (!quantises_rows(weight)) return with_storage(stored, run);
+  if (stored == at::kChar) return run(StoredInt8Rows());
+  TORCH_CHECK(stored == at::kByte, "linear: the weight must be int8 or uint8 (packed int4) if rows are quantised");
+  run(StoredInt4Rows());
+}
+
 inline Product product_of(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                    const OptionalTensor& norm, double eps, double offset) {
   TORCH_CHECK(x.scalar_type() == at::kBFloat16, "linear: bfloat16 expected");
   const int64_t k_size = x.size(1), panel = weight.stride(0) * weight.element_size();
-  with_storage(weight.scalar_type(), [&](auto storage) {
+  with_any_storage(weight, [&](auto storage) {
     TORCH_CHECK(weight.dim() > 2 && weight.is_contiguous() && x.dim() == 2 && x.stride(1) == 1 &&
                     k_size % kTileK == 0 && panel == storage.kHeaderBytes + k_size / kTileK * storage.kBlockBytes,
                 "linear: shapes do not match, or the weight is not packed");

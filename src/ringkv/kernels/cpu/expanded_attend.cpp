@@ -175,7 +175,7 @@ Matrices matrices_of(const at::Tensor& q, const at::Tensor& latents, const at::T
   const int64_t nope = q.size(2) - (latent - rank), value = value_up.size(0) * kTileN / heads;
   with_storage(key_up.scalar_type(), [&](auto storage) {
     const auto fits = [&](const at::Tensor& packed, int64_t inner) {
-      return packed.dim() > 2 && packed.is_contiguous() && packed.size(0) % heads == 0 &&
+      return packed.dim() > 2 && !quantises_rows(packed) && packed.is_contiguous() && packed.size(0) % heads == 0 &&
              packed.stride(0) * packed.element_size() == storage.kHeaderBytes + inner / kTileK * storage.kBlockBytes;
     };
     TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(2) % kTileK == 0 && nope > 0 && nope % kTileK == 0 &&

@@ -81,7 +81,7 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
   auto y = at::empty({rows, hidden}, x.options());
   const auto second = product_of(between, down, down_bias, {}, 0., 0.);
   const auto chosen_ones = sorted.chosen();
-  with_storage(gate_up.scalar_type(), [&](auto storage) {
+  with_any_storage(gate_up, [&](auto storage) {
     using Storage = decltype(storage);
     const auto run = [&](int64_t expert) {
       const int64_t from = sorted.first[expert], n = sorted.first[expert + 1] - from;

@@ -15,7 +15,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalT
   const Product p = product_of(x, weight, bias, norm, eps, offset);
   TORCH_CHECK(!residual || residual->is_contiguous(), "linear: the residual must be contiguous");
   auto y = at::empty({p.rows, p.panels * kTileN}, x.options().dtype(dtype));
-  with_storage(weight.scalar_type(), [&](auto storage) {
+  with_any_storage(weight, [&](auto storage) {
     const auto run = [&](auto* to) {
       using Epilogue = LinearEpilogue<decltype(storage), std::remove_pointer_t<decltype(to)>>;
       product<decltype(storage)>(p, Epilogue{p, data_of(residual), to});
@@ -33,7 +33,7 @@ at::Tensor gated(const at::Tensor& x, const at::Tensor& weight, const OptionalTe
   const Product p = product_of(x, weight, bias, norm, eps, offset);
   auto y = at::empty({p.rows, p.panels / 2 * kTileN}, x.options());
   const Activation shape = activation_of(activation);
-  with_storage(weight.scalar_type(), [&](auto storage) {
+  with_any_storage(weight, [&](auto storage) {
     product<decltype(storage)>(p, GatedEpilogue<decltype(storage)>{p, shape, y.data_ptr<BF16>()});
   });
   return y;

@@ -11,9 +11,14 @@
 #include <cmath>
 #include <vector>
 
+#include "byte_panels.h"
+#include "byte_rows.h"
+#include "byte_tiles.h"
 #include "bytes.h"
 #include "lanes.h"
+#include "left_rows.h"
 #include "nibbles.h"
+#include "row_groups.h"
 #include "tiles.h"
 #include "weights.h"
 #include "workspace.h"
@@ -22,100 +27,54 @@ namespace ringkv {
 
 constexpr int64_t kMicroTile = kMR * kNR;
 constexpr int64_t kMC = 256;        // MC: rows per pass over the weights; twice as many if K is small
-constexpr int64_t kKC = 1536;       // KC: K elements of MC rows that fit in L2
 constexpr int64_t kInnerKC = 256;   // K elements of MR rows that fit in L1
 constexpr int64_t kUnsplitK = 640;  // up to this K, kInnerKC does not split it
 constexpr int64_t kNCPairs = 4;     // NC, in pairs of panels
 constexpr int64_t kFewRows = 2;     // rows for which hardware prefetch is enough
-
-// index: the rows of x to multiply; null is the first `rows` ones. all_rows: rows of the call that the product is a part
-// of, which decides how int4 weights are multiplied.
-struct Product {
-  const BF16* x;
-  int64_t rows, k_size, stride;
-  const uint8_t* weight;
-  int64_t panels;
-  const BF16* bias;
-  const BF16* norm;
-  float eps, offset;
-  int64_t all_rows = rows;
-  const int64_t* index = nullptr;
-
-  template <typename Storage>
-  PackedWeight<Storage> weight_of() const {
-    return {weight, panels, k_size / kTileK};
-  }
-};
-
-// to[0..n) = x * scale * (offset + norm), rounded once.
-inline void normalise_wide(const BF16* x, const BF16* norm, Vec scale, Vec offset, int64_t n, BF16* to) {
-  using Words = at::vec::Vectorized<BF16>;
-  for (int64_t i = 0; i < n; i += kStep) {
-    const auto [low, high] = at::vec::convert_to_float<BF16>(Words::loadu(x + i));
-    const auto [first, second] = at::vec::convert_to_float<BF16>(Words::loadu(norm + i));
-    at::vec::convert_from_float<BF16>(low * scale * (offset + first), high * scale * (offset + second)).store(to + i);
-  }
-}
-
-// to[0..n) = x / rms(x) * (offset + norm), rounded as norm.py does.
-inline void normalise(const BF16* x, const BF16* norm, float eps, float offset, int64_t n, BF16* to) {
-  Vec squares(0.f), low, high;
-  for (int64_t i = 0; i < n; i += kStep) squares = Row<BF16>::dot(squares, x + i, x + i);
-  const Vec scale(1.f / std::sqrt(sum_of(squares) / float(n) + eps));
-  using Words = at::vec::Vectorized<BF16>;
-  if (offset != 0.f) return normalise_wide(x, norm, scale, Vec(offset), n, to);
-  for (int64_t i = 0; i < n; i += kStep) {
-    std::tie(low, high) = at::vec::convert_to_float<BF16>(Words::loadu(x + i));
-    const Words scaled = at::vec::convert_from_float<BF16>(low * scale, high * scale);
-    (scaled * Words::loadu(norm + i)).store(to + i);
-  }
-}
-
-// The left operand: x in place, or a packed copy, normalised and in tile order. Packing pays if the row stride is so
-// large that addresses collide in caches and TLBs.
-struct LeftRows {
-  LeftRows(const Product& p, int64_t mc)
-      : p(p), is_packed(p.norm || p.index || p.k_size > kKC || p.stride % 1024 == 0) {
-    if (!is_packed) return;
-    static thread_local std::vector<BF16> memory;
-    packed = workspace(memory, (mc + kTileM) * p.k_size);
-  }
-  void pack(int64_t from, int64_t to, int64_t base) const {
-    static thread_local std::vector<BF16> normalised;
-    normalised.resize(std::max<int64_t>(normalised.size(), p.k_size));
-    for (int64_t m = from; m < to; ++m) {
-      const BF16* row = p.x + (p.index ? p.index[m] : m) * p.stride;
-      if (p.norm) {
-        normalise(row, p.norm, p.eps, p.offset, p.k_size, normalised.data());
-        row = normalised.data();
-      }
-      BF16* to_packed = packed + (m - base) / kTileM * kTileM * p.k_size + (m - base) % kTileM * kTileK;
-      for (int64_t k = 0; k < p.k_size; k += kTileK)
-        std::memcpy(to_packed + k * kTileM, row + k, kTileK * sizeof(BF16));
-    }
-  }
-  LeftOperand at(int64_t m, int64_t base, int64_t k) const {
-    const BF16* upper = is_packed ? packed + (m - base) * p.k_size + k * kBlockSize : p.x + m * p.stride + k * kTileK;
-    if (is_packed) return {upper, upper + kTileM * p.k_size, kTileK, kBlockSize};
-    return {upper, upper + kTileM * p.stride, p.stride, kTileK};
-  }
-
-  const Product& p;
-  const bool is_packed;
-  BF16* packed = nullptr;
-};
 
 struct TileSums {
   int64_t row, rows, pair;
   const float* at;
 };
 
+// The operands and microkernels of a storage's products.
+template <typename Storage, bool quantises = kQuantisesRows<Storage>>
+struct Operands {
+  using Left = LeftRows;
+  using Right = WidenedPanels<Storage>;
+  using Kernel = Tiles;
+  static constexpr int64_t kStoredRows = kHasByteKernel<Storage> ? kByteRows : 0;  // rows that need no `Right`
+
+  template <int M>
+  static void multiply_stored(const LeftOperand& x, const uint8_t* left, const uint8_t* right, int64_t blocks,
+                              float* c) {
+    multiply_bytes<M>(x, left, right, blocks, c);
+  }
+};
+
+template <typename Storage>
+struct Operands<Storage, true> {
+  using Left = QuantisedRows;
+  using Right = BytePanels<Storage>;
+  using Kernel = ByteTiles<Storage::kHasGroupScales>;
+  static constexpr int64_t kStoredRows = Storage::kHasGroupScales ? 0 : kByteQuadRows;
+
+  template <int M>
+  static void multiply_stored(const RowGroups& x, const uint8_t* left, const uint8_t* right, int64_t blocks,
+                              float* c) {
+    ringkv::multiply_stored<M>(x, left, right, blocks, c);
+  }
+};
+
 // One thread's part of a product. It processes kNCPairs pairs of panels at a time, which stay in L2 for all rows; kMR
 // rows stay in L1 for all of these pairs. The epilogue of one piece of rows overlaps the tile products of the next.
 template <typename Storage, typename Epilogue>
 class ThreadProduct {
+  using Of = Operands<Storage>;
+
  public:
-  ThreadProduct(const Product& p, const LeftRows& x, const Epilogue& epilogue, int64_t mc, int64_t begin, int64_t end)
+  ThreadProduct(const Product& p, const typename Of::Left& x, const Epilogue& epilogue, int64_t mc, int64_t begin,
+                int64_t end)
       : p_(p), x_(x), epilogue_(epilogue), begin_(begin), end_(end), splits_k_(p.k_size > kKC && mc > kMR),
         tiles_(std::min(kMR, mc)), widened_(p.weight_of<Storage>(), extent(mc)) {
     size_ = splits_k_ ? (mc + kMR) / kMR : 2;
@@ -127,8 +86,8 @@ class ThreadProduct {
   void run(int64_t first, int64_t count) {
     if constexpr (kHasNibbleKernel<Storage>)
       if (p_.all_rows <= kNibbleRows) return multiply_few(first, count);
-    if constexpr (kHasByteKernel<Storage>)
-      if (count <= kByteRows) return multiply_bytes_of(first, count);
+    if constexpr (Of::kStoredRows > 0)
+      if (count <= Of::kStoredRows) return multiply_stored(first, count);
     const int64_t kc = splits_k_ ? kKC / kTileK : blocks_, pairs = extent(count).pairs;
     for (int64_t k = 0; k < blocks_; k += kc)
       for (int64_t pair = begin_; pair < end_; pair += pairs)
@@ -140,7 +99,7 @@ class ThreadProduct {
   // How much of the weight is widened at a time: NC x KC for many rows, less for up to kMR rows.
   PanelExtent extent(int64_t rows) const {
     const PanelExtent all{kNCPairs, splits_k_ ? kKC / kTileK : blocks_};
-    return rows > kMR ? all : WidenedPanels<Storage>::few_rows_extent(all);
+    return rows > kMR ? all : Of::Right::few_rows_extent(all);
   }
 
   void multiply_few(int64_t first, int64_t count) {
@@ -154,14 +113,14 @@ class ThreadProduct {
     }
   }
 
-  void multiply_bytes_of(int64_t first, int64_t count) {
+  void multiply_stored(int64_t first, int64_t count) {
     const auto weight = p_.weight_of<Storage>();
     for (int64_t pair = begin_; pair < end_; ++pair) {
       const uint8_t *left = weight.block(2 * pair, 0), *right = weight.block(std::min(2 * pair + 1, p_.panels - 1), 0);
       const auto run = [&](auto rows) {
-        multiply_bytes<decltype(rows)::value>(x_.at(first, first, 0), left, right, blocks_, scratch_);
+        Of::template multiply_stored<decltype(rows)::value>(x_.at(first, first, 0), left, right, blocks_, scratch_);
       };
-      at_most<kByteRows>(count, run);
+      at_most<Of::kStoredRows>(count, run);
       epilogue_({first, count, pair, scratch_});
     }
   }
@@ -179,7 +138,7 @@ class ThreadProduct {
         const int64_t blocks = std::min(inner_kc, to - k);
         if (is_small) widened_.load(pair, stop, k, k + blocks);
         for (int64_t i = pair; i < stop; ++i) {
-          const BF16 *left = widened_.at(2 * i, k), *right = widened_.at(std::min(2 * i + 1, p_.panels - 1), k);
+          const auto left = widened_.at(2 * i, k), right = widened_.at(std::min(2 * i + 1, p_.panels - 1), k);
           const Ahead ahead = m == 0 && rows > kFewRows ? after(i, k, {pair, stop, from, to, inner_kc}) : Ahead();
           tiles_.multiply(x_.at(first + m, first, k), left, right, blocks, sums(i, m, buffer_), k > 0, ahead);
           if (k == from) flush();
@@ -221,12 +180,12 @@ class ThreadProduct {
   }
 
   const Product& p_;
-  const LeftRows& x_;
+  const typename Of::Left& x_;
   const Epilogue& epilogue_;
   const int64_t begin_, end_, blocks_ = p_.k_size / kTileK;
   const bool splits_k_;  // K is processed KC at a time, and the sums of all pairs are kept between
-  Tiles tiles_;
-  WidenedPanels<Storage> widened_;
+  typename Of::Kernel tiles_;
+  typename Of::Right widened_;
   int64_t size_;
   float* scratch_;
   struct {
@@ -237,8 +196,11 @@ class ThreadProduct {
 
 template <typename Storage, typename Epilogue>
 void product(const Product& p, const Epilogue& epilogue) {
-  const int64_t pairs = (p.panels + 1) / 2, mc = std::min(p.rows, p.k_size <= kUnsplitK ? 2 * kMC : kMC);
-  const LeftRows x(p, mc);
+  if constexpr (std::is_same_v<Storage, StoredInt4Rows>)
+    if (p.all_rows <= kNibbleRows) return product<StoredInt4>(p, epilogue);
+  const int64_t pairs = (p.panels + 1) / 2, most = kQuantisesRows<Storage> || p.k_size <= kUnsplitK ? 2 * kMC : kMC;
+  const int64_t mc = std::min(p.rows, most);
+  const typename Operands<Storage>::Left x(p, mc);
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
 #ifdef _OPENMP

@@ -1,0 +1,79 @@
+"""int8_products: formats of quantised weights whose products quantise the rows of x to int8, too.
+
+M rows, G groups of 128 elements along K; the last may be shorter. Groups are rotated by a Hadamard matrix in blocks of
+32, which spreads outliers (QuaRot, arXiv 2404.00456), then rounded to 127 steps of a scale of their own. Products of
+int8 are exact in a group, and added in float32.
+
+w8a8  weights are rotated before they are packed as int8    [S, 1 + 8 K, 16, 4]: the lines of `quantize` in words
+w4a8  int4 weights, which products of more than 8 rows rotate and round to int8    [S, K, 5, 16, 4]
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ringkv.kernels import quantize
+from ringkv.kernels.hadamard import butterflies
+from ringkv.kernels.packing import PANEL_N
+from ringkv.kernels.quantize import CHUNK, LINE, TINY, Int4Groups
+
+GROUP = 128  # elements that share a scale
+ROTATION = 32  # elements that are rotated together
+WORD = 4  # bytes
+
+
+def groups(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rotated rows [M, in] as whole numbers, float32 [M, G, 128], and their scales, float32 [M, G]."""
+    rotated = butterflies(pad(x.float(), (0, -x.shape[1] % GROUP)), ROTATION).unflatten(1, (-1, GROUP))
+    largest = rotated.abs().amax(-1)
+    is_zero = largest < TINY
+    by = torch.full_like(largest, 127) / largest
+    return (rotated * by.masked_fill(is_zero, 0)[..., None]).round_(), (largest / 127).masked_fill(is_zero, 0)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Return rows as products multiply them: float32 [M, in]."""
+    q, scales = groups(x)
+    return butterflies((q * scales[..., None]).flatten(1), ROTATION)[:, : x.shape[1]] / ROTATION
+
+
+def pack_w8a8(weight: Tensor) -> Tensor:
+    """Pack bfloat16 [out, in]."""
+    chunks = weight.split(max(1, CHUNK // (PANEL_N * weight.shape[1])) * PANEL_N)
+    rotated = (butterflies(chunk.float(), ROTATION) / ROTATION for chunk in chunks)
+    return _in_words(torch.cat([quantize.pack_int8(chunk) for chunk in rotated]))
+
+
+def unpack_w8a8(packed: Tensor) -> Tensor:
+    """Invert `pack_w8a8` except for rounding: float32 [out, in]."""
+    return butterflies(quantize.unpack_int8(_in_lines(packed)), ROTATION)
+
+
+def w8a8_rows(packed: Tensor, rows: Tensor) -> Tensor:
+    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]. Sums are exact before the scale is applied."""
+    q, scales = quantize.int8_parts(_in_lines(packed), rows)
+    return (butterflies(q.float(), ROTATION) * scales).bfloat16()
+
+
+def pack_w4a8(weight: Tensor | Int4Groups) -> Tensor:
+    """Pack [out, in], bfloat16 or already in groups."""
+    return _in_words(quantize.pack_int4(weight))
+
+
+def unpack_w4a8(packed: Tensor) -> Tensor:
+    """Invert `pack_w4a8` except for rounding: float32 [out, in]."""
+    return quantize.unpack_int4(_in_lines(packed))
+
+
+def w4a8_rows(packed: Tensor, rows: Tensor) -> Tensor:
+    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
+    return quantize.int4_rows(_in_lines(packed), rows)
+
+
+def _in_words(lines: Tensor) -> Tensor:
+    words: Tensor = lines.unflatten(-1, (LINE // WORD, WORD))
+    return words
+
+
+def _in_lines(words: Tensor) -> Tensor:
+    return words.flatten(-2)
