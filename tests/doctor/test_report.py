@@ -21,7 +21,14 @@ def value(what: str, made: tuple[choices.Choice, ...]) -> choices.Choice:
 def test_a_report_is_plain_enough_for_json(tmp_cache: Path) -> None:
     result = json.loads(json.dumps(asdict(report.report())))
     assert result["python"] == sys.version.split()[0]
-    assert {choice["what"] for choice in result["choices"]} == {"device", "graphs", "kernels", "dtype", "threads"}
+    assert {choice["what"] for choice in result["choices"]} == {
+        "device",
+        "graphs",
+        "kernels",
+        "dtype",
+        "activations",
+        "threads",
+    }
     assert result["devices"][0]["name"] == "cpu"
 
 
@@ -61,6 +68,12 @@ def test_without_a_compiler_torchs_operators_are_used(monkeypatch: pytest.Monkey
         monkeypatch.setattr(choices, "missing_for_kernels", lambda found=compiler: None if found else EAGER)
         made[compiler] = value("kernels", choices.choices(TorchFacts(threads=2, devices=()), [], 2)).value
     assert list(made.values()) == ["torch", "C++"]
+
+
+def test_activations_are_int8_if_the_processor_has_dot_products_of_bytes() -> None:
+    facts = TorchFacts(threads=2, devices=())
+    made = {have: value("activations", choices.choices(facts, [have], 2)).value for have in ("avx512_vnni", "avx2")}
+    assert made == {"avx512_vnni": "int8", "avx2": "16-bit"}
 
 
 def test_on_another_platform_the_report_says_why_torchs_operators_run(monkeypatch: pytest.MonkeyPatch) -> None:

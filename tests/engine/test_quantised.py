@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.base.config import Weights
+from ringkv.base.config import Activations, Weights
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
@@ -27,10 +27,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def engine(folder: Path, weights: Weights) -> LocalEngine:
+def engine(folder: Path, weights: Weights, activations: Activations = "16-bit") -> LocalEngine:
     """Nothing is evicted: which tokens are kept would differ, too."""
     kv = KVChoice("full", budget=256, select=SnapKV(window=8))
-    return build(tiny.config(folder, weights=weights, dtype="bfloat16", kv=kv, capacity=256))
+    stored: dict[str, str] = {"weights": weights, "activations": activations}
+    return build(tiny.config(folder, **stored, dtype="bfloat16", kv=kv, capacity=256))
 
 
 def logits(engine: LocalEngine, forced: list[int]) -> Tensor:
@@ -46,6 +47,16 @@ def test_quantised_weights_give_nearly_the_same_logits(folder: Path, weights: We
     plain, found = logits(engine(folder, "bf16"), tokens), logits(engine(folder, weights), tokens)
     off = (found - plain).norm() / plain.norm()
     assert 0 < off < most, off
+
+
+@pytest.mark.parametrize(("weights", "more"), [("int8", 0.02), ("int4", 0.02)])
+def test_int8_activations_change_the_logits_less_than_the_weights_do(
+    folder: Path, weights: Weights, more: float
+) -> None:
+    tokens = torch.randint(3, 256, (STEPS,)).tolist()
+    plain, found = (logits(engine(folder, weights, activations), tokens) for activations in ("16-bit", "int8"))
+    off = (found - plain).norm() / plain.norm()
+    assert 0 < off < more, off
 
 
 def test_matrices_are_stored_in_the_bits_asked_for_and_tables_in_eight(folder: Path) -> None:

@@ -96,6 +96,21 @@ def test_weights_of_other_bits_are_refused_with_those_there_are() -> None:
         resolved(weights="int5")
 
 
+def test_activations_are_int8_if_weights_are_quantised_and_the_processor_multiplies_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(instruction: str, **options: str) -> str:
+        monkeypatch.setattr(complete, "instructions", lambda: frozenset((instruction,)))
+        return resolved(**options).activations
+
+    assert found("avx512_vnni", weights="int8") == found("avx_vnni", weights="int4", activations="auto") == "int8"
+    assert found("avx2", weights="int8", activations="int8") == "int8"
+    assert found("avx2", weights="int8") == found("avx512_vnni") == "16-bit"
+    assert found("avx512_vnni", weights="int4", activations="16-bit") == "16-bit"
+    with pytest.raises(InvalidRequest, match="activations int8 need weights int8 or int4"):
+        resolved(activations="int8")
+
+
 @pytest.mark.parametrize("elsewhere", [{"dtype": "float32"}, {"device": "cuda"}])
 def test_quantised_weights_are_refused_if_no_kernel_multiplies_them(elsewhere: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest, match=r"weights int8 run on the CPU with dtype bfloat16.*choose bf16"):

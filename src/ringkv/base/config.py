@@ -13,6 +13,7 @@ from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, N
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
+Activations = Literal["16-bit", "int8"]
 Graphs = Literal["compiled", "background", "off"]
 
 
@@ -31,6 +32,7 @@ class EngineConfig:
     graphs: Graphs  # "compiled": before the engine is ready; "background": while functions run eagerly; "off": never
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # directory of built graphs
+    activations: Activations = "16-bit"  # rows of products with quantised weights; "int8" rounds them by row
     kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`
     kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts

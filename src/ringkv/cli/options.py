@@ -71,6 +71,14 @@ class _Machine:
         str | None,
         _machine("--weights", "BITS", "Weight precision: bf16 (default), int8 or int4; fewer bits decode faster."),
     ] = None
+    activations: Annotated[
+        str | None,
+        _machine(
+            "--activations",
+            "BITS",
+            "What int8 and int4 weights are multiplied with: int8, 16-bit or auto (default, the faster one).",
+        ),
+    ] = None
     device: Annotated[
         str | None,
         _machine("--device", "NAME", "cpu (default) or cuda:0; `ringkv doctor` lists the devices."),

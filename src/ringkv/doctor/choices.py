@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ringkv.doctor.torch_facts import TorchFacts
 from ringkv.machine.compiler import Compiler, find_compiler, missing_for_graphs, missing_for_kernels, other_platform
 from ringkv.machine.paths import cache_dir
+from ringkv.machine.processor import multiplies_int8
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Choice:
 def choices(facts: TorchFacts | None, instructions: Sequence[str], usable: int) -> tuple[Choice, ...]:
     if facts is None:
         return (Choice("engine", "none", "torch is not installed or cannot be loaded", "pip install ringkv again"),)
-    return (_device(facts), _graphs(), _kernels(), _dtype(instructions), _threads(usable))
+    return (_device(facts), _graphs(), _kernels(), _dtype(instructions), _activations(instructions), _threads(usable))
 
 
 def _device(facts: TorchFacts) -> Choice:
@@ -69,6 +70,13 @@ def _dtype(instructions: Sequence[str]) -> Choice:
         return Choice("dtype", "bfloat16", why)
     why = "half the bytes of float32; without bf16 instructions every multiplication converts: float32 may be faster"
     return Choice("dtype", "bfloat16", why)
+
+
+def _activations(instructions: Sequence[str]) -> Choice:
+    if multiplies_int8(instructions):
+        why = "with int8 and int4 weights: the CPU has dot products of bytes, twice as fast as those of bfloat16"
+        return Choice("activations", "int8", why)
+    return Choice("activations", "16-bit", "with int8 and int4 weights: the CPU has no dot products of bytes")
 
 
 def _threads(usable: int) -> Choice:

@@ -20,7 +20,10 @@ from ringkv.plan.complete import default_threads
 from ringkv.plan.memory import available_bytes, limit_bytes
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "tokenizers", "fastapi", "huggingface_hub", "transformers")
-INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "asimd", "bf16")
+INSTRUCTIONS = (
+    *("avx2", "fma", "avx_vnni", "avx512f", "avx512_bf16", "avx512_vnni"),
+    *("amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16"),
+)
 
 
 @dataclass(frozen=True)

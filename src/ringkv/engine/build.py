@@ -55,7 +55,8 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     check_turns(config.kv, model.groups, config.kv_format)
     _check_format(model, config)
     _load_kernels(config, tell)
-    weights = load(config.model_dir, model, dtype, device, tell, config.weights, config.rank)
+    stored = config.weights, config.rank, config.activations
+    weights = load(config.model_dir, model, dtype, device, tell, *stored)
     sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
     _check_drafts(config, model, sizes)
     backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))

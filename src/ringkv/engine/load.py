@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.config import Weights
+from ringkv.base.config import Activations, Weights
 from ringkv.base.progress import Progress
 from ringkv.base.ranks import ONE_RANK, Rank
 from ringkv.base.shown import shown_names
@@ -31,16 +31,22 @@ SLAB = 1024  # rows; whole panels, and whole blocks of an fp8 checkpoint
 
 
 class Stored(NamedTuple):
-    """Formats of a layer's matrices, and of its tables: embedding and vocabulary projection, which need more bits."""
+    """Formats of a layer's matrices, and of its tables: embedding and vocabulary projection, which need more bits.
+
+    heads: of the matrices of single heads, whose operators have bfloat16 rows.
+    """
 
     layers: str
     tables: str
+    heads: str
 
 
-STORED: Mapping[Weights, Stored] = {
-    "bf16": Stored("bf16", "bf16"),
-    "int8": Stored("int8", "int8"),
-    "int4": Stored("int4", "int8"),
+STORED: Mapping[tuple[Weights, Activations], Stored] = {
+    ("bf16", "16-bit"): Stored("bf16", "bf16", "bf16"),
+    ("int8", "16-bit"): Stored("int8", "int8", "int8"),
+    ("int4", "16-bit"): Stored("int4", "int8", "int4"),
+    ("int8", "int8"): Stored("w8a8", "w8a8", "int8"),
+    ("int4", "int8"): Stored("w4a8", "w8a8", "int4"),
 }
 
 
@@ -75,6 +81,7 @@ def load(
     tell: Progress,
     weights: Weights = "bf16",
     rank: Rank = ONE_RANK,
+    activations: Activations = "16-bit",
 ) -> ModelWeights:
     """Read what a rank has of a model directory.
 
@@ -85,7 +92,7 @@ def load(
     checkpoint.check(config.tensors, config.ignored)
     if weights == "int4" and (names := checkpoint.permuted):
         log.warning(PERMUTED, len(names), shown_names(names))
-    read, target = [], Target(dtype, device, STORED[weights])
+    read, target = [], Target(dtype, device, STORED[weights, activations])
     for done, group in enumerate(groups):
         tell(done, len(groups), "loading weights")
         read.append({name: _load(checkpoint, weight.of_rank(rank), target) for name, weight in group.items()})
@@ -110,7 +117,9 @@ class Target(NamedTuple):
 
     def format(self, pack: Pack) -> WeightFormat:
         """Return the format in which a weight is packed if its shape allows."""
-        return FORMATS[{"table": self.stored.tables, "router": "bf16"}.get(pack, self.stored.layers)]
+        heads = self.stored.heads
+        other = {"table": self.stored.tables, "router": "bf16", "by_head": heads, "transposed": heads}
+        return FORMATS[other.get(pack, self.stored.layers)]
 
 
 def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
@@ -160,6 +169,7 @@ _LOADERS: Mapping[Pack, Callable[[Checkpoint, Weight, Target], Tensor]] = {
     "transposed": _transposed,
     "router": _router,
     "matrix": _panels,
+    "by_head": _panels,
     "gated": _panels,
     "table": _panels,
 }

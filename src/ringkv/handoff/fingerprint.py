@@ -16,7 +16,7 @@ def fingerprint(config: EngineConfig) -> str:
 
     Of the weights it has a few pieces of each file, so it takes no time and differs for models of the same shapes.
     """
-    kept = config.kv, config.capacity, config.dtype, config.weights, config.slot_format
+    kept = config.kv, config.capacity, config.dtype, config.weights, config.activations, config.slot_format
     found = hashlib.sha256(f"{VERSION}{kept}{load_config(config.model_dir)}".encode())
     for path in sorted(config.model_dir.glob("*.safetensors")):
         for piece in _pieces(path):

@@ -2,12 +2,13 @@
 
 import ctypes
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
+DOTS_OF_BYTES = frozenset(("avx512_vnni", "avx_vnni"))  # processors with amx_int8 have these
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux constants for x86-64
 
 
@@ -31,6 +32,11 @@ def instructions() -> frozenset[str]:
     """Return the instruction set extensions, by Linux's names: "avx2", "amx_bf16", "asimd"."""
     found = cpuinfo()
     return frozenset(found.get("flags", found.get("Features", "")).split())
+
+
+def multiplies_int8(instructions: Collection[str]) -> bool:
+    """Whether a processor with these instructions has dot products of bytes, and so multiplies int8 fastest."""
+    return not DOTS_OF_BYTES.isdisjoint(instructions)
 
 
 def identity() -> str:

@@ -62,7 +62,7 @@ class LatentAttention:
             **self._queries(at),
             "latent_norm": vector(f"{at}.kv_a_layernorm.weight", self.rank),
             "key_up": Weight(tuple(self._heads(at, 0, self.nope)), "transposed", "matrices", self.heads),
-            "value_up": Weight(tuple(self._heads(at, self.nope, self.value)), "matrix", "matrices", self.heads),
+            "value_up": Weight(tuple(self._heads(at, self.nope, self.value)), "by_head", "matrices", self.heads),
             **linear("output", output, self.heads * self.value, self.bias, 1, "matrix"),
         }
 

@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 from ringkv.base.ranks import Rank
 from ringkv.base.stack import Stack
 
-Pack = Literal["matrix", "transposed", "gated", "table", "plain", "exact", "router"]
-"""matrix: [out, in], used by `linear`. transposed: the same, [in, out] in the checkpoint. gated: gate and up stacked,
-used by `gated`. table: rows of an embedding or of the vocabulary projection. plain: a vector, stored unpacked. exact: a
-vector in float32 in every engine. router: a matrix that is never quantised, or its bias, with rows of zeros up to a
-number that can be packed."""
+Pack = Literal["matrix", "by_head", "transposed", "gated", "table", "plain", "exact", "router"]
+"""matrix: [out, in], used by `linear`. by_head: [out, in], used by `by_head`. transposed: the same, [in, out] in the
+checkpoint. gated: gate and up stacked, used by `gated`. table: rows of an embedding or of the vocabulary projection.
+plain: a vector, stored unpacked. exact: a vector in float32 in every engine. router: a matrix that is never quantised,
+or its bias, with rows of zeros up to a number that can be packed."""
 
 
 class Heads(NamedTuple):

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import get_args
 
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
-from ringkv.base.config import DType, EngineConfig, Graphs, Weights
+from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
+from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
@@ -40,6 +41,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
     kv_format = _kv_format(options, device)
+    weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
         model_dir=model_dir,
@@ -52,7 +54,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         staged_tokens=longest * prompt_tokens + (0 if alone else min(prompt_tokens, SHORT_PROMPTS)),
         max_step=at_least(1, "max_step", options.max_step, MAX_STEP) / 1000,
         dtype=dtype,
-        weights=_weights(options, dtype, device),
+        weights=weights,
+        activations=_activations(options, weights),
         device=device,
         graphs=_graphs(options, device),
         threads=_threads(options.threads, len(nodes.local(rank.count))),
@@ -173,6 +176,15 @@ def _weights(options: Options, dtype: DType, device: str) -> Weights:
             "weights",
         )
     return weights
+
+
+def _activations(options: Options, weights: Weights) -> Activations:
+    requested = one_of((AUTO, *get_args(Activations)), "activations", options.activations, AUTO)
+    if requested == "int8" and weights == "bf16":
+        raise InvalidRequest("activations int8 need weights int8 or int4; set weights, or choose 16-bit", "activations")
+    if weights == "bf16" or requested == "16-bit":
+        return "16-bit"
+    return "int8" if requested == "int8" or multiplies_int8(instructions()) else "16-bit"
 
 
 def is_quantisable(dtype: DType, device: str) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ringkv.base.config import DType, Weights
+from ringkv.base.config import Activations, DType, Weights
 from ringkv.base.ranks import AttentionParallel
 from ringkv.plan.kv_settings import AtStart
 
@@ -20,7 +20,8 @@ class Options(AtStart):
     prefix_store: host memory of the prefix store, "1GB" or 10**9 bytes. "auto" is 1 GB if that fits. Default: 0.
     speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
     graphs: "auto" compiles static graphs if that is possible, "background" does so while the engine runs eagerly.
-    lanes: longest prompts that staging holds at once.
+    lanes: longest prompts that staging holds at once. activations: rows of products with int8 and int4 weights; "auto"
+    is int8 if the CPU multiplies it faster.
     max_step: milliseconds between two tokens of a running request while prompts are prefilled. tensor_parallel: ranks,
     processes that divide the model. Default: 1. threads: of each rank. nnodes: machines that run equally many ranks.
     node_rank: index of this machine. master_addr, master_port: where the first machine listens. expert_parallel: each
@@ -37,6 +38,7 @@ class Options(AtStart):
     lanes: int | None = None
     dtype: DType | None = None
     weights: Weights | None = None
+    activations: Literal["auto"] | Activations | None = None
     device: str | None = None
     graphs: Literal["auto", "compiled", "background", "off"] | None = None
     threads: int | None = None
