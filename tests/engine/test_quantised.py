@@ -49,14 +49,12 @@ def test_quantised_weights_give_nearly_the_same_logits(folder: Path, weights: We
     assert 0 < off < most, off
 
 
-@pytest.mark.parametrize(("weights", "more"), [("int8", 0.02), ("int4", 0.02)])
-def test_int8_activations_change_the_logits_less_than_the_weights_do(
-    folder: Path, weights: Weights, more: float
-) -> None:
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_int8_activations_change_the_logits_as_little_as_int8_weights_do(folder: Path, weights: Weights) -> None:
     tokens = torch.randint(3, 256, (STEPS,)).tolist()
     plain, found = (logits(engine(folder, weights, activations), tokens) for activations in ("16-bit", "int8"))
     off = (found - plain).norm() / plain.norm()
-    assert 0 < off < more, off
+    assert 0 < off < 0.06, off
 
 
 def test_matrices_are_stored_in_the_bits_asked_for_and_tables_in_eight(folder: Path) -> None:
