@@ -12,6 +12,91 @@
 
 namespace ringkv {
 
+// What is added to a level of a value before its scale multiplies it.
+struct Offsets {
+  alignas(64) float at[kBlock];
+
+  Offsets(const Ranges& ranges, int64_t entries) {
+    for (int64_t j = 0; j < entries; ++j) at[j] = ranges.minimum[j] / ranges.scale[j];
+  }
+};
+
+// Returns the sum of offsets with weights that are rounded to multiples of `by`.
+inline float sum_offsets(const float* weight, const Offsets& offsets, float by, int64_t entries) {
+  const Vec inverse(by > 0.f ? 1.f / by : 0.f);
+  return by * at::vec::map2_reduce_all<float>([inverse](Vec a, Vec b) { return (a * inverse).round() * b; },
+                                              [](Vec a, Vec b) { return a + b; }, weight, offsets.at, entries);
+}
+
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+
+// 32 elements of values: those of the lower or upper bytes of a chunk's words.
+struct NibbleColumns {
+  static constexpr LaneOrder kLower{0, 2, 16}, kUpper{1, 2, 17};
+  __mmask32 mask = ~__mmask32(0);
+  __m512i order;
+
+  explicit NibbleColumns(bool is_upper) : order(_mm512_load_si512(is_upper ? kUpper.from : kLower.from)) {}
+  void split(const Quad& quad, __m512i (&x)[2]) const {
+    const __m512i bytes = quad.lanes(order), nibble = _mm512_set1_epi8(15);
+    x[0] = _mm512_and_si512(bytes, nibble);
+    x[1] = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
+  }
+  static void store(__m512 first, __m512 second, float* to) {
+    _mm512_storeu_ps(to, first);
+    _mm512_storeu_ps(to + 16, second);
+  }
+
+ protected:
+  NibbleColumns(__mmask32 bytes, const LaneOrder& lanes) : mask(bytes), order(_mm512_load_si512(lanes.from)) {}
+};
+
+// A chunk of 32 elements in 16 bytes: lower bytes of its words come first, then upper ones.
+struct ShortChunk : NibbleColumns {
+  static constexpr LaneOrder kBoth{0, 2, 1};
+
+  ShortChunk() : NibbleColumns(0xffff, kBoth) {}
+  static void store(__m512 first, __m512 second, float* to) {
+    _mm512_storeu_ps(to, _mm512_shuffle_f32x4(first, second, 0x44));
+    _mm512_storeu_ps(to + 16, _mm512_shuffle_f32x4(first, second, 0xee));
+  }
+};
+
+struct QuadsInt4 {
+  using Block = BlockInt4;
+  using Queries = QueriesInt4;
+  struct Scales {
+    const Ranges keys, values;
+    const Offsets offsets;
+    const float* value = values.scale;
+    explicit Scales(const BlockInt4& block)
+        : keys(block.key_scale, block.entries), values(block.value_scale, block.entries),
+          offsets(values, block.entries) {}
+  };
+
+  template <int G>
+  static void score(const BlockInt4& block, const Scales& scales, const QueryInt4& query, int64_t width, float scale,
+                    float* to) {
+    score_int4<G>(block, scales.keys, query, width, scale, to);
+  }
+  static float add(const float* weight, const Scales& scales, float by, int64_t entries) {
+    return sum_offsets(weight, scales.offsets, by, entries);
+  }
+  template <typename Run>
+  static void with_columns(const BlockInt4& block, int64_t width, const Run& run) {
+    for (int64_t d = 0; d < width; d += kChunk) {
+      const ValueRows rows{block.value + d / 2, width / 2, block.entries};
+      if (width - d < kChunk) return run(ShortChunk(), rows, d);
+      run(NibbleColumns(false), rows, d);
+      run(NibbleColumns(true), rows, d + 32);
+    }
+  }
+};
+
+using BlockRowsInt4 = BlockQuads<QuadsInt4>;
+
+#else
+
 // Levels of two entries, interleaved: `kWords` words of each, and each nibble of them is a vector of pairs.
 struct LevelPairs {
   using V = IntVector::V;
@@ -88,17 +173,11 @@ void sum_levels(const int16_t* weights, const Affine& to, const uint8_t* value, 
     for (int n = 0; n < 4; ++n) LevelPairs::store(sums[g][n], to.by[g], to.add[g], out + g * width + n * stride, count);
 }
 
-// Returns the sum of offsets with weights that are rounded to multiples of `by`, as `to_weights` rounds them.
-inline float sum_offsets(const float* weight, const float* offset, float by, int64_t entries) {
-  const Vec inverse(by > 0.f ? 1.f / by : 0.f);
-  return by * at::vec::map2_reduce_all<float>([inverse](Vec a, Vec b) { return (a * inverse).round() * b; },
-                                              [](Vec a, Vec b) { return a + b; }, weight, offset, entries);
-}
-
 // Attends with G queries.
 template <int G>
-void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges& values, const QueryInt4& query,
-                       const ExactScores& exact, int64_t width, float scale, const Partial& to) {
+void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges& values, const Offsets& offsets,
+                       const QueryInt4& query, const ExactScores& exact, int64_t width, float scale,
+                       const Partial& to) {
   alignas(64) float scores[G * kBlock];
   alignas(64) int16_t weights[G * kBlock];
   float by[G], add[G];
@@ -108,7 +187,7 @@ void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges&
     float* weight = scores + g * kBlock;
     std::tie(to.top[g], to.sum[g]) = exponentiate_fast(weight, block.entries);
     by[g] = to_weights(weight, values.scale, block.entries, weights + g * kBlock);
-    add[g] = sum_offsets(weight, values.offset, by[g], block.entries);
+    add[g] = sum_offsets(weight, offsets, by[g], block.entries);
   }
   const int64_t bytes = width / 2;
   for (int64_t d = 0; d < width; d += kChunk) {
@@ -128,17 +207,16 @@ class BlockRowsInt4 {
 
   void begin(const BlockInt4&) {}
   void attend(const BlockInt4& block, const BlockInt4&, const Partial& to) const {
-    Ranges keys, values;
-    keys.load(block.key_scale, block.entries);
-    values.load(block.value_scale, block.entries);
+    const Ranges keys(block.key_scale, block.entries), values(block.value_scale, block.entries);
+    const Offsets offsets(values, block.entries);
     const int64_t groups = (queries_ + LevelPairs::kMaxQueries - 1) / LevelPairs::kMaxQueries;
     const int64_t most = (queries_ + groups - 1) / groups;
     const QueryInt4 query = all_.of(block.head);
     for (int64_t from = 0; from < queries_; from += most) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_int4<decltype(count)::value>(block, keys, values, query.from(from), block.exact.from(from), width_,
-                                                  scale_, part);
+        attend_group_int4<decltype(count)::value>(block, keys, values, offsets, query.from(from),
+                                                  block.exact.from(from), width_, scale_, part);
       };
       for_group_int8(std::min(most, queries_ - from), run);
     }
@@ -149,6 +227,8 @@ class BlockRowsInt4 {
   const int64_t queries_, width_;
   const float scale_;
 };
+
+#endif
 
 }  // namespace ringkv
 

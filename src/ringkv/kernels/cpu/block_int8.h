@@ -1,15 +1,59 @@
 // Block over int8 keys and values: the partial attention of block.h in integer arithmetic.
 //
 // Keys, values and queries are rotated; outputs stay rotated until all blocks are merged. Softmax weights are rounded
-// to int16 relative to the largest of their block, an error of at most 1 / 65534 of the largest.
+// to two bytes (sum_quads.h), or to int16 without AVX-512's byte permutations: an error of at most 1 / 65534 of the
+// largest of their block.
 
 #pragma once
 
+#include "block_quads.h"
 #include "scores_int8.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 
 namespace ringkv {
+
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+
+// 32 elements of values.
+struct ByteColumns {
+  static constexpr LaneOrder kFirst{0, 1, 8}, kSecond{16, 1, 24};
+  __mmask32 mask = ~__mmask32(0);
+  __m512i first = _mm512_load_si512(kFirst.from), second = _mm512_load_si512(kSecond.from);
+
+  void split(const Quad& quad, __m512i (&x)[2]) const {
+    x[0] = quad.lanes(first);
+    x[1] = quad.lanes(second);
+  }
+  static void store(__m512 first, __m512 second, float* to) {
+    _mm512_storeu_ps(to, first);
+    _mm512_storeu_ps(to + 16, second);
+  }
+};
+
+struct QuadsInt8 {
+  using Block = BlockInt8;
+  using Queries = ringkv::Queries;
+  struct Scales {
+    const float* value;
+    explicit Scales(const BlockInt8& block) : value(block.value_scale) {}
+  };
+
+  template <int G>
+  static void score(const BlockInt8& block, const Scales&, const Query& query, int64_t width, float scale, float* to) {
+    score_int8<G>(block, query, width, scale, to);
+  }
+  static float add(const float*, const Scales&, float, int64_t) { return 0.f; }
+  template <typename Run>
+  static void with_columns(const BlockInt8& block, int64_t width, const Run& run) {
+    const auto* value = reinterpret_cast<const uint8_t*>(block.value);
+    for (int64_t d = 0; d < width; d += 32) run(ByteColumns(), ValueRows{value + d, width, block.entries}, d);
+  }
+};
+
+using BlockRowsInt8 = BlockQuads<QuadsInt8>;
+
+#else
 
 constexpr int64_t kLineElements = 64;  // elements in a cache line
 
@@ -134,6 +178,8 @@ class BlockRowsInt8 {
   const int64_t queries_, width_;
   const float scale_;
 };
+
+#endif
 
 }  // namespace ringkv
 

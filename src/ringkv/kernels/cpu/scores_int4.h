@@ -1,6 +1,6 @@
 // Attention scores of 4-bit keys: integer dot products of rotated vectors, as in scores_int8.h.
 //
-// A key is packed levels from 0 to 15 and {scale, minimum}: an element is (level + minimum / scale) * scale. Chunks
+// A key is packed levels from 0 to 15 and {scale, minimum}: an element is level * scale + minimum. Chunks
 // have 64 elements in 32 bytes, the last one maybe 32 in 16. Nibble n of a chunk's 16-bit word i is its element n *
 // words + i.
 
@@ -54,16 +54,16 @@ void quantize_int4(const T* x, int64_t count, uint8_t* to, c10::Half* range, con
   pack_levels(levels.data(), count, to);
 }
 
-// Scales of a block's keys or values, and the offsets of their levels, as floats.
+// Scales and minima of a block's keys or values, as floats.
 struct Ranges {
-  alignas(64) float scale[kBlock], offset[kBlock];
+  alignas(64) float scale[kBlock], minimum[kBlock];
 
-  void load(const c10::Half* ranges, int64_t entries) {
+  Ranges(const c10::Half* ranges, int64_t entries) {
     alignas(64) float pairs[2 * kBlock];
     widen(ranges, 2 * entries, pairs);
     for (int64_t j = 0; j < entries; ++j) {
       scale[j] = pairs[2 * j];
-      offset[j] = pairs[2 * j + 1] / pairs[2 * j];
+      minimum[j] = pairs[2 * j + 1];
     }
   }
 };
@@ -80,34 +80,6 @@ inline void order_query(const int8_t* from, int64_t words, QueryElement* to) {
         *to++ = from[upper * words + word];
         *to++ = from[(2 + upper) * words + word];
       }
-}
-
-// Loads a chunk of sixteen keys, `bytes` apart, as columns of four bytes. Keys after `last` repeat it.
-inline void load_columns(const uint8_t* key, int64_t bytes, int64_t last, __mmask32 mask, __m512i* columns) {
-  __m512i x[8], y[8];
-  const auto row = [&](int64_t i) { return _mm256_maskz_loadu_epi8(mask, key + std::min(i, last) * bytes); };
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    const int64_t first = i % 4 + 8 * (i / 4);
-    x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(row(first)), row(first + 4), 1);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4)
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
-      x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
-    }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    columns[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-    columns[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-  }
 }
 
 // products[g * kBlock + j] = query[g] . levels of key[j], for sixteen keys at a time: one per lane.
@@ -252,7 +224,7 @@ void score_int4(const BlockInt4& block, const Ranges& keys, const QueryInt4& que
   for (int g = 0; g < G; ++g) {
     const float by = scale * query.scale[g], sum = scale * query.sum[g];
     for (int64_t j = 0; j < block.entries; ++j)
-      scores[g * kBlock + j] = keys.scale[j] * (float(products[g * kBlock + j]) * by + keys.offset[j] * sum);
+      scores[g * kBlock + j] = keys.scale[j] * (float(products[g * kBlock + j]) * by) + keys.minimum[j] * sum;
   }
 }
 

@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "block.h"
 #include "encoded_block.h"
 #include "int_vectors.h"
+#include "key_columns.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 
@@ -64,8 +64,6 @@ float quantize(const T* x, int64_t count, To* to, const float* center = nullptr)
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)
 
-constexpr int64_t kVectorElements = 64;  // int8 elements of a vector
-
 // Quantised queries of one head.
 struct Query {
   const int8_t* elements;
@@ -76,94 +74,56 @@ struct Query {
   Query from(int64_t g) const { return {elements + width * g, width, correction + g, scale + g}; }
 };
 
-// The quantised queries of a call [heads, queries, width], zero-padded to whole vectors.
+// The quantised queries of a call [heads, queries, width].
 class Queries {
  public:
   Queries(int64_t heads, int64_t queries, int64_t width)
-      : queries_(queries), width_(width), padded_((width + kVectorElements - 1) / kVectorElements * kVectorElements),
-        elements_(heads * queries * padded_), corrections_(heads * queries), scale_(heads * queries) {}
+      : queries_(queries), width_(width), elements_(heads * queries * width), corrections_(heads * queries),
+        scale_(heads * queries) {}
 
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
     const int64_t at = head * queries_ + g;
-    int8_t* to = elements_.data() + at * padded_;
+    int8_t* to = elements_.data() + at * width_;
     scale_[at] = quantize(x, width_, to);
     corrections_[at] = 128 * std::accumulate(to, to + width_, 0);
   }
   Query of(int64_t head) const {
     const int64_t at = head * queries_;
-    return {elements_.data() + at * padded_, padded_, corrections_.data() + at, scale_.data() + at};
+    return {elements_.data() + at * width_, width_, corrections_.data() + at, scale_.data() + at};
   }
 
  private:
-  const int64_t queries_, width_, padded_;
+  const int64_t queries_, width_;
   std::vector<int8_t> elements_;
   std::vector<int32_t> corrections_;
   std::vector<float> scale_;
 };
 
-inline __m512i broadcast4(const int8_t* four) {
-  int32_t all;
-  std::memcpy(&all, four, sizeof(all));
-  return _mm512_set1_epi32(all);
-}
-
-// Transposes sixteen rows of 64 bytes, as columns of four bytes.
-inline void transpose(__m512i* x) {
-  __m512i y[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
-      x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
-    }
-#pragma GCC unroll 2
-  for (int i = 0; i < 16; i += 8)
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      y[i + j] = _mm512_shuffle_i32x4(x[i + j], x[i + j + 4], 0x88);
-      y[i + j + 4] = _mm512_shuffle_i32x4(x[i + j], x[i + j + 4], 0xdd);
-    }
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) {
-    x[j] = _mm512_shuffle_i32x4(y[j], y[j + 8], 0x88);
-    x[j + 8] = _mm512_shuffle_i32x4(y[j], y[j + 8], 0xdd);
-  }
-}
-
-// scores[g * kBlock + j] = q[g] . key[j] * scale, for sixteen keys at a time: one per lane, without horizontal sums.
+// scores[g * kBlock + j] = q[g] . key[j] * scale, for sixteen keys at a time.
 template <int G>
 void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(block.key);
   for (int64_t j = 0; j < block.entries; j += 16) {
     prefetch<2>(block.value + j * width, 16, width);
     const int64_t last = std::min<int64_t>(15, block.entries - 1 - j);
     __m512i even[G], odd[G];  // two sums each, for more independent chains
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) even[g] = odd[g] = _mm512_setzero_si512();
-    for (int64_t d = 0; d < width; d += kVectorElements) {
-      const __mmask64 mask = width - d < kVectorElements ? (__mmask64(1) << (width - d)) - 1 : ~__mmask64(0);
-      const int8_t* key = block.key + j * width + d;
-      __m512i keys[16];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < 16; ++i) {
-        const __m512i row = _mm512_maskz_loadu_epi8(mask, key + std::min(i, last) * width);
-        keys[i] = _mm512_xor_si512(row, _mm512_set1_epi8(-128));  // unsigned: plus 128
-      }
-      transpose(keys);
-#pragma GCC unroll 8
-      for (int i = 0; i < 16; i += 2)
+    for (int64_t d = 0; d < width; d += kColumnBytes) {
+      __m512i columns[8];
+      load_columns(bytes + j * width + d, width, last, ~__mmask32(0), columns);
+#pragma GCC unroll 4
+      for (int i = 0; i < 8; i += 2) {
+        const __m512i first = _mm512_xor_si512(columns[i], _mm512_set1_epi8(-128));  // unsigned: plus 128
+        const __m512i second = _mm512_xor_si512(columns[i + 1], _mm512_set1_epi8(-128));
 #pragma GCC unroll 8
         for (int g = 0; g < G; ++g) {
           const int8_t* part = query.elements + query.width * g + d + 4 * i;
-          even[g] = _mm512_dpbusd_epi32(even[g], keys[i], broadcast4(part));
-          odd[g] = _mm512_dpbusd_epi32(odd[g], keys[i + 1], broadcast4(part + 4));
+          even[g] = _mm512_dpbusd_epi32(even[g], first, broadcast4(part));
+          odd[g] = _mm512_dpbusd_epi32(odd[g], second, broadcast4(part + 4));
         }
+      }
     }
     const __m512 scales = _mm512_maskz_loadu_ps(__mmask16((2u << last) - 1), block.key_scale + j);
 #pragma GCC unroll 8

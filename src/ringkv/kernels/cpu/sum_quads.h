@@ -1,0 +1,114 @@
+// Weighted sums of encoded values, four entries at a time: a 32-bit lane holds a byte of each.
+
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "softmax_bytes.h"
+
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+
+namespace ringkv {
+
+constexpr int64_t kMaxQuadQueries = 4;  // queries whose sums stay in registers
+
+// Bytes of values [entries, bytes].
+struct ValueRows {
+  const uint8_t* at;
+  int64_t bytes, entries;
+};
+
+// Which bytes of a Quad each lane gets: byte `first` + i * `step` of each entry, or that of i - 8 from `upper_first` on.
+struct LaneOrder {
+  alignas(64) uint8_t from[64];
+
+  constexpr LaneOrder(int first, int step, int upper_first) : from() {
+    for (int i = 0; i < 64; ++i) {
+      const int lane = i / 4, entry = i % 4;
+      const int byte = lane < 8 ? first + lane * step : upper_first + (lane - 8) * step;
+      from[i] = uint8_t(entry * 32 + byte);
+    }
+  }
+};
+
+// 32 bytes of each of four entries; `mask` excludes those beyond their ends.
+struct Quad {
+  __m512i first, second;
+
+  Quad(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d, __mmask32 mask)
+      : first(pair(a, b, mask)), second(pair(c, d, mask)) {}
+  __m512i lanes(__m512i order) const { return _mm512_permutex2var_epi8(first, order, second); }
+
+ private:
+  static __m512i pair(const uint8_t* a, const uint8_t* b, __mmask32 mask) {
+    const __m256i lower = _mm256_maskz_loadu_epi8(mask, a), upper = _mm256_maskz_loadu_epi8(mask, b);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lower), upper, 1);
+  }
+};
+
+inline __m512i broadcast_weights(const uint8_t* four) {
+  int32_t all;
+  std::memcpy(&all, four, sizeof all);
+  return _mm512_set1_epi32(all);
+}
+
+// The sums of two vectors of values, for G queries and both bytes of their weights.
+template <int G>
+struct QuadSums {
+  __m512i upper[G][2], lower[G][2];
+
+  QuadSums() {
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) upper[g][0] = upper[g][1] = lower[g][0] = lower[g][1] = _mm512_setzero_si512();
+  }
+  void add(const ByteWeights& weights, int64_t from, int64_t j, const __m512i (&x)[2]) {
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) {
+      const __m512i high = broadcast_weights(weights.upper[from + g] + j);
+      const __m512i low = broadcast_weights(weights.lower[from + g] + j);
+#pragma GCC unroll 2
+      for (int n = 0; n < 2; ++n) {
+        upper[g][n] = _mm512_dpbusd_epi32(upper[g][n], high, x[n]);
+        lower[g][n] = _mm512_dpbusd_epi32(lower[g][n], low, x[n]);
+      }
+    }
+  }
+  __m512 sum(int g, int n) const {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper[g][n]), _mm512_set1_ps(256.f), _mm512_cvtepi32_ps(lower[g][n]));
+  }
+};
+
+// out[g][...] = sum over j of weights[from + g][j] * value[j] + add[g], for 32 elements of values. `columns` has
+//   mask    of the 32 bytes that are read of each value
+//   split   makes two vectors of signed bytes of a Quad
+//   store   stores their sums as 32 floats
+// Prefetches `later`, as many bytes as there are values, if it is not null.
+template <int G, typename Columns>
+void sum_quads(const ByteWeights& weights, int64_t from, const float* add, const Columns& columns,
+               const ValueRows& rows, const uint8_t* later, int64_t width, float* out) {
+  QuadSums<G> sums;
+  __m512i x[2];
+  int64_t j = 0;
+  const int64_t bytes = rows.bytes;
+  for (const uint8_t* at = rows.at; j + 4 <= rows.entries; j += 4, at += 4 * bytes) {
+    if (later) prefetch<2>(later + j * bytes, 4, bytes);
+    columns.split(Quad(at, at + bytes, at + 2 * bytes, at + 3 * bytes, columns.mask), x);
+    sums.add(weights, from, j, x);
+  }
+  if (j < rows.entries) {  // weights beyond the end are 0
+    const auto row = [&](int64_t i) { return rows.at + std::min(j + i, rows.entries - 1) * bytes; };
+    columns.split(Quad(row(0), row(1), row(2), row(3), columns.mask), x);
+    sums.add(weights, from, j, x);
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g) {
+    const __m512 by = _mm512_set1_ps(weights.by[from + g]), more = _mm512_set1_ps(add[from + g]);
+    Columns::store(_mm512_fmadd_ps(sums.sum(g, 0), by, more), _mm512_fmadd_ps(sums.sum(g, 1), by, more),
+                   out + g * width);
+  }
+}
+
+}  // namespace ringkv
+
+#endif
