@@ -74,10 +74,12 @@ struct QuadsInt4 {
           offsets(values, block.entries) {}
   };
 
-  template <int G>
+  static constexpr int64_t kScaleBytes = 2 * sizeof(c10::Half);
+  static int64_t bytes(int64_t width) { return width / 2; }
+  template <int G, typename Step>
   static void score(const BlockInt4& block, const Scales& scales, const QueryInt4& query, int64_t width, float scale,
-                    float* to) {
-    score_int4<G>(block, scales.keys, query, width, scale, to);
+                    float* to, const Step& step) {
+    score_int4<G>(block, scales.keys, query, width, scale, to, step);
   }
   static float add(const float* weight, const Scales& scales, float by, int64_t entries) {
     return sum_offsets(weight, scales.offsets, by, entries);
@@ -181,7 +183,9 @@ void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges&
   alignas(64) float scores[G * kBlock];
   alignas(64) int16_t weights[G * kBlock];
   float by[G], add[G];
-  score_int4<G>(block, keys, query, width, scale, scores);
+  const int64_t bytes = width / 2;
+  const auto prefetch_values = [&](int64_t j, int64_t count) { prefetch<2>(block.value + j * bytes, count, bytes); };
+  score_int4<G>(block, keys, query, width, scale, scores, prefetch_values);
   exact.put(G, block.entries, kBlock, scores);
   for (int g = 0; g < G; ++g) {
     float* weight = scores + g * kBlock;
@@ -189,7 +193,6 @@ void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges&
     by[g] = to_weights(weight, values.scale, block.entries, weights + g * kBlock);
     add[g] = sum_offsets(weight, offsets, by[g], block.entries);
   }
-  const int64_t bytes = width / 2;
   for (int64_t d = 0; d < width; d += kChunk) {
     const int64_t words = words_of(d, width);
     for (int64_t word = 0; word < words; word += LevelPairs::kWords)

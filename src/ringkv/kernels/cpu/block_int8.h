@@ -39,9 +39,12 @@ struct QuadsInt8 {
     explicit Scales(const BlockInt8& block) : value(block.value_scale) {}
   };
 
-  template <int G>
-  static void score(const BlockInt8& block, const Scales&, const Query& query, int64_t width, float scale, float* to) {
-    score_int8<G>(block, query, width, scale, to);
+  static constexpr int64_t kScaleBytes = sizeof(float);
+  static int64_t bytes(int64_t width) { return width; }
+  template <int G, typename Step>
+  static void score(const BlockInt8& block, const Scales&, const Query& query, int64_t width, float scale, float* to,
+                    const Step& step) {
+    score_int8<G>(block, query, width, scale, to, step);
   }
   static float add(const float*, const Scales&, float, int64_t) { return 0.f; }
   template <typename Run>
@@ -127,7 +130,8 @@ void attend_group_int8(const BlockInt8& block, const Query& query, int64_t width
   alignas(64) float scores[G * kBlock];
   alignas(64) int16_t weights[G * kBlock];
   float by[G];
-  score_int8<G>(block, query, width, scale, scores);
+  const auto prefetch_values = [&](int64_t j, int64_t count) { prefetch<2>(block.value + j * width, count, width); };
+  score_int8<G>(block, query, width, scale, scores, prefetch_values);
   for (int g = 0; g < G; ++g) {
     float* weight = scores + g * kBlock;
     std::tie(to.top[g], to.sum[g]) = exponentiate_fast(weight, block.entries);

@@ -82,13 +82,15 @@ inline void order_query(const int8_t* from, int64_t words, QueryElement* to) {
       }
 }
 
-// products[g * kBlock + j] = query[g] . levels of key[j], for sixteen keys at a time: one per lane.
-template <int G>
-void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t width, int32_t* products) {
+// products[g * kBlock + j] = query[g] . levels of key[j], for sixteen keys at a time: one per lane. Calls
+// step(j, 16) before.
+template <int G, typename Step>
+void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t width, int32_t* products,
+                     const Step& step) {
   const int64_t bytes = width / 2, padded = (width + kChunk - 1) / kChunk * kChunk;
   const __m512i nibble = _mm512_set1_epi8(15);
   for (int64_t j = 0; j < block.entries; j += 16) {
-    prefetch<2>(block.value + j * bytes, 16, bytes);
+    step(j, 16);
     const int64_t last = std::min<int64_t>(15, block.entries - 1 - j);
     __m512i lower[G], upper[G];
 #pragma GCC unroll 8
@@ -154,12 +156,14 @@ inline void add_chunk(__m256i words, const QueryElement* query, int64_t padded, 
   }
 }
 
-// products[g * kBlock + j] = query[g] . levels of key[j], eight keys at a time, padded with the last key.
-template <int G>
-void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t width, int32_t* products) {
+// products[g * kBlock + j] = query[g] . levels of key[j], eight keys at a time, padded with the last key. Calls
+// step(j, 8) before.
+template <int G, typename Step>
+void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t width, int32_t* products,
+                     const Step& step) {
   const int64_t bytes = width / 2, padded = (width + kChunk - 1) / kChunk * kChunk;
   for (int64_t j = 0; j < block.entries; j += 8) {
-    prefetch<2>(block.value + j * bytes, 8, bytes);
+    step(j, 8);
     __m256i sums[G][8];
     for (int64_t i = 0; i < 8; ++i) {
       const uint8_t* key = block.key + std::min(j + i, block.entries - 1) * bytes;
@@ -216,11 +220,11 @@ class QueriesInt4 {
 };
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale
-template <int G>
+template <int G, typename Step>
 void score_int4(const BlockInt4& block, const Ranges& keys, const QueryInt4& query, int64_t width, float scale,
-                float* scores) {
+                float* scores, const Step& step) {
   alignas(64) int32_t products[G * kBlock];
-  multiply_levels<G>(block, query.elements, width, products);
+  multiply_levels<G>(block, query.elements, width, products, step);
   for (int g = 0; g < G; ++g) {
     const float by = scale * query.scale[g], sum = scale * query.sum[g];
     for (int64_t j = 0; j < block.entries; ++j)

@@ -100,12 +100,13 @@ class Queries {
   std::vector<float> scale_;
 };
 
-// scores[g * kBlock + j] = q[g] . key[j] * scale, for sixteen keys at a time.
-template <int G>
-void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores) {
+// scores[g * kBlock + j] = q[g] . key[j] * scale, for sixteen keys at a time. Calls step(j, 16) before.
+template <int G, typename Step>
+void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores,
+                const Step& step) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(block.key);
   for (int64_t j = 0; j < block.entries; j += 16) {
-    prefetch<2>(block.value + j * width, 16, width);
+    step(j, 16);
     const int64_t last = std::min<int64_t>(15, block.entries - 1 - j);
     __m512i even[G], odd[G];  // two sums each, for more independent chains
 #pragma GCC unroll 8
@@ -187,12 +188,14 @@ inline void dot_two_rows(const int8_t* a, const int8_t* b, const int16_t* query,
   for (int g = 0; g < G; ++g) sums[g] = IntVector::add2(first[g], second[g]);
 }
 
-// scores[g * kBlock + j] = q[g] . key[j] * scale, kRows keys at a time, padded with the last key.
-template <int G>
-void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores) {
+// scores[g * kBlock + j] = q[g] . key[j] * scale, kRows keys at a time, padded with the last key. Calls step(j, kRows)
+// before.
+template <int G, typename Step>
+void score_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, float* scores,
+                const Step& step) {
   constexpr int kRows = IntVector::kRows;
   for (int64_t j = 0; j < block.entries; j += kRows) {
-    prefetch<2>(block.value + j * width, kRows, width);
+    step(j, kRows);
     IntVector::V fours[G][IntVector::kFours];
     for (int four = 0; four < IntVector::kFours; ++four) {
       IntVector::V sums[2][G];

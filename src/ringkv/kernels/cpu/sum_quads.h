@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ahead.h"
 #include "softmax_bytes.h"
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
@@ -19,7 +20,8 @@ struct ValueRows {
   int64_t bytes, entries;
 };
 
-// Which bytes of a Quad each lane gets: byte `first` + i * `step` of each entry, or that of i - 8 from `upper_first` on.
+// Which bytes of a Quad each lane gets: byte `first` + i * `step` of each entry for lanes 0 to 7; the others begin at
+// `upper_first`.
 struct LaneOrder {
   alignas(64) uint8_t from[64];
 
@@ -83,16 +85,15 @@ struct QuadSums {
 //   mask    of the 32 bytes that are read of each value
 //   split   makes two vectors of signed bytes of a Quad
 //   store   stores their sums as 32 floats
-// Prefetches `later`, as many bytes as there are values, if it is not null.
 template <int G, typename Columns>
 void sum_quads(const ByteWeights& weights, int64_t from, const float* add, const Columns& columns,
-               const ValueRows& rows, const uint8_t* later, int64_t width, float* out) {
+               const ValueRows& rows, Ahead& ahead, int64_t width, float* out) {
   QuadSums<G> sums;
   __m512i x[2];
   int64_t j = 0;
   const int64_t bytes = rows.bytes;
   for (const uint8_t* at = rows.at; j + 4 <= rows.entries; j += 4, at += 4 * bytes) {
-    if (later) prefetch<2>(later + j * bytes, 4, bytes);
+    ahead.sum_step();
     columns.split(Quad(at, at + bytes, at + 2 * bytes, at + 3 * bytes, columns.mask), x);
     sums.add(weights, from, j, x);
   }
