@@ -1,4 +1,5 @@
-// Block over e4m3 keys and values with a float16 scale each: the partial attention of block.h in float32.
+// Block over e4m3 keys and values with a float16 scale each: the partial attention of block.h in float32. With
+// byte permutations elements are converted by table, and queries are split so that their products stay exact.
 
 #pragma once
 
@@ -10,7 +11,9 @@
 #include "block.h"
 #include "encoded_block.h"
 #include "half_scales.h"
+#include "lookup_e4m3.h"
 #include "row_e4m3.h"
+#include "softmax_bytes.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 
@@ -34,31 +37,14 @@ void to_e4m3(const T* x, int64_t count, E4M3* to, c10::Half* scale, const float*
     to[i].bits = c10::Float8_e4m3fn(limited(wide[i] / by, -kMaxE4M3, kMaxE4M3)).x;
 }
 
-// The queries of a call [heads, queries, width] in float32.
-class QueriesFloat {
- public:
-  QueriesFloat(int64_t heads, int64_t queries, int64_t width)
-      : queries_(queries), width_(width), elements_(heads * queries * width) {}
-
-  template <typename T>
-  void set(int64_t head, int64_t g, const T* x) {
-    std::copy_n(x, width_, elements_.data() + (head * queries_ + g) * width_);
-  }
-  const float* of(int64_t head) const { return elements_.data() + head * queries_ * width_; }
-
- private:
-  const int64_t queries_, width_;
-  std::vector<float> elements_;
-};
-
-// The scales of a block as floats. Those of values include the factor that rows of e4m3 leave out.
+// The scales of a block as floats. Those of values are multiplied with what their conversion leaves out.
 struct ScalesFp8 {
   alignas(64) float key[kBlock], value[kBlock];
 
-  explicit ScalesFp8(const BlockFp8& block) {
+  ScalesFp8(const BlockFp8& block, float factor) {
     widen(block.key_scale, block.entries, key);
     widen(block.value_scale, block.entries, value);
-    for (int64_t j = 0; j < block.entries; ++j) value[j] *= kE4M3Factor;
+    for (int64_t j = 0; j < block.entries; ++j) value[j] *= factor;
   }
 };
 
@@ -66,12 +52,96 @@ inline void multiply(float* x, const float* by, int64_t count) {
   for (int64_t j = 0; j < count; ++j) x[j] *= by[j];
 }
 
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__) && defined(__AVX512VBMI__)
+
+constexpr float kValueFactor = 1.f;
+
+// The queries of a call [heads, queries, width], each as a sum of bfloat16: one is enough for bfloat16, three for
+// float32. In `lookup_order`, zero-padded to whole vectors.
+class QueriesFp8 {
+ public:
+  QueriesFp8(int64_t heads, int64_t queries, int64_t width)
+      : queries_(queries), width_(width), padded_((width + kLookupElements - 1) / kLookupElements * kLookupElements),
+        part_(heads * queries * padded_), elements_(kMostParts * part_) {}
+
+  template <typename T>
+  void set(int64_t head, int64_t g, const T* x) {
+    const int64_t index = head * queries_ + g;
+    if (index == 0) parts_ = parts<T>();  // one thread sets it
+    at::BFloat16* to = elements_.data() + index * padded_;
+    for (int64_t i = 0; i < padded_; ++i) {
+      const int64_t element = i / kLookupElements * kLookupElements + lookup_order(i % kLookupElements);
+      float rest = element < width_ ? float(x[element]) : 0.f;
+      for (int64_t part = 0; part < parts<T>(); ++part) {
+        to[part * part_ + i] = at::BFloat16(rest);
+        rest -= float(to[part * part_ + i]);
+      }
+    }
+  }
+  SplitQueries of(int64_t head) const { return {elements_.data() + head * queries_ * padded_, parts_, part_, padded_}; }
+
+ private:
+  static constexpr int64_t kMostParts = 3;
+  template <typename T>
+  static constexpr int64_t parts() {
+    return std::is_same_v<T, at::BFloat16> ? 1 : kMostParts;
+  }
+
+  const int64_t queries_, width_, padded_, part_;
+  int64_t parts_ = kMostParts;
+  std::vector<at::BFloat16> elements_;
+};
+
 // Attends with G queries.
 template <int G>
-void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const float* queries, int64_t width, float scale,
-                      const Partial& to) {
+void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const SplitQueries& queries, int64_t width,
+                      float scale, const Partial& to) {
+  alignas(64) float scores[G * kBlock];
+  score_e4m3<G>(queries, block.key, block.value, block.entries, width, scale, scores);
+  for (int g = 0; g < G; ++g) {
+    float* own = scores + g * kBlock;
+    multiply(own, scales.key, block.entries);
+    to.top[g] = highest_of(own, block.entries);
+    to.sum[g] = weigh(own, scales.value, to.top[g], block.entries).first;
+  }
+  sum_e4m3<G>(scores, block.value, block.key + block.entries * width, block.entries, width, to.out);
+}
+
+#else
+
+constexpr float kValueFactor = kE4M3Factor;
+
+// Queries of one head, in float32.
+struct FloatQueries {
+  const float* at;
+  int64_t width;
+
+  FloatQueries from(int64_t g) const { return {at + g * width, width}; }
+};
+
+// The queries of a call [heads, queries, width] in float32.
+class QueriesFp8 {
+ public:
+  QueriesFp8(int64_t heads, int64_t queries, int64_t width)
+      : queries_(queries), width_(width), elements_(heads * queries * width) {}
+
+  template <typename T>
+  void set(int64_t head, int64_t g, const T* x) {
+    std::copy_n(x, width_, elements_.data() + (head * queries_ + g) * width_);
+  }
+  FloatQueries of(int64_t head) const { return {elements_.data() + head * queries_ * width_, width_}; }
+
+ private:
+  const int64_t queries_, width_;
+  std::vector<float> elements_;
+};
+
+// Attends with G queries.
+template <int G>
+void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const FloatQueries& queries, int64_t width,
+                      float scale, const Partial& to) {
   float scores[G * kBlock];
-  score_rows<E4M3, G, float>(queries, block.key, block.value, block.entries, width, scale * kE4M3Factor, scores);
+  score_rows<E4M3, G, float>(queries.at, block.key, block.value, block.entries, width, scale * kE4M3Factor, scores);
   for (int g = 0; g < G; ++g) {
     float* own = scores + g * kBlock;
     multiply(own, scales.key, block.entries);
@@ -81,27 +151,29 @@ void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const floa
   sum_rows<E4M3, G>(scores, block.value, block.key + block.entries * width, block.entries, width, to.out);
 }
 
+#endif
+
 // Attends to one block after the other.
 class BlockRowsFp8 {
  public:
-  BlockRowsFp8(const QueriesFloat& all, int64_t queries, int64_t width, float scale)
+  BlockRowsFp8(const QueriesFp8& all, int64_t queries, int64_t width, float scale)
       : all_(all), queries_(queries), width_(width), scale_(scale) {}
 
   void begin(const BlockFp8&) {}
   void attend(const BlockFp8& block, const BlockFp8&, const Partial& to) const {
-    const float* queries = all_.of(block.head);
-    const ScalesFp8 scales(block);
+    const auto queries = all_.of(block.head);
+    const ScalesFp8 scales(block, kValueFactor);
     for (int64_t from = 0; from < queries_; from += kGroupHeads) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_fp8<decltype(count)::value>(block, scales, queries + from * width_, width_, scale_, part);
+        attend_group_fp8<decltype(count)::value>(block, scales, queries.from(from), width_, scale_, part);
       };
       for_group(std::min(kGroupHeads, queries_ - from), run);
     }
   }
 
  private:
-  const QueriesFloat& all_;
+  const QueriesFp8& all_;
   const int64_t queries_, width_;
   const float scale_;
 };

@@ -13,7 +13,7 @@ namespace {
 struct Fp8Encoding {
   using Element = E4M3;
   using Scale = c10::Half;
-  using Queries = QueriesFloat;
+  using Queries = QueriesFp8;
   static constexpr const char* name = "decode_attend_fp8";
 
   template <typename T>
