@@ -46,7 +46,7 @@ class BlockQuads {
     for_even_groups(queries_, kMaxWeighted, [&](int64_t from, int64_t count) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       for_scored_group(count, [&](auto size) {
-        attend_group<decltype(size)::value>(block, scales, query.from(from), part, ahead);
+        attend_group<decltype(size)::value>(block, scales, query.from(from), block.exact.from(from), part, ahead);
       });
     });
   }
@@ -61,12 +61,13 @@ class BlockQuads {
 
   template <int G, typename Query>
   void attend_group(const Block& block, const typename Encoding::Scales& scales, const Query& query,
-                    const Partial& to, Ahead& ahead) const {
+                    const ExactScores& exact, const Partial& to, Ahead& ahead) const {
     alignas(64) float scores[G * kBlock];
     ByteWeights weights;
     float add[G];
     Encoding::template score<G>(block, scales, query, width_, scale_, scores,
                                 [&](int64_t, int64_t) { ahead.score_step(); });
+    exact.put(G, block.entries, kBlock, scores);
     for (int g = 0; g < G; ++g) {
       float* own = scores + g * kBlock;
       std::tie(to.top[g], to.sum[g]) = weigh(own, scales.value, block.entries, g, weights);
