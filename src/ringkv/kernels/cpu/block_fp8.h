@@ -62,13 +62,12 @@ class QueriesFp8 {
  public:
   QueriesFp8(int64_t heads, int64_t queries, int64_t width)
       : queries_(queries), width_(width), padded_((width + kLookupElements - 1) / kLookupElements * kLookupElements),
-        part_(heads * queries * padded_), elements_(kMostParts * part_) {}
+        part_(heads * queries * padded_), parts_(heads), elements_(kMostParts * part_) {}
 
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
-    const int64_t index = head * queries_ + g;
-    if (index == 0) parts_ = parts<T>();  // one thread sets it
-    at::BFloat16* to = elements_.data() + index * padded_;
+    parts_[head] = parts<T>();
+    at::BFloat16* to = elements_.data() + (head * queries_ + g) * padded_;
     for (int64_t i = 0; i < padded_; ++i) {
       const int64_t element = i / kLookupElements * kLookupElements + lookup_order(i % kLookupElements);
       float rest = element < width_ ? float(x[element]) : 0.f;
@@ -78,7 +77,9 @@ class QueriesFp8 {
       }
     }
   }
-  SplitQueries of(int64_t head) const { return {elements_.data() + head * queries_ * padded_, parts_, part_, padded_}; }
+  SplitQueries of(int64_t head) const {
+    return {elements_.data() + head * queries_ * padded_, parts_[head], part_, padded_};
+  }
 
  private:
   static constexpr int64_t kMostParts = 3;
@@ -88,7 +89,7 @@ class QueriesFp8 {
   }
 
   const int64_t queries_, width_, padded_, part_;
-  int64_t parts_ = kMostParts;
+  std::vector<int64_t> parts_;  // of each head's queries
   std::vector<at::BFloat16> elements_;
 };
 

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -55,25 +56,26 @@ struct Centers {
   int64_t slot, head, exact;
 };
 
-template <typename T>
-float score(const T* query, const float* key, int64_t width, float scale) {
-  float sum = 0.f;
-  for (int64_t d = 0; d < width; ++d) sum += scale * float(query[d]) * key[d];
-  return sum;
+// Where the new vector of one row and head goes.
+struct Destination {
+  int64_t row, slot, head, entry;
+};
+
+// Encodes and writes a new vector, minus `center` if it is not null.
+template <typename Encoding, typename T>
+void write(const EncodedPlane<Encoding>& plane, const NewVectors<T>& vectors, int64_t width, const Destination& to,
+           const float* center) {
+  Encoding::encode(vectors.at + to.row * vectors.row + to.head * vectors.head, width,
+                   plane.entry(to.slot, to.head, to.entry), plane.scale_of(to.slot, to.head, to.entry), center);
 }
 
-// Encodes and writes each row's new vector, minus its center if there are centers.
-template <typename Encoding, typename T>
-void write(const EncodedPlane<Encoding>& plane, const Centers* centers, const at::Tensor& vectors,
-           const RowSlots& slots, const int32_t* entry) {
-  TORCH_CHECK(vectors.stride(2) == 1, Encoding::name, ": a new key's and value's elements must be contiguous");
-  const NewVectors<T> from(vectors);
-  for (int64_t b = 0; b < vectors.size(0); ++b)
-    for (int64_t h = 0; h < vectors.size(1) && slots.live[b] > 0; ++h) {
-      const int64_t s = slots.slot[b];
-      Encoding::encode(from.at + b * from.row + h * from.head, vectors.size(2), plane.entry(s, h, entry[b]),
-                       plane.scale_of(s, h, entry[b]), centers ? centers->of(s, h) : nullptr);
-    }
+// Returns x . y; the count is a multiple of kLanes.
+template <typename T>
+float dot(const T* x, const float* y, int64_t count) {
+  float sums[kLanes] = {};
+  for (int64_t d = 0; d < count; d += kLanes)
+    for (int i = 0; i < kLanes; ++i) sums[i] += float(x[d + i]) * y[d + i];
+  return std::accumulate(sums, sums + kLanes, 0.f);
 }
 
 template <typename Encoding>
@@ -87,28 +89,36 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
   const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
   const EncodedPlane<Encoding> key(keys, key_scales), value(values, value_scales);
-  TORCH_CHECK(centers.stride(2) == 1, Encoding::name, ": a center's elements must be contiguous");
+  TORCH_CHECK(centers.stride(2) == 1 && k.stride(2) == 1 && v.stride(2) == 1, Encoding::name,
+              ": the elements of a center, a new key and a new value must be contiguous");
   const Centers center(centers, width);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    write<Encoding, T>(key, &center, k, slots, ce.const_data_ptr<int32_t>());
-    write<Encoding, T>(value, nullptr, v, slots, ce.const_data_ptr<int32_t>());
+    const NewVectors<T> new_keys(k), new_values(v);
     typename Encoding::Queries queries_of_call(q.size(0) * heads, queries, width);
-    const int64_t count = q.size(0) * heads * queries;
-    std::vector<float> center_scores(count);  // what the center adds to all scores of a query
-    std::vector<float> exact_scores(count * center.exact);
-    at::parallel_for(0, count, 16, [&](int64_t begin, int64_t end) {
+    const int64_t count = q.size(0) * heads;
+    std::vector<float> center_scores(count * queries);  // what the center adds to all scores of a query
+    std::vector<float> exact_scores(count * queries * center.exact);
+    at::parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t head = i / queries;
-        const T* query = cq.const_data_ptr<T>() + i * width;
-        const float* center_row = center.of(slots.slot[head / heads], head % heads);
-        queries_of_call.set(head, i % queries, query);
-        center_scores[i] = score(query, center_row, width, float(scale));
-        for (int64_t j = 0; j < center.exact; ++j)
-          exact_scores[i * center.exact + j] = score(query, center_row + (1 + j) * width, width, float(scale));
+        const int64_t row = i / heads, h = i % heads, s = slots.slot[row];
+        if (slots.live[row] == 0) continue;
+        const Destination to{row, s, h, ce.const_data_ptr<int32_t>()[row]};
+        const float* center_row = center.of(s, h);
+        write<Encoding, T>(key, new_keys, width, to, center_row);
+        write<Encoding, T>(value, new_values, width, to, nullptr);
+        for (int64_t g = 0; g < queries; ++g) {
+          const T* query = cq.const_data_ptr<T>() + (i * queries + g) * width;
+          queries_of_call.set(i, g, query);
+          center_scores[i * queries + g] = float(scale) * dot(query, center_row, width);
+          for (int64_t j = 0; j < center.exact; ++j)
+            exact_scores[(i * queries + g) * center.exact + j] =
+                float(scale) * dot(query, center_row + (1 + j) * width, width);
+        }
       }
     });
+    const ExactScores exact{exact_scores.data(), center.exact};
     using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
     const auto block_of = [&](const BlockIndex& at) -> Block {
       const int64_t s = slots.slot[at.row], h = at.head % heads;
@@ -118,7 +128,7 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
               key.scale_of(s, h, at.first),
               value.scale_of(s, h, at.first),
               at.entries,
-              at.first ? ExactScores{} : ExactScores{exact_scores.data() + at.head * queries * center.exact, center.exact}};
+              at.first ? ExactScores{} : exact.from(at.head * queries)};
     };
     const auto with = [&](const auto& run) {
       run(Encoding::attention(queries_of_call, queries, width, float(scale)));
@@ -126,7 +136,7 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
     attend_blocks<T>({q.size(0), heads, queries, width}, slots,
                      {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with,
                      [&](float* sum) { Encoding::finish(sum, width); });
-    for (int64_t i = 0; i < count; ++i) lse.template data_ptr<float>()[i] += center_scores[i];
+    for (int64_t i = 0; i < count * queries; ++i) lse.template data_ptr<float>()[i] += center_scores[i];
   });
   return {out, lse};
 }
