@@ -55,6 +55,7 @@ inline void multiply(float* x, const float* by, int64_t count) {
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__) && defined(__AVX512VBMI__)
 
 constexpr float kValueFactor = 1.f;
+constexpr int kMostParts = 3;  // of a query
 
 // The queries of a call [heads, queries, width], each as a sum of bfloat16: one is enough for bfloat16, three for
 // float32. In `lookup_order`, zero-padded to whole vectors.
@@ -82,7 +83,6 @@ class QueriesFp8 {
   }
 
  private:
-  static constexpr int64_t kMostParts = 3;
   template <typename T>
   static constexpr int64_t parts() {
     return std::is_same_v<T, at::BFloat16> ? 1 : kMostParts;
@@ -98,7 +98,8 @@ template <int G>
 void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const SplitQueries& queries, int64_t width,
                       float scale, const Partial& to) {
   alignas(64) float scores[G * kBlock];
-  score_e4m3<G>(queries, block.key, block.value, block.entries, width, scale, scores);
+  const auto score = queries.parts == 1 ? score_e4m3<G, 1> : score_e4m3<G, kMostParts>;
+  score(queries, block.key, block.value, block.entries, width, scale, scores);
   for (int g = 0; g < G; ++g) {
     float* own = scores + g * kBlock;
     multiply(own, scales.key, block.entries);
@@ -164,13 +165,12 @@ class BlockRowsFp8 {
   void attend(const BlockFp8& block, const BlockFp8&, const Partial& to) const {
     const auto queries = all_.of(block.head);
     const ScalesFp8 scales(block, kValueFactor);
-    for (int64_t from = 0; from < queries_; from += kGroupHeads) {
+    for_even_groups(queries_, kGroupHeads, [&](int64_t from, int64_t count) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
-      const auto run = [&](auto count) {
-        attend_group_fp8<decltype(count)::value>(block, scales, queries.from(from), width_, scale_, part);
-      };
-      for_group(std::min(kGroupHeads, queries_ - from), run);
-    }
+      for_group(count, [&](auto size) {
+        attend_group_fp8<decltype(size)::value>(block, scales, queries.from(from), width_, scale_, part);
+      });
+    });
   }
 
  private:

@@ -22,13 +22,6 @@ void for_scored_group(int64_t count, const Run& run) {
   for_group(count, run);
 }
 
-// Divides `queries` into as few groups of at most `most` as possible, of about the same size. Calls run(first, count).
-template <typename Run>
-void for_even_groups(int64_t queries, int64_t most, const Run& run) {
-  const int64_t groups = (queries + most - 1) / most, size = (queries + groups - 1) / groups;
-  for (int64_t from = 0; from < queries; from += size) run(from, std::min(size, queries - from));
-}
-
 // Attends to one block after the other.
 template <typename Encoding>
 class BlockQuads {

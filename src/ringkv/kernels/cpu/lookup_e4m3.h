@@ -68,15 +68,16 @@ struct SplitQueries {
   SplitQueries from(int64_t g) const { return {at + g * width, parts, part, width}; }
 };
 
-// sums[g][i] += products of row i with query g, for ROWS rows.
-template <int G, int ROWS>
+// sums[g][i] += products of row i with query g, for ROWS rows and queries of PARTS parts.
+template <int G, int PARTS, int ROWS>
 inline void dot_rows(const E4M3Lookup& lookup, const SplitQueries& query, const E4M3* rows, int64_t width,
                      Vec (&sums)[G][ROWS]) {
   for (int64_t d = 0; d < width; d += kLookupElements)
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i) {
       const Bf16Row row = lookup(rows + i * width + d, E4M3Lookup::mask(width - d));
-      for (int64_t part = 0; part < query.parts; ++part)
+#pragma GCC unroll 4
+      for (int part = 0; part < PARTS; ++part)
 #pragma GCC unroll 4
         for (int g = 0; g < G; ++g)
           sums[g][i] = dot_bf16(sums[g][i], row, query.at + part * query.part + g * query.width + d);
@@ -84,7 +85,7 @@ inline void dot_rows(const E4M3Lookup& lookup, const SplitQueries& query, const 
 }
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale. Prefetches `later`, the values of the same entries.
-template <int G>
+template <int G, int PARTS>
 void score_e4m3(const SplitQueries& query, const E4M3* key, const E4M3* later, int64_t entries, int64_t width,
                 float scale, float* scores) {
   const E4M3Lookup lookup;
@@ -95,7 +96,7 @@ void score_e4m3(const SplitQueries& query, const E4M3* key, const E4M3* later, i
     for (int quarter = 0; quarter < 4; ++quarter) {
       Vec sums[G][4];
       for (auto& own : sums) std::fill_n(own, 4, Vec(0.f));
-      dot_rows<G, 4>(lookup, query, key + (j + 4 * quarter) * width, width, sums);
+      dot_rows<G, PARTS>(lookup, query, key + (j + 4 * quarter) * width, width, sums);
       for (int g = 0; g < G; ++g) parts[g][quarter] = four_sums(sums[g]);
     }
     for (int g = 0; g < G; ++g) (sixteen_sums(parts[g]) * Vec(scale)).store(scores + g * kBlock + j);
@@ -103,7 +104,7 @@ void score_e4m3(const SplitQueries& query, const E4M3* key, const E4M3* later, i
   for (; j < entries; ++j) {
     Vec sums[G][1];
     for (auto& own : sums) own[0] = Vec(0.f);
-    dot_rows<G, 1>(lookup, query, key + j * width, width, sums);
+    dot_rows<G, PARTS>(lookup, query, key + j * width, width, sums);
     for (int g = 0; g < G; ++g) scores[g * kBlock + j] = sum_of(sums[g][0]) * scale;
   }
 }
