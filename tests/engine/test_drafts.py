@@ -166,10 +166,12 @@ def test_window_layers_take_drafts_beside_compressed_layers(tmp_path: Path) -> N
     assert with_drafts(drafting, asked, known, 0.7)[0][:60] == known
 
 
+@pytest.mark.parametrize("activations", ["16-bit", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "int4"])
-def test_quantised_weights_give_the_same_tokens_with_drafts(folder: Path, weights: str) -> None:
+def test_quantised_weights_give_the_same_tokens_with_drafts(folder: Path, weights: str, activations: str) -> None:
+    stored = {"weights": weights, "activations": activations}
     plain, drafting = (
-        build(tiny.config(folder, dtype="bfloat16", weights=weights, slots=1, speculate=drafts)) for drafts in (0, 3)
+        build(tiny.config(folder, dtype="bfloat16", **stored, slots=1, speculate=drafts)) for drafts in (0, 3)
     )
     asked = requests()[1]
     known = alone(plain, asked, 60)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.base.config import Weights
 from ringkv.base.engine import PrefillChunk, chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
@@ -22,6 +21,8 @@ pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(mis
 VOCAB, LANES, ROOM = 224, 4, 640
 LENGTHS = (300, 33, 5, 97)  # of prompts; longer ones are compressed to 64 entries
 
+INT8_ACTIVATIONS = {f"w{bits}a8": {"weights": f"int{bits}", "activations": "int8"} for bits in (8, 4)}
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,10 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def engine(folder: Path, graphs: str = "off", weights: Weights = "bf16", **changes: object) -> LocalEngine:
+def engine(folder: Path, graphs: str = "off", weights: str = "bf16", **changes: object) -> LocalEngine:
+    """weights: w8a8 and w4a8 are int8 and int4 with int8 activations."""
     usual = {"slots": 12, "lanes": LANES, "staged_tokens": LANES * ROOM, "prompt_tokens": ROOM, "chunk": 128}
     kv = KVChoice(budget=64, sinks=4, recent=16, select=SnapKV(window=8))
-    made = build(tiny.config(folder, dtype="bfloat16", graphs=graphs, weights=weights, kv=kv, **usual | changes))
+    stored = INT8_ACTIVATIONS.get(weights, {"weights": weights})
+    made = build(tiny.config(folder, dtype="bfloat16", graphs=graphs, kv=kv, **stored, **usual | changes))
     assert is_native("linear")
     return made
 
@@ -67,9 +70,10 @@ def equal(found: list[Tensor], want: list[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("graphs", "weights"), [("off", "bf16"), ("compiled", "bf16"), ("off", "int8"), ("off", "int4")]
+    ("graphs", "weights"),
+    [("off", "bf16"), ("compiled", "bf16"), ("off", "int8"), ("off", "int4"), ("off", "w8a8"), ("off", "w4a8")],
 )
-def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs: str, weights: Weights) -> None:
+def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs: str, weights: str) -> None:
     made = engine(folder, graphs, weights)
     assert made.limits.packs
     want = [alone(made, length) for length in LENGTHS]
@@ -92,17 +96,21 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
 
 
 @pytest.mark.parametrize(
-    ("graphs", "kv_format", "skip"),
+    ("graphs", "weights", "kv_format", "skip"),
     [
-        ("off", "plain", 0),
-        ("compiled", "plain", 0),
-        ("off", "int8", 0),
-        ("compiled", "int8", 0),
-        ("off", "int4", 1),  # layers of one kind with slots in two formats
+        ("off", "bf16", "plain", 0),
+        ("compiled", "bf16", "plain", 0),
+        ("off", "bf16", "int8", 0),
+        ("compiled", "bf16", "int8", 0),
+        ("off", "bf16", "int4", 1),  # layers of one kind with slots in two formats
+        ("off", "w8a8", "plain", 0),
+        ("compiled", "w4a8", "plain", 0),
     ],
 )
-def test_slots_that_ride_get_the_logits_of_a_decode_step(folder: Path, graphs: str, kv_format: str, skip: int) -> None:
-    made = engine(folder, graphs, kv_format=kv_format, kv_format_skip=skip)
+def test_slots_that_ride_get_the_logits_of_a_decode_step(
+    folder: Path, graphs: str, weights: str, kv_format: str, skip: int
+) -> None:
+    made = engine(folder, graphs, weights, kv_format=kv_format, kv_format_skip=skip)
     assert made.limits.rides
     late = prompt(97)
     want_staged = alone(made, 97)
@@ -128,8 +136,10 @@ def test_slots_that_ride_get_the_logits_of_a_decode_step(folder: Path, graphs: s
     assert equal(after(ride=True), after(ride=False))
 
 
-@pytest.mark.parametrize(("graphs", "weights"), [("off", "bf16"), ("compiled", "bf16"), ("off", "int4")])
-def test_a_slots_logits_are_the_same_beside_any_number_of_others(folder: Path, graphs: str, weights: Weights) -> None:
+@pytest.mark.parametrize(
+    ("graphs", "weights"), [("off", "bf16"), ("compiled", "bf16"), ("off", "int4"), ("off", "w8a8"), ("off", "w4a8")]
+)
+def test_a_slots_logits_are_the_same_beside_any_number_of_others(folder: Path, graphs: str, weights: str) -> None:
     made = engine(folder, graphs, weights)
     logits = []
     for others in (0, 1, 7, 11):
