@@ -27,6 +27,13 @@ def test_ranks_read_a_share_of_the_chosen_experts_or_their_own() -> None:
     assert costs.exchanged == 2 * 4096 * 4
 
 
+def test_one_rank_reads_every_chosen_expert_and_exchanges_nothing() -> None:
+    costs = expert_costs(ExpertShape(8, 2, 16, 8 * 100), "int8", 1, 2)
+    assert (costs.tensor_bytes, costs.expert_bytes) == (800, 800)
+    assert (costs.tensor_read, costs.expert_read) == (350, 350)
+    assert costs.exchanged == 0
+
+
 def test_a_rank_may_have_one_expert_more_than_its_share() -> None:
     costs = expert_costs(ExpertShape(8, 2, 16, 8 * 100), "int8", 3, 1)
     assert (costs.tensor_bytes, costs.expert_bytes) == (267, 300)

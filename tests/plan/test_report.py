@@ -67,8 +67,12 @@ def test_ranks_divide_the_slots_of_deepseek_r1_unless_they_divide_the_heads() ->
     assert heads.rows[1].slots == left // (slot + sampler)
     assert slots.rows[1].slots == 16 * (left // (slot + 16 * sampler))
     own, every = slots.rows[1], heads.rows[1]
-    weights = every.step_bytes - (every.slots or 0) * slot
-    assert own.step_bytes == weights + (own.slots or 0) // 16 * slot
+    assert own.slots
+    assert every.slots
+    experts = 58 * 256 * 3 * 7168 * 2048 // 16  # bytes of a rank; a token leaves out 248 of 256 of them
+    further = experts * ((248 / 256) ** every.slots - (248 / 256) ** own.slots)
+    weights = every.step_bytes - every.slots * slot + further
+    assert own.step_bytes == pytest.approx(weights + own.slots // 16 * slot, abs=2)
 
 
 def test_the_slots_of_a_model_without_latents_are_not_divided() -> None:
@@ -84,6 +88,34 @@ def test_a_step_reads_the_weights_and_every_slots_entries_at_the_memorys_pace() 
     assert full.step_bytes == read
     assert full.step_seconds == pytest.approx(read / 2e12)
     assert full.tokens_per_second == pytest.approx(2 / (read / 2e12))
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_step_of_a_mixture_reads_the_experts_that_its_slots_are_expected_to_choose(ranks: int) -> None:
+    """Mixtral: a token leaves out 6 of 8 experts, two tokens 8 x (3/4)^2 = 4.5, so they read 3.5; sixteen read 7.92."""
+    expert, norms = 32 * 3 * 4096 * 14336, 65 * 4096
+    others = 32 * (4096 * (2 * 4096 + 2 * 1024) + 8 * 4096) + 32_000 * 4096 + norms
+    asked = PlanRequest(tokens=32_768, budget=2048, tensor_parallel=ranks, bandwidth=10**12)
+    shape = known("mixtral-8x7b")
+    alone = report(shape, asked)
+    fixed, (full, small) = alone.weight_bytes + alone.staging_bytes, (row.slot_bytes for row in alone.rows)
+    assert alone.rows[0].step_bytes == (2 * expert + others) * 2 // ranks + full
+    for row, slots, slot, chosen in ((0, 2, full, 3.5), (1, 16, small, 8 * (1 - 0.75**16))):
+        memory = fixed + slots * (slot + alone.sampler_bytes)
+        found = report(shape, replace(asked, memory=memory)).rows[row]
+        assert found.slots == slots
+        assert found.step_bytes == pytest.approx((chosen * expert + others) * 2 / ranks + slots * slot, abs=1)
+        assert found.tokens_per_second == pytest.approx(slots * 10**12 / found.step_bytes)
+
+
+def test_a_step_of_many_slots_reads_all_experts_of_deepseek_r1() -> None:
+    """736 tokens leave out 256 x (248/256)^736 experts, below 1e-7; a rank reads all weights but embeddings."""
+    asked = PlanRequest(tensor_parallel=16, tokens=131_072, memory=64 * GB, reserve=1 << 30)
+    plan = report(known("deepseek-r1"), asked)
+    row = plan.rows[1]
+    embedding = 129_280 * 7168 // 16
+    assert row.slots == 736
+    assert row.step_bytes == pytest.approx(plan.weight_bytes - embedding + 736 // 16 * 2048 * 70_272, rel=1e-6)
 
 
 def test_without_a_memory_no_slots_are_reported() -> None:

@@ -1,4 +1,4 @@
-"""plan_of_ranks: tables of `ringkv plan` for several ranks: their experts, and slots that they divide."""
+"""plan_of_ranks: tables of `ringkv plan` for experts, of one rank or several, and for slots that ranks divide."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 
 def print_ranks(found: "Report") -> None:
     if found.experts:
-        _print_experts(found.experts)
+        _print_experts(found.experts, found.tensor_parallel)
     if found.divided:
         _print_divided(found)
 
 
-def _print_experts(costs: "ExpertCosts") -> None:
+def _print_experts(costs: "ExpertCosts", ranks: int) -> None:
     console().print()
-    head = ("experts of a rank", "bytes ", f"read per step of {costs.slots:,} ", "exchanged per layer ")
+    read = f"read per step of {costs.slots:,} "
+    if ranks == 1:
+        print_table(("", "bytes ", read), [("experts", show_bytes(costs.tensor_bytes), show_bytes(costs.tensor_read))])
+        return
+    head = ("experts of a rank", "bytes ", read, "exchanged per layer ")
     exchanged = show_bytes(costs.exchanged)
     print_table(
         head,

@@ -1,17 +1,19 @@
 """expert_costs: what each of N ranks holds, reads and exchanges of experts, under tensor and under expert parallel.
 
-E experts, K chosen for each row, S slots that decode together. All experts are equally likely.
+E experts, S slots that decode together.
 
-p                = 1 - (1 - K / E)^S       the share of experts that some slot chooses
+p                = distinct_share          of the experts that some slot chooses
 tensor parallel    E x p x expert / N      read by each rank in a decode step, on average
 expert parallel    busiest x expert        a step waits for the rank with the most chosen experts; `busiest` is the mean
                                            of the largest of N binomials of E / N experts with probability p
-exchanged          S x hidden x 4          bytes of the float32 sum after a layer's experts, the same under both
+exchanged          S x hidden x 4          bytes of the float32 sum after a layer's experts, the same under both; one
+                                           rank exchanges nothing, and its read is E x p x expert
 """
 
 from dataclasses import dataclass
 from math import ceil, comb
 
+from ringkv.plan.distinct_experts import distinct_share
 from ringkv.plan.footprint import bits_of
 from ringkv.plan.shapes import ExpertShape
 
@@ -31,14 +33,14 @@ class ExpertCosts:
 def expert_costs(experts: ExpertShape, stored: str, ranks: int, slots: int) -> ExpertCosts:
     """Return the costs of the largest of so many ranks."""
     one = experts.elements * bits_of(stored).layers / 8 / experts.count  # of one expert, in all layers
-    likely, most = 1 - (1 - experts.chosen / experts.count) ** slots, ceil(experts.count / ranks)
+    likely, most = distinct_share(experts.chosen, experts.count, slots), ceil(experts.count / ranks)
     return ExpertCosts(
         slots=slots,
         tensor_bytes=ceil(one * experts.count / ranks),
         expert_bytes=ceil(one * most),
         tensor_read=ceil(one * experts.count * likely / ranks),
         expert_read=ceil(one * busiest(most, likely, ranks)),
-        exchanged=slots * experts.hidden * 4,
+        exchanged=slots * experts.hidden * 4 if ranks > 1 else 0,
     )
 
 

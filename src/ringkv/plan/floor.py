@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ringkv.models.config import ModelConfig
 from ringkv.models.weights import Weight
+from ringkv.plan.distinct_experts import distinct_share
 from ringkv.plan.footprint import bits_of
 
 
@@ -89,5 +90,4 @@ def _read(weight: Weight, rows: int) -> float:
     """Return the elements that so many rows read: of experts, the expected number of distinct ones."""
     if weight.chosen is None:
         return weight.elements
-    missed: float = (1 - weight.chosen / weight.matrices) ** rows
-    return weight.elements * (1 - missed)
+    return weight.elements * distinct_share(weight.chosen, weight.matrices, rows)

@@ -6,7 +6,8 @@ staging  staged tokens x token               dense keys and values of the prompt
                                              sliding window has a window and a chunk of each
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
-step     weights read + slots x slot         the least bytes that a decode step reads
+step     weights read + slots x slot         the least bytes that a decode step reads; of a mixture of experts, those
+                                             that so many tokens choose (`distinct_experts`)
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.plan.distinct_experts import distinct_share
 from ringkv.plan.shapes import Shape
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
@@ -94,9 +96,17 @@ def weight_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
     return _stored(shape.parameters, shape.vocabulary + shape.looked_up, stored, ranks)
 
 
-def read_bytes(shape: Shape, stored: str, ranks: int = 1) -> int:
-    """Bytes of the weights that a decode step of one token reads."""
-    return _stored(shape.active, shape.vocabulary, stored, ranks)
+def read_bytes(shape: Shape, stored: str, ranks: int = 1, tokens: int = 1) -> int:
+    """Bytes of the weights that a decode step of so many tokens reads, on one rank: of experts, the chosen ones."""
+    return _stored(shape.active + _further_experts(shape, tokens), shape.vocabulary, stored, ranks)
+
+
+def _further_experts(shape: Shape, tokens: int) -> float:
+    """Return the expected elements of experts that the tokens after the first choose beside those of the first."""
+    if shape.experts is None or tokens == 1:
+        return 0
+    first, every = (distinct_share(shape.experts.chosen, shape.experts.count, some) for some in (1, tokens))
+    return shape.experts.elements * (every - first)
 
 
 def bits_of(stored: str) -> Bits:
@@ -104,7 +114,7 @@ def bits_of(stored: str) -> Bits:
     return QUANTISED.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
 
 
-def _stored(parameters: int, tables: int, stored: str, ranks: int) -> int:
+def _stored(parameters: float, tables: int, stored: str, ranks: int) -> int:
     bits = bits_of(stored)
     return ceil(((parameters - tables) * bits.layers + tables * bits.tables) / (8 * ranks))
 

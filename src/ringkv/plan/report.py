@@ -54,7 +54,7 @@ class CachePlan:
     slot_bytes: int
     slots: int | None  # that fit beside weights, staging and reserve, sampler included; None if no memory was given
     total_bytes: int  # with those slots, or with one if no memory was given
-    step_bytes: int  # least bytes that a decode step of those slots reads; with experts, more slots read more
+    step_bytes: int  # least bytes that a decode step of those slots reads, of experts those that so many choose
     step_seconds: float | None  # floor of a decode step at the given bandwidth
     tokens_per_second: float | None  # of all slots together, at that floor
 
@@ -79,7 +79,7 @@ class Report:
     staging_bytes: int
     sampler_bytes: int  # per slot
     rows: tuple[CachePlan, ...]
-    experts: ExpertCosts | None  # of ranks, for the slots of the compressed cache, or one if no memory was given
+    experts: ExpertCosts | None  # for the slots of the compressed cache, or one if no memory was given
     divided: tuple[DividedSlots, ...]  # of ranks with latents in a given memory
 
 
@@ -121,11 +121,12 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     sampler = sampler_bytes(shape.vocab)
 
     def row(cache: str, entries: int) -> CachePlan:
-        read = read_bytes(shape, weights_dtype, request.tensor_parallel)
         slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel)
         slot_ranks = request.tensor_parallel if parallel == "slots" else 1
         need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
-        return _row(cache, entries, need, read, request)
+        slots = None if request.memory is None else need.slots_in(request.memory)
+        read = read_bytes(shape, weights_dtype, request.tensor_parallel, slots or 1)
+        return _row(cache, entries, slots, need, read, request.bandwidth)
 
     rows = row("full", tokens), row("compressed", min(request.budget, tokens))
     return Report(
@@ -153,7 +154,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
 
 
 def _experts(shape: Shape, weights_dtype: str, request: PlanRequest, row: CachePlan) -> ExpertCosts | None:
-    if shape.experts is None or request.tensor_parallel == 1:
+    if shape.experts is None:
         return None
     return expert_costs(shape.experts, weights_dtype, request.tensor_parallel, row.slots or 1)
 
@@ -165,11 +166,12 @@ def _divided(shape: Shape, weights_dtype: str, request: PlanRequest) -> tuple[Di
     return divided_slots(shape, machine, request.dtype)
 
 
-def _row(cache: str, entries: int, need: Footprint, weights_read: int, request: PlanRequest) -> CachePlan:
-    slots = None if request.memory is None else need.slots_in(request.memory)
+def _row(
+    cache: str, entries: int, slots: int | None, need: Footprint, weights_read: int, bandwidth: int | None
+) -> CachePlan:
     shown = 1 if slots is None else slots
     step = weights_read + need.entries(shown)
-    seconds = step / request.bandwidth if request.bandwidth else None
+    seconds = step / bandwidth if bandwidth else None
     return CachePlan(
         cache=cache,
         entries=entries,

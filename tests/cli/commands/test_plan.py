@@ -82,6 +82,13 @@ def test_experts_of_ranks_are_planned_whole_and_divided(cli: Cli) -> None:
     assert "experts of a rank" not in cli("plan", "--model", "llama-3.1-8b", "--tp", "4").out
 
 
+def test_experts_of_one_process_are_planned_too(cli: Cli) -> None:
+    """Mixtral: 90.2 GB of experts in bfloat16; one slot reads a quarter of them."""
+    rows = [line.split() for line in cli("plan", "--model", "mixtral-8x7b", "--tokens", "4k").out.splitlines()]
+    assert ["experts", "90.2", "GB", "22.5", "GB"] in rows
+    assert "experts" not in cli("plan", "--model", "llama-3.1-8b").out
+
+
 def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
     assert cli("plan", "--model", "llama-3.1-70b").status == 0
 
