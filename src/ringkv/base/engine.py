@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
@@ -44,6 +45,7 @@ class Limits:
     packs: bool = False  # whether a pass takes chunks of several prompts
     rides: bool = False  # whether slots may be fed in a pass with chunks
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
+    kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 
     @property

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from ringkv.base.cache_spec import WIDTH_UNITS
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
@@ -36,6 +35,7 @@ from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
+from ringkv.models.slot_formats import check_slot_format
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     model = load_config(config.model_dir).of_rank(config.rank, config.exchange, config.attention_parallel)
     model = model.with_slots(config.slot_format)
     check_turns(config.kv, model.groups, config.kv_format)
-    _check_format(model, config)
+    check_slot_format(model, config.slot_format)
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
@@ -101,29 +101,6 @@ def _store_bytes(config: EngineConfig, model: ModelConfig, item: int) -> int:
 
 def _token_bytes(model: ModelConfig, item: int) -> int:
     return sum(group.token_bytes(item) for group in model.groups)
-
-
-def _check_format(model: ModelConfig, config: EngineConfig) -> None:
-    if config.kv_format == "plain":
-        return
-    _check_widths(model, config)
-    if any(group.spec.value is None for group in model.groups):
-        what = "latent caches, which hold one plane"
-    elif model.shares_caches:
-        what = "caches that several layers share"
-    else:
-        return
-    raise InvalidRequest(f"kv_format {config.kv_format} is not implemented for {what}; choose plain", "kv_format")
-
-
-def _check_widths(model: ModelConfig, config: EngineConfig) -> None:
-    unit = WIDTH_UNITS[config.kv_format]
-    for width in (plane.width for group in model.groups for plane in group.spec.planes if plane.width % unit):
-        raise InvalidRequest(
-            f"kv_format {config.kv_format} packs {unit} elements together, which do not divide a head of {width}; "
-            "choose int8, fp8 or plain",
-            "kv_format",
-        )
 
 
 def _check_drafts(config: EngineConfig, model: ModelConfig, sizes: EngineSizes) -> None:

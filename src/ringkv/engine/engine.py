@@ -62,6 +62,7 @@ class LocalEngine:
             packs=self._prefill.packs,
             rides=self._prefill.rides,
             max_step=config.max_step,
+            kv_format=config.kv_format,
             slot_ranks=config.slot_ranks,
         )
 

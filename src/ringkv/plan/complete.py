@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from ringkv.base.cache_spec import SKIPPED, PlaneFormat
+from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
@@ -13,6 +13,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
+from ringkv.models.slot_formats import check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
@@ -40,7 +41,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     rank, nodes = _ranks(config, options)
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
-    kv_format = _kv_format(options, device)
+    kv_format, skipped = _slot_format(config, options, device)
     weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
@@ -66,7 +67,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         store_bytes=_store(options),
         speculate=_speculate(options),
         kv_format=kv_format,
-        kv_format_skip=at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[kv_format]),
+        kv_format_skip=skipped,
     )
 
 
@@ -119,11 +120,13 @@ def _device(requested: str | None) -> str:
     return device
 
 
-def _kv_format(options: Options, device: str) -> PlaneFormat:
+def _slot_format(config: ModelConfig, options: Options, device: str) -> SlotFormat:
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
     if format != "plain" and device != "cpu":
         raise InvalidRequest(f"kv_format {format} runs on the CPU, not on {device}; choose plain", "kv_format")
-    return format
+    slots = SlotFormat(format, at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format]))
+    check_slot_format(config, slots)
+    return slots
 
 
 def _speculate(options: Options) -> int:

@@ -123,7 +123,7 @@ class FormatSettings:
             None,
             int,
             "LAYERS",
-            "First and last layers whose slots stay plain",
+            "Layers at each end of the model whose slots stay plain",
             fallback=f"{SKIPPED['int4']} with int4, else {SKIPPED['plain']}",
         ),
     ] = None

@@ -8,6 +8,7 @@ from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.ranks import AttentionParallel
 from ringkv.models.config import load_config, parse_config
+from ringkv.models.slot_formats import check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
@@ -112,7 +113,9 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     _check(shape, request, tokens, prompt)
     parallel = _attention_parallel(shape, request)
     skipped = at_least(0, "kv_format_skip", request.kv_format_skip, SKIPPED[request.kv_format])
-    shape = shape.with_slots(SlotFormat(request.kv_format, skipped))
+    slots = SlotFormat(request.kv_format, skipped)
+    check_slot_format(shape, slots)
+    shape = shape.with_slots(slots)
     weights_dtype = request.weights_dtype or shape.native
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
     weights = weight_bytes(shape, weights_dtype, request.tensor_parallel)

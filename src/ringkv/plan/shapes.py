@@ -37,6 +37,8 @@ class ExpertShape:
 class Shape:
     name: str
     groups: tuple[LayerGroup, ...]  # of layers with caches of their own
+    num_layers: int
+    shares_caches: bool  # whether some layer reads an earlier layer's cache
     parameters: int
     active: int  # parameters that a decode step of one token reads, including the vocabulary projection
     vocabulary: int  # parameters of that projection, and of the embedding
@@ -61,6 +63,8 @@ class Shape:
         return cls(
             name=name,
             groups=config.groups,
+            num_layers=config.num_layers,
+            shares_caches=config.shares_caches,
             parameters=sum(weight.elements for weight in weights),
             active=sum(weight.active for weight in weights) - looked_up,
             vocabulary=vocabulary,
@@ -79,8 +83,7 @@ class Shape:
 
     def with_slots(self, slots: SlotFormat) -> "Shape":
         """Return the shape with slots in a format."""
-        layers = 1 + max(layer for group in self.groups for layer in group.layers)
-        return replace(self, groups=in_formats(self.groups, slots, layers))
+        return replace(self, groups=in_formats(self.groups, slots, self.num_layers))
 
 
 def parameters(config: ModelConfig) -> int:

@@ -75,7 +75,7 @@ def plan(
         _option(
             "--kv-format-skip",
             "LAYERS",
-            "First and last layers whose slots stay plain; 2 with int4, else 0, by default.",
+            "Layers at each end of the model whose slots stay plain; 2 with int4, else 0, by default.",
             CACHE,
         ),
     ] = None,

@@ -1,0 +1,65 @@
+"""slot_formats: which models can have slots in which formats. Engine and planner both ask here. No torch."""
+
+from typing import Protocol
+
+from ringkv.base.cache_spec import WIDTH_UNITS, LayerGroup, SlotFormat
+from ringkv.base.errors import InvalidRequest
+
+
+class Cached(Protocol):
+    """A model's caches: a `ModelConfig`, or the planner's `Shape`."""
+
+    @property
+    def groups(self) -> tuple[LayerGroup, ...]: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def shares_caches(self) -> bool: ...
+
+
+def check_slot_format(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest, naming `kv_format` or `kv_format_skip`, if the model cannot have slots in this format."""
+    if slots.name == "plain":
+        return _check_nothing_is_skipped(slots)
+    _check_widths(model, slots)
+    _check_planes(model, slots)
+    _check_skipped(model, slots)
+
+
+def _check_nothing_is_skipped(slots: SlotFormat) -> None:
+    if slots.skip:
+        raise InvalidRequest(
+            f"kv_format_skip {slots.skip} keeps layers plain, and kv_format plain keeps all of them; "
+            "choose another kv_format, or leave kv_format_skip out",
+            "kv_format_skip",
+        )
+
+
+def _check_widths(model: Cached, slots: SlotFormat) -> None:
+    unit = WIDTH_UNITS[slots.name]
+    for width in (plane.width for group in model.groups for plane in group.spec.planes if plane.width % unit):
+        raise InvalidRequest(
+            f"kv_format {slots.name} packs {unit} elements together, which do not divide a head of {width}; "
+            "choose int8, fp8 or plain",
+            "kv_format",
+        )
+
+
+def _check_planes(model: Cached, slots: SlotFormat) -> None:
+    if any(group.spec.value is None for group in model.groups):
+        what = "latent caches, which hold one plane"
+    elif model.shares_caches:
+        what = "caches that several layers share"
+    else:
+        return
+    raise InvalidRequest(f"kv_format {slots.name} is not implemented for {what}; choose plain", "kv_format")
+
+
+def _check_skipped(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest if the layers at both ends are all layers."""
+    if 2 * slots.skip >= model.num_layers:
+        raise InvalidRequest(
+            f"kv_format_skip {slots.skip} keeps all {model.num_layers} layers plain, {slots.skip} at each end; "
+            f"lower it to at most {(model.num_layers - 1) // 2}, or choose kv_format plain",
+            "kv_format_skip",
+        )

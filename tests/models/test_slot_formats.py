@@ -1,0 +1,64 @@
+"""Formats of slots that a model cannot have are refused with the number and the remedy, by engine and planner alike."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
+from ringkv.base.errors import InvalidRequest
+from ringkv.models.config import ModelConfig, parse_config
+from ringkv.models.slot_formats import check_slot_format
+from ringkv.plan.complete import complete
+from ringkv.plan.options import Options
+from ringkv.plan.report import PlanRequest, report
+from ringkv.plan.shapes import configurations, known
+from tests.plan.models import SMOLLM2
+
+ENCODED = [name for name in get_args(PlaneFormat) if name != "plain"]
+
+
+def of(name: str) -> ModelConfig:
+    return parse_config({key: value for key, value in configurations()[name].items() if key != "native"})
+
+
+def refused(run: Any, *arguments: Any) -> tuple[str, str | None]:
+    with pytest.raises(InvalidRequest) as raised:
+        run(*arguments)
+    return str(raised.value), raised.value.param
+
+
+@pytest.mark.parametrize("kv_format", ENCODED)
+@pytest.mark.parametrize(
+    ("model", "what"), [("deepseek-v2-lite", "latent caches"), ("gemma-3n-e2b", "caches that several layers share")]
+)
+def test_the_planner_refuses_with_the_engines_words(model: str, what: str, kv_format: PlaneFormat) -> None:
+    config = of(model)
+    engine = refused(check_slot_format, config, SlotFormat(kv_format))
+    assert engine[1] == "kv_format"
+    assert f"kv_format {kv_format} is not implemented for {what}" in engine[0]
+    assert engine == refused(complete, Path("model"), config, Options(kv_format=kv_format))
+    assert engine == refused(report, known(model), PlanRequest(kv_format=kv_format))
+
+
+@pytest.mark.parametrize(("kv_format", "skip"), [("plain", 0), ("int8", 0), ("int4", 14)])
+def test_a_format_that_some_layers_have_is_accepted(kv_format: PlaneFormat, skip: int) -> None:
+    """SmolLM2 has 30 layers: 14 at each end leave 2."""
+    check_slot_format(SMOLLM2, SlotFormat(kv_format, skip))
+    groups = known("smollm2").with_slots(SlotFormat(kv_format, skip)).groups
+    assert sum(len(group.layers) for group in groups if group.format == kv_format) == 30 - 2 * skip
+
+
+@pytest.mark.parametrize("skip", [15, 100])
+def test_layers_at_both_ends_that_are_all_layers_are_refused(skip: int) -> None:
+    message = f"kv_format_skip {skip} keeps all 30 layers plain, {skip} at each end; lower it to at most 14"
+    engine = refused(complete, Path("model"), SMOLLM2, Options(kv_format="int4", kv_format_skip=skip))
+    assert engine[0].startswith(message)
+    assert engine[1] == "kv_format_skip"
+    assert engine == refused(report, known("smollm2"), PlanRequest(kv_format="int4", kv_format_skip=skip))
+
+
+def test_layers_cannot_stay_plain_without_a_format() -> None:
+    engine = refused(complete, Path("model"), SMOLLM2, Options(kv_format_skip=3))
+    assert engine[0].startswith("kv_format_skip 3 keeps layers plain, and kv_format plain keeps all of them")
+    assert engine == refused(report, known("smollm2"), PlanRequest(kv_format_skip=3))
