@@ -11,4 +11,4 @@ def check() -> None:
     """Raises InvalidRequest with the command that installs what is missing."""
     if missing := [package for module, package in PACKAGES.items() if find_spec(module) is None]:
         what = f"an evaluation needs packages that are not installed: {', '.join(missing)}"
-        raise InvalidRequest(f"{what}; install them with: pip install {' '.join(missing)}")
+        raise InvalidRequest(f"{what}; install the extra that has them: pip install 'ringkv[eval]'")

@@ -43,7 +43,8 @@ class Bits(NamedTuple):
     tables: int
 
 
-QUANTISED: Mapping[str, Bits] = {
+SERVED: Mapping[str, Bits] = {  # what `ringkv serve --weights` takes
+    "bf16": Bits(16, 16),
     "int8": Bits(8, 8),  # one scale per output channel is too little to count
     "int4": Bits(5, 8),  # a 16-bit scale and a 16-bit minimum for each 32 weights
 }
@@ -111,7 +112,10 @@ def _further_experts(shape: Shape, tokens: int) -> float:
 
 def bits_of(stored: str) -> Bits:
     """Bits of weights stored in a dtype or quantised. Raises `InvalidRequest` if `stored` is neither."""
-    return QUANTISED.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
+    if stored not in (*SERVED, *ITEM_BYTES):
+        known = ", ".join((*SERVED, *ITEM_BYTES))
+        raise InvalidRequest(f"weights is {stored!r}; it must be one of {known}", "weights")
+    return SERVED.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
 
 
 def _stored(parameters: float, tables: int, stored: str, ranks: int) -> int:

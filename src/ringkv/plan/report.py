@@ -1,5 +1,6 @@
 """Report: the memory of one model, full cache against compressed, as rows for a table or for JSON."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -14,6 +15,7 @@ from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
 from ringkv.plan.expert_costs import ExpertCosts, expert_costs
 from ringkv.plan.footprint import (
+    SERVED,
     Footprint,
     read_bytes,
     sampler_bytes,
@@ -77,6 +79,8 @@ class Report:
     window_layers: int  # layers with a sliding window
     window_bytes: int  # per slot, of these layers; the same in both caches
     weight_bytes: int
+    served_bytes: Mapping[str, int]  # of the weights as `ringkv serve --weights` can hold them
+    reserve: int
     staging_bytes: int
     sampler_bytes: int  # per slot
     rows: tuple[CachePlan, ...]
@@ -148,6 +152,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
         window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel),
         weight_bytes=weights,
+        served_bytes={one: weight_bytes(shape, one, request.tensor_parallel) for one in SERVED},
+        reserve=request.reserve,
         staging_bytes=staging,
         sampler_bytes=sampler,
         rows=rows,

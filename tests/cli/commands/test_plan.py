@@ -43,8 +43,19 @@ def test_a_bandwidth_gives_the_floor_of_a_step(cli: Cli) -> None:
 
 def test_weights_too_large_for_the_memory_are_reported(cli: Cli) -> None:
     result = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
-    assert "no slot fits in 80 GB: weights and staging alone take " in result
-    assert "lower --tokens or raise --memory" in result
+    assert "no slot fits in 80 GB: the weights alone take 141 GB; choose --weights int8 (70.6 GB) or" in result
+    assert "or --weights int4 (44.9 GB) or raise --memory" in result
+    result = cli("plan", "--model", "llama-3.1-8b", "--memory", "32GB").out
+    assert "no slot fits in 32 GB: weights and staging alone take 33.2 GB; lower --tokens or raise --memory" in result
+
+
+def test_the_bytes_of_a_server_are_named_if_weights_are_counted_in_another_type(cli: Cli) -> None:
+    """DeepSeek-R1: 671.03 billion elements; 16 ranks hold 2 bytes or 1 byte of each, over 16."""
+    line = "float8 is for arithmetic; `ringkv serve --weights` holds bf16 83.9 GB, int8 41.9 GB, int4 "
+    assert line in cli("plan", "--model", "deepseek-r1", "--tp", "16").out
+    assert (
+        "is for arithmetic" not in cli("plan", "--model", "llama-3.1-8b", "--weights", "int4", "--kv-budget", "2k").out
+    )
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -107,6 +118,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         (["--kv-budget", "9", "--kv-compression", "4"], "--kv-budget and --kv-compression both set the budget"),
         (["--tp", "4"], "3 key-value heads cannot be divided over 4 ranks; use at most 3, or a multiple"),
         (["--dtype", "int3"], "--dtype is 'int3'; it must be one of"),
+        (["--weights", "mxfp4"], "--weights is 'mxfp4'; it must be one of bf16, int8, int4, float32"),
         (["--kv-format", "int3"], "--kv-format is 'int3'; it must be one of plain, int8"),
     ],
 )

@@ -90,7 +90,9 @@ def study(
     difference may be noise.
     """
     from ringkv.evaluation.needed import check
+    from ringkv.evaluation.tasks.catalogue import select_tasks
 
+    select_tasks(_words(tasks))  # refuses unknown names before packages are missed
     check()
     from ringkv.evaluation.cells import crossed
     from ringkv.evaluation.evaluate import Study, evaluate

@@ -50,7 +50,7 @@ def plan(
         str | None, _option("--max-prompt", "COUNT", "Longest prompt in staging; --tokens by default.", MODEL)
     ] = None,
     budget: Annotated[
-        int | None, _option("--kv-budget", "ENTRIES", "Entries of a compressed slot; 2048 by default.", CACHE)
+        str | None, _option("--kv-budget", "ENTRIES", "Entries of a compressed slot; 2048 by default.", CACHE)
     ] = None,
     kv_compression: Annotated[
         str | None,
@@ -115,7 +115,7 @@ def plan(
     lanes: Annotated[int, _option("--lanes", "N", "Prompts in staging at once.", MACHINE, show=True)] = 1,
     weights_dtype: Annotated[
         str | None,
-        _option("--weights-dtype", "TYPE", "Dtype of the weights, int8 or int4; as published by default.", MACHINE),
+        _option("--weights,--weights-dtype", "TYPE", "bf16, int8, int4 or a dtype; as published by default.", MACHINE),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -136,7 +136,7 @@ def plan(
     request = PlanRequest(
         tokens=longest,
         prompt_tokens=parse_count(prompt_tokens, "prompt_tokens"),
-        budget=_budget(budget, kv_compression, longest or shape.context),
+        budget=_budget(parse_count(budget, "kv_budget"), kv_compression, longest or shape.context),
         lanes=lanes,
         tensor_parallel=tensor_parallel,
         attention_parallel=cast("AttentionParallel | None", attention_parallel),  # `report` checks it too
@@ -175,7 +175,7 @@ def _print(found: "Report") -> None:
     console().print(
         f"{found.model}: {found.parameters / 1e9:.3g} billion parameters in {found.weights_dtype}, "
         f"cache in {found.dtype}{slots}{ranks}\n"
-        f"requests of up to {found.tokens:,} tokens, prompts of up to {found.prompt_tokens:,}\n",
+        f"requests of up to {found.tokens:,} tokens, prompts of up to {found.prompt_tokens:,}\n{_served(found)}",
         soft_wrap=True,
     )
     print_table(
@@ -193,12 +193,28 @@ def _print(found: "Report") -> None:
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
     print_ranks(found)
     if found.memory is not None and not _fits(found):
-        fixed = found.weight_bytes + found.staging_bytes
-        console().print(
-            f"\nno slot fits in {show_bytes(found.memory)}: weights and staging alone take {show_bytes(fixed)}; "
-            "lower --tokens or raise --memory (such as 80GB; a bare number is bytes)",
-            soft_wrap=True,
-        )
+        console().print(f"\nno slot fits in {show_bytes(found.memory)}: {_too_large(found)}", soft_wrap=True)
+
+
+def _served(found: "Report") -> str:
+    """Return a line about what a server would hold of weights that are counted in another type."""
+    if found.weights_dtype in (*found.served_bytes, "bfloat16"):
+        return ""
+    sizes = ", ".join(f"{name} {show_bytes(size)}" for name, size in found.served_bytes.items())
+    return f"{found.weights_dtype} is for arithmetic; `ringkv serve --weights` holds {sizes}, by default bf16\n"
+
+
+def _too_large(found: "Report") -> str:
+    """Return what does not fit, and the remedy."""
+    memory, unit = found.memory or 0, "such as 80GB; a bare number is bytes"
+    if found.weight_bytes + found.reserve > memory:
+        smaller = [(name, size) for name, size in found.served_bytes.items() if size < found.weight_bytes]
+        fitting = [f"--weights {name} ({show_bytes(size)})" for name, size in smaller if size + found.reserve <= memory]
+        remedy = " or ".join((*fitting, f"raise --memory ({unit})"))
+        return f"the weights alone take {show_bytes(found.weight_bytes)}; choose {remedy}"
+    fixed = found.weight_bytes + found.staging_bytes
+    remedy = f"lower --tokens or raise --memory ({unit})"
+    return f"weights and staging alone take {show_bytes(fixed)}; {remedy}"
 
 
 def _windows(found: "Report") -> list[tuple[str, str, str]]:
