@@ -272,3 +272,12 @@ def test_a_deadline_passes_while_a_prompt_is_elsewhere():
         asked = one.receive()
         assert one.serve("a")["a"].kind == "DeadlineExceeded"
         assert one.receive() == Drop(asked.number)
+
+
+def test_a_loop_wakes_and_counts_its_prefill_workers_when_one_comes_or_leaves():
+    with prefilling(toy.ToyEngine()) as one, decoding(toy.ToyEngine(), one.address) as loop:
+        for count in (1, 0):
+            assert select(loop.wakers, [], [], 10)[0]
+            until(lambda: loop.idle, loop.step)
+            assert loop.stats().prefill_workers == count
+            one.listener.close()

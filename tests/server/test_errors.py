@@ -3,7 +3,8 @@ from typing import Any
 import openai
 import pytest
 
-from ringkv.server.errors import LARGEST_BODY
+from ringkv.base.failure import Failure, revive
+from ringkv.server.errors import LARGEST_BODY, answer_of
 from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import BREAKS, VOCAB, channel
 
@@ -222,3 +223,8 @@ def test_a_bug_is_500_without_its_traceback(tokenizer: Any, caplog: pytest.LogCa
     assert found["code"] == "internal_error"
     assert "replace" not in found["message"]
     assert "unexpected error" in caplog.text
+
+
+def test_a_lost_prefill_worker_says_when_to_send_the_request_again() -> None:
+    answer = answer_of(revive(Failure("PrefillUnavailable", "no prefill worker is connected")))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import ringkv
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving
@@ -58,3 +60,13 @@ def test_without_an_engine_the_server_is_alive_but_not_ready(slow: Served) -> No
     slow.engine.alive = True
     assert slow.http.head("/ready").status_code == 200
     assert slow.metric('ringkv_requests_total{endpoint="/ready",status="503"}') == 2
+
+
+def test_a_decode_worker_is_ready_if_a_prefill_worker_is_connected(slow: Served, monkeypatch) -> None:
+    free = slow.engine.stats()
+    assert "ringkv_prefill_workers_connected{" not in slow.http.get("/metrics").text  # it prefills itself
+    for count, status in ((0, 503), (2, 200)):
+        monkeypatch.setattr(slow.engine, "stats", lambda count=count: replace(free, prefill_workers=count))
+        got = slow.http.get("/ready")
+        assert (got.status_code, "retry-after" in got.headers) == (status, status == 503)
+        assert slow.metric("ringkv_prefill_workers_connected") == count

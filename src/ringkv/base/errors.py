@@ -154,7 +154,8 @@ class EngineRestarting(Busy):
 
 
 class PrefillUnavailable(Busy):
-    pass
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message, retry_after)
 
 
 class Draining(Busy):

@@ -77,6 +77,7 @@ class Stats:
     """Requests by stage, free slots and free staging lanes. Sent whenever they change.
 
     free_lanes: a lane is taken and freed together with another change, so it is not compared.
+    prefill_workers: those that are connected; None if the engine prefills its prompts itself.
     """
 
     waiting: int
@@ -84,6 +85,7 @@ class Stats:
     running: int
     free_slots: int
     free_lanes: int = field(default=0, compare=False)
+    prefill_workers: int | None = None
 
 
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)

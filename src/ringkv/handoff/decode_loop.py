@@ -9,6 +9,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Engine, Packet
 from ringkv.base.events import Event, Failed, Finished, Scored
 from ringkv.base.guide import MakeGuide
+from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_scheduler import DecodeScheduler
@@ -48,6 +49,9 @@ class DecodeLoop(RestingLoop):
     @property
     def patience(self) -> float | None:
         return PATIENCE if self.has_requests else None
+
+    def stats(self) -> Stats:
+        return replace(super().stats(), prefill_workers=self._peers.connected)
 
     def step(self) -> list[Event]:
         """Take what has arrived, insert at most one prefix, then do one action."""

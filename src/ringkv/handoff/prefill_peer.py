@@ -49,7 +49,12 @@ class Lost:
     failure: Failure
 
 
-News = Arrived | Scores | Lost
+@dataclass(frozen=True)
+class Linked:
+    """A worker is connected, or one is lost. It lets the loop report how many there are."""
+
+
+News = Arrived | Scores | Lost | Linked
 
 
 class PrefillPeer:
@@ -65,6 +70,11 @@ class PrefillPeer:
         self._transfers: dict[int, Transfer] = {}  # of this link, that await a reply
         self._thread = Thread(target=self._run, name=f"prefill-{address}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_connected(self) -> bool:
+        with self._lock:
+            return self._link is not None
 
     @property
     def load(self) -> int | None:
@@ -126,6 +136,7 @@ class PrefillPeer:
         """Receive until the link ends. Returns the seconds to wait before the next one."""
         with self._lock:
             self._link = link
+        self._deliver(Linked())
         wait, why = FIRST, "was lost"
         try:
             while not self._closing.is_set():
@@ -148,10 +159,11 @@ class PrefillPeer:
             self._transfers.clear()
             failed = [one for one in transfers if one.drop()]
         if not self._closing.is_set():
-            log.warning("%s; %d requests there have failed", why, len(failed))
+            log.warning("%s; requests that failed there: %d", why, len(failed))
         failure = Failure("PrefillUnavailable", f"{why} before the prompt was prefilled; send the request again")
         for transfer in failed:
             self._deliver(Lost(transfer, failure))
+        self._deliver(Linked())
 
     def _take(self, link: Link, message: object) -> None:
         """Handle a message. Raises InvalidMessage for one that is not due."""

@@ -26,7 +26,7 @@ class PrefillPeers:
 
     @property
     def connected(self) -> int:
-        return sum(peer.load is not None for peer in self._peers)
+        return sum(peer.is_connected for peer in self._peers)
 
     @property
     def has_news(self) -> bool:

@@ -59,6 +59,20 @@ STATE = {
 }
 
 
+class PrefillGauge(Collector):
+    """The connected prefill workers of engines that have some. engines: by model."""
+
+    def __init__(self, engines: Mapping[str, EngineChannel]) -> None:
+        self._engines = engines
+
+    def collect(self) -> Iterator[Metric]:
+        connected = {model: engine.stats().prefill_workers for model, engine in self._engines.items()}
+        return gauges({model: (count,) for model, count in connected.items() if count is not None}, PREFILL)
+
+
+PREFILL = {"ringkv_prefill_workers_connected": "Prefill workers that are connected; only of --role decode"}
+
+
 class EngineTimes(Collector):
     """What the engines' processes have measured. engines: by model."""
 

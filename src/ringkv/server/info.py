@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ringkv.base.errors import EngineRestarting
+from ringkv.base.errors import EngineRestarting, PrefillUnavailable
 from ringkv.base.version import VERSION
 from ringkv.server.documents import Card, Cards, Health, Version, errors
 from ringkv.server.drain import Drain
@@ -28,8 +28,11 @@ def info_router(models: Models, server_metrics: Metrics, drain: Drain) -> APIRou
         """Readiness: a request that is sent now is taken, whichever model it names."""
         drain.check()
         for serving in models:
-            if not serving.engine.alive:
-                raise EngineRestarting(f"the engine of {serving.names[0]} has ended and is being started again", 1)
+            name, engine = serving.names[0], serving.engine
+            if not engine.alive:
+                raise EngineRestarting(f"the engine of {name} has ended and is being started again", 1)
+            if engine.stats().prefill_workers == 0:
+                raise PrefillUnavailable(f"no prefill worker of {name} is connected; the log says why")
         return Health(status="ok")
 
     @router.get("/version")

@@ -99,7 +99,8 @@ class EngineClient:
             await client.close()
             raise
         client.limits, client.default_kv = ready.limits, ready.default_kv
-        client._stats = Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes)
+        connected = 0 if config.prefill else None  # until its first stats arrive
+        client._stats = Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes, connected)
         return client
 
     @property
