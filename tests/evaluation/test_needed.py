@@ -12,6 +12,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     find = needed.find_spec
     monkeypatch.setattr(needed, "find_spec", lambda name: None if name == "rouge_score" else find(name))
     with pytest.raises(
-        InvalidRequest, match="not installed: rouge-score; install the extra .* pip install 'ringkv\[eval\]'"
+        InvalidRequest, match=r"not installed: rouge-score; install the extra .* pip install 'ringkv\[eval\]'"
     ):
         needed.check()
