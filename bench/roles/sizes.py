@@ -8,8 +8,8 @@ from bench.results import Figure
 from bench.roles.surroundings import BUDGET, PrefillProcess, Setting, request
 from ringkv.base.kv import KVChoice
 from ringkv.handoff.address import Address
-from ringkv.handoff.fingerprint import fingerprint
 from ringkv.handoff.handshake import dialled
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.link import Link
 from ringkv.handoff.messages import Ask, Prefix, Received
 from ringkv.ranks.rendezvous import key
@@ -22,7 +22,7 @@ CHOICES = (KVChoice("snapstream", budget=BUDGET), KVChoice("streaming", budget=2
 def run(setting: Setting) -> Figure:
     prefill = PrefillProcess(setting)
     try:
-        link = dialled(Address.parse(prefill.address), key(), fingerprint(setting.config(1)))
+        link = dialled(Address.parse(prefill.address), key(), Identity.of(setting.config(1)))
         try:
             found = [
                 _transfer(link, setting.model, number, length, kv)

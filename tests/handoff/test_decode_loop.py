@@ -20,7 +20,7 @@ from ringkv.handoff.decode_loop import DecodeLoop
 from ringkv.handoff.handshake import accepted
 from ringkv.handoff.link import Link
 from ringkv.handoff.messages import Ask, Drop, Hello, Prefix, PromptDropped, PromptFailed, Received
-from tests.handoff.workers import SECRET, decoding, ends, prefilling, run, step, tokens, until
+from tests.handoff.workers import SECRET, TOY_RUNS, decoding, ends, prefilling, run, step, tokens, until
 
 PROMPT = (1, 2, 3)
 
@@ -77,7 +77,7 @@ def played(**shapes: int) -> Iterator[Played]:
 @contextmanager
 def accepting(server: socket.socket, links: list[Link]) -> Iterator[None]:
     """Accept one decode worker in a thread."""
-    thread = Thread(target=lambda: links.append(accepted(server.accept()[0], SECRET, "toy", "it")), daemon=True)
+    thread = Thread(target=lambda: links.append(accepted(server.accept()[0], SECRET, TOY_RUNS, "it")), daemon=True)
     thread.start()
     yield
     thread.join(10)

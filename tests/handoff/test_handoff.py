@@ -14,6 +14,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.engine.build import build
 from ringkv.handoff.fingerprint import fingerprint
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.messages import Prefix
 from ringkv.handoff.shape import PrefixShape
 from ringkv.scheduler.loop import Loop
@@ -145,6 +146,8 @@ def test_engines_of_other_settings_have_other_fingerprints(one_engine: EngineCon
         replace(one_engine, kv_format="int8" if one_engine.kv_format == "plain" else "plain"),
     ]
     assert len({fingerprint(one) for one in [one_engine, *others]}) == 6
+    named = [Identity.of(one_engine).refusal(Identity.of(one)).split()[0] for one in others]
+    assert named == ["capacity", "kv_policy", "dtype", "weights", "kv_format"]
     assert fingerprint(replace(one_engine, slots=9, threads=5, store_bytes=0)) == fingerprint(one_engine)
 
 

@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from errno import ECONNABORTED, EMFILE
+from itertools import accumulate
 
 import pytest
 import toy
@@ -14,21 +15,35 @@ from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
 from ringkv.handoff import handshake
 from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import dialled
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.listener import Listener
-from tests.handoff.workers import ANY, SECRET, decoding, prefilling, until
+from ringkv.handoff.prefill_peer import next_wait
+from tests.handoff.workers import ANY, SECRET, TOY_RUNS, decoding, prefilling, until
 
 
 def test_a_peer_with_another_secret_is_refused_by_both(caplog: pytest.LogCaptureFixture):
     with prefilling(toy.ToyEngine()) as one, pytest.raises(InvalidRequest, match=r"has not proved .* RINGKV_RANKS_KEY"):
-        dialled(one.address, b"another of 24 characters", "toy")
+        dialled(one.address, b"another of 24 characters", TOY_RUNS)
     until(lambda: "has not proved that it has the secret" in caplog.text)
 
 
 def test_a_peer_that_runs_something_else_is_refused_and_told_why(caplog: pytest.LogCaptureFixture):
-    refused = pytest.raises(InvalidRequest, match="refuses this one: it has another model, dtype, format or KV setting")
-    with prefilling(toy.ToyEngine()) as one, refused:
-        dialled(one.address, SECRET, "other")
-    until(lambda: "is refused: it has another model" in caplog.text)
+    here, there = ({"dtype": "float32", "kv_budget": budget, "kv_sinks": sinks} for budget, sinks in ("24", "48"))
+    reason = "kv_budget is 4 at the decode worker and 2 at the prefill worker"
+    with prefilling(toy.ToyEngine(), settings=here) as one:
+        for _ in range(3):
+            with pytest.raises(InvalidRequest, match=f"refuses this one: {reason}"):
+                dialled(one.address, SECRET, Identity("other", there))
+        with pytest.raises(InvalidRequest, match="files of weights differ"):
+            dialled(one.address, SECRET, Identity("other", here))
+        until(lambda: "files of weights" in caplog.text)
+    assert caplog.text.count(f"is refused: {reason}") == 1
+
+
+@pytest.mark.parametrize(("error", "longest"), [(InvalidRequest("refused"), 30), (PrefillUnavailable("none"), 5)])
+def test_attempts_are_twice_as_far_apart_each_time_up_to_the_longest(error: RingKVError, longest: float):
+    waits = list(accumulate(range(12), lambda wait, _: next_wait(wait, error), initial=0.0))[1:]
+    assert waits == [min(0.1 * 2**n, longest) for n in range(12)]
 
 
 def test_bytes_before_the_proof_end_a_connection_and_silence_delays_no_other(caplog: pytest.LogCaptureFixture):
@@ -36,7 +51,7 @@ def test_bytes_before_the_proof_end_a_connection_and_silence_delays_no_other(cap
         with socket.create_connection(one.address) as other:
             other.sendall(b"GET / HTTP/1.1\r\n\r\n" * 99)
             until(lambda: "has not proved" in caplog.text)
-        dialled(one.address, SECRET, "toy").close()
+        dialled(one.address, SECRET, TOY_RUNS).close()
 
 
 def test_a_peer_that_dribbles_its_proof_gets_no_more_time(caplog: pytest.LogCaptureFixture, monkeypatch):
@@ -66,14 +81,14 @@ def test_an_error_of_one_connection_ends_neither_end(monkeypatch: pytest.MonkeyP
 
 def test_where_nothing_listens_is_named():
     with pytest.raises(PrefillUnavailable, match=r"no prefill worker listens at 127.0.0.1:1 "):
-        dialled(Address("127.0.0.1", 1), SECRET, "toy")
+        dialled(Address("127.0.0.1", 1), SECRET, TOY_RUNS)
 
 
 def test_a_taken_port_is_named():
-    first = Listener(ANY, SECRET, "toy")
+    first = Listener(ANY, SECRET, TOY_RUNS)
     try:
         with pytest.raises(RingKVError, match=r"cannot listen at .* choose another"):
-            Listener(first.address, SECRET, "toy")
+            Listener(first.address, SECRET, TOY_RUNS)
     finally:
         first.close()
 

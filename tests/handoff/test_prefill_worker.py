@@ -20,12 +20,12 @@ from ringkv.handoff.messages import (
     PromptScored,
     Received,
 )
-from tests.handoff.workers import SECRET, TOY, Prefilling, prefilling, until
+from tests.handoff.workers import SECRET, TOY, TOY_RUNS, Prefilling, prefilling, until
 
 
 @contextmanager
 def asker(one: Prefilling) -> Iterator[Link]:
-    link = dialled(one.address, SECRET, "toy")
+    link = dialled(one.address, SECRET, TOY_RUNS)
     try:
         yield link
     finally:

@@ -13,6 +13,7 @@ from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_loop import DecodeLoop
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.listener import Listener
 from ringkv.handoff.prefill_peers import PrefillPeers
 from ringkv.handoff.prefill_worker import PrefillWorker
@@ -20,6 +21,7 @@ from ringkv.handoff.shape import PrefixShape
 from ringkv.scheduler.loop import Loop
 
 SECRET = b"a secret of 24 characters"
+TOY_RUNS = Identity("toy")
 ANY = Address("127.0.0.1", 0)
 
 
@@ -43,9 +45,9 @@ class Prefilling:
 
 
 @contextmanager
-def prefilling(engine: Engine, name: str = "toy", at: Address = ANY, **options) -> Iterator[Prefilling]:
-    """name: the fingerprint. options: of the worker."""
-    listener, worker = Listener(at, SECRET, name), PrefillWorker(engine, name, **options)
+def prefilling(engine: Engine, name: str = "toy", at: Address = ANY, settings=None, **options) -> Iterator[Prefilling]:
+    """name, settings: of its identity. options: of the worker."""
+    listener, worker = Listener(at, SECRET, Identity(name, settings or {})), PrefillWorker(engine, name, **options)
     listener.start(worker.deliver)
     try:
         yield Prefilling(worker, listener)
@@ -58,7 +60,7 @@ def decoding(
     engine: Engine, *addresses: Address, name: str = "toy", shape: PrefixShape = TOY, **options
 ) -> Iterator[DecodeLoop]:
     """A decode loop that is connected to all workers. options: of the loop."""
-    loop = DecodeLoop(engine, PrefillPeers(addresses, SECRET, name, shape), **options)
+    loop = DecodeLoop(engine, PrefillPeers(addresses, SECRET, Identity(name), shape), **options)
     try:
         until(lambda: loop._peers.connected == len(addresses))
         yield loop

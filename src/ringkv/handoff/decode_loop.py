@@ -13,7 +13,7 @@ from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_scheduler import DecodeScheduler
-from ringkv.handoff.fingerprint import fingerprint
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.prefill_peer import Arrived, Lost, Scores
 from ringkv.handoff.prefill_peers import PrefillPeers
 from ringkv.handoff.resting_loop import RestingLoop
@@ -28,7 +28,7 @@ PATIENCE = 0.01  # seconds between two looks at deadlines and guides
 def decode_loop(engine: Engine, config: EngineConfig, guide: MakeGuide | None = None) -> "DecodeLoop":
     """Return the loop of an engine whose prompts are prefilled at `config.prefill`. Raises InvalidRequest."""
     addresses = [Address.parse(one) for one in config.prefill]
-    peers = PrefillPeers(addresses, key("prefill"), fingerprint(config), PrefixShape.of(config))
+    peers = PrefillPeers(addresses, key("prefill"), Identity.of(config), PrefixShape.of(config))
     return DecodeLoop(engine, peers, guide)
 
 

@@ -16,6 +16,7 @@ from typing import get_args
 
 from ringkv.base.errors import InvalidRequest, PrefillUnavailable
 from ringkv.handoff.address import Address
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import FromDecode, FromPrefill, Hello, Welcome
 from ringkv.ranks.rendezvous import KEY
@@ -29,7 +30,15 @@ DECODE, PREFILL = Codec(*get_args(FromDecode)), Codec(*get_args(FromPrefill))
 _WRONG = (AuthenticationError, AssertionError)  # Python 3.11 asserts that a challenge is one
 
 
-def dialled(address: Address, secret: bytes, fingerprint: str) -> Link:
+class RunsOther(InvalidRequest):
+    """A decode worker has the secret and runs something else. reason: what, without the worker's name."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message, "prefill")
+        self.reason = reason
+
+
+def dialled(address: Address, secret: bytes, identity: Identity) -> Link:
     """Connect to a prefill worker. Raises PrefillUnavailable if none listens, InvalidRequest if it refuses."""
     who = f"the prefill worker at {address}"
     try:
@@ -38,7 +47,7 @@ def dialled(address: Address, secret: bytes, fingerprint: str) -> Link:
         raise PrefillUnavailable(f"no prefill worker listens at {address} ({error}); start one there") from error
     try:
         with _proved(end, secret, PREFILL, first=False, who=who) as link:
-            link.send(Hello(fingerprint))
+            link.send(Hello(identity.fingerprint, identity.settings))
             reply = link.receive()
             if not isinstance(reply, Welcome):
                 raise InvalidMessage(f"a prefill worker does not begin with {type(reply).__name__}")
@@ -49,23 +58,23 @@ def dialled(address: Address, secret: bytes, fingerprint: str) -> Link:
     return link
 
 
-def accepted(end: socket.socket, secret: bytes, fingerprint: str, who: str) -> Link:
-    """Accept a decode worker. who: its name in messages. Raises InvalidRequest if it is refused."""
+def accepted(end: socket.socket, secret: bytes, identity: Identity, who: str) -> Link:
+    """Accept a decode worker. who: its name in messages. Raises InvalidRequest if it is refused.
+
+    It is `RunsOther` if the worker has proved that it has the secret.
+    """
     try:
         with _proved(end, secret, DECODE, first=True, who=who) as link:
             hello = link.receive()
             if not isinstance(hello, Hello):
                 raise InvalidMessage(f"a decode worker does not begin with {type(hello).__name__}")
-            refusal = "" if hello.fingerprint == fingerprint else OTHER
+            refusal = identity.refusal(Identity(hello.fingerprint, hello.settings))
             link.send(Welcome(refusal))
             if refusal:
-                raise InvalidRequest(f"{who} is refused: {refusal}", "prefill")
+                raise RunsOther(f"{who} is refused: {refusal}", refusal)
     except (LinkClosed, InvalidMessage) as error:
         raise InvalidRequest(f"{who} is not a decode worker ({error})", "prefill") from error
     return link
-
-
-OTHER = "it has another model, dtype, format or KV setting; start both with the same options"
 
 
 def prove(end: socket.socket, secret: bytes, first: bool, who: str) -> None:

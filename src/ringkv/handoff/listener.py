@@ -9,7 +9,8 @@ from threading import Event, Lock, Thread
 from ringkv.base.errors import RingKVError
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_peer import DecodePeer
-from ringkv.handoff.handshake import accepted
+from ringkv.handoff.handshake import RunsOther, accepted
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.link import LinkClosed
 from ringkv.worker.channel import InvalidMessage
 
@@ -22,15 +23,16 @@ Deliver = Callable[[DecodePeer, object], None]
 
 
 class Listener:
-    def __init__(self, address: Address, secret: bytes, fingerprint: str) -> None:
+    def __init__(self, address: Address, secret: bytes, identity: Identity) -> None:
         """Bind the address. Raises RingKVError if it is taken."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
             self._socket = socket.create_server(address, family=family)
         except OSError as error:
             raise RingKVError(f"cannot listen at {address} ({error.strerror}); choose another host or port") from error
-        self._secret, self._fingerprint = secret, fingerprint
+        self._secret, self._identity = secret, identity
         self._lock, self._open, self._peers = Lock(), 0, set[DecodePeer]()
+        self._refused: set[tuple[str, str]] = set()  # hosts and reasons that are logged
         self._closing = Event()
         self.address = Address(*self._socket.getsockname()[:2])
 
@@ -60,13 +62,17 @@ class Listener:
                 self._open += has_room
             if has_room:
                 who = f"a peer at {Address(*where[:2])}"
-                Thread(target=self._serve, args=(end, who, deliver), name="decode-peer", daemon=True).start()
+                Thread(
+                    target=self._serve, args=(end, str(where[0]), who, deliver), name="decode-peer", daemon=True
+                ).start()
             else:
                 end.close()
 
-    def _serve(self, end: socket.socket, who: str, deliver: Deliver) -> None:
+    def _serve(self, end: socket.socket, host: str, who: str, deliver: Deliver) -> None:
         try:
-            peer = DecodePeer(accepted(end, self._secret, self._fingerprint, who), who)
+            peer = DecodePeer(accepted(end, self._secret, self._identity, who), who)
+        except RunsOther as error:
+            self._log_once(host, error)
         except (RingKVError, OSError) as error:
             log.warning("%s", error)
         else:
@@ -74,6 +80,14 @@ class Listener:
         finally:
             with self._lock:
                 self._open -= 1
+
+    def _log_once(self, host: str, error: RunsOther) -> None:
+        """Log a refusal, unless its host was refused for the same reason: a decode worker tries again and again."""
+        with self._lock:
+            is_new = (host, error.reason) not in self._refused
+            self._refused.add((host, error.reason))
+        if is_new:
+            log.warning("%s", error)
 
     def _receive(self, peer: DecodePeer, deliver: Deliver) -> None:
         with self._lock:

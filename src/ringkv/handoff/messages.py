@@ -5,7 +5,7 @@ with one of Prefix, PromptFailed and PromptDropped, after any number of PromptSc
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import Layouts
@@ -14,9 +14,10 @@ from ringkv.base.request import Request
 
 @dataclass(frozen=True)
 class Hello:
-    """fingerprint: see `fingerprint.fingerprint`."""
+    """The fields of an `Identity`."""
 
     fingerprint: str
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ringkv.base.errors import EngineDied
 from ringkv.base.progress import Progress
 from ringkv.base.ranks import RankEnded
 from ringkv.handoff.address import Address
-from ringkv.handoff.fingerprint import fingerprint
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.listener import Listener
 from ringkv.handoff.prefill_worker import PrefillWorker
 from ringkv.ranks.rendezvous import key
@@ -25,14 +25,14 @@ def run(
     ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port,
     EngineDied if one of its ranks has ended.
     """
-    secret, name = key("listen"), fingerprint(config)
-    listener = Listener(address, secret, name)
+    secret, identity = key("listen"), Identity.of(config)
+    listener = Listener(address, secret, identity)
     try:
         engine: Engine = imported(builder)(config, tell)
-        worker = PrefillWorker(engine, name)
+        worker = PrefillWorker(engine, identity.fingerprint)
         with _stopped_by_signals(worker):
             listener.start(worker.deliver)
-            ready(f"prefilling for decode workers at {listener.address}; start one with --prefill {listener.address}")
+            ready(f"listening for decode workers at {listener.address}; start one with --prefill {listener.address}")
             worker.run()
     except RankEnded as error:
         raise EngineDied(f"the engine has ended: {error}") from error

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Lock, Semaphore, Thread
 
-from ringkv.base.errors import PrefillUnavailable, RingKVError
+from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
 from ringkv.base.events import TokenLogprob
 from ringkv.base.failure import Failure, in_short
 from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import dialled
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.shape import PrefixShape
@@ -23,6 +24,7 @@ from ringkv.worker.channel import InvalidMessage
 log = logging.getLogger(__name__)
 
 FIRST, LONGEST = 0.1, 5.0  # seconds before it connects again; they double with each failure
+REFUSED = 30.0  # the longest if the worker refuses, which takes a person to change
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,18 @@ class Linked:
 News = Arrived | Scores | Lost | Linked
 
 
+def next_wait(wait: float, error: Exception) -> float:
+    """Return the seconds to wait after this error, which came after a wait of `wait` seconds; 0 is none."""
+    return min(2 * wait or FIRST, REFUSED if isinstance(error, InvalidRequest) else LONGEST)
+
+
 class PrefillPeer:
     def __init__(
-        self, address: Address, secret: bytes, fingerprint: str, shape: PrefixShape, deliver: Callable[[News], None]
+        self, address: Address, secret: bytes, identity: Identity, shape: PrefixShape, deliver: Callable[[News], None]
     ) -> None:
         """deliver: takes what arrives, in this peer's thread."""
         self.address = address
-        self._secret, self._fingerprint, self._shape, self._deliver = secret, fingerprint, shape, deliver
+        self._secret, self._identity, self._shape, self._deliver = secret, identity, shape, deliver
         self._buffer, self._is_free = memoryview(bytearray(shape.largest)), Semaphore()
         self._lock, self._closing = Lock(), Event()
         self._link: Link | None = None
@@ -123,11 +130,11 @@ class PrefillPeer:
         wait, said = 0.0, ""
         while not self._closing.wait(wait):
             try:
-                link = dialled(self.address, self._secret, self._fingerprint)
+                link = dialled(self.address, self._secret, self._identity)
             except (RingKVError, OSError) as error:  # OSError: this process has no descriptor left
                 if str(error) != said:
                     log.warning("%s", said := str(error))
-                wait = min(2 * wait or FIRST, LONGEST)
+                wait = next_wait(wait, error)
                 continue
             log.warning("connected to the prefill worker at %s", self.address)
             wait, said = self._follow(link), ""
@@ -197,7 +204,7 @@ class PrefillPeer:
 
     def _receive(self, link: Link, transfer: Transfer, prefix: Prefix) -> None:
         """Receive the raw bytes of a prefix, and acknowledge them. One that is cancelled meanwhile is discarded."""
-        if prefix.fingerprint != self._fingerprint:
+        if prefix.fingerprint != self._identity.fingerprint:
             raise InvalidMessage("another fingerprint than at the start")
         self._shape.check(prefix, len(transfer.request.tokens))
         with self._lock:

@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 from ringkv.base.errors import PrefillUnavailable
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
+from ringkv.handoff.identity import Identity
 from ringkv.handoff.prefill_peer import Arrived, News, PrefillPeer
 from ringkv.handoff.shape import PrefixShape
 from ringkv.handoff.states import Transfer
@@ -17,12 +18,12 @@ from ringkv.handoff.waker import Waker
 class PrefillPeers:
     """Call it from the engine's thread. `waker` is readable when there is news."""
 
-    def __init__(self, addresses: Sequence[Address], secret: bytes, fingerprint: str, shape: PrefixShape) -> None:
+    def __init__(self, addresses: Sequence[Address], secret: bytes, identity: Identity, shape: PrefixShape) -> None:
         self.waker = Waker()
         self._news: SimpleQueue[News] = SimpleQueue()
         self._numbers = count()
         self._asked: dict[str, tuple[PrefillPeer, Transfer]] = {}  # by request, until it is inserted or has ended
-        self._peers = [PrefillPeer(one, secret, fingerprint, shape, self._deliver) for one in addresses]
+        self._peers = [PrefillPeer(one, secret, identity, shape, self._deliver) for one in addresses]
 
     @property
     def connected(self) -> int:
