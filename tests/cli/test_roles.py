@@ -39,7 +39,7 @@ def test_a_decode_server_answers_with_the_text_of_one_engine_and_503_without_its
         url = address_in(both.stdout, r"(http://127.0.0.1:\d+/v1)")
         expected = [choice["text"] for choice in complete(url, n=2)["choices"]]
     with serving(*model, "--role", "prefill", "--listen", "127.0.0.1:0") as prefill:
-        at = address_in(prefill.stdout, r"prefilling for decode workers at (127.0.0.1:\d+);")
+        at = address_in(prefill.stdout, r"listening for decode workers at (127.0.0.1:\d+);")
         with serving(*model, "--role", "decode", "--prefill", at) as decode:
             url = address_in(decode.stdout, r"(http://127.0.0.1:\d+/v1)")
             found = complete(url, n=2)
