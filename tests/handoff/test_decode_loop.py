@@ -20,7 +20,7 @@ from ringkv.handoff.decode_loop import DecodeLoop
 from ringkv.handoff.handshake import accepted
 from ringkv.handoff.link import Link
 from ringkv.handoff.messages import Ask, Drop, Hello, Prefix, PromptDropped, PromptFailed, Received
-from tests.handoff.workers import SECRET, TOY_RUNS, decoding, ends, prefilling, run, step, tokens, until
+from tests.handoff.workers import SECRET, TOY_RUNS, decoding, ends, prefilling, run, running, step, tokens, until
 
 PROMPT = (1, 2, 3)
 
@@ -264,6 +264,18 @@ def test_prompts_go_to_the_worker_with_the_fewest_tokens_and_equal_ones_to_the_s
         until(lambda: [each.worker._inbox.qsize() for each in (one, two)] == [2, 3])
         events = run(loop, [], one, two)
         assert {name: len(found) for name, found in tokens(events).items()} == dict.fromkeys([*"0123", "again"], 2)
+
+
+def test_a_prefix_that_arrives_when_all_others_have_ended_is_sampled_before_it_is_fed():
+    first, second = (Request(name, PROMPT, SamplingParams(max_tokens=2)) for name in "ab")
+    with prefilling(toy.ToyEngine()) as one, decoding(toy.ToyEngine(), one.address) as loop:
+        events = loop.submit(first)
+        until(lambda: running(loop) == 1, lambda: (one.step(), step(loop, events)))
+        loop.submit(second)
+        until(lambda: "a" in ends(events), lambda: step(loop, events))  # its last token is not fed
+        until(lambda: loop._peers.has_news, one.step)
+        events += run(loop, [], one)
+        assert tokens(events) == dict.fromkeys("ab", toy.answer(PROMPT, 2))
 
 
 def test_a_deadline_passes_while_a_prompt_is_elsewhere():

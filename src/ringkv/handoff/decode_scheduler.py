@@ -49,6 +49,7 @@ class DecodeScheduler(Scheduler):
 
     def arrived(self, request_id: str, layouts: Layouts, cached: int) -> None:
         """Report that a prefix is in its slot. cached: prompt tokens that needed no prefill."""
+        self._forward_is_due &= bool(self._running)  # all that were sampled may have ended
         self._jobs[request_id].prompt.begin(Cached(cached, cached))
         self.inserted(request_id, layouts)
 
