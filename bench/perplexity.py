@@ -14,19 +14,19 @@ import argparse
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import exp
 from pathlib import Path
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any
 
 from bench.data import DATA
 from bench.peers.install import python_of
 from bench.peers.weights import MAKERS, REPOSITORY
 from bench.results import keep, table
-from ringkv.base.config import Weights
 from ringkv.models.config import load_config
+from ringkv.plan.options import Options
 from ringkv.plan.shapes import parameters
 from ringkv.residency.locate import locate
 from ringkv.residency.pull import pull
@@ -36,6 +36,13 @@ TEXT = DATA / "text" / "wikitext-2_test.txt"
 WINDOW = 2048  # tokens
 SCORED = 128  # rows of logits in memory at a time
 SIXTEEN = "bf16"
+OURS: Mapping[str, Options] = {
+    SIXTEEN: Options(weights="bf16"),
+    "int8": Options(weights="int8"),
+    "int4": Options(weights="int4"),
+    "int8, 16-bit activations": Options(weights="int8", activations="16-bit"),
+    "int4, 16-bit activations": Options(weights="int4", activations="16-bit"),
+}
 THEIRS = (SIXTEEN, "q8_0", "q4_1", "q4_0")
 Windows = Sequence[Sequence[int]]
 
@@ -85,15 +92,14 @@ def windows(model: str, text: Path, tokens: int | None) -> Windows:
     return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
 
 
-def ours(model: str, weights: Weights, text: Windows, threads: int | None) -> tuple[int, list[float]]:
+def ours(model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
     """Return the bytes of our weights, and each window's mean loss in nats."""
     from ringkv.engine.build import build
     from ringkv.plan.memory import available_bytes
-    from ringkv.plan.options import Options
     from ringkv.plan.resolve import resolve
 
     folder = locate(model)
-    options = Options(weights=weights, threads=threads, kv_policy="full", prompt_tokens=WINDOW, graphs="off")
+    options = replace(OURS[weights], threads=threads, kv_policy="full", prompt_tokens=WINDOW, graphs="off")
     engine = build(resolve(folder, load_config(folder), options, available_bytes()))
     return engine.weight_bytes, [loss(engine, window) for window in text]
 
@@ -160,7 +166,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, help="score this many tokens from the text's beginning (all)")
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--ours", nargs="*", choices=get_args(Weights), default=list(get_args(Weights)))
+    parser.add_argument("--ours", nargs="*", choices=OURS, default=list(OURS))
     parser.add_argument("--theirs", nargs="*", choices=THEIRS, default=list(THEIRS))
     return parser.parse_args()
 
