@@ -10,7 +10,7 @@ that the decode path scores them. Nothing is evicted. Run it on an idle machine.
 import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import get_args
 
@@ -36,6 +36,8 @@ from ringkv.text.tokenizer import Tokenizer
 SLOTS, LIVE, TURNS = 8, 7000, 25
 LAYERS = 8  # enough that their entries exceed the processor's caches
 PROMPT = 512
+Figures = Mapping[PlaneFormat, Mapping[str, float]]
+SHOWN = {"attend_s": "{:.5f} s", "attend_ratio": "{:.2f}", "perplexity": "{:.4f}", "more": "{:+.3%}"}
 FORMATS_COMPARED: tuple[PlaneFormat, ...] = get_args(PlaneFormat)
 
 
@@ -97,6 +99,14 @@ def perplexity(model: str, form: PlaneFormat, texts: Sequence[tuple[int, ...]]) 
     return math.exp(-sum(found) / len(found))
 
 
+def of_speed(seconds: Mapping[PlaneFormat, float]) -> Figures:
+    return {form: {"attend_s": one, "attend_ratio": seconds["plain"] / one} for form, one in seconds.items()}
+
+
+def of_perplexity(scores: Mapping[PlaneFormat, float]) -> Figures:
+    return {form: {"perplexity": one, "more": one / scores["plain"] - 1} for form, one in scores.items()}
+
+
 def entry_bytes(config: ModelConfig, form: PlaneFormat) -> int:
     """Return the bytes of an entry, all layers; the first and last ones are plain as by default."""
     groups = config.with_slots(SlotFormat(form, SKIPPED[form])).groups
@@ -107,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--steps", type=int, default=512)
+    parser.add_argument("--parts", default="speed,perplexity")
     parser.add_argument("--dry", action="store_true", help="print the table, do not append it")
     args = parser.parse_args()
     folder = locate(args.model)
@@ -115,29 +126,19 @@ def main() -> None:
     ids = Tokenizer.from_directory(folder).encode((DATA / "text" / "wikitext-2_test.txt").read_text()[:200_000])
     size = PROMPT + args.steps
     texts = [tuple(ids[at * size : (at + 1) * size]) for at in range(SLOTS)]
-    scores = {form: perplexity(args.model, form, texts) for form in FORMATS_COMPARED}
-    seconds = attention(group)
+    parts: dict[str, Callable[[], Figures]] = {
+        "speed": lambda: of_speed(attention(group)),
+        "perplexity": lambda: of_perplexity({form: perplexity(args.model, form, texts) for form in FORMATS_COMPARED}),
+    }
+    found = [parts[part]() for part in args.parts.split(",")]
     figures = [
-        {
-            "format": form,
-            "attend_s": seconds[form],
-            "attend_ratio": seconds["plain"] / seconds[form],
-            "perplexity": scores[form],
-            "more": scores[form] / scores["plain"] - 1,
-            "entry_bytes": entry_bytes(config, form),
-        }
+        {"format": form, "entry_bytes": entry_bytes(config, form)}
+        | {k: v for one in found for k, v in one[form].items()}
         for form in FORMATS_COMPARED
     ]
-    head = ["slots in", "bytes per entry", "decode attention", "faster by", "perplexity", "more"]
+    head = ["slots in", "bytes per entry", *(name for name in SHOWN if name in figures[0])]
     lines = [
-        [
-            f["format"],
-            f"{f['entry_bytes']:,}",
-            f"{1e3 * f['attend_s']:.2f} ms",
-            f"{f['attend_ratio']:.2f}",
-            f"{f['perplexity']:.4f}",
-            f"{f['more']:+.3%}",
-        ]
+        [f["format"], f"{f['entry_bytes']:,}", *(show.format(f[name]) for name, show in SHOWN.items() if name in f)]
         for f in figures
     ]
     if args.dry:

@@ -56,6 +56,7 @@ def files() -> Mapping[Path, str]:
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
         "slots": partial(slot_formats.slots, rows, answers),
+        "chains": partial(slot_formats.chains, answers),
         "faults": partial(faults, rows),
         "sampling": partial(sampling, rows),
         "traffic": partial(traffic.traffic, rows),

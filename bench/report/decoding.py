@@ -31,9 +31,9 @@ def kv_format(rows: Sequence[ResultRow]) -> str:
             MACHINES[one["machine"]],
             one["format"],
             f"{one['entry_bytes']:,}",
-            f"{1e3 * one['attend_s']:.2f} ms",
-            f"{one['attend_ratio']:.2f}x",
-            f"{one['more']:+.2%}",
+            f"{1e3 * one['attend_s']:.2f} ms" if "attend_s" in one else "",
+            f"{one['attend_ratio']:.2f}x" if "attend_ratio" in one else "",
+            f"{one['more']:+.2%}" if "more" in one else "",
         )
         for one in newest(figures(rows, "kv_format"), "model", "machine")
     ]

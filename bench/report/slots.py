@@ -20,7 +20,7 @@ TICKS = {0.0: "1", 1.0: "1/2", 2.0: "1/4", 3.0: "1/8", 4.0: "1/16", 5.0: "1/32"}
 
 def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
     """Return the table of each format and share: bytes, score, and difference from the full cache in 16 bits."""
-    sizes, chains = _sizes(rows), {one.cell: one for one in task_scores(records(answered, CHAINS))}
+    sizes = _sizes(rows)
     lines = [
         (
             form,
@@ -28,13 +28,19 @@ def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
             f"{sizes[form] * KEPT[cell]:.1%}",
             _score(one),
             _difference(one),
-            _score(chains.get(label(cell, form))),
-            _answers(chains.get(label(cell, form))),
         )
         for form, cell, one in _cells(group_scores(records(answered, SLOTS)))
     ]
-    head = ("`--kv-format`", "kept", "bytes", "RULER, 2k", "difference", "GSM8K", "its tokens")
+    head = ("`--kv-format`", "kept", "bytes", "RULER, 2k", "difference")
     return table(head, lines)
+
+
+def chains(answered: StudyRecords) -> str:
+    """Return the table of GSM8K by format, with the tokens of its answers."""
+    found = {one.cell: one for one in task_scores(records(answered, CHAINS))}
+    shown = [(form, found[label("full", form)]) for form in CHAINS.values() if label("full", form) in found]
+    lines = [(form, _score(one), _difference(one), f"{one.output_tokens:.0f}") for form, one in shown]
+    return table(("`--kv-format`", "GSM8K", "difference", "tokens"), lines)
 
 
 def picture(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
@@ -81,7 +87,3 @@ def _score(one: CellScore | None) -> str:
 def _difference(one: CellScore) -> str:
     found = one.over_full
     return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]" if found else ""
-
-
-def _answers(one: CellScore | None) -> str:
-    return f"{one.output_tokens:.0f}" if one else ""
