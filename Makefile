@@ -27,7 +27,7 @@ demo:
 
 test: check
 	@echo "tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest
 
 amx avx2: dev
 	@CXX=tests/kernels/$@-g++ RINGKV_CACHE=$(abspath .venv/$@) $(BIN)/python -m pytest tests/kernels
