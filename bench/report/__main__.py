@@ -21,7 +21,6 @@ from bench.report.faults import faults
 from bench.report.models import models
 from bench.report.ranks import ranks
 from bench.report.roles import roles
-from bench.report.sampling import sampling
 from bench.report.targets import targets_table
 from bench.report.trained import trained
 from bench.results import RESULTS, TABLE, latest, read
@@ -58,7 +57,6 @@ def files() -> Mapping[Path, str]:
         "slots": partial(slot_formats.slots, rows, answers),
         "chains": partial(slot_formats.chains, answers),
         "faults": partial(faults, rows),
-        "sampling": partial(sampling, rows),
         "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
         "clients": partial(clients, rows),

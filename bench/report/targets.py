@@ -105,23 +105,15 @@ def _ourselves() -> Iterator[Target]:
     yield Target(
         "first token of a second turn, faster than with an empty prefix store", 10.0, of("turns", "sooner"), _times
     )
-    yield Target("answers that fit random schemas", 1.0, of("structured", "fitting"), _percent)
     for claim, what, bound in (
         ("10 prompts of 30 tokens: sooner than before", "10 prompts of 30 tokens, until each has a token", 4.0),
         ("chunk of 512 and 8 slots: two passes over one", f"{MIXED} two passes (before) and one (now)", 1.25),
     ):
         yield Target(claim, bound, of("short", "short_ratio", what=what), _times)
-    yield Target("times between two tokens within 1.2 times `--max-step`", 0.99, of("short", "within_share"), _percent)
     generate = of("startup", "first_s", command="ringkv generate")
     for claim, bound, measured, show in (
-        ("step after the longest prompt, over the shortest", 1.1, of("limits", "over_shortest"), _times),
-        ("memory beyond weights, slots and staging", 700 << 20, of("flat", "remainder_bytes"), _mebibytes),
-        ("growth from the 100th request to the 1,000th", 16 << 20, of("flat", "growth_bytes"), _mebibytes),
         ("`ringkv generate`, warm: first token", 4.0, generate, "{:.1f} s".format),
-        ("over HTTP: throughput lost", 0.1, of("threads", "loss", setting="as shipped"), _percent),
         ("token selection, of prefill", 0.02, of("limits", "of_prefill"), _percent),
-        ("compress and insert 1k tokens", 0.005, of("limits", "per_1k_s"), lambda taken: f"{taken * 1e3:.1f} ms"),
-        ("step of 8 requests, one with a grammar: slower by", 0.2, of("structured", "more"), _percent),
         ("this commit over 099e118: prefill of 2k", 1.02, partial(_beside, metric="prefill_ratio"), "{:.3f}x".format),
         ("this commit over 099e118: decode step", 1.02, partial(_beside, metric="step_ratio"), "{:.3f}x".format),
         ("memory of a rank while loading, over its share", 1.1, of("ranks", "loading_ratio"), "{:.3f}x".format),

@@ -55,6 +55,9 @@ def test_ranks_answer_as_one_process(count: int, config: EngineConfig) -> None:
     try:
         assert len(others()) == count - 1
         whole = build(config)
+        copies = count if config.model_dir.name.startswith("deepseek") else 1  # each rank has all of a latent
+        assert len(engine.limits.rank_bytes) == count
+        assert engine.limits.request_bytes == copies * whole.limits.slot_bytes
         for _ in range(2):  # the second time, prompts begin with entries of the prefix store
             assert answers(engine, *prompts) == answers(whole, *prompts)
     finally:

@@ -1,7 +1,11 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import toy
 
+from ringkv.base.engine import RankBytes
+from ringkv.server.engine_metrics import RankGauge
 from tests.server.conftest import Served
 
 
@@ -42,6 +46,14 @@ def test_answers_are_counted_by_endpoint_and_status(fresh: Served) -> None:
     assert fresh.metric('ringkv_requests_total{endpoint="/v1/completions",status="200"}') == 1
     assert fresh.metric('ringkv_requests_total{endpoint="/v1/completions",status="400"}') == 1
     assert fresh.metric('ringkv_requests_total{endpoint="other",status="404"}') == 1
+
+
+def test_each_ranks_memory_is_a_gauge_if_there_are_several() -> None:
+    two = replace(toy.limits(), rank_bytes=(RankBytes(100, 10), RankBytes(300, 30)))
+    engines = {"one": SimpleNamespace(limits=toy.limits()), "two": SimpleNamespace(limits=two)}
+    (family,) = RankGauge(engines).collect()  # type: ignore[arg-type]
+    found = [(sample.labels["model"], sample.labels["rank"], sample.value) for sample in family.samples]
+    assert found == [("two", "0", 100), ("two", "1", 300)]
 
 
 def test_gauges_show_the_engines_state(slow: Served) -> None:

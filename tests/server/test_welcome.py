@@ -4,6 +4,7 @@ from unittest.mock import Mock
 
 from toy import ToyEngine, limits
 
+from ringkv.base.engine import RankBytes
 from ringkv.plan.units import parse_bytes
 from ringkv.server.serving import LoadedModel
 from ringkv.server.welcome import show_cache, welcome
@@ -28,6 +29,11 @@ def test_the_parts_of_the_cache_are_its_slots_staging_and_store() -> None:
 def test_the_slots_of_a_rank_are_counted_if_ranks_divide_them() -> None:
     first = replace(LIMITS, slots=8, slot_ranks=4)
     assert "1.02 MB in 2 of 8 slots of 512 entries, 3 MB in staging, 1 GB in the prefix store" in show_cache(first)
+
+
+def test_the_memory_of_all_ranks_is_named_before_that_of_the_first() -> None:
+    ranks = replace(LIMITS, rank_bytes=(RankBytes(10**9, 512_000), RankBytes(2 * 10**9, 1_024_000)))
+    assert show_cache(ranks).startswith("3 GB on 2 ranks; on the first, 1 GB reserved: 1.02 MB in 2 slots")
 
 
 def test_a_format_of_slots_is_named_if_it_is_not_plain() -> None:

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class RankBytes(NamedTuple):
+    """Cache memory of one rank, fixed at start. held: its slots, staging and prefix store. slot: one slot on it."""
+
+    held: int
+    slot: int
+
+
 @dataclass(frozen=True)
 class Limits:
     """The fixed shapes an engine was built with."""
@@ -46,12 +53,19 @@ class Limits:
     rides: bool = False  # whether slots may be fed in a pass with chunks
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
+    rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 
     @property
     def slots_bytes(self) -> int:
         """The part of `held_bytes` that is in slots."""
         return self.slots // self.slot_ranks * self.slot_bytes
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of one slot on all ranks."""
+        is_on_all = self.rank_bytes and self.slot_ranks == 1
+        return sum(rank.slot for rank in self.rank_bytes) if is_on_all else self.slot_bytes
 
     @property
     def store_bytes(self) -> int:

@@ -54,7 +54,7 @@ def _full(choice: KVChoice, n: int, budget: int) -> Layout:
     if n > budget:
         raise PromptTooLong(
             f"the full cache holds {budget:,} tokens and the prompt has {n:,}; "
-            "raise the budget, or choose kv_policy snapstream, which compresses"
+            "start with a larger kv_budget, or choose kv_policy snapstream, which compresses"
         )
     return Layout(n, sinks=0, selected=0, recent=n, protected=0, base=0, ring=budget, wraps=False)
 

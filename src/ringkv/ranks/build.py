@@ -34,13 +34,13 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     try:
         engine = build_part(own, descriptor, TIMEOUT, tell)
         tell(0, 0, "waiting for the other ranks")
-        group.wait_until_built()
+        others = group.wait_until_built()
     except BaseException:
         group.close()
         raise
     _notice_an_end(group, own)
     group.check()
-    return RankedEngine(engine, group, PacketParts.of(config))
+    return RankedEngine(engine, group, PacketParts.of(config), others)
 
 
 def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress = silent) -> Engine:

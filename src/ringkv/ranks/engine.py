@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, Step
+from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, Step
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -32,15 +32,20 @@ if TYPE_CHECKING:
 
 
 class RankedEngine:
-    """The first rank's engine, and the group of the others. Each verb is sent to them before it runs here."""
+    """The first rank's engine, and the group of the others. Each verb is sent to them before it runs here.
 
-    def __init__(self, engine: Engine, group: Group, parts: PacketParts) -> None:
+    others: bytes of the others' caches.
+    """
+
+    def __init__(self, engine: Engine, group: Group, parts: PacketParts, others: Sequence[RankBytes]) -> None:
         self._engine, self._group, self._parts = engine, group, parts
+        own = RankBytes(engine.limits.held_bytes, engine.limits.slot_bytes)
+        self._limits = replace(engine.limits, rank_bytes=(own, *others))
 
     @property
     def limits(self) -> Limits:
-        """The limits of all ranks. Bytes are those of the first rank, with its share of the slots."""
-        return self._engine.limits
+        """The limits of all ranks. Bytes are those of the first rank, except for `rank_bytes`."""
+        return self._limits
 
     @property
     def default_kv(self) -> KVChoice:

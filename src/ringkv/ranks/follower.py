@@ -9,7 +9,7 @@ from multiprocessing.reduction import recv_handle
 
 from ringkv.base import log_lines
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Engine
+from ringkv.base.engine import Engine, RankBytes
 from ringkv.base.errors import RingKVError
 from ringkv.base.failure import describe, in_short
 from ringkv.machine.parent import exit_with_parent
@@ -72,7 +72,8 @@ def _built(link: Link, config: EngineConfig, descriptor: int | None, timeout: fl
         log.exception("rank %d could not start", config.rank.index)
         link.send(Built("EngineDied", f"rank {config.rank.index} could not start ({in_short(error)}); see its log"))
         return None
-    link.send(Built())
+    limits = engine.limits
+    link.send(Built(bytes=RankBytes(limits.held_bytes, limits.slot_bytes)))
     return engine
 
 

@@ -8,6 +8,7 @@ from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
 
 from ringkv.base.config import EngineConfig
+from ringkv.base.engine import RankBytes
 from ringkv.base.failure import Failure, revive
 from ringkv.base.progress import Progress
 from ringkv.base.ranks import RankEnded
@@ -40,8 +41,9 @@ class Group:
             self.close()
             raise
 
-    def wait_until_built(self) -> None:
-        """Wait until every rank is ready. Raises the error of one that is not."""
+    def wait_until_built(self) -> list[RankBytes]:
+        """Wait until every rank is ready; return the bytes of each. Raises the error of one that is not."""
+        found = []
         for member in self._members:
             try:
                 built = member.link.receive()
@@ -50,7 +52,9 @@ class Group:
             assert isinstance(built, Built)
             if built.kind:
                 raise revive(Failure(built.kind, built.message))
+            found.append(built.bytes)
         threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
+        return found
 
     def send(self, message: RankMessage) -> None:
         """Send a message to every rank. Raises RankEnded."""

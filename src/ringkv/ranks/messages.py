@@ -6,7 +6,7 @@ All ranks run the same verbs in the same order. A prompt's tokens are sent once,
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ringkv.base.engine import Engine, Packet, PrefillChunk
+from ringkv.base.engine import Engine, Packet, PrefillChunk, RankBytes
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 
@@ -141,12 +141,19 @@ class Hello:
     fingerprint: str
 
 
+NO_BYTES = RankBytes(0, 0)
+
+
 @dataclass(frozen=True)
 class Built:
-    """A rank's last message: its engine is ready or failed. kind, message: of a `base.failure.Failure`; "" if ready."""
+    """A rank's last message: its engine is ready or failed.
+
+    kind, message: of a `base.failure.Failure`; "" if ready. bytes: of its cache.
+    """
 
     kind: str = ""
     message: str = ""
+    bytes: RankBytes = NO_BYTES
 
 
 Verb = Begin | Prefill | Compress | Insert | Export | Restore | Sample | Forward | Leave | Release

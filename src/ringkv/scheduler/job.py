@@ -195,5 +195,5 @@ class Job:
             kept=layout.live(prompt),
             evicted=layout.evicted(seen),
             ring_wraps=layout.wrap_count(seen),
-            bytes_held=self.limits.slot_bytes,
+            bytes_held=self.limits.request_bytes,
         )

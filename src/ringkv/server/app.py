@@ -14,7 +14,7 @@ from ringkv.server.completions import completions_router
 from ringkv.server.docs_page import docs_router
 from ringkv.server.documents import DESCRIPTION, document
 from ringkv.server.drain import CountWork, Drain
-from ringkv.server.engine_metrics import EngineGauges, EngineTimes, PrefillGauge, QueueGauges, TaskGauge
+from ringkv.server.engine_metrics import EngineGauges, EngineTimes, PrefillGauge, QueueGauges, RankGauge, TaskGauge
 from ringkv.server.errors import add_handlers
 from ringkv.server.guard import OPEN_ACCESS, Access, Guard
 from ringkv.server.info import info_router
@@ -95,6 +95,7 @@ def _collectors(models: Models) -> Iterator[Collector]:
     engines = {serving.names[0]: serving.engine for serving in models}
     yield EngineGauges(engines)
     yield PrefillGauge(engines)
+    yield RankGauge(engines)
     yield EngineTimes(engines)
     yield QueueGauges({serving.names[0]: serving.admission for serving in models})
     yield TaskGauge()

@@ -59,6 +59,20 @@ STATE = {
 }
 
 
+class RankGauge(Collector):
+    """The cache memory of each rank, of engines that have several. engines: by model."""
+
+    def __init__(self, engines: Mapping[str, EngineChannel]) -> None:
+        self._engines = engines
+
+    def collect(self) -> Iterator[Metric]:
+        found = GaugeMetricFamily("ringkv_kv_rank_bytes", "Cache memory of each rank", labels=["model", "rank"])
+        for model, engine in self._engines.items():
+            for index, rank in enumerate(engine.limits.rank_bytes):
+                found.add_metric([model, str(index)], rank.held)
+        yield found
+
+
 class PrefillGauge(Collector):
     """The connected prefill workers of engines that have some. engines: by model."""
 

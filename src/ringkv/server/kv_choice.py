@@ -27,4 +27,7 @@ def _check_size(given: Mapping[str, Any], capacity: int) -> None:
     """Raise InvalidRequest for a number above `capacity`: it is useless, and wide pooling costs time and memory."""
     for name, value in given.items():
         if isinstance(value, int | float) and value > capacity:
-            raise InvalidRequest(f"{name} is {value}; a slot has {capacity} entries, so send at most that", name)
+            raise InvalidRequest(
+                f"{name} is {value}; a slot has {capacity} entries; send at most that, or start with a larger budget",
+                name,
+            )

@@ -46,7 +46,9 @@ def show_cache(limits: Limits) -> str:
     own = "" if limits.slot_ranks == 1 else f"{limits.slots // limits.slot_ranks} of "
     slots = f"{own}{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
     slots += "" if limits.kv_format == "plain" else f" in {limits.kv_format}"
-    return (
+    ranks = len(limits.rank_bytes)
+    total = sum(rank.held for rank in limits.rank_bytes)
+    return (f"{show_bytes(total)} on {ranks} ranks; on the first, " if ranks else "") + (
         f"{show_bytes(limits.held_bytes)} reserved: {show_bytes(limits.slots_bytes)} in {slots}, "
         f"{show_bytes(limits.staging_bytes)} in staging, {show_bytes(limits.store_bytes)} in the prefix store"
     )

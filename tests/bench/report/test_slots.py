@@ -48,6 +48,6 @@ def test_a_share_in_fewer_bits_takes_the_product_of_both_and_is_compared_with_al
 
 
 def test_each_format_is_a_line_of_the_picture() -> None:
-    drawn = picture(ROWS, ANSWERED)
-    assert drawn.count('class="line"') == 2
-    assert ">int4<" in drawn
+    image = picture(ROWS, ANSWERED)
+    assert image.count('class="line"') == 2
+    assert ">int4<" in image
