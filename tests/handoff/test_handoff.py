@@ -143,11 +143,12 @@ def test_engines_of_other_settings_have_other_fingerprints(one_engine: EngineCon
         replace(one_engine, kv=KVChoice("streaming", budget=64)),
         replace(one_engine, dtype="float16"),
         replace(one_engine, weights="int8"),
+        replace(one_engine, activations="int8"),
         replace(one_engine, kv_format="int8" if one_engine.kv_format == "plain" else "plain"),
     ]
-    assert len({fingerprint(one) for one in [one_engine, *others]}) == 6
+    assert len({fingerprint(one) for one in [one_engine, *others]}) == 7
     named = [Identity.of(one_engine).refusal(Identity.of(one)).split()[0] for one in others]
-    assert named == ["capacity", "kv_policy", "dtype", "weights", "kv_format"]
+    assert named == ["capacity", "kv_policy", "dtype", "weights", "activations", "kv_format"]
     assert fingerprint(replace(one_engine, slots=9, threads=5, store_bytes=0)) == fingerprint(one_engine)
 
 
