@@ -10,9 +10,10 @@ from time import monotonic
 import pytest
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from ringkv.engine import functions
-from ringkv.graphs import aot
+from ringkv.graphs import aot, background
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.background import Background, _Compiler, _Swapped
 from ringkv.graphs.graph import StaticFunction
@@ -112,6 +113,22 @@ def test_a_compiling_process_ends_at_once_with_an_engine_that_ignores_sigterm(tm
             assert compiler._process.exitcode == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def note_lock(path: Path) -> None:
+    path.write_text(type(tqdm.get_lock()).__module__)
+
+
+def test_a_compiling_process_that_ends_with_its_engine_leaves_no_semaphore_and_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "is_exiting", lambda: True)
+    backend = Background(ahead(tmp_path), partial(note_lock, tmp_path / "lock"))
+    backend.make("broken", StaticFunction.plain(branching), example())
+    backend.start()
+    backend.join(SECONDS)
+    assert (tmp_path / "lock").read_text() == "_thread"  # else of multiprocessing, which makes a semaphore
+    assert "graphs run uncompiled" not in caplog.text
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma3"])

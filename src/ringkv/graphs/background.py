@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from threading import Thread
+from multiprocessing.util import is_exiting
+from threading import RLock, Thread
 from time import monotonic
 from typing import NamedTuple
 
@@ -79,7 +80,8 @@ class Background:
                     self._missing.pop(0)
                     self.builds += 1
         except Exception as error:
-            log.warning("graphs run uncompiled, slower: %s", in_short(error))
+            if not is_exiting():  # the end of this process ends the other
+                log.warning("graphs run uncompiled, slower: %s", in_short(error))
         else:
             log.warning("%d graphs are compiled, after %.0f s, and kept on disk", count, monotonic() - began)
 
@@ -162,12 +164,21 @@ def _serve(connection: Connection, setting: _Setting) -> None:
     """Compile graphs until this process is killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the engine, which ignores it, sends it to its children at its end
     exit_with_parent()
+    _lock_in_process()
     os.nice(NICE)
     torch.set_num_threads(setting.threads)
     setting.prepare()
     with torch.inference_mode(), suppress(EOFError, OSError):  # the engine has ended
         while True:
             connection.send(_fault(setting.ahead, *connection.recv()))
+
+
+def _lock_in_process() -> None:
+    """Give tqdm, with which torch shows progress, a lock that does not outlive a process that is killed."""
+    with suppress(ImportError):
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        tqdm.set_lock(RLock())
 
 
 def _fault(ahead: AheadOfTime, name: str, function: StaticFunction, shapes: Sequence[_Shape]) -> str | None:
