@@ -21,6 +21,7 @@ from bench.report.faults import faults
 from bench.report.models import models
 from bench.report.ranks import ranks
 from bench.report.roles import roles
+from bench.report.sampling import sampling
 from bench.report.targets import targets_table
 from bench.report.trained import trained
 from bench.results import RESULTS, TABLE, latest, read
@@ -54,6 +55,7 @@ def files() -> Mapping[Path, str]:
         "perplexity": partial(speed.perplexity, rows),
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
+        "sampling": partial(sampling, rows),
         "slots": partial(slot_formats.slots, rows, answers),
         "chains": partial(slot_formats.chains, answers),
         "faults": partial(faults, rows),

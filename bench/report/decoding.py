@@ -8,19 +8,20 @@ from bench.results import ResultRow, figures, newest, table
 
 
 def speculation(rows: Sequence[ResultRow]) -> str:
-    """Return the table of throughput with drafts over throughput without, by text and temperature."""
+    """Return the table of throughput with drafts over throughput without, by text, with a cell for all temperatures."""
+    texts: dict[tuple[str, str], list[ResultRow]] = {}
+    for one in figures(rows, "speculation"):
+        texts.setdefault((MODELS[one["model"]], one["text"]), []).append(one)
+    temperatures = ", ".join(dict.fromkeys(str(one["temperature"]) for found in texts.values() for one in found))
     lines = [
         (
-            MODELS[one["model"]],
-            one["text"],
-            one["temperature"],
-            f"{one['per_pass']:.2f}",
-            f"{one['speedup']:.2f}x",
+            *text,
+            ", ".join(f"{one['per_pass']:.2f}" for one in found),
+            ", ".join(f"{one['speedup']:.2f}x" for one in found),
         )
-        for one in figures(rows, "speculation")
+        for text, found in texts.items()
     ]
-    head = ("model", "text", "temperature", "tokens per pass", "throughput")
-    return table(head, lines)
+    return table(("model", "text", f"tokens per pass at {temperatures}", "throughput"), lines)
 
 
 def kv_format(rows: Sequence[ResultRow]) -> str:

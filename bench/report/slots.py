@@ -86,4 +86,7 @@ def _score(one: CellScore | None) -> str:
 
 def _difference(one: CellScore) -> str:
     found = one.over_full
-    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]" if found else ""
+    if not found:
+        return ""
+    interval = f" [{found.low:+.1f}, {found.high:+.1f}]" if found.low < found.high else ""  # all prompts score alike
+    return f"{found.mean:+.1f}{interval}"
