@@ -74,6 +74,8 @@ METRICS: Mapping[str, Metric] = {
     "without_s": SECONDS,
     "with_s": SECONDS,
     "more": Metric("share"),
+    "more_error": Metric("share", "standard error"),
+    "divergence": Metric("nats", "mean"),
     # slice
     "distinct": Metric("experts", "mean"),
     # hybrid

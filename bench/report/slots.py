@@ -8,7 +8,7 @@ from bench.report.accuracy import SHARES
 from bench.report.chart import Panel, Point, chart
 from bench.report.claims import StudyRecords
 from bench.results import ResultRow, figures, newest, table
-from bench.studies import CHAINS, QWEN, SLOTS
+from bench.studies import CHAINS, CODE, QWEN, READING, SLOTS
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
@@ -19,35 +19,39 @@ TICKS = {0.0: "1", 1.0: "1/2", 2.0: "1/4", 3.0: "1/8", 4.0: "1/16", 5.0: "1/32"}
 
 
 def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
-    """Return the table of each format and share: bytes, score, and difference from the full cache in 16 bits."""
-    sizes = _sizes(rows)
+    """Return the table of each format and share: bytes, and scores with differences from the full cache in 16 bits."""
+    sizes, needles, documents = _sizes(rows), _grouped(answered, SLOTS), _grouped(answered, READING)
     lines = [
         (
             form,
             NAMES[cell],
             f"{sizes[form] * KEPT[cell]:.1%}",
-            _score(one),
-            _difference(one),
+            *_both(needles, form, cell),
+            *_both(documents, form, cell),
         )
-        for form, cell, one in _cells(group_scores(records(answered, SLOTS)))
+        for form, cell in _cells(needles)
     ]
-    head = ("`--kv-format`", "kept", "bytes", "RULER, 2k", "difference")
+    head = ("`--kv-format`", "kept", "bytes", "RULER, 2k", "difference", "LongBench, 4k", "difference")
     return table(head, lines)
 
 
 def chains(answered: StudyRecords) -> str:
-    """Return the table of GSM8K by format, with the tokens of its answers."""
-    found = {one.cell: one for one in task_scores(records(answered, CHAINS))}
-    shown = [(form, found[label("full", form)]) for form in CHAINS.values() if label("full", form) in found]
-    lines = [(form, _score(one), _difference(one), f"{one.output_tokens:.0f}") for form, one in shown]
-    return table(("`--kv-format`", "GSM8K", "difference", "tokens"), lines)
+    """Return the table of GSM8K and HumanEval by format, with the tokens of GSM8K's answers."""
+    problems, programs = (_by_label(task_scores(records(answered, one))) for one in (CHAINS, CODE))
+    shown = [form for form in CHAINS.values() if label("full", form) in problems]
+    lines = [
+        (form, *_both(problems, form, "full"), _tokens(problems, form), *_both(programs, form, "full"))
+        for form in shown
+    ]
+    return table(("`--kv-format`", "GSM8K", "difference", "tokens", "HumanEval", "difference"), lines)
 
 
 def picture(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
     """Return the chart of points lost against bytes, a line for each format."""
     sizes, lines = _sizes(rows), dict[str, list[Point]]()
-    for form, cell, one in _cells(group_scores(records(answered, SLOTS))):
-        found, at = one.over_full, -log2(sizes[form] * KEPT[cell])
+    scores = _grouped(answered, SLOTS)
+    for form, cell in _cells(scores):
+        found, at = scores[label(cell, form)].over_full, -log2(sizes[form] * KEPT[cell])
         point = Point(at, found.mean, found.low, found.high) if found else Point(at, 0.0)
         lines.setdefault(form, []).append(point)
     panel = Panel("RULER, 2k, question in the prompt", lines, TICKS, "of the bytes of a full cache in 16 bits")
@@ -65,12 +69,27 @@ def label(cell: str, form: PlaneFormat) -> str:
     return cell if form == "plain" else f"{cell} {form}"
 
 
-def _cells(scores: Sequence[CellScore]) -> Iterator[tuple[PlaneFormat, str, CellScore]]:
-    found = {one.cell: one for one in scores}
-    for form in SLOTS.values():
-        for cell in KEPT:
-            if one := found.get(label(cell, form)):
-                yield form, cell, one
+def _grouped(answered: StudyRecords, studies: Mapping[str, PlaneFormat]) -> Mapping[str, CellScore]:
+    return _by_label(group_scores(records(answered, studies)))
+
+
+def _by_label(scores: Sequence[CellScore]) -> Mapping[str, CellScore]:
+    return {one.cell: one for one in scores}
+
+
+def _cells(scores: Mapping[str, CellScore]) -> Iterator[tuple[PlaneFormat, str]]:
+    """Yield each format and share that has a score."""
+    return ((form, cell) for form in SLOTS.values() for cell in KEPT if label(cell, form) in scores)
+
+
+def _both(scores: Mapping[str, CellScore], form: PlaneFormat, cell: str) -> tuple[str, str]:
+    """Return a score and its difference from the full cache in 16 bits; nothing if it was not measured."""
+    one = scores.get(label(cell, form))
+    return (_score(one), _difference(one)) if one else ("", "")
+
+
+def _tokens(scores: Mapping[str, CellScore], form: PlaneFormat) -> str:
+    return f"{scores[label('full', form)].output_tokens:.0f}"
 
 
 def _sizes(rows: Sequence[ResultRow]) -> Mapping[str, float]:
@@ -80,8 +99,8 @@ def _sizes(rows: Sequence[ResultRow]) -> Mapping[str, float]:
     return {form: size / found["plain"] for form, size in found.items()}
 
 
-def _score(one: CellScore | None) -> str:
-    return "" if one is None or one.mean is None else f"{one.mean:.1f}"
+def _score(one: CellScore) -> str:
+    return "" if one.mean is None else f"{one.mean:.1f}"
 
 
 def _difference(one: CellScore) -> str:
