@@ -65,6 +65,10 @@ def test_a_decode_server_answers_with_the_text_of_one_engine_and_503_without_its
         (("--role", "decode", "--prefill", "a:1,b"), "--prefill is 'b'; give HOST:PORT"),
         (("--role", "prefill", "--model", "another"), "--role prefill serves one model and 2 are given"),
         (("--role", "prefill", "--nnodes", "2"), "--role prefill runs on one machine; leave out --nnodes"),
+        (("--role", "prefill", "--port", "9000"), "--role prefill has no HTTP; give --listen, not --host or --port"),
+        (("--role", "prefill", "--port", "8000"), "--role prefill has no HTTP"),
+        (("--role", "prefill", "--host", "0.0.0.0"), "--role prefill has no HTTP"),
+        (("--role", "prefill", "--port", "0"), "RINGKV_RANKS_KEY is not set"),
         (("--role", "prefill"), "RINGKV_RANKS_KEY is not set; set it to the same secret of at least 16 bytes"),
     ],
 )

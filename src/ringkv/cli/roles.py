@@ -36,13 +36,17 @@ class RoleOptions:
         _role("--listen", "HOST:PORT", "Of role prefill: where it listens for decode workers; 127.0.0.1:7070."),
     ] = None
 
-    def check(self, models: int, machines: int) -> None:
-        """Raise InvalidRequest for options that do not belong together. models, machines: how many there are."""
+    def check(self, models: int, machines: int, names_address: bool) -> None:
+        """Raise InvalidRequest for options that do not belong together.
+
+        models, machines: how many there are. names_address: an address for HTTP is given.
+        """
         check([one_of("--role", self.role, ROLES)])
         role = f"--role {self.role}"
         for is_wrong, text in (
             (self.role != "both" and models > 1, f"{role} serves one model and {models} are given; give one --model"),
             (self.role != "both" and machines > 1, f"{role} runs on one machine; leave out --nnodes"),
+            (self.role == "prefill" and names_address, f"{role} has no HTTP; give --listen, not --host or --port"),
             (self.role == "decode" and not self.prefill, f"{role} has no prefill worker; give --prefill HOST:PORT"),
             (self.role != "decode" and self.prefill, "--prefill is for --role decode; add that, or leave it out"),
             (self.role != "prefill" and self.listen, "--listen is for --role prefill; add that, or leave it out"),

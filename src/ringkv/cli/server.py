@@ -8,6 +8,7 @@ from ringkv.cli.option import option
 from ringkv.cli.options import SWITCH
 
 SERVER = "Server"  # panel of --help
+HOST, PORT = "127.0.0.1", 8000
 
 _server = partial(option, SERVER)
 
@@ -16,8 +17,10 @@ _server = partial(option, SERVER)
 class ServerOptions:
     host: Annotated[
         str, _server("--host", None, "Address to listen on; 0.0.0.0 is all interfaces.", show_default=True)
-    ] = "127.0.0.1"
-    port: Annotated[int, _server("--port", None, "Port to listen on; 0 picks a free port.", show_default=True)] = 8000
+    ] = HOST
+    port: Annotated[
+        int | None, _server("--port", "PORT", f"Port to listen on, {PORT} by default; 0 picks a free port.")
+    ] = None
     served_model_name: Annotated[
         list[str] | None,
         _server(
@@ -83,3 +86,13 @@ class ServerOptions:
             min=0,
         ),
     ] = 30
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        return self.host, PORT if self.port is None else self.port
+
+    @property
+    def names_address(self) -> bool:
+        """Whether a user chose where to listen. Port 0 is any port."""
+        return self.host != HOST or bool(self.port)

@@ -50,7 +50,7 @@ def serve(
     names = names_of(engine.model, server.served_model_name or ())
     given = engine.options(SLOTS)
     options = _compiling_behind(launched.fill(given) if launched else given)
-    role.check(len(engine.model), options.nnodes or 1)
+    role.check(len(engine.model), options.nnodes or 1, server.names_address)
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()
@@ -83,8 +83,7 @@ def serve(
         with observing.telemetry() as telemetry:
             run(
                 [WantedModel(config, own) for config, own in zip(configs, names, strict=True)],
-                server.host,
-                server.port,
+                *server.address,
                 progress,
                 ready,
                 origins=server.allow_origin or (),
