@@ -94,6 +94,7 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
             ["serve", "--max-promt", "5"],
             "no such option: --max-promt. Did you mean --max-prompt? See ringkv serve --help",
         ),
+        (["serve", "smollm2"], "unexpected smollm2; name a model with --model; see ringkv serve --help"),
         (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
         (["generate", "--kv-budget", "abc", "x"], "invalid value for '--kv-budget': give a whole number; see"),
         (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
