@@ -20,6 +20,7 @@ from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
 from ringkv.base.failure import in_short
 from ringkv.base.log_lines import is_json, json_line
 from ringkv.base.sampling import SamplingParams
+from ringkv.cli.foreign_flags import hint
 from ringkv.cli.output import discard_stdout
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest
@@ -91,12 +92,24 @@ def sentence(error: Exception) -> str:
 def _usage(error: Any) -> str:
     """Return typer's message in lower case without its full stop, with a pointer to --help."""
     message = reworded(error.format_message().rstrip("."))
-    if near := get_close_matches(
+    if instead := _instead(error):
+        message = instead
+    elif near := get_close_matches(
         getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), 1, NEAR
     ):
         message += f". Did you mean {near[0]}?"
     end = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+
+
+def _instead(error: Any) -> str | None:
+    """Return what to give instead of a flag of another engine; None for any other error."""
+    # Of -ngl the parser reports -n; the error that it was handling then has the whole word.
+    flag = getattr(error.__context__, "option_name", "") or getattr(error, "option_name", "")
+    options = error.ctx.command.params if error.ctx else ()
+    known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    found = None if flag in known else hint(flag, known)
+    return found and f"no such option: {flag}; {found}"
 
 
 def reworded(message: str) -> str:

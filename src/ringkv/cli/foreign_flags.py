@@ -1,0 +1,51 @@
+"""Flags of vLLM and llama.cpp, with what to give instead."""
+
+import re
+from collections.abc import Collection, Mapping
+
+HINTS: Mapping[str, str] = {
+    "--tokens COUNT is the longest prompt plus output": "--max-model-len --ctx-size -c",
+    "--max-prompt TOKENS is the longest prompt": "--max-model-len --ctx-size -c",
+    "--max-tokens N is the longest answer": "--n-predict -n",
+    "--slots N is the number of concurrent requests": "--max-num-seqs --data-parallel-size -dp --parallel -np",
+    "--memory BYTES shows how many slots fit": "--max-num-seqs --parallel -np",
+    "--slots and --kv-budget set the size of the cache, not a share of memory": "--gpu-memory-utilization",
+    "--memory BYTES is all that may be used": "--gpu-memory-utilization",
+    "--kv-format int8, fp8 or int4 stores slots in fewer bits": (
+        "--kv-cache-dtype --cache-type-k -ctk --cache-type-v -ctv"
+    ),
+    "--weights int8 or int4 packs weights; AWQ and GPTQ checkpoints need no flag": "--quantization -q",
+    "the prefix cache is on, and --prefix-store BYTES is its size": "--enable-prefix-caching --cache-reuse",
+    "--prefix-store 0 disables the prefix cache": "--no-enable-prefix-caching",
+    "--max-step MS bounds the time of a pass, and so its tokens": (
+        "--max-num-batched-tokens --enable-chunked-prefill --batch-size -b --ubatch-size -ub"
+    ),
+    "--speculate N drafts by prompt lookup, without a model": "--speculative-config --num-speculative-tokens",
+    "--graphs off runs without graphs": "--enforce-eager",
+    "--device cuda:0 puts all layers on a GPU": "--n-gpu-layers --gpu-layers -ngl",
+    "--threads N is the number of compute threads": "-t",
+    "--tensor-parallel N is the number of ranks": "-tp --pipeline-parallel-size -pp --tensor-split -ts",
+    "--expert-parallel gives each rank whole experts": "--enable-expert-parallel",
+    "--tensor-parallel N also shows ranks with whole experts": "--enable-expert-parallel",
+    "--role prefill and --role decode divide prefill from decode": "--kv-transfer-config",
+    "--model NAME is also a hub id": "--hf-repo -hf",
+    "--served-model-name NAME is the name in the API": "--alias -a",
+    "--api-keys FILE or the variable RINGKV_API_KEY has the keys": "--api-key",
+    "--allow-origin URL is repeatable": "--allowed-origins",
+    "--tls-cert FILE is the certificate": "--ssl-certfile --ssl-cert-file",
+    "--tls-key FILE is its key": "--ssl-keyfile --ssl-key-file",
+    "--no-request-log logs no requests": "--disable-log-requests",
+    "no code of a model is run; docs/models.md lists the architectures": "--trust-remote-code",
+}
+"""Foreign flags by hint. A hint is for the commands that have all flags that it names; the first one is shown."""
+
+
+def hint(flag: str, known: Collection[str]) -> str | None:
+    """Return what to give instead of a flag that is not `known`; None if there is nothing."""
+    suitable = (text for text, flags in HINTS.items() if flag in flags.split() and flags_in(text) <= set(known))
+    return next(suitable, None)
+
+
+def flags_in(text: str) -> set[str]:
+    """Return the flags that a text names."""
+    return set(re.findall(r"--[a-z-]+", text))
