@@ -96,6 +96,7 @@ def test_flags_can_be_switched_off_and_lists_have_several_values(
         ("prot = 1", "FILE: there is no option prot; did you mean port?"),
         ("prompt_tokens = 1", "FILE: there is no option prompt_tokens; did you mean max-prompt?"),
         ("kv-paper-layout = true", "FILE: there is no option kv-paper-layout; did you mean kv-elastic = false?"),
+        ("max_model_len = 1", "FILE: there is no option max_model_len; --max-prompt TOKENS is the longest prompt"),
         ("xyzzy = 1", "FILE: there is no option xyzzy; `ringkv serve --help` lists the options"),
         ('config = "x"', "FILE: there is no option config;"),
         ('port = "many"', "FILE: port is 'many'; give a whole number"),

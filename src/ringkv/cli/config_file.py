@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import typer
 
 from ringkv.cli.failures import InvalidSettings, reworded
+from ringkv.cli.foreign_flags import hint
 
 CONFIG = "config"
 SCALARS = (str, int, float)  # of TOML; a boolean is an int, and is for flags only
@@ -82,11 +83,11 @@ def _from_environment(prefix: str, options: Mapping[str, Any]) -> dict[str, Give
 
 
 def _known(origin: str, written: str, name: str, options: Mapping[str, Any]) -> str:
-    """Return the name of an option. Raises `InvalidSettings` with the nearest option for a name that is none."""
+    """Return the name of an option. Raises `InvalidSettings` for any other name, with the option that was meant."""
     if name in options:
         return name
-    near = _near(name, options)
-    remedy = f"did you mean {near}?" if near else "`ringkv serve --help` lists the options"
+    instead, near = hint(f"--{name}", {f"--{option}" for option in options}), _near(name, options)
+    remedy = instead or (f"did you mean {near}?" if near else "`ringkv serve --help` lists the options")
     raise InvalidSettings(f"{origin}there is no option {written}; {remedy}")
 
 
