@@ -12,6 +12,7 @@ from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import BREAKS, channel
+from tests.server.test_disconnect import sent, wait_for_submission
 
 SECRET = "my secret"
 
@@ -72,7 +73,7 @@ def test_the_line_of_a_client_that_disconnects_has_the_tokens_sent(logged: Serve
         "POST", "/v1/completions", json={"prompt": SECRET, "max_tokens": 400, "stream": True}
     ) as it:
         next(it.iter_lines())
-    found = re.fullmatch(r"POST /v1/completions 200 \d+ ms, 9 \+ (\d+) tokens", written(lines)[-1])
+    found = re.fullmatch(r"POST /v1/completions 200 \d+ ms, 9 \+ (\d+) tokens, cancelled", written(lines)[-1])
     assert found is not None
     assert 0 < int(found[1]) < 400
 
@@ -108,6 +109,14 @@ def as_json(tokenizer: Tokenizer, lines: list[str]) -> Iterator[Served]:
         yield served
 
 
+def test_a_client_that_disconnects_before_its_answer_begins_has_cancelled_too(logged: Served, lines: list[str]) -> None:
+    with sent(logged, prompt=SECRET, max_tokens=400):
+        wait_for_submission(logged)
+    while not (posts := [one for one in lines if one.startswith("POST")]):
+        logged.http.get("/health")
+    assert re.fullmatch(r"POST /v1/completions 499 \d+ ms, 9 \+ \d+ tokens, cancelled", posts[0])
+
+
 def test_a_json_line_has_the_figures_of_the_answer_and_its_id(as_json: Served, lines: list[str]) -> None:
     answer = as_json.post("completions", prompt=SECRET, max_tokens=5)
     found = json.loads(written(lines)[0])
@@ -124,6 +133,17 @@ def test_a_json_line_has_the_figures_of_the_answer_and_its_id(as_json: Served, l
         "prompt_tokens": 9,
         "completion_tokens": 5,
     }
+
+
+def test_a_json_line_says_that_its_client_disconnected(lines: list[str], tokenizer: Tokenizer) -> None:
+    slow = channel(seconds=0.01)
+    with serving(slow, tokenizer, None, log=lines.append, telemetry=Telemetry(described_as_json)) as served:
+        with served.http.stream(
+            "POST", "/v1/completions", json={"prompt": "ab", "max_tokens": 400, "stream": True}
+        ) as it:
+            next(it.iter_lines())
+        found = json.loads(written(lines)[0])
+    assert (found["status"], found["cancelled"]) == (200, True)
 
 
 def test_the_clients_id_reaches_the_engine_and_every_line(as_json: Served, lines: list[str]) -> None:

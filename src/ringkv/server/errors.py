@@ -56,6 +56,8 @@ UNEXPECTED = ErrorKind(500, "server_error", "internal_error")
 
 
 STREAM_ERROR = "ringkv.stream_error"  # scope key: the `ErrorKind` of an error that ended a stream which had begun
+CANCELLED = "ringkv.cancelled"  # scope key: the client disconnected from a stream which had begun
+NOT_ANSWERED = 499  # nginx's status of a client that disconnected first; it appears only in our metrics and log
 
 
 class Disconnected(Exception):
@@ -117,7 +119,7 @@ async def _answer_http(_: Request, error: Exception) -> Response:
 
 
 async def _answer_disconnected(*_: object) -> Response:
-    return Response(status_code=499)  # nginx's status for this; it appears only in our metrics and log
+    return Response(status_code=NOT_ANSWERED)
 
 
 def _first_invalid(invalid: Sequence[Mapping[str, Any]]) -> InvalidRequest:

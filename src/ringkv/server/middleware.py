@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringkv.base import log_lines
 from ringkv.base.errors import Busy
-from ringkv.server.errors import STREAM_ERROR, answer_of, kind_of
+from ringkv.server.errors import NOT_ANSWERED, STREAM_ERROR, answer_of, kind_of
 from ringkv.server.metrics import Metrics
 from ringkv.server.request_log import REQUEST_ID, Describe, Log, described, usable_id
 
@@ -26,7 +26,6 @@ ENDPOINTS = {
     "/detokenize",
     "/tokenizer_info",
 }
-NOT_ANSWERED = 499  # the client disconnected first
 
 
 class Observe:

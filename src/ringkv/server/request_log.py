@@ -1,4 +1,4 @@
-"""Log line of an HTTP request: method, path, status, milliseconds, tokens and label of the API key.
+"""Log line of an HTTP request: method, path, status, milliseconds, tokens, "cancelled" and label of the API key.
 
 It never contains prompt or answer text, nor a key.
 """
@@ -10,6 +10,7 @@ from urllib.parse import quote
 from starlette.types import Scope
 
 from ringkv.base.log_lines import LogFormat, json_line
+from ringkv.server.errors import CANCELLED, NOT_ANSWERED
 from ringkv.server.keys import caller_of
 from ringkv.server.usage import UsageCounter
 
@@ -32,8 +33,9 @@ def usable_id(sent: bytes | None) -> bytes | None:
 
 
 def described(scope: Scope, status: int, seconds: float) -> str:
-    """Return a line like "POST /v1/completions 200 1,234 ms, 57 + 128 tokens, key alice"."""
-    return f"{scope['method']} {_path(scope)} {status} {1000 * seconds:,.0f} ms{_tokens(scope)}{_key(scope)}"
+    """Return a line like "POST /v1/completions 200 1,234 ms, 57 + 128 tokens, cancelled, key alice"."""
+    ending = f"{_tokens(scope)}{', cancelled' if _is_cancelled(scope, status) else ''}{_key(scope)}"
+    return f"{scope['method']} {_path(scope)} {status} {1000 * seconds:,.0f} ms{ending}"
 
 
 def described_as_json(scope: Scope, status: int, seconds: float) -> str:
@@ -50,6 +52,7 @@ def described_as_json(scope: Scope, status: int, seconds: float) -> str:
         model=scope.get(MODEL),
         prompt_tokens=usage.get("prompt_tokens"),
         completion_tokens=usage.get("completion_tokens"),
+        cancelled=_is_cancelled(scope, status) or None,
         key=caller_of(scope).label or None,
     )
 
@@ -59,6 +62,11 @@ DESCRIBE: Mapping[LogFormat, Describe] = {"text": described, "json": described_a
 
 def _path(scope: Scope) -> str:
     return quote(scope["path"])[:LONGEST_PATH]  # a client may send line breaks in it
+
+
+def _is_cancelled(scope: Scope, status: int) -> bool:
+    """Whether the client disconnected before the end of its answer."""
+    return status == NOT_ANSWERED or CANCELLED in scope
 
 
 def _usage(scope: Scope) -> dict[str, int]:

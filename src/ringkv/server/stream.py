@@ -1,7 +1,7 @@
 """EventStream: server-sent events in OpenAI's format."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from ringkv.server.body_writer import direct_write
 from ringkv.server.disconnect import until_disconnected
-from ringkv.server.errors import STREAM_ERROR, Disconnected, body_of, kind_of
+from ringkv.server.errors import CANCELLED, STREAM_ERROR, Disconnected, body_of, kind_of
 
 START, STOP = b"data: ", b"\n\n"  # of an event
 DONE = b"data: [DONE]\n\n"
@@ -67,8 +67,10 @@ class EventStream(Response):
         self._events, self._done, self._error = events, done, error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(Disconnected):
+        try:
             await until_disconnected(receive, self._send_events(scope, send))
+        except Disconnected:
+            scope[CANCELLED] = True
 
     async def _send_events(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._events) as events:

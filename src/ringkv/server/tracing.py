@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringkv.base.errors import RingKVError
 from ringkv.base.version import VERSION
+from ringkv.server.errors import NOT_ANSWERED
 from ringkv.server.keys import caller_of
-from ringkv.server.middleware import ARRIVED, ENDPOINTS, NOT_ANSWERED
+from ringkv.server.middleware import ARRIVED, ENDPOINTS
 from ringkv.server.request_log import FAILED, MODEL, REQUEST_ID, TRACE_ID, USAGE_COUNTER, Describe, described
 from ringkv.server.usage import UsageCounter
 
