@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -7,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ringkv.base.failure import failure_of
-from ringkv.base.log_lines import REQUEST_ID, JsonFormatter, engine_id, http_id, json_line
+from ringkv.base.log_lines import INHERITED, REQUEST_ID, JsonFormatter, engine_id, http_id, json_line
 
 SECRET = "the prompt\nof a user"
 
@@ -78,3 +79,19 @@ def test_text_is_the_format_of_a_process_whose_parent_chose_none(monkeypatch: py
     before = list(logging.root.handlers)
     log_lines.inherit()
     assert logging.root.handlers == before
+
+
+@pytest.mark.parametrize("text_or_json", ["text", "json"])
+def test_every_line_of_a_rank_names_it(text_or_json: str) -> None:
+    """The process of a rank that cannot start, without torch."""
+    code = (
+        "import sys; from multiprocessing import Pipe; from types import SimpleNamespace as Names\n"
+        "from ringkv.base.ranks import Rank; from ringkv.ranks import follower\n"
+        "sys.modules['ringkv.ranks.build'] = Names(build_part=lambda *_: 1 / 0)\n"
+        "follower.main(Pipe()[0], Names(rank=Rank(3, 4), exchange='network'), 1.0)"
+    )
+    environment = {**os.environ, INHERITED: text_or_json}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, "ZeroDivisionError" in done.stderr) == (0, True)
+    lines = done.stderr.splitlines()
+    assert all(json.loads(one)["rank"] == 3 if text_or_json == "json" else one.startswith("rank 3: ") for one in lines)

@@ -2,12 +2,14 @@
 
 A line never contains the text of an exception, which may quote a prompt, unless RINGKV_DEBUG is set: it has the
 exception's class and the places in the code. Text lines are the default; `use_json` switches a process over.
+Lines of a rank other than the first name it: "rank 1: ", or the field `rank`.
 """
 
 import json
 import logging
 import os
 import sys
+import textwrap
 import traceback
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -43,6 +45,10 @@ def http_id(engine_id: str) -> str:
 class JsonFormatter(logging.Formatter):
     """Formats records as `json_line`s. A record may have its own `request_id`."""
 
+    def __init__(self, rank: int | None = None) -> None:
+        super().__init__()
+        self._rank = rank
+
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", "") or REQUEST_ID.get() or None
         error = record.exc_info[1] if record.exc_info else None
@@ -50,11 +56,23 @@ class JsonFormatter(logging.Formatter):
             record.levelname.lower(),
             record.getMessage(),
             logger=record.name,
+            rank=self._rank,
             request_id=request_id,
             error=error and type(error).__name__,
             places=error and _places(error),
             traceback="".join(traceback.format_exception(error)) if error and _debugging() else None,
         )
+
+
+class RankFormatter(logging.Formatter):
+    """Formats records as text, and begins each line with the rank."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self._prefix = f"rank {rank}: "
+
+    def format(self, record: logging.LogRecord) -> str:
+        return textwrap.indent(super().format(record), self._prefix, lambda _: True)
 
 
 def _places(error: BaseException) -> list[str]:
@@ -67,20 +85,27 @@ def _debugging() -> bool:
     return os.environ.get("RINGKV_DEBUG", "") not in ("", "0")
 
 
-def use_json() -> None:
+def use_json(rank: int | None = None) -> None:
     """Write every log record of this process, and of the processes that it starts, as JSON on stderr."""
     os.environ[INHERITED] = "json"
+    _write_as(JsonFormatter(rank))
+
+
+def inherit(rank: int | None = None) -> None:
+    """Take the format of the process that started this one. rank: of this process, if its lines name it."""
+    if os.environ.get(INHERITED) == "json":
+        use_json(rank)
+    elif rank is not None:
+        _write_as(RankFormatter(rank))
+
+
+def _write_as(formatter: logging.Formatter) -> None:
+    """Write every log record and every Python warning of this process on stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(formatter)
     logging.root.handlers = [handler]
     logging.getLogger("ringkv").handlers.clear()  # its records reach the root's handler
     logging.captureWarnings(True)
-
-
-def inherit() -> None:
-    """Take the format of the process that started this one."""
-    if os.environ.get(INHERITED) == "json":
-        use_json()
 
 
 def is_json() -> bool:

@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 def main(connection: Connection, config: EngineConfig, timeout: float) -> None:
     """Run until `Stop`, or until the first rank ends."""
-    _begin()
+    _begin(config.rank.index)
     _follow(Link(connection), config, timeout)
 
 
 def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
     """Connect to the first rank, then run until `Stop`, or until it ends."""
-    _begin()
+    _begin(config.rank.index)
     try:
         link = Link(rendezvous.connected(config.nodes))
     except RingKVError as error:
@@ -43,9 +43,9 @@ def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
     _follow(link, config, timeout)
 
 
-def _begin() -> None:
+def _begin(rank: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    log_lines.inherit()
+    log_lines.inherit(rank)
     exit_with_parent()
 
 
@@ -69,7 +69,7 @@ def _built(link: Link, config: EngineConfig, descriptor: int | None, timeout: fl
         link.send(Built(failure.kind, f"rank {config.rank.index}: {error}"))
         return None
     except Exception as error:
-        log.exception("rank %d could not start", config.rank.index)
+        log.exception("the rank could not start")
         link.send(Built("EngineDied", f"rank {config.rank.index} could not start ({in_short(error)}); see its log"))
         return None
     limits = engine.limits
