@@ -1,20 +1,39 @@
 """Figures worked by hand."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from ringkv.models.config import load_config
+from ringkv.plan.complete import complete
+from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.options import Options
 from tests.cli.conftest import Cli
 
 
 def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> None:
-    result = cli("plan", "--model", "llama-3.1-8b", "--memory", "80GB", "--tokens", "128k", "--kv-budget", "2048")
+    machine = ("--memory", "80GB", "--reserve", "0")
+    result = cli("plan", "--model", "llama-3.1-8b", *machine, "--tokens", "128k", "--kv-budget", "2048")
     rows = {line.split()[0]: line.split()[1:] for line in result.out.splitlines() if line}
     assert result.status == 0
     assert rows["per"][1] == "131,072"
     assert rows["full"][:4] == ["131,072", "17.2", "GB", "2"]
     assert rows["compressed"][:4] == ["2,048", "268", "MB", "169"]
     assert rows["sampler,"][2:] == ["6,941,856", "6.94", "MB"]
+
+
+def test_a_plan_reserves_what_a_server_does(cli: Cli, model_dir: Path) -> None:
+    """A slot fits beside an engine's own reserve, and with a byte less it does not."""
+    config = load_config(model_dir)
+    engine = complete(model_dir, config, Options(slots=1))
+    reserve = engine_footprint(config, engine).reserve
+    arguments = ("plan", "--model", model_dir, "--json", "--memory")
+    found = json.loads(cli(*arguments, "80GB").out)
+    fixed = found["weight_bytes"] + found["staging_bytes"] + reserve
+    slot = found["rows"][0]["slot_bytes"] + found["sampler_bytes"]
+    assert [json.loads(cli(*arguments, fixed + slot - less).out)["rows"][0]["slots"] for less in (0, 1)] == [1, 0]
+    assert "; --reserve takes 1.07 GB" in cli(*arguments[:3], "--memory", fixed).out
 
 
 def test_json_has_the_same_in_bytes(cli: Cli) -> None:
@@ -66,7 +85,8 @@ def test_the_bytes_of_a_server_are_named_if_weights_are_counted_in_another_type(
 def test_a_plan_under_which_nothing_fits_fails(
     form: tuple[str, ...], tokens: str, memory: str, status: int, cli: Cli
 ) -> None:
-    result = cli("plan", "--model", "llama-3.1-8b", "--tokens", tokens, "--memory", memory, *form)
+    machine = ("--memory", memory, "--reserve", "0")
+    result = cli("plan", "--model", "llama-3.1-8b", "--tokens", tokens, *machine, *form)
     assert result.status == status
     assert result.out
 

@@ -84,15 +84,15 @@ def plan(
         _option("--memory", "BYTES", "Memory of each rank, such as 80GB: shows how many slots fit.", MACHINE),
     ] = None,
     reserve: Annotated[
-        str,
+        str | None,
         _option(
             "--reserve",
             "BYTES",
-            "Memory kept free for everything except weights, cache and sampler.",
+            "Memory of each rank for everything except weights, cache and sampler. Default: 1GiB, as serve reserves "
+            "on a CPU, beside its --prefix-store; on a GPU it reserves 2GiB.",
             MACHINE,
-            show=True,
         ),
-    ] = "0",
+    ] = None,
     bandwidth: Annotated[
         str | None,
         _option("--bandwidth", "BYTES", "Memory read per second, such as 3.35TB: shows the floor of a step.", MACHINE),
@@ -129,6 +129,7 @@ def plan(
         ringkv plan --model llama-3.1-70b --memory 80GB --tensor-parallel 8
         ringkv plan --model deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
     """
+    from ringkv.plan.engine_footprint import RESERVE
     from ringkv.plan.report import PlanRequest, find_shape, report
 
     shape = find_shape(model)
@@ -146,7 +147,7 @@ def plan(
         weights_dtype=weights_dtype,
         memory=None if memory is None else parse_bytes(memory),
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
-        reserve=parse_bytes(reserve, "reserve"),
+        reserve=RESERVE if reserve is None else parse_bytes(reserve, "reserve"),
     )
     found = report(shape, request)
     if as_json:
@@ -184,6 +185,7 @@ def _print(found: "Report") -> None:
             ("per token", f"{found.token_bytes:,}", show_bytes(found.token_bytes)),
             ("weights", f"{found.weight_bytes:,}", show_bytes(found.weight_bytes)),
             (f"staging ({found.lanes} lane)", f"{found.staging_bytes:,}", show_bytes(found.staging_bytes)),
+            ("reserve", f"{found.reserve:,}", show_bytes(found.reserve)),
             ("sampler, per slot", f"{found.sampler_bytes:,}", show_bytes(found.sampler_bytes)),
             *_windows(found),
         ],
@@ -193,7 +195,8 @@ def _print(found: "Report") -> None:
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
     print_ranks(found)
     if found.memory is not None and not _fits(found):
-        console().print(f"\nno slot fits in {show_bytes(found.memory)}: {_too_large(found)}", soft_wrap=True)
+        reserved = f"; --reserve takes {show_bytes(found.reserve)}" if found.reserve else ""
+        console().print(f"\nno slot fits in {show_bytes(found.memory)}: {_too_large(found)}{reserved}", soft_wrap=True)
 
 
 def _served(found: "Report") -> str:
