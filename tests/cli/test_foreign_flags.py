@@ -27,6 +27,9 @@ def flags(command: str) -> set[str]:
         ("serve", ["-np", "4"], "-np; --slots N is the number of concurrent requests;"),
         ("serve", ["-hf", "a/b"], "-hf; --model NAME is also a hub id;"),
         ("generate", ["-n", "20", "hello"], "-n; --max-tokens N is the longest answer;"),
+        ("plan", ["--slots", "8"], "--slots; --memory BYTES shows how many slots fit;"),
+        ("plan", ["--nnodes", "2"], "--nnodes; --tensor-parallel N is the number of ranks on all machines;"),
+        ("plan", ["--expert-parallel"], "--expert-parallel; --tensor-parallel N also shows ranks with whole experts;"),
         ("plan", ["--max-model-len", "4096"], "--max-model-len; --tokens COUNT is the longest prompt plus output;"),
     ],
 )

@@ -103,7 +103,7 @@ def _usage(error: Any) -> str:
 
 
 def _instead(error: Any) -> str | None:
-    """Return what to give instead of a flag of another engine; None for any other error."""
+    """Return what to give instead of a flag of another engine or command; None for any other error."""
     # Of -ngl the parser reports -n; the error that it was handling then has the whole word.
     flag = getattr(error.__context__, "option_name", "") or getattr(error, "option_name", "")
     options = error.ctx.command.params if error.ctx else ()

@@ -1,4 +1,4 @@
-"""Flags of vLLM and llama.cpp, with what to give instead."""
+"""Flags of vLLM and llama.cpp, and of other commands of ringkv, with what to give instead."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ HINTS: Mapping[str, str] = {
     "--max-prompt TOKENS is the longest prompt": "--max-model-len --ctx-size -c",
     "--max-tokens N is the longest answer": "--n-predict -n",
     "--slots N is the number of concurrent requests": "--max-num-seqs --data-parallel-size -dp --parallel -np",
-    "--memory BYTES shows how many slots fit": "--max-num-seqs --parallel -np",
+    "--memory BYTES shows how many slots fit": "--slots --max-num-seqs --parallel -np",
     "--slots and --kv-budget set the size of the cache, not a share of memory": "--gpu-memory-utilization",
     "--memory BYTES is all that may be used": "--gpu-memory-utilization",
     "--kv-format int8, fp8 or int4 stores slots in fewer bits": (
@@ -26,7 +26,8 @@ HINTS: Mapping[str, str] = {
     "--threads N is the number of compute threads": "-t",
     "--tensor-parallel N is the number of ranks": "-tp --pipeline-parallel-size -pp --tensor-split -ts",
     "--expert-parallel gives each rank whole experts": "--enable-expert-parallel",
-    "--tensor-parallel N also shows ranks with whole experts": "--enable-expert-parallel",
+    "--tensor-parallel N is the number of ranks on all machines": "--nnodes --node-rank",
+    "--tensor-parallel N also shows ranks with whole experts": "--expert-parallel --enable-expert-parallel",
     "--role prefill and --role decode divide prefill from decode": "--kv-transfer-config",
     "--model NAME is also a hub id": "--hf-repo -hf",
     "--served-model-name NAME is the name in the API": "--alias -a",
