@@ -2,6 +2,7 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation import needed
+from ringkv.evaluation.tasks.texts import words
 
 
 def test_with_all_packages_the_check_passes():
@@ -15,3 +16,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         InvalidRequest, match=r"not installed: rouge-score; install the extra .* pip install 'ringkv\[eval\]'"
     ):
         needed.check()
+
+
+def test_a_task_without_its_words_is_refused_with_the_same_command(monkeypatch):
+    monkeypatch.setattr(needed, "find_spec", lambda name: None)
+    with pytest.raises(InvalidRequest, match=r"not installed: wonderwords; .* pip install 'ringkv\[eval\]'"):
+        words.__wrapped__("noun")

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path
     assert result.status == 0
     assert "4 prompts of " in result.err
     assert not (tmp_path / "report.html").exists()
+
+
+def test_an_estimate_needs_no_package_for_scores_and_plots(
+    long_model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("matplotlib", "rapidfuzz", "rouge_score"):
+        monkeypatch.setitem(sys.modules, module, None)  # its import fails
+    monkeypatch.setattr("ringkv.evaluation.needed.find_spec", lambda name: name == "wonderwords" or None)
+    assert ask(cli, long_model, tmp_path).last_line.endswith("pip install 'ringkv[eval]'")
+    result = ask(cli, long_model, tmp_path, "--estimate")
+    assert (result.status, "4 prompts of " in result.err) == (0, True)
 
 
 @pytest.mark.parametrize("has_answers", [True, False])

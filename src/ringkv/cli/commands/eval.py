@@ -93,7 +93,9 @@ def study(
     from ringkv.evaluation.tasks.catalogue import select_tasks
 
     select_tasks(_words(tasks))  # refuses unknown names before packages are missed
-    check()
+    seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
+    if seconds:  # an estimate needs no scores and plots
+        check()
     from ringkv.evaluation.cells import crossed
     from ringkv.evaluation.evaluate import Study, evaluate
     from ringkv.plan.choose_kv import settings
@@ -110,7 +112,6 @@ def study(
         data=data,
     )
     folder = to or Path(f"eval-{Path(engine.model).name}")
-    seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
     try:
         with show_progress() as progress:
             for line in evaluate(requested, options, folder, progress, seconds):

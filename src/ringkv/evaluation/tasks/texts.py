@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from pydoc_data.topics import topics
 
+from ringkv.evaluation.needed import WORDS, check
+
 WIKITEXT = Path("text") / "wikitext-2_valid.txt"
 UNKNOWN = "<unk>"  # WikiText-2's mark of a rare word
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -26,7 +28,11 @@ def sentences(data: Path | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def words(kind: str) -> tuple[str, ...]:
-    """Return all words of a kind, "noun" or "adjective", of letters only, sorted and without duplicates."""
+    """Return all words of a kind, "noun" or "adjective", of letters only, sorted and without duplicates.
+
+    Raises InvalidRequest if the package is not installed.
+    """
+    check([WORDS])
     from wonderwords import RandomWord
 
     found = RandomWord().filter(include_categories=[kind])
