@@ -10,6 +10,7 @@ from tests.server.echo import BREAKS, VOCAB, channel
 
 CHAT = "chat/completions"
 HELLO = [{"role": "user", "content": "hi"}]
+TEXT_PART, IMAGE_PART = {"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": ""}}
 
 
 def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]:
@@ -102,9 +103,10 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
         ("messages", {"messages": None}),
         ("messages", {"messages": []}),
         ("messages", {"messages": "hi"}),
-        ("messages", {"messages": [{"content": "no role"}]}),
-        ("messages", {"messages": [{"role": "user", "content": 3}]}),
-        ("messages", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": ""}}]}]}),
+        ("messages[0].role", {"messages": [{"content": "no role"}]}),
+        ("messages[0].content", {"messages": [{"role": "user", "content": 3}]}),
+        ("messages[1].content[1]", {"messages": [*HELLO, {"role": "user", "content": [TEXT_PART, IMAGE_PART]}]}),
+        ("messages[0].audio", {"messages": [{"role": "user", "content": "a", "audio": {"id": "1"}}]}),
         ("messages", {"messages": [{"role": "user", "content": "a" * 513}]}),
         ("tools", {"tools": [{"type": "function"}]}),
         ("tool_choice", {"tool_choice": "required"}),
@@ -113,7 +115,7 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
         ("modalities", {"modalities": ["audio"]}),
         ("echo", {"echo": True}),
         *(
-            ("messages", {"messages": [*HELLO, {"role": "assistant", "tool_calls": calls}]})
+            ("messages[1].tool_calls", {"messages": [*HELLO, {"role": "assistant", "tool_calls": calls}]})
             for calls in ("x", [None], [1], {"a": 1}, [{"function": "f"}], [{"function": {"arguments": "{}"}}])
         ),
         ("top_logprobs", {"top_logprobs": 2}),

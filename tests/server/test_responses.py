@@ -117,9 +117,20 @@ def test_fields_of_other_endpoints_are_refused_with_their_names_here(
     assert served.post("responses", input="hi", **{field: None}).status_code == 200
 
 
-def test_an_error_in_a_message_names_input(served: Served) -> None:
-    got = served.post("responses", input=[{"content": "without a role"}])
-    assert (got.status_code, got.json()["error"]["param"]) == (400, "input")
+@pytest.mark.parametrize("more", [{}, {"instructions": "Be brief"}])
+@pytest.mark.parametrize(
+    ("item", "place"),
+    [
+        ({"content": "without a role"}, "role"),
+        ({"type": "function_call"}, "type"),
+        ({"role": "user", "content": 3}, "content"),
+    ],
+)
+def test_an_error_in_a_message_names_its_place_in_input(
+    served: Served, item: dict[str, Any], place: str, more: dict[str, Any]
+) -> None:
+    got = served.post("responses", input=[{"role": "user", "content": "hi"}, item], **more)
+    assert (got.status_code, got.json()["error"]["param"]) == (400, f"input[1].{place}")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.schemas import SentMessage
 from ringkv.text.answers.tools import with_parsed_arguments
-from ringkv.text.chat_template import plain
+from ringkv.text.chat_template import message_param, plain
 
 NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older one
 ROLES = ("system", NEWER_SYSTEM, "user", "assistant", "tool")
@@ -28,7 +28,7 @@ def check_rendered(messages: Sequence[TemplateMessage], prompt: str) -> None:
             raise InvalidRequest(
                 f"message {number} has role {message['role']!r}, which this model's chat template drops; "
                 f"use one of {', '.join(ROLES)}",
-                "messages",
+                message_param(number, "role"),
             )
 
 
@@ -46,7 +46,9 @@ def _template_message(message: SentMessage, number: int) -> TemplateMessage:
 def _check_calls(calls: Any, number: int) -> None:
     if not isinstance(calls, list) or not all(map(_is_call, calls)):
         shape = "[{'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}]"
-        raise InvalidRequest(f"tool_calls of message {number} are malformed; the format is {shape}", "messages")
+        raise InvalidRequest(
+            f"tool_calls of message {number} are malformed; the format is {shape}", message_param(number, "tool_calls")
+        )
 
 
 def _is_call(call: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ringkv.base.errors import Unsupported
 from ringkv.server.schemas import GenerationBody, SentMessage
+from ringkv.text.chat_template import message_param
 
 # Field -> the values, besides null, that have no effect.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
@@ -62,10 +63,11 @@ def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]]
 
 
 def refuse_unsupported_messages(messages: Sequence[SentMessage]) -> None:
-    for message in messages:
+    for number, message in enumerate(messages):
         for field in UNSUPPORTED_IN_MESSAGES:
             if message.get(field):
-                raise Unsupported(f"{field} in a message is not supported; send its text as content", "messages")
+                text = f"{field} in a message is not supported; send its text as content"
+                raise Unsupported(text, message_param(number, field))
 
 
 def refuse_template_variables(variables: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """POST /v1/responses: OpenAI's newer interface, for text. Nothing is stored: a request has the whole conversation."""
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -118,13 +119,21 @@ def _refuse_other_names(body: ResponsesBody) -> None:
 
 
 def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
-    """Render the conversation as a chat. InvalidRequest names `input` instead of `messages`."""
+    """Render the conversation as a chat. InvalidRequest names an item of `input` instead of one of `messages`."""
     try:
         chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
         return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)
     except InvalidRequest as error:
-        error.param = body.prompt_field if error.param == ChatBody.prompt_field else error.param
+        error.param = _param_here(error.param, before=1 if body.instructions else 0)
         raise
+
+
+def _param_here(param: str | None, before: int) -> str | None:
+    """Return `input` for `messages`. before: number of messages that are not items of it."""
+    found = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", param or "")
+    if found is None:
+        return param
+    return "input" if found[1] is None else f"input[{int(found[1]) - before}]{found[2]}"
 
 
 def chat_messages(body: ResponsesBody) -> list[SentMessage]:
@@ -132,13 +141,14 @@ def chat_messages(body: ResponsesBody) -> list[SentMessage]:
     first = [{"role": "system", "content": body.instructions}] if body.instructions else []
     if isinstance(body.input, str):
         return [*first, {"role": "user", "content": body.input}]
-    return [*first, *(_message(item) for item in body.input)]
+    return [*first, *(_message(item, number) for number, item in enumerate(body.input))]
 
 
-def _message(item: SentMessage) -> SentMessage:
+def _message(item: SentMessage, number: int) -> SentMessage:
     """Convert an item of `input` to a chat's message."""
     if item.get("type") not in (None, "message"):
-        raise Unsupported(f"input contains an item of type {item['type']!r}; only messages are supported", "input")
+        text = f"input contains an item of type {item['type']!r}; only messages are supported"
+        raise Unsupported(text, f"input[{number}].type")
     content = item.get("content")
     if isinstance(content, list):
         content = [_part(part) for part in content]

@@ -204,20 +204,28 @@ def _compile(source: str, name: str) -> Template:
         raise BadWeights(f"{name} does not compile ({type(error).__name__}: {error}); correct it") from error
 
 
+def message_param(index: int, field: str) -> str:
+    """Return the name of a message's field in OpenAI's errors."""
+    return f"messages[{index}].{field}"
+
+
 def plain(message: Any, index: int) -> dict[str, Any]:
     """Return the message with string content. Raises InvalidRequest for a malformed message."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise InvalidRequest(f"message {index} has no role; each is {{'role': ..., 'content': ...}}", "messages")
+        text = f"message {index} has no role; each is {{'role': ..., 'content': ...}}"
+        raise InvalidRequest(text, message_param(index, "role"))
     content = message.get("content")
     if content is None or isinstance(content, str):
         return dict(message)
     if not isinstance(content, Sequence):
-        raise InvalidRequest(f"content of message {index} is neither a string nor a list of text parts", "messages")
-    return {**message, "content": "\n".join(_text(part, index) for part in content)}
+        text = f"content of message {index} is neither a string nor a list of text parts"
+        raise InvalidRequest(text, message_param(index, "content"))
+    texts = [_text(part, index, message_param(index, f"content[{n}]")) for n, part in enumerate(content)]
+    return {**message, "content": "\n".join(texts)}
 
 
-def _text(part: Any, index: int) -> str:
+def _text(part: Any, index: int, param: str) -> str:
     if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", "messages")
+    raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", param)
