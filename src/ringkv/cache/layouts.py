@@ -52,9 +52,11 @@ def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
 def _full(choice: KVChoice, n: int, budget: int) -> Layout:
     """Keep every token, until the budget is full."""
     if n > budget:
+        # Without a budget of its own, the choice has all of a slot, whose size only a new start changes.
+        larger = "raise kv_budget" if choice.budget else "start with kv_policy full, whose slots hold any prompt"
         raise PromptTooLong(
             f"the full cache holds {budget:,} tokens and the prompt has {n:,}; "
-            "start with a larger kv_budget, or choose kv_policy snapstream, which compresses"
+            f"{larger}, or choose kv_policy snapstream, which compresses"
         )
     return Layout(n, sinks=0, selected=0, recent=n, protected=0, base=0, ring=budget, wraps=False)
 
