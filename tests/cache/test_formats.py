@@ -7,7 +7,7 @@ import torch
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup, PlaneFormat
 from ringkv.cache.body import Body
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.formats.registry import storage
 
 ENCODED = [name for name in get_args(PlaneFormat) if name != "plain"]
 
@@ -19,6 +19,19 @@ def test_allocated_bytes_are_those_of_the_spec(name: PlaneFormat, width: int) ->
     body = Body.allocate(group, 5, 7, torch.zeros)
     assert body.bytes == 5 * group.slot_bytes(7, 4)
     assert body.entry_bytes == group.token_bytes(4)
+
+
+@pytest.mark.parametrize("name", get_args(PlaneFormat))
+@pytest.mark.parametrize(("rank", "rope"), [(512, 64), (128, 32), (32, 32)])
+def test_latents_take_the_bytes_of_the_spec_with_a_scale_for_each_group(
+    name: PlaneFormat, rank: int, rope: int
+) -> None:
+    group = LayerGroup((0, 1, 2), CacheSpec.latent(rank, rope), 16).stored_as(name)
+    body = Body.allocate(group, 5, 7, torch.zeros)
+    assert body.bytes == 5 * group.slot_bytes(7, 4)
+    assert body.entry_bytes == group.token_bytes(4)
+    sizes = {"plain": 4 * 576, "int8": 576 + 5 * 4, "fp8": 576 + 5 * 2, "int4": 288 + 5 * 4}
+    assert rank != 512 or name not in sizes or group.token_bytes(4) == 3 * sizes[name]
 
 
 @pytest.mark.parametrize(("count", "fixed", "kept"), [(20, 12, 4), (20, 2, 2), (3, 12, 3), (20, 0, 0)])
@@ -38,20 +51,22 @@ def test_4_bits_keep_the_first_keys_that_stay_exactly(count: int, fixed: int, ke
     assert slots.centers[0][:, 0, :, 64:].isnan().all()
 
 
+@pytest.mark.parametrize("spec", [CacheSpec.grouped(2, 64), CacheSpec.latent(128, 32)], ids=["grouped", "latent"])
 @pytest.mark.parametrize("name", ENCODED)
-def test_prefill_and_decode_write_the_same_bytes_for_a_vector(name: PlaneFormat) -> None:
+def test_prefill_and_decode_write_the_same_bytes_for_a_vector(name: PlaneFormat, spec: CacheSpec) -> None:
     torch.manual_seed(1)
-    group, entries = LayerGroup((0,), CacheSpec.grouped(2, 64), 3), 20
+    group, entries = LayerGroup((0,), spec, 3), 20
     staged = Body.allocate(group, 1, entries, torch.zeros)
     for plane in staged.planes:
         plane[:] = torch.randn(plane.shape).bfloat16() * 3
     taken, stepped = (Body.allocate(group.stored_as(name), 1, entries, torch.zeros) for _ in range(2))
-    taken.take(0, staged, 0, torch.arange(entries).expand(1, 2, entries))
+    taken.take(0, staged, 0, torch.arange(entries).expand(1, spec.key.heads, entries))
     stepped.centers[0][:] = taken.centers[0]
     slot = torch.zeros(1, dtype=torch.int32)
     for at in range(entries):
-        k, v = (plane[0, :, :, at].bfloat16() for plane in staged.planes)
-        q = torch.randn(1, 2, 3, 64).bfloat16()
+        new = [plane[0, :, :, at].bfloat16() for plane in staged.planes]
+        q = torch.randn(1, spec.key.heads, 3, spec.key.width).bfloat16()
         entry = torch.tensor([at], dtype=torch.int32)
-        FORMATS[name].attend(q, k, v, *stepped.layer(0), slot, entry, entry + 1, 0.1)
+        attend = storage(group.stored_as(name).spec.key).attend
+        attend(q, *new, *stepped.layer(0), slot, entry, entry + 1, 0.1)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(stepped.planes, taken.planes, strict=True))

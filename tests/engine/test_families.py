@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Token
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
@@ -82,10 +81,14 @@ def test_packed_gemmas_are_nearer_to_float32_than_transformers_in_bfloat16(name:
 
 @pytest.mark.slow
 @pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
-def test_compiled_graphs_give_the_tokens_of_plain_calls_alone_and_beside_others(folders: dict[str, Path]) -> None:
+@pytest.mark.parametrize("kv_format", ["plain", "int4"])
+def test_compiled_graphs_give_the_tokens_of_plain_calls_alone_and_beside_others(
+    kv_format: str, folders: dict[str, Path]
+) -> None:
     prompts = [prompt(90), prompt(40), prompt(150)]
     compiled, plain = (
-        build(tiny.config(folders["deepseek"], dtype="bfloat16", graphs=graphs)) for graphs in ("compiled", "off")
+        build(tiny.config(folders["deepseek"], dtype="bfloat16", kv_format=kv_format, graphs=graphs))
+        for graphs in ("compiled", "off")
     )
     assert compiled.limits.packs
     together = answers(compiled, *prompts)
@@ -114,9 +117,3 @@ def test_policies_and_protected_spans_serve_latents(policy: str, folders: dict[s
     tokens, logits = tiny.decode(engine, 8)
     assert len(tokens) == 8
     assert logits.isfinite().all()
-
-
-def test_slots_of_latents_in_8_bits_are_refused(folders: dict[str, Path]) -> None:
-    with pytest.raises(InvalidRequest, match="latent") as refused:
-        build(tiny.config(folders["deepseek"], dtype="bfloat16", kv_format="int8"))
-    assert refused.value.param == "kv_format"

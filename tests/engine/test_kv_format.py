@@ -21,6 +21,7 @@ from ringkv.kernels.hadamard import rotate
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.take_rows import take_rows
 from tests.engine import tiny
+from tests.engine.test_golden import LATENT
 
 ENCODED = ["int8", "fp8", "int4"]
 KV = tiny.choice("snapstream", budget=40, recent=8)
@@ -62,6 +63,14 @@ def encoded(folder: Path, small: LocalEngine) -> dict[str, LocalEngine]:
     fp8 = build(tiny.config(folder, dtype="bfloat16", kv_format="fp8", speculate=3))
     int4 = build(tiny.config(folder, dtype="bfloat16", kv_format="int4", kv_format_skip=1, speculate=3))
     return {"int8": small, "fp8": fp8, "int4": int4}
+
+
+@pytest.fixture(scope="module")
+def latents(tmp_path_factory: pytest.TempPathFactory) -> LocalEngine:
+    """An engine with multi-head latent attention, whose middle layer is encoded."""
+    folder = tmp_path_factory.mktemp("latents")
+    tiny.save(folder, "DeepseekV3", **LATENT)
+    return build(tiny.config(folder, dtype="bfloat16", kv_format="int4", kv_format_skip=1, speculate=3))
 
 
 def prompt(n: int, seed: int = 0) -> list[int]:
@@ -133,9 +142,11 @@ def test_logits_stay_close_while_the_ring_wraps(plain: LocalEngine, encoded: dic
     assert not torch.equal(*logits)
 
 
-@pytest.mark.parametrize("name", ENCODED)
-def test_neighbours_drafts_and_a_move_change_nothing(encoded: dict[str, LocalEngine], name: str) -> None:
-    small = encoded[name]
+@pytest.mark.parametrize("name", [*ENCODED, "latents"])
+def test_neighbours_drafts_and_a_move_change_nothing(
+    encoded: dict[str, LocalEngine], latents: LocalEngine, name: str
+) -> None:
+    small = latents if name == "latents" else encoded[name]
     asked = tiny.request(prompt(66, 1), kv=KV, ignore_eos=True, temperature=0.8, seed=2)
     tiny.enter(small, asked)
     alone, _ = tiny.decode(small, 60)

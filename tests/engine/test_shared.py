@@ -2,23 +2,31 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.snapkv import votes
+from ringkv.cache.formats.registry import FORMATS
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.kernels import decode_attend_fp8 as fp8
+from ringkv.kernels import decode_attend_int4 as int4
+from ringkv.kernels import decode_attend_int8 as int8
+from ringkv.kernels.partial import Partial
 from ringkv.models.decoder import Decoder
 from tests.engine import kept, tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import FULL, GEMMA4
 
 LAYERS = 5
+KV = tiny.choice("snapstream", budget=40, recent=8)
+REFERENCES = {"int8": int8.reference, "fp8": fp8.reference, "int4": int4.reference}
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
 
@@ -153,11 +161,29 @@ def test_layers_that_share_a_cache_have_one_selection(select: Selector, pairs: P
     assert (chosen[2] == chosen[3]).all()
 
 
-@pytest.mark.parametrize(("setting", "named"), [({"kv_format": "int8"}, "kv_format"), ({"speculate": 2}, "speculate")])
-def test_what_needs_a_cache_for_each_layer_is_refused(setting: dict[str, object], named: str, pairs: Path) -> None:
+def test_drafts_need_a_cache_for_each_layer(pairs: Path) -> None:
     with pytest.raises(InvalidRequest, match="share") as refused:
-        build(tiny.config(pairs, dtype="bfloat16", **setting))
-    assert refused.value.param == named
+        build(tiny.config(pairs, dtype="bfloat16", speculate=2))
+    assert refused.value.param == "speculate"
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+@pytest.mark.parametrize("name", [name for name in get_args(PlaneFormat) if name != "plain"])
+def test_layers_read_an_encoded_cache_as_the_layer_that_writes_it(
+    name: PlaneFormat, skip: int, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If one layer at each end is skipped, layer 1 reads a plain cache and layer 3 an encoded one."""
+
+    def logits(**changes: Any) -> torch.Tensor:
+        engine = build(tiny.config(pairs, kv=KV, **changes))
+        tiny.enter(engine, tiny.request(prompt(70)))
+        return tiny.decode(engine, 30, forced=prompt(30))[1]
+
+    exact, found = logits(), logits(kv_format=name, kv_format_skip=skip)
+    monkeypatch.setitem(FORMATS, name, FORMATS[name]._replace(attend=lambda *given: Partial(*REFERENCES[name](*given))))
+    decoded = logits(kv_format=name, kv_format_skip=skip)
+    assert (found - decoded).abs().mean() < 0.005 * exact.std()  # kernels round queries to int8
+    assert 1e-5 < (found - exact).abs().mean() < 0.05 * exact.std()
 
 
 def test_packed_operators_read_shared_caches(pairs: Path) -> None:

@@ -34,19 +34,20 @@ class Mixed(Pass):
         slot[self.fed], live[self.fed] = torch.tensor([1, 3]).int(), torch.tensor([70, 9]).int()
         entry[self.fed] = live[self.fed] - 1
         latents = torch.randn(SLOTS, 1, ENTRIES, ENTRY).to(self.q.dtype)
-        self.slots = Slots(latents, slot, entry, live)
+        self.slots = Slots([latents], "plain", slot, entry, live)
 
     def mixed(self) -> Partial:
         staged = self.latents, self.window, table(self.segments)
         return mixed_attend_expanded(self.q, self.k, *staged, self.slots, SCALE, self.expansion)
 
     def decoded(self) -> Partial:
-        found = decode_attend_latent(absorb(self.q, self.k, self.expansion), self.k, *self.slots, SCALE)
+        (latents,), _, *numbers = self.slots
+        found = decode_attend_latent(absorb(self.q, self.k, self.expansion), self.k, latents, *numbers, SCALE)
         return project_values(found, self.expansion)
 
     @property
     def state(self) -> list[Tensor]:
-        return [self.latents, self.window, self.slots.latents]
+        return [self.latents, self.window, *self.slots.planes]
 
 
 @pytest.mark.usefixtures("compiled")

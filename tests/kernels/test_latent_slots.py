@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.kernels.latent_attend import decode_attend_latent
+from ringkv.kernels.encoded_latents import ENCODINGS
 from ringkv.kernels.latent_slots import Division, _decode, decode_attend_slots
 from ringkv.kernels.partial import Partial
 from tests.engine.rank_threads import in_threads
@@ -15,8 +15,17 @@ from tests.fake_cuda import fake_cuda
 ELEMENTS, VALUES, CAPACITY, SCALE = 48, 32, 20, 0.2
 
 
-@pytest.mark.parametrize("heads", [(2, 2), (1, 2, 2), (4,)])
-def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int, ...]) -> None:
+def in_format(latents: Tensor, format: str) -> list[Tensor]:
+    """Return the planes of slots with these latents."""
+    if format == "plain":
+        return [latents]
+    return [*ENCODINGS[format].encode(latents), torch.full((len(latents), 1, ELEMENTS), 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("heads", "format"), [((2, 2), "plain"), ((1, 2, 2), "plain"), ((4,), "plain"), ((1, 2, 2), "int8")]
+)
+def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int, ...], format: str) -> None:
     """Rows are slots in another order, one of which is free."""
     ranks, generator = len(heads), torch.Generator().manual_seed(3)
     slots, rows = 4 * ranks, 2 * ranks
@@ -26,21 +35,23 @@ def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int
     latents = torch.randn(slots, 1, CAPACITY, ELEMENTS, generator=generator)
     live = torch.randint(2, CAPACITY, (rows,), generator=generator).int()
     entry, live[1] = live - 1, 0
-    parts = [latents[rank::ranks].clone() for rank in range(ranks)]
+    planes = in_format(latents, format)
+    parts = [[plane[rank::ranks].clone() for plane in planes] for rank in range(ranks)]
     columns = q.split(heads, 2)
 
     def one(rank: int) -> Partial:
         own = torch.where(slot % ranks == rank, slot // ranks, -1).int()
-        args = columns[rank], k, parts[rank], own, entry, live, SCALE
+        args = columns[rank], k, parts[rank], format, own, entry, live, SCALE
         return decode_attend_slots(*args, Division(heads, VALUES, "network"))
 
     found = in_threads(ranks, one)
-    whole = decode_attend_latent(q, k, latents, slot, entry, live, SCALE)
+    whole = decode_attend_slots(q, k, planes, format, slot, entry, live, SCALE, None)
     for rank, last in enumerate(accumulate(heads)):
         mine = slice(last - heads[rank], last)
         assert_equal(found[rank].out, whole.out[:, :, mine, :VALUES])
         assert_equal(found[rank].lse, whole.lse[:, :, mine])
-        assert torch.equal(parts[rank], latents[rank::ranks])
+        for part, plane in zip(parts[rank], planes, strict=True):
+            assert torch.equal(part, plane[rank::ranks])
 
 
 def test_a_cuda_graph_can_contain_it() -> None:
@@ -48,7 +59,8 @@ def test_a_cuda_graph_can_contain_it() -> None:
     with fake_cuda():
         q, k = torch.empty(6, 1, 4, ELEMENTS, device="cuda"), torch.empty(6, 1, ELEMENTS, device="cuda")
         rows = (torch.empty(6, dtype=torch.int32, device="cuda") for _ in range(3))
-        found = _decode(q, k, torch.empty(3, 1, CAPACITY, ELEMENTS, device="cuda"), *rows, SCALE, (4, 4), 32, "network")
+        planes = [torch.empty(3, 1, CAPACITY, ELEMENTS, device="cuda")]
+        found = _decode(q, k, planes, "plain", *rows, SCALE, (4, 4), 32, "network")
         assert [(part.shape, part.device.type) for part in found] == [((6, 1, 4, 32), "cuda"), ((6, 1, 4), "cuda")]
 
 

@@ -29,16 +29,21 @@ def refused(run: Any, *arguments: Any) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize("kv_format", ENCODED)
-@pytest.mark.parametrize(
-    ("model", "what"), [("deepseek-v2-lite", "latent caches"), ("gemma-3n-e2b", "caches that several layers share")]
-)
-def test_the_planner_refuses_with_the_engines_words(model: str, what: str, kv_format: PlaneFormat) -> None:
-    config = of(model)
-    engine = refused(check_slot_format, config, SlotFormat(kv_format))
-    assert engine[1] == "kv_format"
-    assert f"kv_format {kv_format} is not implemented for {what}" in engine[0]
-    assert engine == refused(complete, Path("model"), config, Options(kv_format=kv_format))
-    assert engine == refused(report, known(model), PlanRequest(kv_format=kv_format))
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "gemma-3n-e2b"])
+def test_models_with_latent_and_with_shared_caches_have_all_formats(model: str, kv_format: PlaneFormat) -> None:
+    config, slots = of(model), SlotFormat(kv_format, 2)
+    check_slot_format(config, slots)
+    assert known(model).with_slots(slots).groups == config.with_slots(slots).groups
+    assert report(known(model), PlanRequest(kv_format=kv_format)).kv_format == kv_format
+
+
+def test_a_reading_layer_is_of_the_kind_that_reads_the_format_of_its_source() -> None:
+    """In Gemma 3n the last 10 of 30 layers read what layers 18 and 19 have written."""
+    found = of("gemma-3n-e2b").with_slots(SlotFormat("int4", 2))
+    formats = {layer: group.format for group in found.groups for layer in group.layers}
+    for kind in set(found.variants):
+        sources = {found.kv_source[layer] for layer, own in enumerate(found.variants) if own == kind}
+        assert len({formats[source] for source in sources}) == 1
 
 
 @pytest.mark.parametrize(("kv_format", "skip"), [("plain", 0), ("int8", 0), ("int4", 14)])

@@ -14,7 +14,7 @@ from ringkv.base.kv import BLOCK
 PlaneFormat = Literal["plain", "int8", "fp8", "int4"]
 """plain: elements of the engine's dtype. The others have scales per token and head, and a float32 center per slot and
 head, which is subtracted from its keys. int8: 8-bit integers, a float32 scale. fp8: e4m3, a float16 scale. int4: 4-bit
-integers, a scale and a minimum in float16; the keys of the first tokens also in float32."""
+integers, a scale and a minimum in float16; the keys of the first tokens also in float32. Latents: scales by group."""
 
 
 class _Stored(NamedTuple):
@@ -29,6 +29,7 @@ class _Stored(NamedTuple):
     centers: int
 
 
+LATENT_GROUP = 128  # elements of a latent that share a scale
 SINKS = 4
 """First keys of a slot that 4 bits keep exactly: most of the attention goes to them."""
 _STORED: Mapping[PlaneFormat, _Stored] = {
@@ -60,11 +61,15 @@ SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2
 
 
 class Plane(NamedTuple):
-    """One vector of `width` elements per token, for each of `heads`."""
+    """One vector of `width` elements per token, for each of `heads`.
+
+    group: elements that share a scale, if the format has any; None for all.
+    """
 
     heads: int
     width: int
     format: PlaneFormat = "plain"
+    group: int | None = None
 
     @property
     def elements(self) -> int:
@@ -81,10 +86,10 @@ class Plane(NamedTuple):
         return self.heads * sum(self.tensor_bytes(item))
 
     def tensor_bytes(self, item: int) -> tuple[int, ...]:
-        """Return the bytes per token and head of its vector, and of the scale if it has one."""
+        """Return the bytes per token and head of its vector, and of its scales if it has any."""
         stored = _STORED[self.format]
-        vector = -(-self.width * (stored.bits or 8 * item) // 8)
-        return (vector, stored.scale) if stored.scale else (vector,)
+        vector, groups = -(-self.width * (stored.bits or 8 * item) // 8), -(-self.width // (self.group or self.width))
+        return (vector, groups * stored.scale) if stored.scale else (vector,)
 
 
 class CacheSpec(NamedTuple):
@@ -108,7 +113,7 @@ class CacheSpec(NamedTuple):
     @classmethod
     def latent(cls, rank: int, rope: int, scale: float = 1.0) -> "CacheSpec":
         """Multi-head latent attention: `kv_lora_rank` elements, then the `qk_rope_head_dim` of the rotated key."""
-        return cls(Plane(1, rank + rope), None, scale, rank)
+        return cls(Plane(1, rank + rope, group=LATENT_GROUP), None, scale, rank)
 
     @property
     def value_width(self) -> int:

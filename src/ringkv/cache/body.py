@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.encoded_attend import NO_KEY
 
@@ -33,10 +33,10 @@ class Body:
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
         """`allocate` makes a tensor from a shape; it decides the device, the initial contents and the plain dtype."""
-        shapes = [(p.format, (len(group.layers), rows, p.heads, entries, p.width)) for p in group.spec.planes]
-        planes = tuple(one for name, shape in shapes for one in FORMATS[name].allocate(shape, allocate))
+        shapes = [(plane, (len(group.layers), rows, plane.heads, entries, plane.width)) for plane in group.spec.planes]
+        planes = tuple(one for plane, shape in shapes for one in storage(plane).allocate(shape, allocate))
         key = group.spec.key
-        if not FORMATS[key.format].centered:
+        if not storage(key).centered:
             return cls(group, planes)
         centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
         centers[..., key.width :] = NO_KEY
@@ -82,7 +82,7 @@ class Body:
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
             center = self.centers[at][:, row] if at < len(self.centers) else None
-            FORMATS[plane.format].take(theirs, source_row, index, own, center, fixed)
+            storage(plane).take(theirs, source_row, index, own, center, fixed)
 
     def read(self, row: int, entries: Entries) -> Planes:
         """Return these entries of a row, the same in every layer and head; a view if they are a slice."""

@@ -14,7 +14,6 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats.registry import FORMATS
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.absorb import absorb, project_values
-from ringkv.kernels.decode_attend import read_attend
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.latent_pass import Slots, mixed_attend_expanded, prefill_attend_expanded
 from ringkv.kernels.latent_slots import Division, decode_attend_slots
@@ -107,7 +106,7 @@ def _mixed(
 
     def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
         if latent is not None:
-            return _attend_latents(layer, segments, staged, Slots(*planes, *numbers), q, k, latent)
+            return _attend_latents(layer, segments, staged, Slots(planes, format, *numbers), q, k, latent)
         slots = _attend_slots(layer, format, planes, q, k, v, *numbers)
         pieces = _attend_staged(layer, segments, staged, q, k, v)
         return Partial(pieces.out + slots.out, torch.maximum(pieces.lse, slots.lse))
@@ -144,10 +143,7 @@ def _attend_slots(
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is None:
         assert k is not None
-        return decode_attend_slots(q, k, planes[0], slot, entry, live, scale, _division(layer))
-    if k is None or v is None:
-        keys, values = planes
-        return read_attend(q, keys, values, slot, live, scale)
+        return decode_attend_slots(q, k, planes, format, slot, entry, live, scale, _division(layer))
     return FORMATS[format].attend(q, k, v, *planes, slot, entry, live, scale)
 
 

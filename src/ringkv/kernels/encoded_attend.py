@@ -9,7 +9,7 @@ arXiv 2309.17453, section 3.1), so an error of their scores costs the most.
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -38,8 +38,8 @@ class Encoding(NamedTuple):
 def encoded_attend(
     name: str,
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     key_scales: Tensor,
     values: Tensor,
@@ -52,6 +52,7 @@ def encoded_attend(
 ) -> Partial:
     """Do what `decode_attend` does with the operator `name`; keys, values and their scales are changed in place.
 
+    k and v are None if another layer has written them. Nothing is written then.
     keys, values [S, H, C, bytes], scales [S, H, C] or [S, H, C, n]. centers: float32 [S, H, D + E D]: the center, which
     is subtracted from every key, and the first E keys minus the center. One that is not kept so is NO_KEY.
     """
@@ -63,8 +64,8 @@ def encoded_attend(
 def reference(
     encoding: Encoding,
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     key_scales: Tensor,
     values: Tensor,
@@ -76,20 +77,26 @@ def reference(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Implement `encoded_attend` in plain torch: write, then attend to the decoded slots."""
-    rows, at, used = slot.long(), entry.long(), live > 0
+    rows = slot.long()
     center, first = centers[rows].split([q.shape[-1], centers.shape[-1] - q.shape[-1]], -1)
-    for planes, new in (((keys, key_scales), k - center), ((values, value_scales), v)):
-        for plane, fresh in zip(planes, encoding.encode(new), strict=True):
-            index = rows, slice(None), at
-            mask = used.view(-1, *[1] * (fresh.dim() - 1))
-            plane[index] = torch.where(mask, fresh, plane[index])
+    if k is not None and v is not None:
+        write((keys, key_scales), encoding.encode(k - center), slot, entry, live)
+        write((values, value_scales), encoding.encode(v), slot, entry, live)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    decoded_keys = _with_first(encoding.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
+    decoded_keys = with_first(encoding.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
     decoded_values = encoding.decode(values[rows], value_scales[rows])
     return plain.attend(q, decoded_keys, decoded_values, visible[:, None, None], scale)
 
 
-def _with_first(keys: Tensor, first: Tensor) -> Tensor:
+def write(planes: Sequence[Tensor], new: Sequence[Tensor], slot: Tensor, entry: Tensor, live: Tensor) -> None:
+    """Write new [B, H, ...] at `entry` of each row's slot, in planes [S, H, C, ...]. Rows with live 0 write nothing."""
+    index = slot.long(), slice(None), entry.long()
+    for plane, fresh in zip(planes, new, strict=True):
+        used = (live > 0).view(-1, *[1] * (fresh.dim() - 1))
+        plane[index] = torch.where(used, fresh, plane[index])
+
+
+def with_first(keys: Tensor, first: Tensor) -> Tensor:
     """Return keys [B, H, C, D] with those in `first` [B, H, E D] that are not NO_KEY."""
     exact = first.unflatten(-1, (-1, keys.shape[-1]))[:, :, : keys.shape[2]]
     known = torch.where(exact.isnan(), keys[:, :, : exact.shape[2]], exact)

@@ -34,12 +34,13 @@ EXPANDED_ROWS = 192  # with DeepSeek's heads the two forms take as long at about
 
 
 class Slots(NamedTuple):
-    """Latents of slots [slots, 1, C, entry], and int32 [N] where rows write and read; live is 0 for rows of pieces.
+    """Planes of slots, see `decode_attend_slots`, and int32 [N] where rows write and read; live is 0 for pieces.
 
     If ranks divide the slots, `slot` is NO_SLOT for rows of pieces.
     """
 
-    latents: Tensor
+    planes: Sequence[Tensor]
+    format: str
     slot: Tensor
     entry: Tensor
     live: Tensor
@@ -86,7 +87,8 @@ def _prefill(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     none = q.new_zeros(len(q), dtype=torch.int32)
-    return _mixed(q, k, latents, window, segments, latents[None], none, none, none, key_up, value_up, scale)
+    slots = Slots([], "plain", none, none, none)
+    return _mixed(q, k, latents, window, segments, *slots, key_up, value_up, scale)
 
 
 def _mixed(
@@ -95,7 +97,8 @@ def _mixed(
     latents: Tensor,
     window: Tensor,
     segments: Tensor,
-    slots: Tensor,
+    slots: Sequence[Tensor],
+    format: str,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -115,7 +118,7 @@ def _mixed(
     fed = (live if division is None else slot > NO_SLOT).nonzero()[:, 0]
     rows = torch.cat((*(torch.arange(piece.row, piece.here.stop) for piece in short), fed))
     if len(rows):
-        decoded = Slots(slots, slot[fed], entry[fed], live[fed])
+        decoded = Slots(slots, format, slot[fed], entry[fed], live[fed])
         queries = absorb_among(q, k, rows, expansion)
         found = _attend_absorbed(queries, k[rows], latents, window, short, decoded, scale, division)
         out[rows] = values_among(found.out, rows, len(q), expansion)

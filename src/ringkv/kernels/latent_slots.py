@@ -7,7 +7,7 @@ owner of a row gets the queries of all heads instead, and sends each rank what i
 Source: SnapStream (arXiv 2511.03092), which decodes DeepSeek-R1 data parallel over the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch.library import register_fake
 
 from ringkv.base.ranks import Exchange
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
+from ringkv.kernels.encoded_latents import ATTEND
 from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
@@ -35,7 +36,8 @@ class Division(NamedTuple):
 def decode_attend_slots(
     q: Tensor,
     k: Tensor,
-    latents: Tensor,
+    planes: Sequence[Tensor],
+    format: str,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -44,18 +46,25 @@ def decode_attend_slots(
 ) -> Partial:
     """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`, which runs without a division.
 
-    q [N, 1, G, D]: of this rank's heads. latents [slots of this rank, 1, C, D]. slot: int32 [N], among these, or
-    OTHER_RANK. Returns out [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
+    q [N, 1, G, D]: of this rank's heads. planes: latents [slots of this rank, 1, C, D]; in another format than plain
+    those of `attend_encoded`, with their centers. slot: int32 [N], among these, or OTHER_RANK. Returns out
+    [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
     """
     if division is None:
-        return decode_attend_latent(q, k, latents, slot, entry, live, scale)
-    return Partial(*torch.ops.ringkv.decode_attend_latent_slots(q, k, latents, slot, entry, live, scale, *division))
+        return _ATTEND[format](q, k, *planes, slot, entry, live, scale)
+    attend = torch.ops.ringkv.decode_attend_latent_slots
+    return Partial(*attend(q, k, planes, format, slot, entry, live, scale, *division))
+
+
+_ATTEND: Mapping[str, Callable[..., Partial]] = {"plain": decode_attend_latent, **ATTEND}
+"""Attention over latents of slots, by their format."""
 
 
 def _decode(
     q: Tensor,
     k: Tensor,
-    latents: Tensor,
+    planes: Sequence[Tensor],
+    format: str,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -67,7 +76,7 @@ def _decode(
     own = _own_rows(slot, len(heads))
     whole = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
     queries = whole.to(q.dtype).view(len(own), 1, -1, q.shape[-1])
-    found = decode_attend_latent(queries, k[own], latents, slot[own], entry[own], live[own], scale)
+    found = _ATTEND[format](queries, k[own], *planes, slot[own], entry[own], live[own], scale)
     parts = torch.cat((found.out[..., :values].float(), found.lse[..., None]), -1).flatten(1)
     widths, mine = [count * (values + 1) for count in heads], q.shape[2] * (values + 1)
     columns = rows_to_columns(parts, widths, mine, exchange).view(*q.shape[:3], values + 1)
@@ -81,7 +90,7 @@ def _own_rows(slot: Tensor, ranks: int) -> Tensor:
     return (slot < 0).int().argsort(stable=True)[:each]
 
 
-def _shape(q: Tensor, *others: Tensor | float | Sequence[int] | str) -> tuple[Tensor, Tensor]:
+def _shape(q: Tensor, *others: Tensor | Sequence[Tensor] | float | Sequence[int] | str) -> tuple[Tensor, Tensor]:
     values = others[-2]
     assert isinstance(values, int)
     return q.new_empty(*q.shape[:3], values), q.new_empty(q.shape[:3], dtype=torch.float32)

@@ -15,8 +15,9 @@ _DECODE = (
 LIBRARY.define("decode_attend" + _DECODE)
 LIBRARY.define("decode_attend_any" + _DECODE)  # for a head_dim that the C++ kernel does not support
 _ENCODED = (
-    "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values, Tensor(d!) value_scales,"
-    " Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale) -> (Tensor, Tensor)"
+    "(Tensor q, Tensor? k, Tensor? v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values,"
+    " Tensor(d!) value_scales, Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale)"
+    " -> (Tensor, Tensor)"
 )
 for _name in ("int8", "fp8", "int4"):
     LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
@@ -38,7 +39,13 @@ _LATENT = (
 )
 LIBRARY.define("decode_attend_latent" + _LATENT)
 LIBRARY.define("decode_attend_latent_tiles" + _LATENT)
-_DIVIDED = _LATENT.replace("scale)", "scale, int[] heads, int values, str exchange)")
+_ENCODED_LATENT = _LATENT.replace("keys,", "latents, Tensor(b!) scales, Tensor centers,")
+for _name in ("int8", "fp8", "int4"):
+    LIBRARY.define(f"decode_attend_latent_{_name}" + _ENCODED_LATENT)
+    LIBRARY.define(f"decode_attend_latent_{_name}_tiles" + _ENCODED_LATENT)
+_DIVIDED = _LATENT.replace("Tensor(a!) keys", "Tensor(a!)[] planes, str format").replace(
+    "scale)", "scale, int[] heads, int values, str exchange)"
+)
 LIBRARY.define("decode_attend_latent_slots" + _DIVIDED)  # of ranks that divide the slots
 LIBRARY.define(
     "prefill_attend_latent(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, float scale)"
@@ -49,8 +56,8 @@ LIBRARY.define(
     " Tensor value_up, float scale) -> (Tensor, Tensor)"
 )
 _MIXED = (
-    "(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor(c!) slots, Tensor slot,"
-    " Tensor entry, Tensor live, Tensor key_up, Tensor value_up, float scale) -> (Tensor, Tensor)"
+    "(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor(c!)[] slots, str format,"
+    " Tensor slot, Tensor entry, Tensor live, Tensor key_up, Tensor value_up, float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define("mixed_attend_expanded" + _MIXED)
 LIBRARY.define("mixed_attend_slots" + _MIXED.replace("scale)", "scale, int[] heads, int values, str exchange)"))

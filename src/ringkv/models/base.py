@@ -143,8 +143,8 @@ class ModelConfig(ABC):
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The kind of each layer, with the format of its slots if layers of that kind have several."""
-        formats = [self.slots.of(layer, self.num_layers) for layer in range(self.num_layers)]
+        """The kind of each layer, with the format of the slots that it reads if layers of that kind read several."""
+        formats = [self.slots.of(source, self.num_layers) for source in self.kv_source]
         several = Counter(kind for kind, _ in set(zip(self.kinds, formats, strict=True)))
         pairs = zip(self.kinds, formats, strict=True)
         return tuple(f"{kind}-{format}" if several[kind] > 1 else kind for kind, format in pairs)

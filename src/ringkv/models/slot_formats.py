@@ -13,8 +13,6 @@ class Cached(Protocol):
     def groups(self) -> tuple[LayerGroup, ...]: ...
     @property
     def num_layers(self) -> int: ...
-    @property
-    def shares_caches(self) -> bool: ...
 
 
 def check_slot_format(model: Cached, slots: SlotFormat) -> None:
@@ -22,7 +20,6 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
     _check_widths(model, slots)
-    _check_planes(model, slots)
     _check_skipped(model, slots)
 
 
@@ -43,16 +40,6 @@ def _check_widths(model: Cached, slots: SlotFormat) -> None:
             "choose int8, fp8 or plain",
             "kv_format",
         )
-
-
-def _check_planes(model: Cached, slots: SlotFormat) -> None:
-    if any(group.spec.value is None for group in model.groups):
-        what = "latent caches, which hold one plane"
-    elif model.shares_caches:
-        what = "caches that several layers share"
-    else:
-        return
-    raise InvalidRequest(f"kv_format {slots.name} is not implemented for {what}; choose plain", "kv_format")
 
 
 def _check_skipped(model: Cached, slots: SlotFormat) -> None:

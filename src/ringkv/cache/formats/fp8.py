@@ -5,5 +5,5 @@ import torch
 from ringkv.cache.formats.storage import Part, encoded
 from ringkv.kernels.decode_attend_fp8 import FP8, decode_attend_fp8
 
-_PARTS = Part(torch.uint8, lambda width: (width,)), Part(torch.float16, lambda _: ())
-FP8_FORMAT = encoded(FP8, _PARTS, decode_attend_fp8)
+PARTS = Part(torch.uint8, lambda width: (width,)), Part(torch.float16, lambda _: ())
+FP8_FORMAT = encoded(FP8, PARTS, decode_attend_fp8)

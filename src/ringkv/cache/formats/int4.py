@@ -5,5 +5,5 @@ import torch
 from ringkv.cache.formats.storage import Part, encoded
 from ringkv.kernels.decode_attend_int4 import INT4, decode_attend_int4
 
-_PARTS = Part(torch.uint8, lambda width: (width // 2,)), Part(torch.float16, lambda _: (2,))
-INT4_FORMAT = encoded(INT4, _PARTS, decode_attend_int4)
+PARTS = Part(torch.uint8, lambda width: (width // 2,)), Part(torch.float16, lambda _: (2,))
+INT4_FORMAT = encoded(INT4, PARTS, decode_attend_int4)

@@ -5,5 +5,5 @@ import torch
 from ringkv.cache.formats.storage import Part, encoded
 from ringkv.kernels.decode_attend_int8 import INT8, decode_attend_int8
 
-_PARTS = Part(torch.int8, lambda width: (width,)), Part(torch.float32, lambda _: ())
-INT8_FORMAT = encoded(INT8, _PARTS, decode_attend_int8)
+PARTS = Part(torch.int8, lambda width: (width,)), Part(torch.float32, lambda _: ())
+INT8_FORMAT = encoded(INT8, PARTS, decode_attend_int8)

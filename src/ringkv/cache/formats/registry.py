@@ -1,11 +1,12 @@
-"""FORMATS: the storage formats by name."""
+"""FORMATS: the storage formats by name. storage: that of a plane."""
 
 from collections.abc import Mapping
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import Plane, PlaneFormat
 from ringkv.cache.formats.fp8 import FP8_FORMAT
 from ringkv.cache.formats.int4 import INT4_FORMAT
 from ringkv.cache.formats.int8 import INT8_FORMAT
+from ringkv.cache.formats.latents import LATENT_FORMATS
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
 
@@ -15,3 +16,8 @@ FORMATS: Mapping[PlaneFormat, StorageFormat] = {
     "fp8": FP8_FORMAT,
     "int4": INT4_FORMAT,
 }
+
+
+def storage(plane: Plane) -> StorageFormat:
+    """Return how a plane is stored: vectors whole, or latents by groups."""
+    return (FORMATS if plane.group is None else LATENT_FORMATS)[plane.format]

@@ -26,6 +26,7 @@ class StorageFormat(NamedTuple):
     allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
     take: `Body.take` for one plane; sets its centers [L, H, W], if it has any.
     attend: see `decode_attend`. After v come the tensors of both planes, and the centers [R, H, W] if there are any.
+    Without k and v it attends to what another layer has written. Latents have no v, and one plane.
     """
 
     tensors: int

@@ -21,13 +21,14 @@ namespace ringkv {
 namespace {
 
 constexpr int64_t kKeyBlock = 128;          // keys of a block
+constexpr int64_t kTaskElements = 49152;    // query elements of a task: its sums fit in L2
 constexpr float kSlack = 8.f;               // rise of scores above the reference that is tolerated, in powers of 2
 constexpr float kMaxSum = 0x1p64f;          // a larger sum of weights means that scores rose too far
 constexpr int64_t kParts = kKeyBlock / kMR;  // parts of a block, pipelined between the tile and vector units
 
 // The queries of a piece [tokens, heads, groups, width] and their results: out [tokens, heads, groups, value_width] and
 // the log-sum-exp of the scores. Those of token t see keys 0 to start + t.
-struct Queries {
+struct TaskQueries {
   const BF16* q;
   BF16* out;
   float* lse;
@@ -41,6 +42,13 @@ struct KeyRun {
   int64_t first, stop;
 };
 
+// Returns the rows of a task if `rows` rows of one head are divided evenly, in whole query blocks.
+inline int64_t rows_of_task(int64_t rows, int64_t width) {
+  const int64_t most = std::max<int64_t>(kTaskElements / width / kQueryBlock, 1) * kQueryBlock;
+  const int64_t parts = (rows + most - 1) / most;
+  return ((rows + parts - 1) / parts + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
+}
+
 // Rounds two vectors of floats to bfloat16 and interleaves them: the first in the low halves.
 __m512i interleaved(__m512 first, __m512 second) {
   const __m512i half = _mm512_set1_epi32(0x8000);
@@ -53,7 +61,7 @@ __m512i interleaved(__m512 first, __m512 second) {
 // task at a time.
 class AttendTask {
  public:
-  AttendTask(const Queries& c, int64_t h, int64_t first, int64_t rows)
+  AttendTask(const TaskQueries& c, int64_t h, int64_t first, int64_t rows)
       : c_(c), h_(h), first_(first), rows_(rows), query_blocks_((rows + kQueryBlock - 1) / kQueryBlock) {
     const int64_t lanes = query_blocks_ * kQueryBlock;
     const int64_t sizes[] = {lanes * c.width / 2, kKeyBlock * c.value_width / 2, lanes * c.value_width,
@@ -301,7 +309,7 @@ class AttendTask {
     }
   }
 
-  const Queries& c_;
+  const TaskQueries& c_;
   const int64_t h_, first_, rows_, query_blocks_;
   BF16 *queries_, *values_, *weights_, *padded_keys_;
   float *sums_, *part_scores_, *scores_, *references_, *totals_;

@@ -1,4 +1,5 @@
-// Decode attention over encoded entries, for every encoding: write the new vectors, then attend. See encoded_attend.py.
+// Decode attention over encoded entries, for every encoding: write the new vectors, if any, then attend. See
+// encoded_attend.py.
 //
 // An encoding has
 //   Element, Scale    the types of its planes
@@ -13,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -79,8 +81,8 @@ float dot(const T* x, const float* y, int64_t count) {
 }
 
 template <typename Encoding>
-std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                  at::Tensor keys, at::Tensor key_scales, at::Tensor values,
+std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std::optional<at::Tensor>& k,
+                                                  const std::optional<at::Tensor>& v, at::Tensor keys, at::Tensor key_scales, at::Tensor values,
                                                   at::Tensor value_scales, const at::Tensor& centers,
                                                   const at::Tensor& slot, const at::Tensor& entry,
                                                   const at::Tensor& live, double scale) {
@@ -89,13 +91,12 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
   const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
   const EncodedPlane<Encoding> key(keys, key_scales), value(values, value_scales);
-  TORCH_CHECK(centers.stride(2) == 1 && k.stride(2) == 1 && v.stride(2) == 1, Encoding::name,
+  TORCH_CHECK(centers.stride(2) == 1 && (!k || (k->stride(2) == 1 && v->stride(2) == 1)), Encoding::name,
               ": the elements of a center, a new key and a new value must be contiguous");
   const Centers center(centers, width);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const NewVectors<T> new_keys(k), new_values(v);
     typename Encoding::Queries queries_of_call(q.size(0) * heads, queries, width);
     const int64_t count = q.size(0) * heads;
     std::vector<float> center_scores(count * queries);  // what the center adds to all scores of a query
@@ -106,8 +107,10 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const at:
         if (slots.live[row] == 0) continue;
         const Destination to{row, s, h, ce.const_data_ptr<int32_t>()[row]};
         const float* center_row = center.of(s, h);
-        write<Encoding, T>(key, new_keys, width, to, center_row);
-        write<Encoding, T>(value, new_values, width, to, nullptr);
+        if (k) {
+          write<Encoding, T>(key, NewVectors<T>(*k), width, to, center_row);
+          write<Encoding, T>(value, NewVectors<T>(*v), width, to, nullptr);
+        }
         for (int64_t g = 0; g < queries; ++g) {
           const T* query = cq.const_data_ptr<T>() + (i * queries + g) * width;
           queries_of_call.set(i, g, query);

@@ -25,7 +25,7 @@ constexpr int64_t kLeastRows = 256, kMostRows = 1024;  // rows of a task; each t
 
 // A piece of a prompt: its queries, and the latents of its lane [length, latent].
 struct Piece {
-  Queries queries;
+  TaskQueries queries;
   const BF16* latents;
   int64_t tokens;
 };
@@ -207,7 +207,7 @@ std::tuple<at::Tensor, at::Tensor> expanded_attend(const at::Tensor& q, const at
                     first + start + count <= latents.size(1),
                 "expanded_attend: a piece lies outside the rows or the staging");
     const BF16* piece = rows.const_data_ptr<BF16>() + row * rows.stride(0);
-    const Queries queries{piece, out.data_ptr<BF16>() + row * out.stride(0), lse.data_ptr<float>() + row * m.heads,
+    const TaskQueries queries{piece, out.data_ptr<BF16>() + row * out.stride(0), lse.data_ptr<float>() + row * m.heads,
                           m.heads, 1, q.size(2), m.value, start, float(scale)};
     pieces.push_back({queries, latents.const_data_ptr<BF16>() + first * m.latent, count});
   }

@@ -22,8 +22,6 @@
 namespace ringkv {
 namespace {
 
-constexpr int64_t kTaskElements = 49152;  // query elements of a task: its sums fit in L2
-
 // One piece of a prompt.
 struct Chunk {
   const BF16 *q, *k, *v;                      // k and v are null if they are staged already
@@ -35,7 +33,7 @@ struct Chunk {
   int64_t window_size, start, length;
   float scale;
 
-  Queries queries() const { return {q, out, lse, heads, groups, width, width, start, scale}; }
+  TaskQueries queries() const { return {q, out, lse, heads, groups, width, width, start, scale}; }
   // The staged keys and values of a head.
   KeyRun staged(int64_t h) const { return {keys + h * head, values + h * head, 0, capacity}; }
 };
@@ -66,10 +64,7 @@ struct RowsOfHead {
 };
 
 void add_tasks(const Chunk& c, std::vector<RowsOfHead>& tasks) {
-  const int64_t rows = c.tokens * c.groups;
-  const int64_t task_rows = std::max<int64_t>(kTaskElements / c.width / kQueryBlock, 1) * kQueryBlock;
-  const int64_t parts = (rows + task_rows - 1) / task_rows;
-  const int64_t size = ((rows + parts - 1) / parts + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
+  const int64_t rows = c.tokens * c.groups, size = rows_of_task(rows, c.width);
   for (int64_t first = 0; first < rows; first += size)
     for (int64_t h = 0; h < c.heads; ++h) tasks.push_back({&c, h, first, std::min(size, rows - first)});
 }
@@ -94,7 +89,7 @@ void attend_all(const std::vector<Chunk>& chunks) {
     const NoSubnormals no_subnormals;
     for (int64_t i; (i = next++) < count;) {
       const auto [chunk, head, first, rows] = task_at[i];
-      const Queries queries = chunk->queries();
+      const TaskQueries queries = chunk->queries();
       AttendTask task(queries, head, first, rows);
       task.begin();
       task.attend(chunk->staged(head));

@@ -1,0 +1,184 @@
+// decode_attend_latent_int8, _fp8 and _int4 with tiles on the CPU: attend to a slot's live encoded latents. See
+// encoded_latents.py.
+//
+// A task is some query heads of one row. It widens kKeyBlock latents at a time into a workspace that stays in L2, and
+// attends to them. Latents are widened without their center, and still rotated if the encoding rotates: queries are
+// rotated alike, and the weighted sums are rotated back.
+
+#include "latent_groups.h"
+
+#if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <limits>
+#include <tuple>
+
+#include "encoded_attend.h"
+
+namespace ringkv {
+namespace {
+
+// The latents of a slot: elements and scales [entries, ...], and float32 [(1 + exact) * width]: their center, and the
+// first latents exactly, minus the center. One that is not kept so is NaN.
+template <typename Encoding>
+struct SlotLatents {
+  typename Encoding::Element* elements;
+  typename Encoding::Scale* scales;
+  const float* center;
+  int64_t width, bytes, each, exact;  // each: scales of an entry
+
+  void write(const BF16* x, int64_t entry) const {
+    for_groups(width, [&](int64_t group, int64_t d, int64_t size) {
+      Encoding::encode(x + d, size, elements + entry * bytes + Encoding::bytes(d),
+                       scales + entry * each + group * Encoding::kScales, center + d);
+    });
+  }
+
+  // Widens entries [from, stop).
+  void widen(int64_t from, int64_t stop, BF16* to) const {
+    for (int64_t j = from; j < stop; ++j, to += width) {
+      if (j < exact && !std::isnan(center[(1 + j) * width])) {
+        rotate(center + (1 + j) * width, to);
+        continue;
+      }
+      for_groups(width, [&](int64_t group, int64_t d, int64_t size) {
+        Encoding::widen(elements + j * bytes + Encoding::bytes(d), scales + j * each + group * Encoding::kScales, size,
+                        to + d);
+      });
+    }
+  }
+
+  // Rotates a vector by groups.
+  template <typename T>
+  void rotate(const T* x, BF16* to) const {
+    float wide[kLatentGroup];
+    for_groups(width, [&](int64_t, int64_t d, int64_t size) {
+      std::copy_n(x + d, size, wide);
+      Encoding::rotate(wide, size);
+      std::copy_n(wide, size, to + d);
+    });
+  }
+
+  // Rotates a weighted sum back, and adds the center.
+  void finish(BF16* sum) const {
+    float wide[kLatentGroup];
+    for_groups(width, [&](int64_t, int64_t d, int64_t size) {
+      std::copy_n(sum + d, size, wide);
+      Encoding::rotate(wide, size);
+      for (int64_t i = 0; i < size; ++i) sum[d + i] = BF16(wide[i] + center[d + i]);
+    });
+  }
+};
+
+// Query heads [first, first + rows) of one row of the step, which has `heads`. The first task writes the new latent.
+template <typename Encoding>
+struct LatentTask {
+  SlotLatents<Encoding> latents;
+  const BF16 *query, *key;
+  BF16 *rotated, *out;
+  float* lse;
+  int64_t entry, seen, heads, first, rows;
+
+  void prepare() const {
+    if (first == 0) latents.write(key, entry);
+    for (int64_t g = first; g < first + rows; ++g)
+      latents.rotate(query + g * latents.width, rotated + g * latents.width);
+  }
+
+  void run(float scale) const {
+    static thread_local std::vector<BF16> memory;
+    BF16* widened = workspace(memory, kKeyBlock * latents.width);
+    const TaskQueries queries{rotated, out, lse, 1, heads, latents.width, latents.width, seen - 1, scale};
+    AttendTask task(queries, 0, first, rows);
+    task.begin();
+    for (int64_t from = 0; from < seen; from += kKeyBlock) {
+      const int64_t stop = std::min(from + kKeyBlock, seen);
+      latents.widen(from, stop, widened);
+      task.attend({widened, widened, from, stop});
+    }
+    task.end();
+    for (int64_t g = first; g < first + rows; ++g) {
+      latents.finish(out + g * latents.width);
+      lse[g] += scale * dot(query + g * latents.width, latents.center, latents.width);
+    }
+  }
+};
+
+template <typename Encoding>
+void run_all(std::vector<LatentTask<Encoding>>& tasks, float scale) {
+  // Tasks that see more entries go first, so that no thread ends with a long task.
+  std::stable_sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return a.seen > b.seen; });
+  const int64_t count = int64_t(tasks.size());
+#pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
+  {
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; ++i) tasks[i].prepare();
+    const Tiles tiles(2 * kTileM);
+    const NoSubnormals no_subnormals;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; ++i) tasks[i].run(scale);
+  }
+}
+
+template <typename Encoding>
+std::tuple<at::Tensor, at::Tensor> attend_latents(const at::Tensor& q, const at::Tensor& k, at::Tensor latents,
+                                                  at::Tensor scales, const at::Tensor& centers, const at::Tensor& slot,
+                                                  const at::Tensor& entry, const at::Tensor& live, double scale) {
+  const int64_t heads = q.size(2), width = q.size(3);
+  const int64_t each = (width + kLatentGroup - 1) / kLatentGroup * Encoding::kScales;  // scales of an entry
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && k.scalar_type() == at::kBFloat16 && q.size(1) == 1 &&
+                  width % kTileK == 0 && k.stride(2) == 1 && latents.size(3) == Encoding::bytes(width) &&
+                  latents.stride(2) == latents.size(3) && latents.stride(3) == 1 && scales.stride(2) == each &&
+                  centers.stride(2) == 1 && latents.element_size() == sizeof(typename Encoding::Element) &&
+                  scales.element_size() == sizeof(typename Encoding::Scale),
+              Encoding::name, ": shapes or dtypes do not match");
+  const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
+  auto [out, lse] = new_results(cq);
+  const auto rotated = at::empty_like(cq);
+  const int64_t size = rows_of_task(heads, width);
+  const auto latents_of = [&](int64_t s) -> SlotLatents<Encoding> {
+    return {static_cast<typename Encoding::Element*>(latents.data_ptr()) + s * latents.stride(0),
+            static_cast<typename Encoding::Scale*>(scales.data_ptr()) + s * scales.stride(0),
+            centers.const_data_ptr<float>() + s * centers.stride(0), width, latents.size(3), each,
+            centers.size(2) / width - 1};
+  };
+  std::vector<LatentTask<Encoding>> tasks;
+  for (int64_t row = 0; row < q.size(0); ++row) {
+    const int64_t at = row * heads * width, seen = cl.const_data_ptr<int32_t>()[row];
+    if (seen == 0) {
+      out[row].zero_();
+      lse[row].fill_(-std::numeric_limits<float>::infinity());
+      continue;
+    }
+    LatentTask<Encoding> task{latents_of(cs.const_data_ptr<int32_t>()[row]),
+                              cq.const_data_ptr<BF16>() + at,
+                              k.const_data_ptr<BF16>() + row * k.stride(0),
+                              rotated.data_ptr<BF16>() + at,
+                              out.data_ptr<BF16>() + at,
+                              lse.data_ptr<float>() + row * heads,
+                              ce.const_data_ptr<int32_t>()[row],
+                              seen,
+                              heads};
+    for (; task.first < heads; task.first += size) {
+      task.rows = std::min(size, heads - task.first);
+      tasks.push_back(task);
+    }
+  }
+  run_all(tasks, float(scale));
+  return {out, lse};
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
+  m.impl("decode_attend_latent_int8_tiles", &ringkv::attend_latents<ringkv::LatentInt8>);
+  m.impl("decode_attend_latent_fp8_tiles", &ringkv::attend_latents<ringkv::LatentFp8>);
+  m.impl("decode_attend_latent_int4_tiles", &ringkv::attend_latents<ringkv::LatentInt4>);
+}
+
+#endif

@@ -1,0 +1,107 @@
+"""Decode attention over encoded latents, with scales per token and group of GROUP elements.
+
+Groups begin at the first element, so the rotated key of models with latents of whole groups is a group of its own. Keys
+of the group's other elements do not make its steps coarse. DeepSeek's own cache has the same groups in fp8, and rotated
+keys in 16 bits. That would take 11% more bytes in 8 bits and 30% in 4 bits. On latents with outliers the error of
+attention would be 1% (int8, int4) to 9% (fp8) lower.
+
+The center of a slot is subtracted before rounding, as from keys of heads. Here it is a part of the values too: it is
+added to the weighted sum again. On latents whose channels have means the error is 13% to 26% lower with it.
+
+A block of latents is widened to 16 bits once for many heads, so attention costs what it costs over plain latents.
+
+B rows of a step, S slots, G query heads, C entries per slot, D elements of an entry.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.base.cache_spec import LATENT_GROUP as GROUP
+from ringkv.kernels.decode_attend import read_attend
+from ringkv.kernels.decode_attend_fp8 import FP8
+from ringkv.kernels.decode_attend_int4 import INT4
+from ringkv.kernels.decode_attend_int8 import INT8
+from ringkv.kernels.encoded_attend import Encoding, with_first, write
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.packing import fits_tiles
+from ringkv.kernels.partial import Partial
+
+
+def grouped(encoding: Encoding, packed: int) -> Encoding:
+    """Return the encoding of vectors [..., D] by groups: scales [..., groups] or [..., groups, n].
+
+    packed: elements in a byte.
+    """
+
+    def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
+        elements, scales = zip(*map(encoding.encode, vectors.split(GROUP, -1)), strict=True)
+        return torch.cat(elements, -1), torch.stack(scales, vectors.dim() - 1)
+
+    def decode(elements: Tensor, scales: Tensor) -> Tensor:
+        groups = zip(elements.split(GROUP // packed, -1), scales.unbind(elements.dim() - 1), strict=True)
+        return torch.cat([encoding.decode(*group) for group in groups], -1)
+
+    return Encoding(encode, decode)
+
+
+ENCODINGS: Mapping[str, Encoding] = {"int8": grouped(INT8, 1), "fp8": grouped(FP8, 1), "int4": grouped(INT4, 2)}
+
+
+def attend_encoded(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """Do what `decode_attend_latent` does, in the format `name`; latents and scales are changed in place.
+
+    latents [S, 1, C, bytes], scales [S, 1, C, groups] or [S, 1, C, groups, n]. centers: see `encoded_attend`.
+    """
+    operator = f"decode_attend_latent_{name}_tiles"
+    attend = getattr(torch.ops.ringkv, operator if fits_tiles(q, operator) else f"decode_attend_latent_{name}")
+    return Partial(*attend(q, k, latents, scales, centers, slot, entry, live, scale))
+
+
+def reference(
+    encoding: Encoding,
+    q: Tensor,
+    k: Tensor,
+    latents: Tensor,
+    scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Implement `attend_encoded` slot by slot: decode its live entries to the dtype of q, and attend to them."""
+    center, first = centers.split([k.shape[-1], centers.shape[-1] - k.shape[-1]], -1)
+    write((latents, scales), encoding.encode(k - center[slot.long()]), slot, entry, live)
+    found = []
+    for row, (at, count) in enumerate(zip(slot.tolist(), live.tolist(), strict=True)):
+        own = slice(at, at + 1), slice(None), slice(max(1, count))
+        decoded = with_first(encoding.decode(latents[own], scales[own]), first[at : at + 1]) + center[at, :, None]
+        plane, one = decoded.to(q.dtype), slice(row, row + 1)
+        found.append(read_attend(q[one], plane, plane, torch.zeros_like(slot[one]), live[one], scale))
+    return torch.cat([one.out for one in found]), torch.cat([one.lse for one in found])
+
+
+def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+ATTEND: Mapping[str, Callable[..., Partial]] = {name: partial(attend_encoded, name) for name in ENCODINGS}
+for _format, _encoding in ENCODINGS.items():
+    for _name in (f"decode_attend_latent_{_format}", f"decode_attend_latent_{_format}_tiles"):
+        LIBRARY.impl(_name, partial(reference, _encoding), "CompositeExplicitAutograd")
+        register_fake(f"ringkv::{_name}", _shape, lib=LIBRARY)
