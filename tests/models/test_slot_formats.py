@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from ringkv.base.cache_spec import PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import LATENT_FORMATS, SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.slot_formats import check_slot_format
@@ -28,13 +28,25 @@ def refused(run: Any, *arguments: Any) -> tuple[str, str | None]:
     return str(raised.value), raised.value.param
 
 
-@pytest.mark.parametrize("kv_format", ENCODED)
-@pytest.mark.parametrize("model", ["deepseek-v2-lite", "gemma-3n-e2b"])
-def test_models_with_latent_and_with_shared_caches_have_all_formats(model: str, kv_format: PlaneFormat) -> None:
-    config, slots = of(model), SlotFormat(kv_format, 2)
+@pytest.mark.parametrize(
+    ("model", "kv_format"),
+    [
+        *(("deepseek-v2-lite", kv_format) for kv_format in LATENT_FORMATS),
+        *(("gemma-3n-e2b", kv_format) for kv_format in ENCODED),
+    ],
+)
+def test_latent_and_shared_caches_have_formats(model: str, kv_format: PlaneFormat) -> None:
+    config, slots = of(model), SlotFormat(kv_format, SKIPPED[kv_format])
     check_slot_format(config, slots)
     assert known(model).with_slots(slots).groups == config.with_slots(slots).groups
     assert report(known(model), PlanRequest(kv_format=kv_format)).kv_format == kv_format
+
+
+@pytest.mark.parametrize("kv_format", sorted(set(ENCODED) - set(LATENT_FORMATS)))
+def test_a_format_that_latents_cannot_have_is_refused(kv_format: PlaneFormat) -> None:
+    engine = refused(complete, Path("model"), of("deepseek-v2-lite"), Options(kv_format=kv_format))
+    assert engine[0].startswith(f"kv_format {kv_format} is not implemented for latent caches; choose plain, int8")
+    assert engine == refused(report, known("deepseek-v2-lite"), PlanRequest(kv_format=kv_format))
 
 
 def test_a_reading_layer_is_of_the_kind_that_reads_the_format_of_its_source() -> None:

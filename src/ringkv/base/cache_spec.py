@@ -30,6 +30,7 @@ class _Stored(NamedTuple):
 
 
 LATENT_GROUP = 128  # elements of a latent that share a scale
+LATENT_FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
 SINKS = 4
 """First keys of a slot that 4 bits keep exactly: most of the attention goes to them."""
 _STORED: Mapping[PlaneFormat, _Stored] = {

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ringkv.base.cache_spec import WIDTH_UNITS, LayerGroup, SlotFormat
+from ringkv.base.cache_spec import LATENT_FORMATS, WIDTH_UNITS, LayerGroup, SlotFormat
 from ringkv.base.errors import InvalidRequest
 
 
@@ -19,6 +19,7 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming `kv_format` or `kv_format_skip`, if the model cannot have slots in this format."""
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
+    _check_latents(model, slots)
     _check_widths(model, slots)
     _check_skipped(model, slots)
 
@@ -38,6 +39,14 @@ def _check_widths(model: Cached, slots: SlotFormat) -> None:
         raise InvalidRequest(
             f"kv_format {slots.name} packs {unit} elements together, which do not divide a head of {width}; "
             "choose int8, fp8 or plain",
+            "kv_format",
+        )
+
+
+def _check_latents(model: Cached, slots: SlotFormat) -> None:
+    if slots.name not in LATENT_FORMATS and any(group.spec.value is None for group in model.groups):
+        raise InvalidRequest(
+            f"kv_format {slots.name} is not implemented for latent caches; choose {', '.join(LATENT_FORMATS)}",
             "kv_format",
         )
 

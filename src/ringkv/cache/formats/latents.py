@@ -1,4 +1,4 @@
-"""Formats of latents: those of vectors, by groups. See `kernels.encoded_latents`."""
+"""BY_GROUPS: the storage formats of latents by name: those of vectors, by groups. See `kernels.encoded_latents`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ def _by_groups(name: PlaneFormat, parts: Sequence[Part]) -> StorageFormat:
     return encoded(ENCODINGS[name], (elements, Part(scale.dtype, scales)), ATTEND[name])
 
 
-LATENT_FORMATS: Mapping[PlaneFormat, StorageFormat] = {
+BY_GROUPS: Mapping[PlaneFormat, StorageFormat] = {
     "plain": PLAIN._replace(attend=decode_attend_latent),
     "int8": _by_groups("int8", int8.PARTS),
     "fp8": _by_groups("fp8", fp8.PARTS),

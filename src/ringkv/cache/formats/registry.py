@@ -6,7 +6,7 @@ from ringkv.base.cache_spec import Plane, PlaneFormat
 from ringkv.cache.formats.fp8 import FP8_FORMAT
 from ringkv.cache.formats.int4 import INT4_FORMAT
 from ringkv.cache.formats.int8 import INT8_FORMAT
-from ringkv.cache.formats.latents import LATENT_FORMATS
+from ringkv.cache.formats.latents import BY_GROUPS
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
 
@@ -20,4 +20,4 @@ FORMATS: Mapping[PlaneFormat, StorageFormat] = {
 
 def storage(plane: Plane) -> StorageFormat:
     """Return how a plane is stored: vectors whole, or latents by groups."""
-    return (FORMATS if plane.group is None else LATENT_FORMATS)[plane.format]
+    return (FORMATS if plane.group is None else BY_GROUPS)[plane.format]
