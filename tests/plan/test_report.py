@@ -148,15 +148,22 @@ def test_ranks_share_slots_in_8_bits() -> None:
     assert one == 8 * eight
 
 
-@pytest.mark.parametrize(("kv_format", "skip"), [("plain", 0), ("int8", 0), ("fp8", 0), ("int4", 1)])
+@pytest.mark.parametrize(
+    ("kind", "kv_format", "skip"),
+    [
+        *[("Llama", "plain", 0), ("Llama", "int8", 0), ("Llama", "fp8", 0), ("Llama", "int4", 1)],
+        ("DeepseekV3", "int4", 1),
+    ],
+)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_planned_slot_has_the_bytes_that_an_engine_allocates(
-    tmp_path: Path, kv_format: PlaneFormat, skip: int, dtype: DType
+    tmp_path: Path, kind: str, kv_format: PlaneFormat, skip: int, dtype: DType
 ) -> None:
     tiny = pytest.importorskip("tests.engine.tiny", reason="transformers, which makes the tiny model, is missing")
     from ringkv.engine.build import build
+    from tests.engine.test_golden import LATENT
 
-    tiny.save(tmp_path, "Llama")
+    tiny.save(tmp_path, kind, **(LATENT if kind == "DeepseekV3" else {}))
     limits = build(tiny.config(tmp_path, dtype=dtype, kv_format=kv_format, kv_format_skip=skip)).limits
     request = PlanRequest(budget=limits.capacity, dtype=dtype, kv_format=kv_format, kv_format_skip=skip)
     assert report(find_shape(str(tmp_path)), request).rows[1].slot_bytes == limits.slot_bytes
