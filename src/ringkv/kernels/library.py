@@ -22,6 +22,14 @@ _ENCODED = (
 for _name in ("int8", "fp8", "int4"):
     LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
     LIBRARY.define(f"decode_attend_{_name}_any" + _ENCODED)
+_ZIP = (
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) plain_keys, Tensor(b!) high_keys, Tensor(c!) low_keys,"
+    " Tensor(d!) key_channels, Tensor(e!) attention, Tensor(f!) plain_values, Tensor(g!) high_values,"
+    " Tensor(h!) low_values, Tensor(i!) value_factors, Tensor(j!) value_ranges, Tensor(k!) counts, Tensor slot,"
+    " Tensor live, float scale) -> (Tensor, Tensor)"
+)
+LIBRARY.define("decode_attend_zip" + _ZIP)
+LIBRARY.define("decode_attend_zip_any" + _ZIP)
 _CACHE = (
     "(Tensor q, Tensor keys, Tensor values, Tensor slot, Tensor holes, Tensor live, float scale) -> (Tensor, Tensor)"
 )

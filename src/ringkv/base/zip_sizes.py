@@ -1,0 +1,74 @@
+"""ZipSizes: entries and bytes of a slot in the format zipcache (ZipCache, arXiv 2405.14256). No torch.
+
+C entries of a slot, D elements of a vector. A slot has, for each key-value head,
+
+    plain entries   SINKS first tokens, and a buffer of the CHUNK newest ones, in the engine's dtype
+    a fixed chunk   the tokens of the prompt that are never evicted
+    more chunks     of CHUNK tokens each, which are evicted as a whole
+
+Salient tokens of a chunk have 4 bits, the others 2. Channels of keys have a scale and a minimum for each of both,
+channels of values a factor, and tokens of values a scale and a minimum, all of a chunk and in float16.
+"""
+
+from typing import NamedTuple
+
+SINKS = 4  # first tokens of a slot that stay in the engine's dtype
+CHUNK = 100  # tokens that are encoded together while decoding
+SALIENT = 60  # of 100 tokens
+COUNTS = 5  # integers that say what a slot holds, see `kernels.zip_slots`
+_HALF, _FLOAT, _INT = 2, 4, 4  # bytes
+_KEY_PARAMETERS, _VALUE_PARAMETERS, _RANGE = 4, 1, 2  # per channel of keys and values; per token of values
+
+
+def salient_of(tokens: int) -> int:
+    """Return how many of the tokens of a chunk have 4 bits."""
+    return -(-tokens * SALIENT // 100)
+
+
+class ZipSizes(NamedTuple):
+    """plain: entries in the engine's dtype. high, low: entries in 4 and in 2 bits. chunks: with own parameters."""
+
+    plain: int
+    high: int
+    low: int
+    chunks: int
+
+    @classmethod
+    def of(cls, capacity: int) -> "ZipSizes":
+        """Return the sizes of a slot of C entries, for any division into entries that stay and entries of a ring."""
+        chunks = -(-capacity // CHUNK)
+        high = salient_of(capacity) + salient_of(CHUNK)
+        low = -(-capacity * (100 - SALIENT) // 100) + CHUNK - salient_of(CHUNK)
+        return cls(SINKS + CHUNK, high, low, 1 + chunks)
+
+    def key_bytes(self, width: int, item: int) -> tuple[int, ...]:
+        """Return the bytes of each tensor of a head's keys, and of the attention that the buffer's keys got."""
+        return (*self._vectors(width, item), self.chunks * _KEY_PARAMETERS * width * _HALF, CHUNK * _FLOAT)
+
+    def value_bytes(self, width: int, item: int) -> tuple[int, ...]:
+        """Return the bytes of each tensor of a head's values."""
+        ranges = (self.high + self.low) * _RANGE * _HALF
+        return (*self._vectors(width, item), self.chunks * _VALUE_PARAMETERS * width * _HALF, ranges)
+
+    def head_bytes(self, width: int, item: int) -> int:
+        """Return the bytes of a key-value head of a slot. item: bytes of an element of the engine's dtype."""
+        return sum(self.key_bytes(width, item)) + sum(self.value_bytes(width, item)) + COUNTS * _INT
+
+    def _vectors(self, width: int, item: int) -> tuple[int, ...]:
+        return self.plain * width * item, self.high * width // 2, self.low * width // 4
+
+
+def entry_bytes(width: int) -> int:
+    """Return the bytes of a token and head in a chunk of CHUNK tokens, with the chunk's parameters, rounded up."""
+    high = salient_of(CHUNK)
+    codes = 2 * (high * width // 2 + (CHUNK - high) * width // 4)
+    parameters = (_KEY_PARAMETERS + _VALUE_PARAMETERS) * width * _HALF + CHUNK * _RANGE * _HALF
+    return -(-(codes + parameters) // CHUNK)
+
+
+def ratio(width: int, tokens: int) -> float:
+    """Return 16-bit bytes over ours, of a chunk of so many tokens and its parameters, for one head."""
+    high = salient_of(tokens)
+    codes = 2 * width * (high / 2 + (tokens - high) / 4)
+    parameters = (_KEY_PARAMETERS + _VALUE_PARAMETERS) * width * _HALF + tokens * _RANGE * _HALF
+    return 2 * width * tokens * _HALF / (codes + parameters)

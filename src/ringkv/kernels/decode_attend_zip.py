@@ -1,0 +1,64 @@
+"""Decode attention over slots in the format zipcache (ZipCache, arXiv 2405.14256).
+
+B rows of a step, S slots, H key-value heads, G query heads per key-value head, D head_dim.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels import decode_attend as plain
+from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.partial import Partial
+from ringkv.kernels.zip_slots import BUFFERED, FIRST, TENSORS, ZipSlots, append, decoded
+
+NAME = "decode_attend_zip"
+
+
+def decode_attend_zip(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float) -> Partial:
+    """Add k, v [B, H, D] to each row's slot and attend to all of the slot's tokens, q [B, H, G, D].
+
+    others: the tensors of `ZipSlots`, changed in place; slot, entry, live int32 [B]; scale. live: tokens that the
+    layout calls live, with the new one; the slot may have up to two chunks more. The entry is not used. Returns what
+    `decode_attend` returns, for a row with live 0 too.
+    """
+    slots, (slot, _, live, scale) = others[:TENSORS], others[TENSORS:]
+    needs_reference = q.shape[-1] % plain.WIDTH_STEP != 0 and is_native(NAME)
+    attend = getattr(torch.ops.ringkv, f"{NAME}_any" if needs_reference else NAME)
+    return Partial(*attend(q, k, v, *slots, slot, live, scale))
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Implement `decode_attend_zip` in plain torch, one row after the other."""
+    slots = ZipSlots(*others[:TENSORS])  # type: ignore[arg-type]
+    slot, live, scale = others[TENSORS:]
+    assert isinstance(slot, Tensor)
+    assert isinstance(live, Tensor)
+    out, lse = torch.zeros_like(q, memory_format=torch.contiguous_format), q.new_full(q.shape[:3], -torch.inf).float()
+    for row, (at, count) in enumerate(zip(slot.tolist(), live.tolist(), strict=True)):
+        if count:
+            own = slots.of(at)
+            append(own, k[row], v[row], count)
+            out[row], lse[row] = _attend(q[row], own, float(scale))
+    return out, lse
+
+
+def _attend(q: Tensor, slot: ZipSlots, scale: float) -> tuple[Tensor, Tensor]:
+    """Return attention of q [H, G, D] to a slot, and add what the keys in its buffer get to `attention`."""
+    keys, values = decoded(slot)
+    visible = torch.ones(1, 1, 1, keys.shape[1], dtype=torch.bool, device=q.device)
+    out, lse = (result[0] for result in plain.attend(q[None], keys[None], values[None], visible, scale))
+    count = slot.held()
+    buffer = keys[:, count[FIRST] : count[FIRST] + count[BUFFERED]]
+    weights = (torch.matmul(q.float() * scale, buffer.transpose(-1, -2)) - lse[..., None]).exp()
+    slot.attention[:, : count[BUFFERED]] += weights.mean(1)
+    return out, lse
+
+
+def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+for _name in (NAME, f"{NAME}_any"):
+    LIBRARY.impl(_name, reference, "CompositeExplicitAutograd")
+    register_fake(f"ringkv::{_name}", _shape, lib=LIBRARY)
