@@ -151,7 +151,13 @@ def test_ranks_share_slots_in_8_bits() -> None:
 @pytest.mark.parametrize(
     ("kind", "kv_format", "skip"),
     [
-        *[("Llama", "plain", 0), ("Llama", "int8", 0), ("Llama", "fp8", 0), ("Llama", "int4", 1)],
+        *[
+            ("Llama", "plain", 0),
+            ("Llama", "int8", 0),
+            ("Llama", "fp8", 0),
+            ("Llama", "int4", 1),
+            ("Llama", "zipcache", 1),
+        ],
         ("DeepseekV3", "int4", 1),
     ],
 )

@@ -10,11 +10,14 @@ from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
+from ringkv.base.zip_sizes import ZipSizes, entry_bytes
 
-PlaneFormat = Literal["plain", "int8", "fp8", "int4"]
+PlaneFormat = Literal["plain", "int8", "fp8", "int4", "zipcache"]
 """plain: elements of the engine's dtype. The others have scales per token and head, and a float32 center per slot and
 head, which is subtracted from its keys. int8: 8-bit integers, a float32 scale. fp8: e4m3, a float16 scale. int4: 4-bit
-integers, a scale and a minimum in float16; the keys of the first tokens also in float32. Latents: scales by group."""
+integers, a scale and a minimum in float16; the keys of the first tokens also in float32. zipcache: see `ZipSizes`.
+Latents: scales by group."""
+IN_CHUNKS: PlaneFormat = "zipcache"
 
 
 class _Stored(NamedTuple):
@@ -38,10 +41,10 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
     "int8": _Stored(8, 4, 1),
     "fp8": _Stored(8, 2, 1),
     "int4": _Stored(4, 4, 1 + SINKS),
-}
+}  # formats of vectors
 
 
-WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4}
+WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
 
 
@@ -57,7 +60,7 @@ class SlotFormat(NamedTuple):
 
 
 PLAIN_SLOTS = SlotFormat()
-SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2}
+SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2, "zipcache": 2}
 """Layers at each end that are plain by default: errors of 4 bits cost the most there."""
 
 
@@ -132,7 +135,20 @@ class CacheSpec(NamedTuple):
 
     def bytes(self, item: int) -> int:
         """Return the bytes per token in all planes; `item` is the bytes of an element of the engine's dtype."""
+        if self.in_chunks:
+            return self.key.heads * entry_bytes(self.key.width)
         return sum(plane.bytes(item) for plane in self.planes)
+
+    def slot_bytes(self, entries: int, item: int) -> int:
+        """Return the bytes of a slot of so many entries in one layer."""
+        if self.in_chunks:
+            return self.key.heads * ZipSizes.of(entries).head_bytes(self.key.width, item)
+        return entries * self.bytes(item) + self.center_bytes
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether tokens are encoded together, as `ZipSizes` describes."""
+        return self.key.format == IN_CHUNKS
 
     @property
     def center_bytes(self) -> int:
@@ -194,7 +210,7 @@ class LayerGroup(NamedTuple):
 
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in all layers: of `capacity` entries, or of the window if there is one."""
-        return len(self.layers) * (self.entries(capacity) * self.spec.bytes(item) + self.spec.center_bytes)
+        return len(self.layers) * self.spec.slot_bytes(self.entries(capacity), item)
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""

@@ -73,10 +73,19 @@ class Body:
         """Return one layer's planes [R, H, C, D] and centers [R, H, W], the arguments of its graph."""
         return tuple(plane[index] for plane in (*self.planes, *self.centers))
 
-    def take(self, row: int, source: "Body", source_row: int, index: Tensor, fixed: int = 0) -> None:
+    def take(
+        self,
+        row: int,
+        source: "Body",
+        source_row: int,
+        index: Tensor,
+        fixed: int = 0,
+        saliency: Tensor | None = None,
+    ) -> None:
         """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0.
 
-        fixed: so many first entries will not be overwritten. Their keys may be kept exactly.
+        fixed: so many first entries will not be overwritten. Their keys may be kept exactly. saliency: float32
+        [L, H, n], for `ZipBody` alone.
         """
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
@@ -159,11 +168,14 @@ class CacheRow(NamedTuple):
             if first >= low:
                 body.write(self.at, first + shift, planes)
 
-    def fill(self, slot: "CacheRow", sources: Sequence[Tensor], fixed: Sequence[int]) -> None:
+    def fill(
+        self, slot: "CacheRow", sources: Sequence[Tensor], fixed: Sequence[int], saliency: Sequence[Tensor | None]
+    ) -> None:
         """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Body.take`."""
-        for group, (body, source, count) in enumerate(zip(self.bodies, sources, fixed, strict=True)):
+        each = zip(self.bodies, sources, fixed, saliency, strict=True)
+        for group, (body, source, count, salient) in enumerate(each):
             shift = self._span(group).shift
-            slot.bodies[group].take(slot.at, body, self.at, source + shift if shift else source, count)
+            slot.bodies[group].take(slot.at, body, self.at, source + shift if shift else source, count, salient)
 
     def _span(self, group: int) -> Span:
         return self.spans[group] if self.spans else _WHOLE

@@ -13,7 +13,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
-from ringkv.cache.body import Body
+from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.cache.store.pool import Pool
 from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
@@ -35,7 +35,7 @@ from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
-from ringkv.models.slot_formats import check_slot_format
+from ringkv.models.slot_formats import check_drafts, check_slot_format
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     model = model.with_slots(config.slot_format)
     check_turns(config.kv, model.groups, config.kv_format)
     check_slot_format(model, config.slot_format)
+    check_drafts(config.slot_format, config.speculate)
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
@@ -80,7 +81,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
     slots = tuple(
-        Body.allocate(group.in_slots, own, group.entries(config.capacity), like.new_zeros) for group in decoder.groups
+        allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros) for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)

@@ -17,7 +17,7 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.selection import Selection, select
+from ringkv.cache.compress.selection import Selection, saliency_of, select
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.layouts import layouts
@@ -158,14 +158,19 @@ class Lanes:
         if choice not in prompt.selections:
             groups = self._decoder.groups
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
-            reads = (partial(self.view, lane, group, choice.select.queries) for group in range(len(groups)))
-            views = [GroupView(group, read) for group, read in zip(groups, reads, strict=True)]
             moved = tuple(plan.shifted(prompt.start.cached.gap) for plan in plans)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
-            sources = (source.to(self.staging.device) for source in select(views, choice, plans))
-            prompt.selections[choice] = Selection(moved, tuple(sources))
+            found = select(self._views(lane, choice.select.queries), choice, plans)
+            sources = tuple(source.to(self.staging.device) for source in found)
+            salient = saliency_of(self._views(lane, self.window), sources)
+            prompt.selections[choice] = Selection(moved, sources, salient)
         return prompt.selections[choice]
+
+    def _views(self, lane: int, queries: int) -> list[GroupView]:
+        """Return a view of a lane in each group, with its last queries."""
+        groups = enumerate(self._decoder.groups)
+        return [GroupView(group, partial(self.view, lane, at, queries)) for at, group in groups]
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
         """Copy the selected entries of a lane's prompt to a slot; None if another rank has it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ringkv.base.config import EngineConfig
 from ringkv.handoff.fingerprint import fingerprint, settings
+from ringkv.models.slot_formats import check_handoff
 
 SHOWN = 60  # characters of a value in a message
 
@@ -18,6 +19,8 @@ class Identity:
 
     @classmethod
     def of(cls, config: EngineConfig) -> "Identity":
+        """Raise InvalidRequest if slots in the configuration's format cannot leave for another process."""
+        check_handoff(config.slot_format)
         return cls(fingerprint(config), settings(config))
 
     def refusal(self, decode: "Identity") -> str:

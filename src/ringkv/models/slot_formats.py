@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ringkv.base.cache_spec import LATENT_FORMATS, WIDTH_UNITS, LayerGroup, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, SlotFormat
 from ringkv.base.errors import InvalidRequest
 
 
@@ -13,6 +13,8 @@ class Cached(Protocol):
     def groups(self) -> tuple[LayerGroup, ...]: ...
     @property
     def num_layers(self) -> int: ...
+    @property
+    def shares_caches(self) -> bool: ...
 
 
 def check_slot_format(model: Cached, slots: SlotFormat) -> None:
@@ -21,7 +23,28 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
         return _check_nothing_is_skipped(slots)
     _check_latents(model, slots)
     _check_widths(model, slots)
+    _check_shared(model, slots)
+    _check_windows(model, slots)
     _check_skipped(model, slots)
+
+
+def check_drafts(slots: SlotFormat, drafts: int) -> None:
+    """Raise InvalidRequest, naming `speculate`, if slots in this format cannot take drafts back."""
+    if drafts and slots.name == IN_CHUNKS:
+        raise InvalidRequest(
+            f"speculate {drafts} is not implemented for kv_format {slots.name}, whose chunks cannot give tokens back; "
+            "choose 0, or kv_format int4",
+            "speculate",
+        )
+
+
+def check_handoff(slots: SlotFormat) -> None:
+    """Raise InvalidRequest, naming `kv_format`, if slots in this format cannot leave for another process."""
+    if slots.name == IN_CHUNKS:
+        raise InvalidRequest(
+            f"kv_format {slots.name} is not implemented for prefill apart from decode; choose int4, or --role both",
+            "kv_format",
+        )
 
 
 def _check_nothing_is_skipped(slots: SlotFormat) -> None:
@@ -47,6 +70,26 @@ def _check_latents(model: Cached, slots: SlotFormat) -> None:
     if slots.name not in LATENT_FORMATS and any(group.spec.value is None for group in model.groups):
         raise InvalidRequest(
             f"kv_format {slots.name} is not implemented for latent caches; choose {', '.join(LATENT_FORMATS)}",
+            "kv_format",
+        )
+
+
+def _check_shared(model: Cached, slots: SlotFormat) -> None:
+    if model.shares_caches and slots.name == IN_CHUNKS:
+        raise InvalidRequest(
+            f"kv_format {slots.name} is not implemented for caches that several layers share; choose int4, int8, fp8 "
+            "or plain",
+            "kv_format",
+        )
+
+
+def _check_windows(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest if chunks would be evicted later than a sliding window says."""
+    window = next((group.window for group in model.groups if group.window is not None), None)
+    if window is not None and slots.name == IN_CHUNKS:
+        raise InvalidRequest(
+            f"kv_format {slots.name} is not implemented for layers with a sliding window, which is {window} tokens "
+            "here; choose int4, int8, fp8 or plain",
             "kv_format",
         )
 

@@ -13,7 +13,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_slot_format
+from ringkv.models.slot_formats import check_drafts, check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
@@ -65,7 +65,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         attention_parallel=parallel,
         cache_dir=cache_dir(),
         store_bytes=_store(options),
-        speculate=_speculate(options),
+        speculate=_speculate(options, SlotFormat(kv_format, skipped)),
         kv_format=kv_format,
         kv_format_skip=skipped,
     )
@@ -129,8 +129,9 @@ def _slot_format(config: ModelConfig, options: Options, device: str) -> SlotForm
     return slots
 
 
-def _speculate(options: Options) -> int:
+def _speculate(options: Options, slots: SlotFormat) -> int:
     drafts = at_least(0, "speculate", options.speculate, 0)
+    check_drafts(slots, drafts)
     if drafts > MOST_DRAFTS:
         raise InvalidRequest(f"speculate is {drafts}; it must be at most {MOST_DRAFTS} tokens per step", "speculate")
     return drafts

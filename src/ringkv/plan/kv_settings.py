@@ -113,7 +113,7 @@ class FormatSettings:
             str,
             "FORMAT",
             "How slots store keys and values: plain is the engine's dtype, int8 and fp8 take about half of 16 bits, "
-            "int4 about 28%",
+            "int4 about 28%, zipcache about 25%",
             fallback="plain",
         ),
     ] = None
@@ -124,7 +124,7 @@ class FormatSettings:
             int,
             "LAYERS",
             "Layers at each end of the model whose slots stay plain",
-            fallback=f"{SKIPPED['int4']} with int4, else {SKIPPED['plain']}",
+            fallback=f"{SKIPPED['int4']} with int4 and zipcache, else {SKIPPED['plain']}",
         ),
     ] = None
 

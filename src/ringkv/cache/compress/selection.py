@@ -9,9 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import IN_CHUNKS
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.kept import kept
+from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.protect import protected, tokens
@@ -22,15 +24,24 @@ class Selection(NamedTuple):
 
     layouts: Layouts
     sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each entry of the slot
+    saliency: tuple[Tensor | None, ...]  # per group float32 [L, H, live], if the format of its slots has it
 
     def fill(self, slot: CacheRow, lane: CacheRow) -> None:
         """Copy the kept entries from a lane to a slot."""
-        lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts])
+        lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency)
 
 
 def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
     """Return the sources of a `Selection`. Only groups whose layout selects tokens are read."""
     return tuple(_kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True))
+
+
+def saliency_of(views: Sequence[GroupView], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Return the saliency of a `Selection`. Only groups whose slots are in chunks are read."""
+    return tuple(
+        saliency(view.read()).to(source.device).gather(2, source) if view.group.format == IN_CHUNKS else None
+        for view, source in zip(views, sources, strict=True)
+    )
 
 
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:

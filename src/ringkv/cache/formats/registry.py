@@ -9,12 +9,14 @@ from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.latents import BY_GROUPS
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
+from ringkv.cache.formats.zipcache import ZIPCACHE
 
 FORMATS: Mapping[PlaneFormat, StorageFormat] = {
     "plain": PLAIN,
     "int8": INT8_FORMAT,
     "fp8": FP8_FORMAT,
     "int4": INT4_FORMAT,
+    "zipcache": ZIPCACHE,
 }
 
 

@@ -22,7 +22,7 @@ class StorageFormat(NamedTuple):
     """One way to store a plane, as this many `tensors`.
 
     centered: a center of their row and head is subtracted from keys before they are stored. Beside it may be the keys
-    of the first entries, exactly, minus the center.
+    of the first entries, exactly, minus the center. (zipcache has another tensor in its place, see `ZipBody`.)
     allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
     take: `Body.take` for one plane; sets its centers [L, H, W], if it has any.
     attend: see `decode_attend`. After v come the tensors of both planes, and the centers [R, H, W] if there are any.

@@ -65,7 +65,8 @@ def plan(
         _option(
             "--kv-format",
             "FORMAT",
-            "Format of slots: plain is --dtype; int8, fp8 and int4 have scales per token and head. Staging is plain.",
+            "Format of slots: plain is --dtype; int8, fp8 and int4 have scales per token and head, zipcache per chunk. "
+            "Staging is plain.",
             CACHE,
             show=True,
         ),
@@ -75,7 +76,7 @@ def plan(
         _option(
             "--kv-format-skip",
             "LAYERS",
-            "Layers at each end of the model whose slots stay plain; 2 with int4, else 0, by default.",
+            "Layers at each end of the model whose slots stay plain; 2 with int4 and zipcache, else 0, by default.",
             CACHE,
         ),
     ] = None,
