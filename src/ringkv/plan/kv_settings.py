@@ -112,8 +112,8 @@ class FormatSettings:
             None,
             str,
             "FORMAT",
-            "How slots store keys and values: plain is the engine's dtype, int8 and fp8 take about half of 16 bits, "
-            "int4 about 28%, zipcache about 25%",
+            "How slots store keys and values: plain is the engine's dtype; of 16 bits int8, fp8 take half, "
+            "int4 28%, zipcache 30%",
             fallback="plain",
         ),
     ] = None
@@ -124,7 +124,7 @@ class FormatSettings:
             int,
             "LAYERS",
             "Layers at each end of the model whose slots stay plain",
-            fallback=f"{SKIPPED['int4']} with int4 and zipcache, else {SKIPPED['plain']}",
+            fallback=f"{SKIPPED['int4']} below 8 bits, else {SKIPPED['plain']}",
         ),
     ] = None
 

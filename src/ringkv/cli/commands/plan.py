@@ -76,7 +76,7 @@ def plan(
         _option(
             "--kv-format-skip",
             "LAYERS",
-            "Layers at each end of the model whose slots stay plain; 2 with int4 and zipcache, else 0, by default.",
+            "Layers at each end of the model whose slots stay plain; 2 below 8 bits, else 0, by default.",
             CACHE,
         ),
     ] = None,

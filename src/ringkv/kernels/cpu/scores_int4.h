@@ -200,13 +200,11 @@ class QueriesInt4 {
 
   template <typename T>
   void set(int64_t head, int64_t g, const T* x) {
-    thread_local std::vector<int8_t> plain;
-    plain.resize(width_);
-    const int64_t at = head * queries_ + g;
-    scale_[at] = quantize(x, width_, plain.data());
-    sum_[at] = scale_[at] * float(std::accumulate(plain.begin(), plain.end(), 0));
-    for (int64_t d = 0; d < width_; d += kChunk)
-      order_query(plain.data() + d, words_of(d, width_), elements_.data() + at * padded_ + d);
+    store(head * queries_ + g, [&](int8_t* to) { return quantize(x, width_, to); });
+  }
+  // Takes a query that is rotated, or whose keys are not.
+  void set_rotated(int64_t head, int64_t g, const float* x) {
+    store(head * queries_ + g, [&](int8_t* to) { return quantize_rotated(x, width_, to); });
   }
   QueryInt4 of(int64_t head) const {
     const int64_t at = head * queries_;
@@ -214,6 +212,17 @@ class QueriesInt4 {
   }
 
  private:
+  // quantise: writes integers and returns their scale.
+  template <typename Quantise>
+  void store(int64_t at, const Quantise& quantise) {
+    thread_local std::vector<int8_t> plain;
+    plain.resize(width_);
+    scale_[at] = quantise(plain.data());
+    sum_[at] = scale_[at] * float(std::accumulate(plain.begin(), plain.end(), 0));
+    for (int64_t d = 0; d < width_; d += kChunk)
+      order_query(plain.data() + d, words_of(d, width_), elements_.data() + at * padded_ + d);
+  }
+
   const int64_t queries_, width_, padded_;
   std::vector<QueryElement> elements_;
   std::vector<float> scale_, sum_;

@@ -48,18 +48,24 @@ inline void rotate(float* x, int64_t width) {
   for (int64_t i = 0; i < width; ++i) x[i] *= by;
 }
 
-// Subtracts `center`, rotates, and quantises to integers: the largest element becomes 127. Returns the scale.
+// Quantises to integers: the largest element becomes 127. Returns the scale.
+template <typename To>
+float quantize_rotated(const float* wide, int64_t count, To* to) {
+  const float largest = at::vec::map_reduce_all<float>(
+      [](Vec v) { return v.abs(); }, [](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide, count);
+  const float scale = largest / kMaxInt8, by = largest > 0.f ? kMaxInt8 / largest : 0.f;
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(std::rint(wide[i] * by));
+  return scale;
+}
+
+// Subtracts `center`, rotates, and quantises. Returns the scale.
 template <typename To, typename T>
 float quantize(const T* x, int64_t count, To* to, const float* center = nullptr) {
   thread_local std::vector<float> wide;
   wide.resize(count);
   for (int64_t i = 0; i < count; ++i) wide[i] = float(x[i]) - (center ? center[i] : 0.f);
   rotate(wide.data(), count);
-  const float largest = at::vec::map_reduce_all<float>(
-      [](Vec v) { return v.abs(); }, [](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide.data(), count);
-  const float scale = largest / kMaxInt8, by = largest > 0.f ? kMaxInt8 / largest : 0.f;
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(std::rint(wide[i] * by));
-  return scale;
+  return quantize_rotated(wide.data(), count, to);
 }
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)

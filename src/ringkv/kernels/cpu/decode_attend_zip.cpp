@@ -1,0 +1,276 @@
+// decode_attend_zip on the CPU: add a token to each slot and attend to the slot. See decode_attend_zip.py.
+//
+// A slot is runs: its plain entries, and the salient and the other entries of each chunk. A run's blocks are those of
+// int4 (block_int4.h); those of 2 bits are widened to 4 first. Scales and minima of a chunk's channels move to the
+// query: q . (scale * level + minimum) = (q * scale) . level + q . minimum. Factors of a chunk's values multiply the
+// weighted sum. Levels are counted from the middle of their range, so that rounding q * scale does not shift a chunk.
+
+#include <torch/library.h>
+
+#include "attend_blocks.h"
+#include "block_int4.h"
+#include "zip_slots.h"
+
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+
+namespace ringkv {
+namespace {
+
+enum Bits { kPlain, kHigh, kLow };
+
+// A block of a head: `entries` from `first` on. set: its queries.
+struct ZipTask {
+  int64_t head;
+  Bits bits;
+  int64_t chunk, first, entries, set;
+};
+
+constexpr float middle_of(bool is_high) { return is_high ? 7.5f : 1.5f; }
+
+// Ranges of keys whose scales and minima are in the query.
+struct UnitRanges {
+  c10::Half at[2 * kBlock];
+  explicit UnitRanges(float middle) {
+    for (int64_t j = 0; j < kBlock; ++j) {
+      at[2 * j] = c10::Half(1.f);
+      at[2 * j + 1] = c10::Half(-middle);
+    }
+  }
+  static const c10::Half* of(bool is_high) {
+    static const UnitRanges high(middle_of(true)), low(middle_of(false));
+    return is_high ? high.at : low.at;
+  }
+};
+
+// Widens entries of 2 bits [entries, width / 4] to 4 bits [entries, width / 2].
+inline void widen_entries(const uint8_t* from, int64_t entries, int64_t width, uint8_t* to) {
+  const int64_t quarter = width / 4;  // a multiple of 8
+  for (int64_t j = 0; j < entries; ++j, from += quarter, to += 2 * quarter)
+    for (int64_t i = 0; i < quarter; i += 8) {
+      uint64_t pairs;
+      std::memcpy(&pairs, from + i, 8);
+      const uint64_t lower = pairs & 0x3333333333333333, upper = pairs >> 2 & 0x3333333333333333;
+      std::memcpy(to + i, &lower, 8);
+      std::memcpy(to + quarter + i, &upper, 8);
+    }
+}
+
+template <typename T>
+class ZipAttention {
+ public:
+  ZipAttention(const at::Tensor& q, const ZipPlanes& planes, const RowSlots& slots, float scale, const Result<T>& to)
+      : q_(q.const_data_ptr<T>()), planes_(planes), slots_(slots), rows_(q.size(0)), heads_(q.size(1)),
+        queries_(q.size(2)), width_(q.size(3)), scale_(scale), to_(to) {}
+
+  void run(const NewVectors<T>& k, const NewVectors<T>& v) {
+    const auto first_set = sets();
+    QueriesInt4 folded(first_set.back(), queries_, width_);
+    constants_.assign(first_set.back() * queries_, 0.f);
+    at::parallel_for(0, rows_ * heads_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / heads_, h = i % heads_;
+        if (slots_.live[row] == 0) continue;
+        const auto head = head_of(i);
+        append(head, planes_, k.at + row * k.row + h * k.head, v.at + row * v.row + h * v.head, slots_.live[row]);
+        fold(i, head, first_set[i], folded);
+      }
+    });
+    plan(first_set);
+    attend(folded);
+  }
+
+ private:
+  ZipHead<T> head_of(int64_t i) const { return planes_.of<T>(slots_.slot[i / heads_], i % heads_); }
+
+  // Returns the first set of queries of each head, two for each chunk that it may have after this step, and their sum.
+  std::vector<int64_t> sets() const {
+    std::vector<int64_t> first(rows_ * heads_ + 1, 0);
+    for (int64_t i = 0; i < rows_ * heads_; ++i) {
+      const bool is_free = slots_.live[i / heads_] == 0;
+      first[i + 1] = first[i] + (is_free ? 0 : 2 * (2 + head_of(i).counts[kChunks]));
+    }
+    return first;
+  }
+
+  // Multiplies the queries of a head with the scales of each chunk's channels, and sums what its minima add.
+  void fold(int64_t i, const ZipHead<T>& head, int64_t set, QueriesInt4& to) {
+    std::vector<float> scale(width_), minimum(width_), wide(width_);
+    for (int64_t part = 0; part < 2 * (1 + head.counts[kChunks]); ++part, ++set) {
+      const c10::Half* channels = head.key_channels + part * 2 * width_;
+      widen(channels, width_, scale.data());
+      widen(channels + width_, width_, minimum.data());
+      for (int64_t d = 0; d < width_; ++d) minimum[d] += middle_of(part % 2 == 0) * scale[d];
+      for (int64_t g = 0; g < queries_; ++g) {
+        const T* query = q_ + (i * queries_ + g) * width_;
+        float constant = 0.f;
+        for (int64_t d = 0; d < width_; ++d) {
+          wide[d] = float(query[d]) * scale[d];
+          constant += float(query[d]) * minimum[d];
+        }
+        to.set_rotated(set, g, wide.data());
+        constants_[set * queries_ + g] = scale_ * constant;
+      }
+    }
+  }
+
+  // Lists the blocks of each head, in order.
+  void plan(const std::vector<int64_t>& first_set) {
+    first_.assign(rows_ * heads_ + 1, 0);
+    for (int64_t i = 0; i < rows_ * heads_; ++i) {
+      if (slots_.live[i / heads_]) list(i, head_of(i).counts, first_set[i]);
+      first_[i + 1] = int64_t(tasks_.size());
+    }
+  }
+  void list(int64_t i, const int32_t* counts, int64_t set) {
+    tasks_.push_back({i, kPlain, 0, 0, counts[kFirst] + counts[kBuffered], 0});
+    for (int64_t chunk = 0; chunk <= counts[kChunks]; ++chunk) {
+      const ZipPlace at(counts, chunk);
+      list_run({i, kHigh, chunk, at.high, at.highs, set + 2 * chunk});
+      list_run({i, kLow, chunk, at.low, at.lows, set + 2 * chunk + 1});
+    }
+  }
+  void list_run(const ZipTask& run) {
+    for (int64_t from = 0; from < run.entries; from += kBlock)
+      tasks_.push_back({run.head, run.bits, run.chunk, run.first + from, std::min(kBlock, run.entries - from), run.set});
+  }
+
+  void attend(const QueriesInt4& folded) {
+    const int64_t count = int64_t(tasks_.size()), all = rows_ * heads_, size = queries_ * width_;
+    std::vector<float> partial(count * (size + 2 * queries_));
+    const Partial to{partial.data(), partial.data() + count * size, partial.data() + count * (size + queries_)};
+    std::vector<std::atomic<int32_t>> pending(all);
+    for (int64_t i = 0; i < all; ++i) {
+      pending[i].store(int32_t(first_[i + 1] - first_[i]), std::memory_order_relaxed);
+      if (first_[i + 1] == first_[i]) clear(i);
+    }
+    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+      const BlockRowsInt4 encoded(folded, queries_, width_, scale_);
+      for (int64_t t = begin; t < end; ++t) {
+        const auto& task = tasks_[t];
+        attend_task(task, t + 1 < end ? &tasks_[t + 1] : nullptr, encoded, of(to, t));
+        if (pending[task.head].fetch_sub(1, std::memory_order_acq_rel) == 1) finish(task.head, to);
+      }
+    });
+  }
+  Partial of(const Partial& all, int64_t task) const {
+    return {all.out + task * queries_ * width_, all.top + task * queries_, all.sum + task * queries_};
+  }
+
+  void clear(int64_t i) {
+    std::fill_n(to_.out + i * queries_ * width_, queries_ * width_, T(0));
+    std::fill_n(to_.lse + i * queries_, queries_, -std::numeric_limits<float>::infinity());
+  }
+
+  void attend_task(const ZipTask& task, const ZipTask* next, const BlockRowsInt4& encoded, const Partial& to) const {
+    const auto head = head_of(task.head);
+    if (task.bits == kPlain) return attend_plain(task, head, to);
+    BlockInt4 block = block_of(task, head);
+    const BlockInt4 later = next && next->bits != kPlain ? packed(*next) : block.end_of_run();
+    thread_local std::vector<uint8_t> keys, values;
+    if (task.bits == kLow) {
+      const int64_t bytes = kBlock * width_ / 2;
+      keys.resize(bytes);
+      values.resize(bytes);
+      widen_entries(block.key, task.entries, width_, keys.data());
+      widen_entries(block.value, task.entries, width_, values.data());
+      block.key = keys.data();
+      block.value = values.data();
+    }
+    encoded.attend(block, later, to);
+    scale_outputs(head.value_factors + task.chunk * width_, to.out);
+    for (int64_t g = 0; g < queries_; ++g) to.top[g] += constants_[task.set * queries_ + g];
+  }
+
+  void attend_plain(const ZipTask& task, const ZipHead<T>& head, const Partial& to) const {
+    const Block<T> block{q_ + task.head * queries_ * width_, head.plain_keys, head.plain_values, task.entries, 0, 0};
+    BlockRows<T>(queries_, width_, scale_, {}).attend(block, block.end_of_run(), to);
+  }
+
+  // Returns a block as it is stored.
+  BlockInt4 block_of(const ZipTask& task, const ZipHead<T>& head) const {
+    const bool is_high = task.bits == kHigh;
+    const int64_t at = task.first * width_ / (is_high ? 2 : 4);
+    const c10::Half* ranges = head.value_ranges + 2 * (task.first + (is_high ? 0 : planes_.salient));
+    return {task.set,
+            (is_high ? head.high_keys : head.low_keys) + at,
+            (is_high ? head.high_values : head.low_values) + at,
+            UnitRanges::of(is_high),
+            ranges,
+            task.entries,
+            {}};
+  }
+  // Returns a block to prefetch: of 2 bits it has as many bytes as half its entries in 4 bits.
+  BlockInt4 packed(const ZipTask& task) const {
+    BlockInt4 block = block_of(task, head_of(task.head));
+    if (task.bits == kLow) block.entries = (block.entries + 1) / 2;
+    return block;
+  }
+
+  void scale_outputs(const c10::Half* factors, float* out) const {
+    thread_local std::vector<float> by;
+    by.resize(width_);
+    widen(factors, width_, by.data());
+    for (int64_t g = 0; g < queries_; ++g)
+      at::vec::map2<float>([](Vec a, Vec b) { return a * b; }, out + g * width_, out + g * width_, by.data(), width_);
+  }
+
+  void finish(int64_t i, const Partial& all) const {
+    const Partial own = of(all, first_[i]);
+    merge_blocks<T>(own.out, own.top, own.sum, first_[i + 1] - first_[i], queries_, width_,
+                    {to_.out + i * queries_ * width_, to_.lse + i * queries_}, [](float*) {});
+    add_attention(i, head_of(i));
+  }
+
+  // Adds what the buffer's keys get: the mean over queries of exp(score - lse).
+  void add_attention(int64_t i, const ZipHead<T>& head) const {
+    const int64_t tokens = head.counts[kBuffered];
+    const T* keys = head.plain_keys + head.counts[kFirst] * width_;
+    const Vec by(1.f / float(queries_));
+    alignas(64) float scores[kBlock];
+    for (int64_t g = 0; g < queries_; ++g) {
+      score_rows<T, 1>(q_ + (i * queries_ + g) * width_, keys, keys, tokens, width_, scale_, scores);
+      const Vec lse(to_.lse[i * queries_ + g]);
+      at::vec::map2<float>([&](Vec sum, Vec score) { return sum + (score - lse).exp() * by; }, head.attention,
+                           head.attention, scores, tokens);
+    }
+  }
+
+  const T* q_;
+  const ZipPlanes& planes_;
+  const RowSlots slots_;
+  const int64_t rows_, heads_, queries_, width_;
+  const float scale_;
+  const Result<T> to_;
+  std::vector<float> constants_;
+  std::vector<ZipTask> tasks_;
+  std::vector<int64_t> first_;  // index of each head's first task
+};
+
+std::tuple<at::Tensor, at::Tensor> decode_attend_zip(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor plain_keys, at::Tensor high_keys,
+    at::Tensor low_keys, at::Tensor key_channels, at::Tensor attention, at::Tensor plain_values,
+    at::Tensor high_values, at::Tensor low_values, at::Tensor value_factors, at::Tensor value_ranges,
+    at::Tensor counts, const at::Tensor& slot, const at::Tensor& live, double scale) {
+  TORCH_CHECK(q.size(3) % kStep == 0, "decode_attend_zip: head_dim must be a multiple of ", kStep);
+  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && k.scalar_type() == q.scalar_type() &&
+                  plain_keys.scalar_type() == q.scalar_type() && plain_values.scalar_type() == q.scalar_type(),
+              "decode_attend_zip: the elements of a new key and value must be contiguous, and all of one dtype");
+  const auto cq = q.contiguous(), cs = int32(slot), cl = int32(live);
+  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
+  const ZipPlanes planes({plain_keys, high_keys, low_keys, key_channels, attention, plain_values, high_values,
+                          low_values, value_factors, value_ranges, counts});
+  auto [out, lse] = new_results(cq);
+  with_dtype(q.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    ZipAttention<T>(cq, planes, slots, float(scale), {out.template data_ptr<T>(), lse.template data_ptr<float>()})
+        .run(NewVectors<T>(k), NewVectors<T>(v));
+  });
+  return {out, lse};
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("decode_attend_zip", &ringkv::decode_attend_zip); }
+
+#endif
