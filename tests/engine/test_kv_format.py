@@ -23,7 +23,7 @@ from ringkv.kernels.take_rows import take_rows
 from tests.engine import tiny
 from tests.engine.test_golden import LATENT
 
-ENCODED = ["int8", "fp8", "int4"]
+ENCODED = ["int8", "fp8", "int4", "turbo4"]
 KV = tiny.choice("snapstream", budget=40, recent=8)
 
 
@@ -59,10 +59,13 @@ def small(folder: Path) -> LocalEngine:
 
 @pytest.fixture(scope="module")
 def encoded(folder: Path, small: LocalEngine) -> dict[str, LocalEngine]:
-    """An engine for each encoding. With int4 the first and last of three layers are plain."""
+    """An engine for each encoding. With 4 bits the first and last of three layers are plain."""
     fp8 = build(tiny.config(folder, dtype="bfloat16", kv_format="fp8", speculate=3))
-    int4 = build(tiny.config(folder, dtype="bfloat16", kv_format="int4", kv_format_skip=1, speculate=3))
-    return {"int8": small, "fp8": fp8, "int4": int4}
+    four_bits = {
+        name: build(tiny.config(folder, dtype="bfloat16", kv_format=name, kv_format_skip=1, speculate=3))
+        for name in ("int4", "turbo4")
+    }
+    return {"int8": small, "fp8": fp8, **four_bits}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,7 @@ def test_layers_at_the_ends_are_plain_if_they_are_skipped(encoded: dict[str, Loc
     plain, int4 = 2 * 2 * heads * width * 2, 2 * heads * (width // 2 + 4)
     assert encoded["int4"].limits.entry_bytes == plain + int4
     assert encoded["int4"].limits.slot_bytes == 64 * (plain + int4) + heads * width * 4 * (1 + 4)
+    assert encoded["turbo4"].limits.slot_bytes == encoded["int4"].limits.slot_bytes - 64 * 2 * heads
     assert encoded["fp8"].limits.slot_bytes == 3 * (64 * 2 * heads * (width + 2) + heads * width * 4)
 
 

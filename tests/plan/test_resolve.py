@@ -382,7 +382,10 @@ def test_8_bits_are_refused_on_a_gpu() -> None:
     assert raised.value.param == "kv_format"
 
 
-@pytest.mark.parametrize(("kv_format", "skip"), [("plain", 0), ("int8", 0), ("fp8", 0), ("int4", 2), ("zipcache", 2)])
+@pytest.mark.parametrize(
+    ("kv_format", "skip"),
+    [*[(one, 0) for one in ("plain", "int8", "fp8")], *[(one, 2) for one in ("int4", "turbo4", "zipcache")]],
+)
 def test_layers_at_the_ends_stay_plain_with_4_bits_unless_a_number_is_given(kv_format: PlaneFormat, skip: int) -> None:
     assert resolved(kv_format=kv_format).kv_format_skip == skip
     if kv_format != "plain":

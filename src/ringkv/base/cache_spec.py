@@ -12,11 +12,12 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.zip_sizes import ZipSizes, entry_bytes
 
-PlaneFormat = Literal["plain", "int8", "fp8", "int4", "zipcache"]
+PlaneFormat = Literal["plain", "int8", "fp8", "int4", "turbo4", "zipcache"]
 """plain: elements of the engine's dtype. The others have scales per token and head, and a float32 center per slot and
 head, which is subtracted from its keys. int8: 8-bit integers, a float32 scale. fp8: e4m3, a float16 scale. int4: 4-bit
-integers, a scale and a minimum in float16; the keys of the first tokens also in float32. zipcache: see `ZipSizes`.
-Latents: scales by group."""
+integers, a scale and a minimum in float16; the keys of the first tokens also in float32. turbo4: keys as 4-bit places
+in a codebook and a float16 norm, the first ones also in float32; values in int4. zipcache: see `ZipSizes`. Latents:
+scales by group."""
 IN_CHUNKS: PlaneFormat = "zipcache"
 
 
@@ -41,10 +42,12 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
     "int8": _Stored(8, 4, 1),
     "fp8": _Stored(8, 2, 1),
     "int4": _Stored(4, 4, 1 + SINKS),
+    "turbo4": _Stored(4, 2, 1 + SINKS),
 }  # formats of vectors
+_VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of values that are not those of keys
 
 
-WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "zipcache": 4}
+WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "turbo4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
 
 
@@ -60,7 +63,7 @@ class SlotFormat(NamedTuple):
 
 
 PLAIN_SLOTS = SlotFormat()
-SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2, "zipcache": 2}
+SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2, "turbo4": 2, "zipcache": 2}
 """Layers at each end that are plain by default: errors of 4 bits cost the most there."""
 
 
@@ -157,7 +160,7 @@ class CacheSpec(NamedTuple):
 
     def stored_as(self, format: PlaneFormat) -> "CacheSpec":
         """Return this spec in another format."""
-        value = None if self.value is None else self.value._replace(format=format)
+        value = None if self.value is None else self.value._replace(format=_VALUES.get(format, format))
         return self._replace(key=self.key._replace(format=format), value=value)
 
     def on_rank(self, ranks: int) -> "CacheSpec":

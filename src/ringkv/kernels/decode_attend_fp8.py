@@ -32,4 +32,4 @@ def decode(quantised: Tensor, scales: Tensor) -> Tensor:
 
 
 FP8 = Encoding(encode, decode)
-decode_attend_fp8, reference = register("decode_attend_fp8", FP8)
+decode_attend_fp8, reference = register("decode_attend_fp8", FP8, FP8)

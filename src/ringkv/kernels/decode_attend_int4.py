@@ -48,4 +48,4 @@ def unpack(packed: Tensor) -> Tensor:
 
 
 INT4 = Encoding(encode, decode)
-decode_attend_int4, reference = register("decode_attend_int4", INT4)
+decode_attend_int4, reference = register("decode_attend_int4", INT4, INT4)

@@ -32,4 +32,4 @@ def decode(quantised: Tensor, scales: Tensor) -> Tensor:
 
 
 INT8 = Encoding(encode, decode)
-decode_attend_int8, reference = register("decode_attend_int8", INT8)
+decode_attend_int8, reference = register("decode_attend_int8", INT8, INT8)

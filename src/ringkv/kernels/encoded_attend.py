@@ -62,7 +62,7 @@ def encoded_attend(
 
 
 def reference(
-    encoding: Encoding,
+    encodings: tuple[Encoding, Encoding],
     q: Tensor,
     k: Tensor | None,
     v: Tensor | None,
@@ -76,15 +76,19 @@ def reference(
     live: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Implement `encoded_attend` in plain torch: write, then attend to the decoded slots."""
+    """Implement `encoded_attend` in plain torch: write, then attend to the decoded slots.
+
+    encodings: of keys, and of values.
+    """
+    of_keys, of_values = encodings
     rows = slot.long()
     center, first = centers[rows].split([q.shape[-1], centers.shape[-1] - q.shape[-1]], -1)
     if k is not None and v is not None:
-        write((keys, key_scales), encoding.encode(k - center), slot, entry, live)
-        write((values, value_scales), encoding.encode(v), slot, entry, live)
+        write((keys, key_scales), of_keys.encode(k - center), slot, entry, live)
+        write((values, value_scales), of_values.encode(v), slot, entry, live)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    decoded_keys = with_first(encoding.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
-    decoded_values = encoding.decode(values[rows], value_scales[rows])
+    decoded_keys = with_first(of_keys.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
+    decoded_values = of_values.decode(values[rows], value_scales[rows])
     return plain.attend(q, decoded_keys, decoded_values, visible[:, None, None], scale)
 
 
@@ -107,9 +111,11 @@ def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-def register(name: str, encoding: Encoding) -> tuple[Callable[..., Partial], Callable[..., tuple[Tensor, Tensor]]]:
+def register(
+    name: str, keys: Encoding, values: Encoding
+) -> tuple[Callable[..., Partial], Callable[..., tuple[Tensor, Tensor]]]:
     """Register the reference of the operator `name`; return its `encoded_attend` and its reference."""
-    own = partial(reference, encoding)
+    own = partial(reference, (keys, values))
     for each in (name, f"{name}_any"):
         LIBRARY.impl(each, own, "CompositeExplicitAutograd")
         register_fake(f"ringkv::{each}", _shape, lib=LIBRARY)

@@ -1,9 +1,9 @@
 """Decode attention over encoded latents, with scales per token and group of GROUP elements.
 
-Groups begin at the first element. If latents have whole groups, the rotated key is the last group, alone. DeepSeek's own
-fp8 cache has the same groups, but rotated keys in 16 bits. These would take 10% more bytes in 8 bits, and 30% in 4 bits.
-With them the error of attention to latents with outliers is 2% (int8, int4) to 9% (fp8) lower, and to normal ones 4%
-(int4) to 34% (fp8). The logits of a small random model are within 1% as far from exact ones with either.
+Groups begin at the first element. If latents have whole groups, the rotated key is the last group, alone. DeepSeek's
+own fp8 cache has the same groups, but rotated keys in 16 bits. These would take 10% more bytes in 8 bits, and 30% in
+4 bits. With them the error of attention to latents with outliers is 2% (int8, int4) to 9% (fp8) lower, and to normal
+ones 4% (int4) to 34% (fp8). The logits of a small random model are within 1% as far from exact ones with either.
 
 The center of a slot is subtracted before rounding, as from keys of heads. A latent is a value too, so the center is
 added to the weighted sum again. If channels have means, the error is 14% to 26% lower with it.

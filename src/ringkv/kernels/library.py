@@ -19,7 +19,7 @@ _ENCODED = (
     " Tensor(d!) value_scales, Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale)"
     " -> (Tensor, Tensor)"
 )
-for _name in ("int8", "fp8", "int4"):
+for _name in ("int8", "fp8", "int4", "turbo4"):
     LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
     LIBRARY.define(f"decode_attend_{_name}_any" + _ENCODED)
 _ZIP = (

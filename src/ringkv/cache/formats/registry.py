@@ -9,6 +9,7 @@ from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.latents import BY_GROUPS
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
+from ringkv.cache.formats.turbo4 import TURBO4_FORMAT
 from ringkv.cache.formats.zipcache import ZIPCACHE
 
 FORMATS: Mapping[PlaneFormat, StorageFormat] = {
@@ -16,6 +17,7 @@ FORMATS: Mapping[PlaneFormat, StorageFormat] = {
     "int8": INT8_FORMAT,
     "fp8": FP8_FORMAT,
     "int4": INT4_FORMAT,
+    "turbo4": TURBO4_FORMAT,
     "zipcache": ZIPCACHE,
 }
 

@@ -65,8 +65,8 @@ def plan(
         _option(
             "--kv-format",
             "FORMAT",
-            "Format of slots: plain is --dtype; int8, fp8 and int4 have scales per token and head, zipcache per chunk. "
-            "Staging is plain.",
+            "Format of slots: plain is --dtype; int8, fp8, int4 and turbo4 have scales per token and head, zipcache per "
+            "chunk. Staging is plain.",
             CACHE,
             show=True,
         ),

@@ -11,15 +11,20 @@
 
 namespace ringkv {
 
+// Bytes of an entry: of its key, and of its value; of the scales of each.
+struct EntryBytes {
+  int64_t vector, key_scale, value_scale;
+};
+
 class Ahead {
  public:
-  // bytes: of an entry's keys, and of its values. score_steps, sum_steps: of the work on this block.
+  // score_steps, sum_steps: of the work on this block.
   template <typename Element, typename Scale>
-  Ahead(const EncodedBlock<Element, Scale>& next, int64_t bytes, int64_t scale_bytes, int64_t score_steps,
-        int64_t sum_steps)
-      : spans_{span(next.key, next.entries * bytes), span(next.key_scale, next.entries * scale_bytes),
-               span(next.value_scale, next.entries * scale_bytes), span(next.value, next.entries * bytes)} {
-    const int64_t half = next.entries * (bytes + scale_bytes) / kLine + 1;
+  Ahead(const EncodedBlock<Element, Scale>& next, const EntryBytes& bytes, int64_t score_steps, int64_t sum_steps)
+      : spans_{span(next.key, next.entries * bytes.vector), span(next.key_scale, next.entries * bytes.key_scale),
+               span(next.value_scale, next.entries * bytes.value_scale),
+               span(next.value, next.entries * bytes.vector)} {
+    const int64_t half = next.entries * (bytes.vector + bytes.value_scale) / kLine + 1;
     score_lines_ = half / score_steps + 1;
     sum_lines_ = half / sum_steps + 1;
   }

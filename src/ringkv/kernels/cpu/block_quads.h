@@ -1,6 +1,6 @@
 // Block over encoded keys and values whose weighted sums are computed in quads: see sum_quads.h. An encoding has
 //   Block, Queries   its EncodedBlock; its queries of a call
-//   kScaleBytes      bytes of an entry's scales; bytes(width) those of its elements
+//   kKeyScaleBytes   bytes of an entry's scales, as kValueScaleBytes; bytes(width) those of its elements
 //   Scales           of a block: `value` points to those of values as floats
 //   score            the scores of G queries, for sixteen keys at a time; calls its last argument before them
 //   add              what is added to all elements of a query's weighted sum
@@ -49,7 +49,8 @@ class BlockQuads {
     const auto passes = [&](int64_t most) { return (queries_ + most - 1) / most; };
     const int64_t score_steps = (block.entries + 15) / 16 * passes(kMaxWeighted);
     const int64_t sum_steps = (block.entries + 3) / 4 * passes(kMaxQuadQueries) * (width_ / 32);
-    return Ahead(next, Encoding::bytes(width_), Encoding::kScaleBytes, score_steps, sum_steps);
+    const EntryBytes bytes{Encoding::bytes(width_), Encoding::kKeyScaleBytes, Encoding::kValueScaleBytes};
+    return Ahead(next, bytes, score_steps, sum_steps);
   }
 
   template <int G, typename Query>

@@ -13,14 +13,12 @@ namespace {
 struct Int4Encoding {
   using Element = uint8_t;
   using Scale = c10::Half;
-  using Queries = QueriesInt4;
+  using Keys = UniformLevels;
+  using Values = UniformLevels;
+  using Queries = UniformLevels::Queries;
   static constexpr const char* name = "decode_attend_int4";
 
-  template <typename T>
-  static void encode(const T* x, int64_t width, uint8_t* to, c10::Half* range, const float* center) {
-    quantize_int4(x, width, to, range, center);
-  }
-  static BlockRowsInt4 attention(const Queries& all, int64_t queries, int64_t width, float scale) {
+  static BlockRowsInt4<Keys> attention(const Queries& all, int64_t queries, int64_t width, float scale) {
     return {all, queries, width, scale};
   }
   static void finish(float* sum, int64_t width) { rotate(sum, width); }

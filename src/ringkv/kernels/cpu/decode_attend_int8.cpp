@@ -10,16 +10,21 @@
 namespace ringkv {
 namespace {
 
-struct Int8Encoding {
-  using Element = int8_t;
-  using Scale = float;
-  using Queries = ringkv::Queries;
-  static constexpr const char* name = "decode_attend_int8";
-
+struct Int8Vectors {
   template <typename T>
   static void encode(const T* x, int64_t width, int8_t* to, float* scale, const float* center) {
     *scale = quantize(x, width, to, center);
   }
+};
+
+struct Int8Encoding {
+  using Element = int8_t;
+  using Scale = float;
+  using Keys = Int8Vectors;
+  using Values = Int8Vectors;
+  using Queries = ringkv::Queries;
+  static constexpr const char* name = "decode_attend_int8";
+
   static BlockRowsInt8 attention(const Queries& all, int64_t queries, int64_t width, float scale) {
     return {all, queries, width, scale};
   }

@@ -4,7 +4,8 @@
 // An encoding has
 //   Element, Scale    the types of its planes
 //   name              of its operator, for errors
-//   encode            writes a vector's elements and scales; subtracts a center if there is one
+//   Keys, Values      how each of them is encoded: `encode` writes a vector's elements and scales, and subtracts a
+//                     center if there is one
 //   Queries           the queries of a call [heads, queries, width]; `set` takes one
 //   attention         makes the implementation that attends to an EncodedBlock; see `attend_blocks`
 //   finish            transforms a query's weighted sum of values [width] in place
@@ -64,11 +65,11 @@ struct Destination {
 };
 
 // Encodes and writes a new vector, minus `center` if it is not null.
-template <typename Encoding, typename T>
+template <typename Vectors, typename Encoding, typename T>
 void write(const EncodedPlane<Encoding>& plane, const NewVectors<T>& vectors, int64_t width, const Destination& to,
            const float* center) {
-  Encoding::encode(vectors.at + to.row * vectors.row + to.head * vectors.head, width,
-                   plane.entry(to.slot, to.head, to.entry), plane.scale_of(to.slot, to.head, to.entry), center);
+  Vectors::encode(vectors.at + to.row * vectors.row + to.head * vectors.head, width,
+                  plane.entry(to.slot, to.head, to.entry), plane.scale_of(to.slot, to.head, to.entry), center);
 }
 
 // Returns x . y; the count is a multiple of kLanes.
@@ -82,7 +83,8 @@ float dot(const T* x, const float* y, int64_t count) {
 
 template <typename Encoding>
 std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std::optional<at::Tensor>& k,
-                                                  const std::optional<at::Tensor>& v, at::Tensor keys, at::Tensor key_scales, at::Tensor values,
+                                                  const std::optional<at::Tensor>& v, at::Tensor keys,
+                                                  at::Tensor key_scales, at::Tensor values,
                                                   at::Tensor value_scales, const at::Tensor& centers,
                                                   const at::Tensor& slot, const at::Tensor& entry,
                                                   const at::Tensor& live, double scale) {
@@ -108,8 +110,8 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std
         const Destination to{row, s, h, ce.const_data_ptr<int32_t>()[row]};
         const float* center_row = center.of(s, h);
         if (k) {
-          write<Encoding, T>(key, NewVectors<T>(*k), width, to, center_row);
-          write<Encoding, T>(value, NewVectors<T>(*v), width, to, nullptr);
+          write<typename Encoding::Keys>(key, NewVectors<T>(*k), width, to, center_row);
+          write<typename Encoding::Values>(value, NewVectors<T>(*v), width, to, nullptr);
         }
         for (int64_t g = 0; g < queries; ++g) {
           const T* query = cq.const_data_ptr<T>() + (i * queries + g) * width;

@@ -1,0 +1,35 @@
+// decode_attend_turbo4 on the CPU: attend to a slot's live entries, keys from a codebook. See decode_attend_turbo4.py.
+
+#include <torch/library.h>
+
+#include "block_int4.h"
+#include "encoded_attend.h"
+#include "keys_turbo4.h"
+
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+
+namespace ringkv {
+namespace {
+
+struct Turbo4Encoding {
+  using Element = uint8_t;
+  using Scale = c10::Half;
+  using Keys = CodebookLevels;
+  using Values = UniformLevels;
+  using Queries = CodebookLevels::Queries;
+  static constexpr const char* name = "decode_attend_turbo4";
+
+  static BlockRowsInt4<Keys> attention(const Queries& all, int64_t queries, int64_t width, float scale) {
+    return {all, queries, width, scale / float(levels_of_norm(width))};
+  }
+  static void finish(float* sum, int64_t width) { rotate(sum, width); }
+};
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
+  m.impl("decode_attend_turbo4", &ringkv::attend_encoded<ringkv::Turbo4Encoding>);
+}
+
+#endif
