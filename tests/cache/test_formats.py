@@ -36,8 +36,8 @@ def test_latents_take_the_bytes_of_the_spec_with_a_scale_for_each_group(
 
 
 @pytest.mark.parametrize(("count", "fixed", "kept"), [(20, 12, 4), (20, 2, 2), (3, 12, 3), (20, 0, 0)])
-@pytest.mark.parametrize("name", ["int4", "turbo4"])
-def test_4_bits_keep_the_first_keys_that_stay_exactly(name: PlaneFormat, count: int, fixed: int, kept: int) -> None:
+@pytest.mark.parametrize("name", ENCODED)
+def test_the_first_keys_that_stay_are_kept_exactly(name: PlaneFormat, count: int, fixed: int, kept: int) -> None:
     torch.manual_seed(1)
     group = LayerGroup((0, 1), CacheSpec.grouped(2, 64), 3)
     staged = Body.allocate(group, 1, 20, torch.randn)

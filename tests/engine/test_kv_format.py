@@ -80,12 +80,12 @@ def prompt(n: int, seed: int = 0) -> list[int]:
     return Random(seed).choices(range(3, 199), k=n)
 
 
-def test_a_slot_takes_a_byte_an_element_and_four_a_vector_beside_its_centers(
+def test_a_slot_takes_a_byte_an_element_and_four_a_vector_beside_its_center_and_first_keys(
     plain: LocalEngine, small: LocalEngine
 ) -> None:
     layers, heads, width = 3, 2, 32
     assert plain.limits.slot_bytes == 64 * layers * 2 * heads * width * 2
-    assert small.limits.slot_bytes == 64 * layers * 2 * heads * (width + 4) + layers * heads * width * 4
+    assert small.limits.slot_bytes == 64 * layers * 2 * heads * (width + 4) + layers * heads * width * 4 * (1 + 4)
     assert small.limits.entry_bytes == layers * 2 * heads * (width + 4)
 
 
@@ -97,7 +97,7 @@ def test_layers_at_the_ends_are_plain_if_they_are_skipped(encoded: dict[str, Loc
     assert encoded["int4"].limits.entry_bytes == plain + int4
     assert encoded["int4"].limits.slot_bytes == 64 * (plain + int4) + heads * width * 4 * (1 + 4)
     assert encoded["turbo4"].limits.slot_bytes == encoded["int4"].limits.slot_bytes - 64 * 2 * heads
-    assert encoded["fp8"].limits.slot_bytes == 3 * (64 * 2 * heads * (width + 2) + heads * width * 4)
+    assert encoded["fp8"].limits.slot_bytes == 3 * (64 * 2 * heads * (width + 2) + heads * width * 4 * (1 + 4))
 
 
 def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngine, small: LocalEngine) -> None:
@@ -106,14 +106,14 @@ def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngi
         tiny.enter(engine, asked)
     exact = plain.batch.bodies[0].planes
     keys, key_scales, values, value_scales = small.batch.bodies[0].planes
-    (centers,) = small.batch.bodies[0].centers
+    center = small.batch.bodies[0].centers[0][:, 0, :, : keys.shape[-1]]
     live = 40
-    torch.testing.assert_close(centers[:, 0], exact[0][:, 0, :, :live].float().mean(2), rtol=1e-5, atol=1e-6)
-    for one, whole, scales, center in (
-        (exact[0], keys, key_scales, centers[:, 0, :, None]),
+    torch.testing.assert_close(center, exact[0][:, 0, :, :live].float().mean(2), rtol=1e-5, atol=1e-6)
+    for one, whole, scales, common in (
+        (exact[0], keys, key_scales, center[:, :, None]),
         (exact[1], values, value_scales, 0),
     ):
-        off = decode(whole[:, 0], scales[:, 0])[:, :, :live] + center - one[:, 0, :, :live].float()
+        off = decode(whole[:, 0], scales[:, 0])[:, :, :live] + common - one[:, 0, :, :live].float()
         error = off.square().mean(-1).sqrt()  # rotating does not change it
         assert (error <= scales[:, 0, :, :live] * 0.501).all()
         assert error.max() > 0
@@ -127,9 +127,9 @@ def test_what_all_keys_share_costs_no_accuracy() -> None:
     slots = Body.allocate(group.stored_as("int8"), 2, 50, torch.zeros)
     slots.take(1, staged, 0, torch.arange(50).expand(2, 2, 50))
     whole, scales = slots.planes[:2]
-    found = decode(whole[:, 1], scales[:, 1]) + slots.centers[0][:, 1, :, None]
+    found = decode(whole[:, 1], scales[:, 1]) + slots.centers[0][:, 1, :, None, :64]
     assert (found - staged.planes[0][:, 0]).abs().max() < 0.05
-    assert not slots.centers[0][:, 0].any()
+    assert not slots.centers[0][:, 0, :, :64].any()
 
 
 @pytest.mark.parametrize("name", ENCODED)

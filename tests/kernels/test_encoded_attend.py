@@ -58,6 +58,8 @@ CASES = {
     "turbo4": Case(2e-3, turbo4.TURBO4, int4.INT4, turbo4.decode_attend_turbo4, turbo4.reference, flipped_in_bytes),
 }
 
+EXACT = CASES | {"int8": Case(2e-3, int8.INT8, int8.INT8, int8.decode_attend_int8, int8.reference, in_bytes)}
+
 
 def made(case: Case, slots: int, heads: int, entries: int, width: int) -> Tensors:
     """Return a cache: keys and scales, values and scales (entries of many magnitudes), centers of the keys."""
@@ -153,10 +155,10 @@ def test_a_row_has_the_same_bits_beside_any_neighbours(name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["attend", "reference"])
-@pytest.mark.parametrize("name", ["int4", "turbo4"])
+@pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("live", [2, 300])
 def test_exact_keys_of_first_entries_replace_the_stored_ones(way: str, name: str, live: int) -> None:
-    case, kept = CASES[name], [0, 3]
+    case, kept = EXACT[name], [0, 3]
     planes = made(case, 1, 2, 300, 64)
     first = torch.full((1, 2, 4, 64), NO_KEY)
     first[:, :, kept] = 3 * torch.randn(1, 2, len(kept), 64)

@@ -132,14 +132,15 @@ def test_memory_smaller_than_the_weights_fits_no_slot() -> None:
 
 def test_slots_in_8_bits_are_smaller_and_more_of_them_fit_beside_plain_staging() -> None:
     plain, small = (llama(PlanRequest(memory=80 * GB, bandwidth=10**12, kv_format=one)) for one in ("plain", "int8"))
-    slot = 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128)  # a byte per element, a scale per vector; centers of the keys
+    # a byte per element, a scale per vector; the keys' center and four of them in float32
+    slot = 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128 * (1 + 4))
     fixed, sampler = small.weight_bytes + small.staging_bytes, small.sampler_bytes
     row = small.rows[1]
     assert (small.kv_format, small.token_bytes, small.staging_bytes) == ("int8", plain.token_bytes, plain.staging_bytes)
     assert (row.slot_bytes, plain.rows[1].slot_bytes) == (slot, 2048 * 131_072)
-    assert row.slots == (80 * GB - fixed) // (slot + sampler) == 321
-    assert row.total_bytes == fixed + 321 * (slot + sampler)
-    assert row.step_bytes == 7_504_924_672 * 2 + 321 * slot
+    assert row.slots == (80 * GB - fixed) // (slot + sampler) == 320
+    assert row.total_bytes == fixed + 320 * (slot + sampler)
+    assert row.step_bytes == 7_504_924_672 * 2 + 320 * slot
     assert row.step_seconds == row.step_bytes / 10**12
 
 

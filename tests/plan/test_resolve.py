@@ -369,10 +369,10 @@ def test_drafts_have_a_minimum_and_a_maximum(drafts: int) -> None:
         resolved(speculate=drafts)
 
 
-def test_slots_in_8_bits_take_a_byte_per_element_a_scale_per_vector_and_centers() -> None:
+def test_slots_in_8_bits_take_a_byte_per_element_a_scale_per_vector_a_center_and_four_keys() -> None:
     plain, small = (engine_footprint(SMOLLM2, resolved(kv_format=one)) for one in (None, "int8"))
     vectors = 2048 * 30 * 3 * 2
-    assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4) + 30 * 3 * 64 * 4)
+    assert (plain.slot, small.slot) == (vectors * 64 * 2, vectors * (64 + 4) + 30 * 3 * 64 * 4 * (1 + 4))
     assert small.staging == plain.staging
 
 

@@ -13,11 +13,10 @@ from ringkv.base.kv import BLOCK
 from ringkv.base.zip_sizes import ZipSizes, entry_bytes
 
 PlaneFormat = Literal["plain", "int8", "fp8", "int4", "turbo4", "zipcache"]
-"""plain: elements of the engine's dtype. The others have scales per token and head, and a float32 center per slot and
-head, which is subtracted from its keys. int8: 8-bit integers, a float32 scale. fp8: e4m3, a float16 scale. int4: 4-bit
-integers, a scale and a minimum in float16; the keys of the first tokens also in float32. turbo4: keys as 4-bit places
-in a codebook and a float16 norm, the first ones also in float32; values in int4. zipcache: see `ZipSizes`. Latents:
-scales by group."""
+"""plain: elements of the engine's dtype. The others have scales per token and head; per slot and head a float32 center,
+which is subtracted from its keys, and the first tokens' keys in float32. int8: 8-bit integers, a float32 scale. fp8:
+e4m3, a float16 scale. int4: 4-bit integers, a scale and a minimum in float16. turbo4: keys as 4-bit places in a
+codebook and a float16 norm; values in int4. Latents have scales by group. zipcache: see `ZipSizes`."""
 IN_CHUNKS: PlaneFormat = "zipcache"
 
 
@@ -36,11 +35,11 @@ class _Stored(NamedTuple):
 LATENT_GROUP = 128  # elements of a latent that share a scale
 LATENT_FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
 SINKS = 4
-"""First keys of a slot that 4 bits keep exactly: most of the attention goes to them."""
+"""First keys of a slot that are kept exactly: most of the attention goes to them."""
 _STORED: Mapping[PlaneFormat, _Stored] = {
     "plain": _Stored(None, 0, 0),
-    "int8": _Stored(8, 4, 1),
-    "fp8": _Stored(8, 2, 1),
+    "int8": _Stored(8, 4, 1 + SINKS),
+    "fp8": _Stored(8, 2, 1 + SINKS),
     "int4": _Stored(4, 4, 1 + SINKS),
     "turbo4": _Stored(4, 2, 1 + SINKS),
 }  # formats of vectors

@@ -65,8 +65,8 @@ def plan(
         _option(
             "--kv-format",
             "FORMAT",
-            "Format of slots: plain is --dtype; int8, fp8, int4 and turbo4 have scales per token and head, zipcache per "
-            "chunk. Staging is plain.",
+            "Format of slots: plain is --dtype; zipcache has scales per chunk, the others per token and head. "
+            "Staging is plain.",
             CACHE,
             show=True,
         ),

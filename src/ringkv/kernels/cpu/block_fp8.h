@@ -95,14 +95,15 @@ class QueriesFp8 {
 
 // Attends with G queries.
 template <int G>
-void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const SplitQueries& queries, int64_t width,
-                      float scale, const Partial& to) {
+void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const SplitQueries& queries,
+                      const ExactScores& exact, int64_t width, float scale, const Partial& to) {
   alignas(64) float scores[G * kBlock];
   const auto score = queries.parts == 1 ? score_e4m3<G, 1> : score_e4m3<G, kMostParts>;
   score(queries, block.key, block.value, block.entries, width, scale, scores);
+  for (int g = 0; g < G; ++g) multiply(scores + g * kBlock, scales.key, block.entries);
+  exact.put(G, block.entries, kBlock, scores);
   for (int g = 0; g < G; ++g) {
     float* own = scores + g * kBlock;
-    multiply(own, scales.key, block.entries);
     to.top[g] = highest_of(own, block.entries);
     to.sum[g] = weigh(own, scales.value, to.top[g], block.entries).first;
   }
@@ -140,13 +141,14 @@ class QueriesFp8 {
 
 // Attends with G queries.
 template <int G>
-void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const FloatQueries& queries, int64_t width,
-                      float scale, const Partial& to) {
+void attend_group_fp8(const BlockFp8& block, const ScalesFp8& scales, const FloatQueries& queries,
+                      const ExactScores& exact, int64_t width, float scale, const Partial& to) {
   float scores[G * kBlock];
   score_rows<E4M3, G, float>(queries.at, block.key, block.value, block.entries, width, scale * kE4M3Factor, scores);
+  for (int g = 0; g < G; ++g) multiply(scores + g * kBlock, scales.key, block.entries);
+  exact.put(G, block.entries, kBlock, scores);
   for (int g = 0; g < G; ++g) {
     float* own = scores + g * kBlock;
-    multiply(own, scales.key, block.entries);
     std::tie(to.top[g], to.sum[g]) = exponentiate(own, block.entries);
     multiply(own, scales.value, block.entries);
   }
@@ -168,7 +170,8 @@ class BlockRowsFp8 {
     for_even_groups(queries_, kGroupHeads, [&](int64_t from, int64_t count) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       for_group(count, [&](auto size) {
-        attend_group_fp8<decltype(size)::value>(block, scales, queries.from(from), width_, scale_, part);
+        attend_group_fp8<decltype(size)::value>(block, scales, queries.from(from), block.exact.from(from), width_,
+                                                scale_, part);
       });
     });
   }

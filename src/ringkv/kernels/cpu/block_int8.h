@@ -126,12 +126,14 @@ inline float to_weights(float* weight, const float* value_scale, int64_t entries
 
 // Attends with G queries.
 template <int G>
-void attend_group_int8(const BlockInt8& block, const Query& query, int64_t width, float scale, const Partial& to) {
+void attend_group_int8(const BlockInt8& block, const Query& query, const ExactScores& exact, int64_t width, float scale,
+                       const Partial& to) {
   alignas(64) float scores[G * kBlock];
   alignas(64) int16_t weights[G * kBlock];
   float by[G];
   const auto prefetch_values = [&](int64_t j, int64_t count) { prefetch<2>(block.value + j * width, count, width); };
   score_int8<G>(block, query, width, scale, scores, prefetch_values);
+  exact.put(G, block.entries, kBlock, scores);
   for (int g = 0; g < G; ++g) {
     float* weight = scores + g * kBlock;
     std::tie(to.top[g], to.sum[g]) = exponentiate_fast(weight, block.entries);
@@ -171,7 +173,7 @@ class BlockRowsInt8 {
     for (int64_t from = 0; from < queries_; from += most) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_int8<decltype(count)::value>(block, query.from(from), width_, scale_, part);
+        attend_group_int8<decltype(count)::value>(block, query.from(from), block.exact.from(from), width_, scale_, part);
       };
       for_group_int8(std::min(most, queries_ - from), run);
     }
