@@ -173,7 +173,8 @@ class BlockRowsInt8 {
     for (int64_t from = 0; from < queries_; from += most) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_int8<decltype(count)::value>(block, query.from(from), block.exact.from(from), width_, scale_, part);
+        attend_group_int8<decltype(count)::value>(block, query.from(from), block.exact.from(from), width_, scale_,
+                                                  part);
       };
       for_group_int8(std::min(most, queries_ - from), run);
     }

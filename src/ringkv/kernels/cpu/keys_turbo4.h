@@ -93,7 +93,9 @@ struct CodebookLevels {
   }
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)
-  static LevelVector levels(LevelVector nibbles) { return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table()), nibbles); }
+  static LevelVector levels(LevelVector nibbles) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table()), nibbles);
+  }
 #else
   static LevelVector levels(LevelVector nibbles) {
     const __m256i upper_is_zero = _mm256_set1_epi16(int16_t(0x8000));
