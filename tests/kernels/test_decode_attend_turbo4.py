@@ -28,7 +28,7 @@ def squared_error(levels: np.ndarray) -> float:
 def lloyd() -> np.ndarray:
     """Return the 16 levels of least squared error for N(0, 1): each is the mean of the points nearest to it."""
     levels = np.linspace(-2.5, 2.5, 16)
-    for _ in range(2000):
+    for _ in range(1000):
         place = nearest(levels)
         levels = np.bincount(place, DENSITY * GRID) / np.bincount(place, DENSITY)
     return levels
