@@ -20,6 +20,7 @@ from ringkv.cli.commands.generate import generate
 from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
 from ringkv.cli.commands.pull import pull
+from ringkv.cli.commands.rotate import rotate
 from ringkv.cli.commands.serve import serve
 from ringkv.cli.failures import INTERRUPTED, guarded, print_error, show_warnings
 from ringkv.cli.options import SWITCH
@@ -27,7 +28,7 @@ from ringkv.cli.spread import spread
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run a model": (generate, chat, serve, demo),
-    "Get models": (pull, models),
+    "Get models": (pull, models, rotate),
     "Plan and measure": (plan, study, bench, doctor),
 }
 

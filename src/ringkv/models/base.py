@@ -9,6 +9,7 @@ from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup, SlotFormat, in_forma
 from ringkv.base.ranks import ONE_RANK, AttentionParallel, Exchange, Rank
 from ringkv.models.altup import Streams
 from ringkv.models.layer import Layer, Norm, RopeConfig
+from ringkv.models.online import NONE, OnlineRotations, rotating
 from ringkv.models.per_layer_inputs import PerLayerInputs
 from ringkv.models.ranks import check_ranks, has_latents
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
@@ -61,6 +62,7 @@ class ModelConfig(ABC):
     exchange: Exchange = "none"
     attention_parallel: AttentionParallel = "heads"
     slots: SlotFormat = PLAIN_SLOTS
+    online: OnlineRotations = NONE
 
     @abstractmethod
     def layer(self, kind: str) -> Layer:
@@ -69,7 +71,7 @@ class ModelConfig(ABC):
     def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel = "heads") -> Self:
         """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided like this."""
         if rank.count > 1:
-            check_ranks({kind: self.layer(kind) for kind in self.kinds}, rank, parallel)
+            check_ranks({kind: rotating(self.layer(kind), self.online) for kind in self.kinds}, rank, parallel)
         return replace(self, rank=rank, exchange=exchange, attention_parallel=parallel)
 
     @property
@@ -88,7 +90,7 @@ class ModelConfig(ABC):
 
     def computed(self, kind: str) -> Layer:
         """Describe what the rank computes of the layers of a kind."""
-        layer = self.layer(kind)
+        layer = rotating(self.layer(kind), self.online)
         return layer if self.rank.count == 1 else layer.of_rank(self.rank, self.exchange, self.attention_parallel)
 
     @property

@@ -17,6 +17,7 @@ from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import ACTIVATIONS, gated, linear
+from ringkv.kernels.mix import hadamard
 from ringkv.kernels.norm import unweighted_norm, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
@@ -54,6 +55,8 @@ def attention(
 ) -> Tensor:
     """Return attention over x [N, hidden], normalised if there is a norm before it, plus the residual."""
     out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend).reshape(x.shape[0], -1)
+    if isinstance(layer.attention, Attention) and layer.attention.rotated_heads > 1:
+        out = hadamard(out, layer.attention.rotated_heads, layer.attention.head_dim)
     return linear(out, weights["output"], weights.get("output_bias"), residual=residual, dtype=_summed(layer))
 
 
@@ -119,6 +122,8 @@ def _gated(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | No
     norm, before, bias = layer.norm, weights.get("feed_forward_norm"), weights.get(f"{prefix}gate_up_bias")
     activation = layer.feed_forward.activation
     between = gated(x, weights[f"{prefix}gate_up"], bias, before, norm.eps, activation, norm.offset)
+    if isinstance(layer.feed_forward, FeedForward) and layer.feed_forward.rotated > 1:
+        between = hadamard(between, layer.feed_forward.rotated)
     down, bias = weights[f"{prefix}down"], weights.get(f"{prefix}down_bias")
     return linear(between, down, bias, residual=residual, dtype=_summed(layer))
 

@@ -10,6 +10,7 @@ from ringkv.models.base import ModelConfig
 from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
 from ringkv.models.fields import Raw, texts
 from ringkv.models.layer import RopeConfig
+from ringkv.models.online import refuse_online
 
 LONGEST = 100  # characters of a name that are compared
 
@@ -33,7 +34,9 @@ def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:
 
     Raises BadWeights if a required number is missing or invalid, UnsupportedModel for what is not implemented.
     """
-    return FAMILIES[_architecture(raw)].read(raw, generation or {})
+    config = FAMILIES[_architecture(raw)].read(raw, generation or {})
+    refuse_online(config, config.online)
+    return config
 
 
 def _architecture(raw: Raw) -> str:

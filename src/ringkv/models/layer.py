@@ -72,7 +72,8 @@ class Attention:
     scale: factor on the scores before the softmax; None is head_dim ** -0.5. fused: the checkpoint has queries, keys
     and values as one matrix of this name. shared: keys and values are those of an earlier layer. sinks: each query head
     has a learned logit in the softmax's denominator. v_norm: RMS norm of values, without a weight. keys_are_values: one
-    matrix gives both; values are not rotated.
+    matrix gives both; values are not rotated. rotated_heads: query heads whose results a Hadamard matrix mixes, element
+    by element, before the output projection; 1 is none.
     """
 
     hidden: int
@@ -88,6 +89,7 @@ class Attention:
     sinks: bool = False
     v_norm: bool = False
     keys_are_values: bool = False
+    rotated_heads: int = 1
     norm_names: tuple[str, str] = ("q_norm", "k_norm")
 
     @property
@@ -139,7 +141,8 @@ class Attention:
 class FeedForward:
     """Gated feed-forward: down(activation(gate(x)) * up(x)), with `intermediate` elements between.
 
-    module, down: their names in the checkpoint. fused: it has gate and up as one matrix of this name.
+    module, down: their names in the checkpoint. fused: it has gate and up as one matrix of this name. rotated: elements
+    that a Hadamard matrix mixes before the down projection; 1 is none.
     """
 
     hidden: int
@@ -149,6 +152,7 @@ class FeedForward:
     module: str = "mlp"
     down: str = "down_proj"
     fused: str | None = None
+    rotated: int = 1
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""

@@ -86,6 +86,10 @@ READABLE: Mapping[str, tuple[Needed, ...]] = {
         Needed("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
         Needed("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
     ),
+    "ringkv-rotated": (
+        Needed("bits", _among(4, 8, 16), "4, 8 or 16"),
+        Needed("online", lambda value: value.keys() <= {"down_proj", "o_proj"}, "of down_proj and o_proj"),
+    ),
 }
 """Settings by quant_method. Those that are not here change nothing, or only how the checkpoint was made."""
 

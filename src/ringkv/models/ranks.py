@@ -41,8 +41,16 @@ def _check_blocks(layers: Mapping[str, Layer]) -> None:
                 raise UnsupportedModel(
                     f"tensor parallel is not implemented for {type(block).__name__} layers; use 1 rank"
                 )
+        if _rotates(layer):
+            raise UnsupportedModel("tensor parallel is not implemented for rotated checkpoints; use 1 rank")
         if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "all":
             raise UnsupportedModel("tensor parallel is not implemented for a norm over all heads; use 1 rank")
+
+
+def _rotates(layer: Layer) -> bool:
+    """Whether a block mixes elements that different ranks would have."""
+    mixed = isinstance(layer.attention, Attention) and layer.attention.rotated_heads > 1
+    return mixed or (isinstance(layer.feed_forward, FeedForward) and layer.feed_forward.rotated > 1)
 
 
 def _check_heads(layers: Mapping[str, Layer], count: int) -> None:

@@ -12,6 +12,7 @@ from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
 from ringkv.models.fields import Raw, count, decimal, decimals, flag, ids, optional_decimal, table, texts
 from ringkv.models.layer import RopeConfig, RopeKind
+from ringkv.models.online import online_rotations
 from ringkv.models.quantization import refuse_quantization
 
 WINDOW = 4096
@@ -118,6 +119,7 @@ def common(
         "tied_embeddings": flag(raw, "tie_word_embeddings"),
         "eos_ids": ids((raw, "eos_token_id"), (generation, "eos_token_id")),
         "bos_id": next(iter(ids((raw, "bos_token_id"), (generation, "bos_token_id"))), None),
+        "online": online_rotations(raw),
     }
     _check_shapes(fields)
     return fields

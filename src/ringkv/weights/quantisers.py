@@ -14,6 +14,7 @@ READERS: Mapping[str, Reader] = {
     "awq": awq.matrices,
     "gptq": gptq.matrices,
     "compressed-tensors": compressed_tensors.matrices,
+    "ringkv-rotated": compressed_tensors.matrices,  # `rotate.tensors` writes them
 }
 """Each takes open files by tensor and the quantization_config, which `models` has checked."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 ITEM_BYTES = 2  # bfloat16
-BYTES = {"F32": 4, "BF16": ITEM_BYTES, "F16": 2, "U8": 1}  # per element, by safetensors' dtype
+BYTES = {"I64": 8, "I32": 4, "F32": 4, "BF16": ITEM_BYTES, "F16": 2, "I8": 1, "U8": 1}  # of an element
 
 
 class TensorSpec(NamedTuple):

@@ -1,0 +1,85 @@
+"""assemble: a checkpoint in Hugging Face layout from its parts: the shards of the source, its tokenizer, a new config.
+
+Shards are streamed, a tensor at a time.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from ringkv.base.json_file import read_object
+from ringkv.weights.files import INDEX, SINGLE
+from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
+
+COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")
+OWN = ("config.json", INDEX, "seal.json", "stamp.json")  # of the source, and not of the copy
+SUFFIXES = ("_packed", "_scale", "_shape")
+
+
+def copy_files(source: Path, into: Path) -> None:
+    """Copy the tokenizer, the generation settings and the licence."""
+    for path in {path for pattern in COPIED for path in source.glob(pattern)}:
+        if path.is_file() and path.name not in OWN:
+            shutil.copyfile(path, into / path.name)
+
+
+def write_config(source: Path, into: Path, changes: Mapping[str, Any]) -> None:
+    config = read_object(source / "config.json") | dict(changes)
+    (into / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def write_shards(source: Path, parts: list[Path], into: Path, beside: Mapping[str, str]) -> None:
+    """Write each tensor to the shard that has it in the source.
+
+    beside: for tensors that the source lacks, one whose shard they go to.
+    """
+    shard_of = _shards(source)
+    places = {name: path for path in parts for name in _names(path)}
+    shards: dict[str, list[str]] = {}
+    for name in places:
+        origin = _origin(name)
+        shards.setdefault(shard_of.get(beside.get(origin, origin), SINGLE), []).append(name)
+    for shard, names in shards.items():
+        _write(into / shard, names, places)
+    if shard_of:
+        size = sum((into / shard).stat().st_size for shard in shards)
+        weight_map = {name: shard for shard, names in shards.items() for name in names}
+        index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+        (into / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _write(path: Path, names: list[str], places: Mapping[str, Path]) -> None:
+    path.unlink(missing_ok=True)  # of an interrupted run
+    with SafetensorsWriter(path, dict(_specs(names, places))) as writer:
+        for name in names:
+            with safe_open(places[name], framework="pt") as file:
+                writer.write(file.get_tensor(name).view(torch.uint8).numpy())
+
+
+def _specs(names: list[str], places: Mapping[str, Path]) -> Iterator[tuple[str, TensorSpec]]:
+    for name in names:
+        with safe_open(places[name], framework="pt") as file:
+            part = file.get_slice(name)
+            yield name, TensorSpec(tuple(part.get_shape()), part.get_dtype())
+
+
+def _shards(source: Path) -> Mapping[str, str]:
+    """Return the shard of each tensor; nothing if there is one file."""
+    path = source / INDEX
+    found: Mapping[str, str] = read_object(path)["weight_map"] if path.is_file() else {}
+    return found
+
+
+def _names(path: Path) -> list[str]:
+    with safe_open(path, framework="pt") as file:
+        return list(file.keys())
+
+
+def _origin(name: str) -> str:
+    """Return the tensor of the unquantised checkpoint that a tensor stands for."""
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)

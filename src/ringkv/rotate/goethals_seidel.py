@@ -1,0 +1,93 @@
+"""goethals_seidel: a Hadamard matrix of order 4 n from four circulant matrices, for odd n (Goethals and Seidel, 1967).
+
+The circulant matrices' first rows are searched among those that do not change if positions are multiplied by some units
+modulo n: there are few, and the first solution is found within seconds. N sequences of n elements.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import gcd
+
+import torch
+from torch import Tensor
+
+MOST_ORBITS = 11  # a search compares the pairs of 2 ** orbits sequences
+MOST_PAIRS = 1 << 20
+
+Orbits = tuple[tuple[int, ...], ...]
+
+
+def matrix(size: int) -> Tensor | None:
+    """Return float64 [4 size, 4 size]; None if the search has no result, or the size is even."""
+    if size % 2 == 0:
+        return None
+    rows = next((found for orbits in _symmetries(size) if (found := _four_rows(size, orbits)) is not None), None)
+    if rows is None:
+        return None
+    at = torch.arange(size)
+    a, b, c, d = (row[(at - at[:, None]) % size] for row in rows.double())
+    # Each times the matrix that reverses columns.
+    b, c, d, bt, ct, dt = (one.flip(1) for one in (b, c, d, b.T, c.T, d.T))
+    blocks = ((a, b, c, d), (-b, a, dt, -ct), (-c, -dt, a, bt), (-d, ct, -bt, a))
+    return torch.cat([torch.cat(row, 1) for row in blocks])
+
+
+def _symmetries(size: int) -> Iterator[Orbits]:
+    """Yield the orbits of 1 .. size-1 under multiplication by one or two units, few enough, fewest first."""
+    units = [unit for unit in range(1, size) if gcd(unit, size) == 1]
+    every = {_orbits(size, pair) for pair in product(units, units) if pair[0] <= pair[1]}
+    yield from sorted((one for one in every if len(one) <= MOST_ORBITS), key=lambda orbits: (len(orbits), orbits))
+
+
+def _orbits(size: int, units: tuple[int, int]) -> Orbits:
+    left, found = set(range(1, size)), []
+    while left:
+        orbit, new = set[int](), {min(left)}
+        while new:
+            orbit |= new
+            new = {one * unit % size for one in new for unit in units} - orbit
+        found.append(tuple(sorted(orbit)))
+        left -= orbit
+    return tuple(found)
+
+
+def _four_rows(size: int, orbits: Orbits) -> Tensor | None:
+    """Return four sequences [4, n] whose autocorrelations add up to zero at every shift; None if there are none.
+
+    The sums of two sequences' autocorrelations are numbered by a random projection; then two sums of opposite number
+    are searched, and compared in full.
+    """
+    rows, correlations = _sequences(size, orbits)
+    first, second = torch.triu_indices(len(rows), len(rows))
+    if len(first) > MOST_PAIRS or not len(first):
+        return None
+    projection = torch.randint(1 << 40, (correlations.shape[1],), generator=torch.Generator().manual_seed(0))
+    numbers = (correlations * projection).sum(1)
+    sums = numbers[first] + numbers[second]
+    order = sums.argsort()
+    place = torch.searchsorted(sums[order], -sums).clamp(max=len(sums) - 1)
+    for pair in (sums[order][place] == -sums).nonzero()[:, 0]:
+        other = order[place[pair]]
+        four = torch.stack([first[pair], second[pair], first[other], second[other]])
+        if not correlations[four].sum(0).any():
+            return rows[four]
+    return None
+
+
+def _sequences(size: int, orbits: Orbits) -> tuple[Tensor, Tensor]:
+    """Return sequences of 1 and -1, [N, n], and their periodic autocorrelations, int64 [N, n // 2], which differ.
+
+    A power spectrum above 4 n cannot be a part of the sum.
+    """
+    signs = torch.tensor(list(product((1.0, -1.0), repeat=len(orbits))), dtype=torch.float64).view(-1, len(orbits))
+    rows = torch.ones(len(signs), size, dtype=torch.float64)
+    for at, orbit in enumerate(orbits):
+        rows[:, list(orbit)] = signs[:, at : at + 1]
+    spectrum = torch.fft.fft(rows).abs() ** 2
+    possible = spectrum.amax(1) < 4 * size + 1e-6
+    if not possible.any():
+        return rows[:0], torch.empty(0, size // 2, dtype=torch.int64)
+    found = torch.fft.ifft(spectrum[possible]).real.round().long()[:, 1 : size // 2 + 1]
+    unique, place = torch.unique(found, dim=0, return_inverse=True)
+    one_each = torch.empty(len(unique), dtype=torch.int64).scatter_(0, place, torch.arange(len(place)))
+    return rows[possible][one_each], unique

@@ -1,0 +1,46 @@
+"""gptq: a matrix rounded column by column, each column's error made up for by those after it (arXiv 2210.17323).
+
+O outputs, I inputs.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.rotate.grid import Grid, Rounded
+
+BLOCK = 128  # columns that are rounded before the others are changed; a multiple of a grid's groups
+DAMPING = 0.01  # of the mean diagonal
+
+
+def rounded(weight: Tensor, hessian: Tensor, grid: Grid) -> Rounded:
+    """Round [O, I] so that products with inputs change least. hessian: the sum of x x^T over inputs x, [I, I]."""
+    left, factor = weight.float().clone(), _factor(hessian)
+    columns, group = left.shape[1], grid.group or left.shape[1]
+    q, scales = torch.empty_like(left, dtype=torch.int8), []
+    for start in range(0, columns, BLOCK):
+        stop = min(start + BLOCK, columns)
+        block, errors = left[:, start:stop], torch.empty_like(left[:, start:stop])
+        for at in range(start, stop):
+            if at % group == 0:
+                scales.append(grid.scales(left[:, at : at + group]))
+            here = block[:, at - start :]
+            q[:, at], error = _column(here[:, 0], scales[-1], grid)
+            errors[:, at - start] = error / factor[at, at]
+            here -= errors[:, at - start, None] * factor[at, at:stop]
+        left[:, stop:] -= errors @ factor[start:stop, stop:]
+    return Rounded(q, torch.stack(scales, 1))
+
+
+def _column(column: Tensor, scale: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    """Return whole numbers for a column, and its error."""
+    nearest = grid.nearest(column[:, None], scale)[:, 0]
+    return nearest.to(torch.int8), column - nearest * scale
+
+
+def _factor(hessian: Tensor) -> Tensor:
+    """Return the upper Cholesky factor of the inverse, damped. Inputs that are always zero get a one instead."""
+    damped, diagonal = hessian.clone(), hessian.diagonal()
+    damped.diagonal().add_((diagonal == 0).float() + DAMPING * diagonal.mean())
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return factor

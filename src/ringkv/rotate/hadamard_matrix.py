@@ -1,0 +1,73 @@
+"""hadamard_matrix: Hadamard matrices, n x n of 1 and -1 with orthogonal rows, computed for any size that is found.
+
+Orders that are no power of two come from Paley's constructions (1933) over a prime field, or from `goethals_seidel`.
+Products with Sylvester's matrices give their multiples by powers of two.
+"""
+
+from functools import cache
+from math import isqrt
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ringkv.rotate import goethals_seidel
+
+LARGEST = 512  # order of a matrix that is no product
+
+
+@cache
+def core_order(size: int) -> int | None:
+    """Return the order of the smallest matrix whose product with Sylvester's has this size; None if none is found."""
+    power = size & -size
+    odd = size // power
+    orders = [1] if odd == 1 else [odd << at for at in range(2, power.bit_length()) if odd << at <= LARGEST]
+    return next((order for order in orders if _core(order) is not None), None)
+
+
+def core(order: int) -> Tensor:
+    """Return float64 [order, order] of an order that `core_order` returned."""
+    found = _core(order)
+    assert found is not None, f"no Hadamard matrix of order {order}"
+    return found
+
+
+@cache
+def _core(order: int) -> Tensor | None:
+    if order == 1:
+        return torch.ones(1, 1, dtype=torch.float64)
+    if _is_prime(order - 1):
+        return _paley(order - 1)
+    half = order // 2 - 1
+    return _second_paley(half) if half % 4 == 1 and _is_prime(half) else goethals_seidel.matrix(order // 4)
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, isqrt(number) + 1))
+
+
+def _jacobsthal(prime: int) -> Tensor:
+    """Return [prime, prime] of the quadratic character of row - column."""
+    squares = {at * at % prime for at in range(1, prime)}
+    character = torch.tensor([0.0, *(1.0 if at in squares else -1.0 for at in range(1, prime))], dtype=torch.float64)
+    at = torch.arange(prime)
+    return character[(at[:, None] - at) % prime]
+
+
+def _bordered(matrix: Tensor, sign: float) -> Tensor:
+    """Return the matrix with a row of ones before its rows, and a column of `sign` before its columns."""
+    whole = pad(matrix, (1, 0, 1, 0))
+    whole[0, 1:], whole[1:, 0] = 1.0, sign
+    return whole
+
+
+def _paley(prime: int) -> Tensor:
+    """Return order prime + 1, of a prime that leaves 3 modulo 4."""
+    return torch.eye(prime + 1, dtype=torch.float64) + _bordered(_jacobsthal(prime), -1.0)
+
+
+def _second_paley(prime: int) -> Tensor:
+    """Return order 2 (prime + 1), of a prime that leaves 1 modulo 4."""
+    conference, identity = _bordered(_jacobsthal(prime), 1.0), torch.eye(prime + 1, dtype=torch.float64)
+    plus, minus = torch.tensor([[1.0, 1], [1, -1]]).double(), torch.tensor([[1.0, -1], [-1, -1]]).double()
+    return torch.kron(conference, plus) + torch.kron(identity, minus)

@@ -1,0 +1,83 @@
+"""Parts: what has been computed of a rotated checkpoint, on disk, so that an interrupted run goes on where it was.
+
+OUT.partial/  job.json, part-00000.safetensors (the tables), part-00001.safetensors (the first layer) ...,
+              hidden.safetensors (the calibration's hidden states before the next layer)
+
+Files are renamed when they are complete.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.json_file import read_object
+
+JOB, HIDDEN = "job.json", "hidden.safetensors"
+AFTER = "after"  # how many parts the hidden states have passed
+
+
+class Parts:
+    """Parts of one job. A folder with parts of another job is emptied."""
+
+    def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
+        """Raises InvalidRequest if the folder was not made by a job."""
+        self.folder = folder
+        path = folder / JOB
+        if folder.exists() and not path.is_file() and any(folder.iterdir()):
+            raise InvalidRequest(f"{folder} is in the way of the new checkpoint's parts; move it away, or delete it")
+        if not path.is_file() or read_object(path) != job:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            _written(path, lambda to: _write_json(to, job))
+
+    def path(self, part: int) -> Path:
+        return self.folder / f"part-{part:05}.safetensors"
+
+    def done(self) -> int:
+        """Return how many parts are complete, from the first on."""
+        part = 0
+        while self.path(part).is_file():
+            part += 1
+        return part
+
+    def write(self, part: int, tensors: Mapping[str, Tensor]) -> None:
+        _written(self.path(part), lambda to: save_file(dict(tensors), to))
+
+    def keep(self, part: int, hidden: Tensor) -> None:
+        """Write the hidden states after so many parts."""
+        _written(self.folder / HIDDEN, lambda to: save_file({HIDDEN: hidden}, to, {AFTER: str(part)}))
+
+    def kept(self) -> tuple[int, Tensor] | None:
+        """Return the hidden states, and after how many parts they are; None if there are none."""
+        path = self.folder / HIDDEN
+        if not path.is_file():
+            return None
+        with safe_open(path, framework="pt") as file:
+            return int(file.metadata()[AFTER]), file.get_tensor(HIDDEN)
+
+    def tensor(self, part: int, name: str) -> Tensor:
+        """Read a tensor of a part."""
+        with safe_open(self.path(part), framework="pt") as file:
+            found: Tensor = file.get_tensor(name)
+            return found
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+def _written(path: Path, write: Callable[[Path], None]) -> None:
+    partial = path.with_name(f"{path.name}.new")
+    write(partial)
+    os.replace(partial, path)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
