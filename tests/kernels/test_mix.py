@@ -1,12 +1,14 @@
 """hadamard: the C++ kernel and the reference, against an explicit matrix."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
 from ringkv.kernels import mix
+from ringkv.kernels.hadamard import rotate
 from ringkv.kernels.library import is_native
 
 
@@ -24,7 +26,8 @@ def explicit(width: int, block: int, stride: int) -> Tensor:
     matrix = torch.ones(1, 1, dtype=torch.float64)
     while len(matrix) < block:
         matrix = torch.kron(matrix, torch.tensor([[1.0, 1.0], [1.0, -1.0]]).double())
-    strided = torch.kron(matrix / block**0.5, torch.eye(stride, dtype=torch.float64))
+    signs = torch.tensor([(-1.0) ** sum(a == b == "1" for a, b in pairwise(f"{at:b}")) for at in range(block)]).double()
+    strided = torch.kron(matrix * signs / block**0.5, torch.eye(stride, dtype=torch.float64))
     return torch.block_diag(*[strided] * (width // len(strided)))
 
 
@@ -55,3 +58,13 @@ def test_a_row_has_the_same_bits_among_others(
 def test_the_kernel_has_the_references_bits(width: int, block: int, stride: int) -> None:
     x = torch.randn(3, width, dtype=torch.bfloat16)
     assert torch.equal(mix.hadamard(x, block, stride), mix.reference(x, block, stride))
+
+
+@pytest.mark.parametrize("block", [32, 64, 128])
+def test_a_second_rotation_in_smaller_blocks_still_spreads_an_outlier(block: int) -> None:
+    """Products of int8 rotate blocks of 32; int4 caches rotate heads. Both follow rotations of values by us."""
+    outlier = torch.eye(512)[77:78]
+    twice = rotate(mix.reference(outlier, 512, 1).view(-1, block))
+    assert twice.abs().max() <= 2 * 512**-0.5
+    without = rotate(rotate(outlier).view(-1, block))
+    assert without.abs().max() >= (512 / block) ** -0.5 * 0.99

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ringkv.kernels.mix import signs
 from ringkv.rotate.hadamard_matrix import core, core_order
 from ringkv.rotate.orthogonal import Orthogonal
 
@@ -15,6 +16,7 @@ def explicit(rotation: Orthogonal) -> Tensor:
     matrix = core(order)
     while len(matrix) < rotation.block:
         matrix = torch.kron(matrix, torch.tensor([[1.0, 1.0], [1.0, -1.0]]).double())
+    matrix = matrix * signs(rotation.block, matrix)
     whole = torch.block_diag(*[matrix] * (rotation.size // rotation.block)) / rotation.block**0.5
     return whole if rotation.signs is None else rotation.signs[:, None] * whole
 

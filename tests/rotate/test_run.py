@@ -17,6 +17,7 @@ from ringkv.base.progress import silent
 from ringkv.engine.build import build
 from ringkv.engine.load import load
 from ringkv.kernels.formats import unpack, unpack_gated
+from ringkv.kernels.mix import signs
 from ringkv.models.config import load_config
 from ringkv.rotate.choice import RotationChoice
 from ringkv.rotate.job import Job
@@ -70,11 +71,11 @@ def test_decode_steps_rotate_too(tmp_path: Path) -> None:
     torch.testing.assert_close(found, want[19:39], atol=5e-6, rtol=0)
 
 
-def sylvester(size: int) -> Tensor:
+def hadamard(size: int) -> Tensor:
     matrix = torch.ones(1, 1, dtype=torch.float64)
     while len(matrix) < size:
         matrix = torch.kron(matrix, torch.tensor([[1.0, 1.0], [1.0, -1.0]]).double())
-    return matrix / size**0.5
+    return matrix * signs(size, matrix) / size**0.5
 
 
 def norm(self: Any, x: Tensor) -> Tensor:
@@ -94,9 +95,9 @@ def test_float64_differs_by_its_own_noise_alone(tmp_path: Path, monkeypatch: pyt
         theirs.load_state_dict(rotated)
         width, online = job.config.head_dim, job.rotated.online
         mixes = {
-            "mlp.down_proj": torch.block_diag(*[sylvester(online.down)] * (160 // online.down)),
+            "mlp.down_proj": torch.block_diag(*[hadamard(online.down)] * (160 // online.down)),
             "self_attn.o_proj": torch.kron(
-                torch.block_diag(*[sylvester(online.heads)] * (6 // online.heads)), torch.eye(width).double()
+                torch.block_diag(*[hadamard(online.heads)] * (6 // online.heads)), torch.eye(width).double()
             ),
         }
         for layer in theirs.model.layers:
@@ -140,13 +141,12 @@ def test_the_engine_multiplies_with_the_files_integers(choice: RotationChoice, t
             assert torch.equal((unpack_gated if weight.pack == "gated" else unpack)(layer[name]), want)
 
 
-def test_gptq_is_closer_to_the_original_than_rounding_to_nearest(tmp_path: Path) -> None:
+def test_on_its_calibration_gptq_is_closer_to_the_original_than_rounding_to_nearest(tmp_path: Path) -> None:
     want = kept.logits(tiny.save(tmp_path / "plain", "Qwen2"), tokens())
-    windows = [[*map(int, row)] for row in torch.randint(3, 199, (8, 64), generator=torch.Generator().manual_seed(1))]
     rotate(tmp_path / "plain", tmp_path / "nearest", RotationChoice("int4"))
-    rotate(tmp_path / "plain", tmp_path / "gptq", RotationChoice("int4"), windows)
+    rotate(tmp_path / "plain", tmp_path / "gptq", RotationChoice("int4"), [tokens()])
     errors = [(logits(tmp_path / one, tokens()) - want).norm() / want.norm() for one in ("nearest", "gptq")]
-    assert errors[1] < 0.7 * errors[0]
+    assert errors[1] < 0.5 * errors[0]
     assert errors[0] < 0.3
 
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.hadamard import butterflies
+from ringkv.kernels.mix import signs
 from ringkv.rotate.hadamard_matrix import core, core_order
 
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """The matrix diag(signs) (I (x) H_m (x) H_2^a) / sqrt(b), n x n.
+    """The matrix diag(signs) (I (x) H_m (x) H_2^a) D / sqrt(b), n x n, with the signs D of `kernels.mix` in each block.
 
     m: `hadamard_matrix.core_order` of the block. A block is the whole vector if a matrix of that size is found; else it
     has the largest power of two that divides n. signs: float64 [n] of 1 and -1; None is ones.
@@ -41,4 +42,4 @@ class Orthogonal:
         signed = vectors if self.signs is None else vectors * self.signs
         runs = butterflies(signed.unflatten(-1, (-1, self.block // order)), self.block // order)
         mixed = torch.einsum("...gmr,mk->...gkr", runs.unflatten(-2, (-1, order)), core(order))
-        return mixed.flatten(-3) * (1 / math.sqrt(self.block))
+        return (mixed.flatten(-2) * (signs(self.block, vectors) * (1 / math.sqrt(self.block)))).flatten(-2)

@@ -1,4 +1,4 @@
-// hadamard on the CPU: sums and differences of a row's elements. Threads divide the rows. See mix.py.
+// hadamard on the CPU: sums and differences of a row's elements, then signs. Threads divide the rows. See mix.py.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -44,13 +45,24 @@ void one_round(float* x, int64_t count, int64_t half) {
   }
 }
 
+// What each element of a row is multiplied by: the Rudin-Shapiro sequence over the blocks, normalised.
+std::vector<float> factors(int64_t width, int64_t block, int64_t stride) {
+  const float by = 1.f / std::sqrt(float(block));
+  std::vector<float> found(width);
+  for (int64_t i = 0; i < width; ++i) {
+    const uint64_t at = i / stride % block;
+    found[i] = std::popcount(at & at >> 1) % 2 ? -by : by;
+  }
+  return found;
+}
+
 at::Tensor hadamard(const at::Tensor& given, int64_t block, int64_t stride) {
   const auto x = given.contiguous();
   const int64_t rows = x.size(0), width = x.size(1);
   TORCH_CHECK(x.dim() == 2 && block > 0 && (block & (block - 1)) == 0 && width % (block * stride) == 0,
               "hadamard: rows of ", width, " elements are not blocks of ", block, " at distance ", stride);
   auto y = at::empty({rows, width}, x.options());
-  const float by = 1.f / std::sqrt(float(block));
+  const auto by = factors(width, block, stride);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "hadamard", [&] {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       std::vector<float> row(width);
@@ -59,7 +71,7 @@ at::Tensor hadamard(const at::Tensor& given, int64_t block, int64_t stride) {
         auto* to = y.data_ptr<scalar_t>() + at * width;
         for (int64_t i = 0; i < width; ++i) row[i] = float(from[i]);
         for (int64_t half = stride; half < block * stride; half *= 2) one_round(row.data(), width, half);
-        for (int64_t i = 0; i < width; ++i) to[i] = scalar_t(row[i] * by);
+        for (int64_t i = 0; i < width; ++i) to[i] = scalar_t(row[i] * by[i]);
       }
     });
   });
