@@ -18,7 +18,7 @@ from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")
 OWN = ("config.json", INDEX, "seal.json", "stamp.json")  # of the source, and not of the copy
-SUFFIXES = ("_packed", "_scale", "_shape")
+SUFFIXES = ("_packed", "_scale", "_shape", "_zero_point")
 
 
 def copy_files(source: Path, into: Path) -> None:

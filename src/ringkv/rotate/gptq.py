@@ -6,7 +6,7 @@ O outputs, I inputs.
 import torch
 from torch import Tensor
 
-from ringkv.rotate.grid import Grid, Rounded
+from ringkv.rotate.grid import Grid, Levels, Rounded
 
 BLOCK = 128  # columns that are rounded before the others are changed; a multiple of a grid's groups
 DAMPING = 0.01  # of the mean diagonal
@@ -16,25 +16,25 @@ def rounded(weight: Tensor, hessian: Tensor, grid: Grid) -> Rounded:
     """Round [O, I] so that products with inputs change least. hessian: the sum of x x^T over inputs x, [I, I]."""
     left, factor = weight.float().clone(), _factor(hessian)
     columns, group = left.shape[1], grid.group or left.shape[1]
-    q, scales = torch.empty_like(left, dtype=torch.int8), []
+    q, levels = torch.empty_like(left, dtype=torch.int8), []
     for start in range(0, columns, BLOCK):
         stop = min(start + BLOCK, columns)
         block, errors = left[:, start:stop], torch.empty_like(left[:, start:stop])
         for at in range(start, stop):
             if at % group == 0:
-                scales.append(grid.scales(left[:, at : at + group]))
+                levels.append(grid.levels(left[:, at : at + group]))
             here = block[:, at - start :]
-            q[:, at], error = _column(here[:, 0], scales[-1], grid)
+            q[:, at], error = _column(here[:, 0], levels[-1], grid)
             errors[:, at - start] = error / factor[at, at]
             here -= errors[:, at - start, None] * factor[at, at:stop]
         left[:, stop:] -= errors @ factor[start:stop, stop:]
-    return Rounded(q, torch.stack(scales, 1))
+    return Rounded(q, Levels(*(torch.stack(each, 1) for each in zip(*levels, strict=True))))
 
 
-def _column(column: Tensor, scale: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+def _column(column: Tensor, levels: Levels, grid: Grid) -> tuple[Tensor, Tensor]:
     """Return whole numbers for a column, and its error."""
-    nearest = grid.nearest(column[:, None], scale)[:, 0]
-    return nearest.to(torch.int8), column - nearest * scale
+    nearest = grid.nearest(column[:, None], levels)
+    return nearest[:, 0].to(torch.int8), column - levels.values(nearest)[:, 0]
 
 
 def _factor(hessian: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Grid: the values that a quantised matrix can have: whole numbers times a scale for each group of a row's elements.
+"""Grid: the values that a quantised matrix can have: scale * (q - zero), with a scale and a zero for each group.
 
-O outputs, I inputs, g elements of a group.
+O outputs, I inputs, g elements of a group. q and zero are whole numbers.
 """
 
 from dataclasses import dataclass
@@ -9,28 +9,41 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CLIPS = 21  # scales that are tried, from none clipped to 40% of the largest
-TINY = 1e-8  # replaces a scale of zero; float16 has it
+CLIPS = 21  # ranges that are tried, from all of the group's to 60% of it
+TINY = 2.0**-24  # the smallest scale; float16 has it
+DROPPED = 4  # bits of a float16 scale's significand: seven stay
+
+
+class Levels(NamedTuple):
+    """The values of a group: scale and zero, float32 [...]."""
+
+    scale: Tensor
+    zero: Tensor
+
+    def values(self, q: Tensor) -> Tensor:
+        """Return the values of whole numbers [..., g]."""
+        return (q - self.zero[..., None]) * self.scale[..., None]
 
 
 class Rounded(NamedTuple):
-    """q int8 [O, I], and the scale of each group, float32 [O, I / g]."""
+    """q int8 [O, I], and the levels of each group, [O, I / g]."""
 
     q: Tensor
-    scale: Tensor
+    levels: Levels
 
     @property
     def values(self) -> Tensor:
         """float32 [O, I]."""
-        groups: Tensor = self.q.float().unflatten(1, (self.scale.shape[1], -1))
-        return (groups * self.scale[..., None]).flatten(1)
+        groups: Tensor = self.q.float().unflatten(1, (self.levels.scale.shape[1], -1))
+        return self.levels.values(groups).flatten(1)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """bits: 4 or 8. group: elements that share a scale; None is a row.
+    """bits: 4 or 8. group: elements that share a scale; None is a row. Rows have zeros of 0, groups any of 16.
 
-    Scales of 4 bits are float16, as the kernels have them, so a checkpoint's integers need no second rounding.
+    The kernels' 4 bits have a scale and a minimum in float16. Scales of 4 bits are float16, and in groups so short that
+    -scale * zero is float16, too, so a checkpoint's integers need no second rounding.
     """
 
     bits: int
@@ -50,28 +63,44 @@ class Grid:
         """Whether groups divide a row."""
         return inputs % (self.group or inputs) == 0
 
-    def scales(self, group: Tensor) -> Tensor:
-        """Return the scale float32 [...] with the least squared error for each group of weights [..., g].
+    def levels(self, group: Tensor) -> Levels:
+        """Return the levels with the least squared error for each group of weights [..., g].
 
-        It is searched among those that clip the largest weight by nothing and more (QuaRot, arXiv 2404.00456).
+        They are searched among those that clip the weights' range by nothing and more (QuaRot, arXiv 2404.00456).
         """
-        largest = group.abs().amax(-1)
-        best, least = torch.empty_like(largest), torch.full_like(largest, torch.inf)
+        low, high = (
+            one.clamp(*ends) for one, ends in zip(torch.aminmax(group, dim=-1), ((None, 0), (0, None)), strict=True)
+        )
+        best, least = Levels(*(torch.zeros_like(low) for _ in Levels._fields)), torch.full_like(low, torch.inf)
         for clip in torch.linspace(1.0, 0.6, CLIPS):
-            scale = self._stored(largest * clip / self.most)
-            error = (self.nearest(group, scale) * scale[..., None] - group).square_().sum(-1)
-            best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
+            levels = self._between(low * clip, high * clip)
+            error = (levels.values(self.nearest(group, levels)) - group).square_().sum(-1)
+            best = Levels(*(torch.where(error < least, new, old) for new, old in zip(levels, best, strict=True)))
+            least = torch.minimum(error, least)
         return best
 
-    def nearest(self, weights: Tensor, scale: Tensor) -> Tensor:
+    def nearest(self, weights: Tensor, levels: Levels) -> Tensor:
         """Return whole numbers for weights [..., g], in their dtype."""
-        return (weights / scale[..., None]).round_().clamp_(self.least, self.most)
+        scaled = weights / levels.scale[..., None] + levels.zero[..., None]
+        return scaled.round_().clamp_(self.least, self.most)
 
     def rounded(self, weight: Tensor) -> Rounded:
         """Round a matrix [O, I] to nearest."""
         groups = weight.float().unflatten(1, (-1, self.group or weight.shape[1]))
-        scale = self.scales(groups)
-        return Rounded(self.nearest(groups, scale).flatten(1).to(torch.int8), scale)
+        levels = self.levels(groups)
+        return Rounded(self.nearest(groups, levels).flatten(1).to(torch.int8), levels)
 
-    def _stored(self, scale: Tensor) -> Tensor:
-        return (scale.half().float() if self.bits == 4 else scale).clamp(min=TINY)
+    def _between(self, low: Tensor, high: Tensor) -> Levels:
+        """Return levels that span low <= 0 to high >= 0."""
+        if self.group is None:
+            largest = torch.maximum(-low, high) / self.most
+            scale = (largest.half().float() if self.bits == 4 else largest).clamp(min=TINY)
+            return Levels(scale, torch.zeros_like(scale))
+        scale = _short((high - low) / (self.most - self.least))
+        return Levels(scale, (self.least - low / scale).round_().clamp_(self.least, self.most))
+
+
+def _short(scale: Tensor) -> Tensor:
+    """Round to float16 with seven bits of significand; 16 times such a number has no more than float16's eleven."""
+    bits = scale.half().view(torch.int16) + (1 << DROPPED - 1) & -(1 << DROPPED)
+    return bits.view(torch.float16).float().clamp(min=TINY)

@@ -1,12 +1,14 @@
 """tensors: one of our weights as a checkpoint's tensors, in the layout of compressed-tensors if it is quantised.
 
-4 bits: weight_packed, weight_scale and weight_shape. 8 bits: weight and weight_scale. See `weights.compressed_tensors`.
+4 bits: weight_packed, weight_scale, weight_zero_point and weight_shape. 8 bits: weight and weight_scale. See
+`weights.compressed_tensors`.
 """
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ringkv.models.weights import Weight
 from ringkv.rotate.grid import Rounded
@@ -23,12 +25,12 @@ def quantised(weight: Weight, value: Rounded, bits: int) -> dict[str, Tensor]:
     """Return the tensors of a quantised matrix."""
     found: dict[str, Tensor] = {}
     for name, rows in _parts(weight):
-        q, scale = value.q[rows], value.scale[rows]
-        if bits == 4:
-            shape = torch.tensor(q.shape)
-            found |= {f"{name}_packed": _packed(q), f"{name}_scale": scale.half(), f"{name}_shape": shape}
-        else:
+        q, scale, zero = value.q[rows], value.levels.scale[rows], value.levels.zero[rows]
+        if bits == 8:
             found |= {name: q.contiguous(), f"{name}_scale": scale.contiguous()}
+            continue
+        found |= {f"{name}_packed": _packed(q), f"{name}_scale": scale.half(), f"{name}_shape": torch.tensor(q.shape)}
+        found[f"{name}_zero_point"] = _packed(zero.T).T.contiguous()
     return found
 
 
@@ -43,7 +45,7 @@ def _parts(weight: Weight) -> Iterator[tuple[str, slice]]:
 
 
 def _packed(q: Tensor) -> Tensor:
-    """Pack int8 [out, in], -8 to 7, into int32 [out, in / 8]: plus 8, the first in the lowest bits."""
-    words: Tensor = (q.long() + 8).unflatten(1, (-1, EACH))
+    """Pack -8 to 7 [n, m] into int32 [n, m / 8, rounded up]: plus 8, the first in the lowest bits."""
+    words: Tensor = pad(q.long() + 8, (0, -q.shape[1] % EACH)).unflatten(1, (-1, EACH))
     shifts = torch.arange(EACH) * 4
     return (words << shifts).sum(-1).to(torch.int32)
