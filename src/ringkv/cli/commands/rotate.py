@@ -63,6 +63,7 @@ def rotate(
         windows = _windows(source, calibration, calibration_tokens) if calibration else []
         with locked(out, progress):
             write(source, out, choice, windows, progress)
+    out.with_name(f".{out.name}.lock").unlink(missing_ok=True)
     size = sum(file.stat().st_size for file in out.iterdir())
     if as_json:
         print_json({"model": model, "directory": out, "bytes": size})
