@@ -130,7 +130,16 @@ def test_an_int8_engine_has_the_integers_and_scales_of_rows(tmp_path: Path) -> N
         assert torch.equal(found, whole(made, matrix, "scale") * whole(made, matrix, "q").clamp(min=-127)), matrix
 
 
-@pytest.mark.parametrize("name", ["awq", "gptq-8", "signed-asymmetric", *PERMUTED])
+@pytest.mark.parametrize("name", ["gptq-8", "packed-8", "signed-asymmetric"])
+def test_an_int8_engine_has_the_integers_scales_and_zeros_of_groups(name: str, tmp_path: Path) -> None:
+    """Scales of these checkpoints are exact in float16."""
+    made = saved(tmp_path, name).made
+    for matrix, found in matrices(tmp_path, "int8").items():
+        exact = whole(made, matrix, "scale").double() * (whole(made, matrix, "q") - whole(made, matrix, "zero"))
+        torch.testing.assert_close(found.double(), exact, atol=1e-9, rtol=2**-20)
+
+
+@pytest.mark.parametrize("name", ["awq", *PERMUTED])
 def test_int8_quantises_other_checkpoints_again_without_rounding_to_bfloat16(name: str, tmp_path: Path) -> None:
     made = saved(tmp_path, name).made
     for matrix, found in matrices(tmp_path, "int8").items():

@@ -11,7 +11,7 @@ from tests.kernels.products import EPS, normalised, random_bf16
 
 pytestmark = pytest.mark.usefixtures("compiled")
 COUNT, CHOSEN, HIDDEN, BETWEEN = 6, 2, 96, 64
-INT8_ROWS = ("w8a8", "w4a8")
+INT8_ROWS = ("w8a8", "w4a8", "int8-groups-a8")
 FEW, MANY = (1, 8), (9, 40)  # int4 weights are multiplied in another way with more than 8 rows
 
 
@@ -47,11 +47,15 @@ def inputs(rows: int) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
     return random_bf16(rows, HIDDEN), random_bf16(HIDDEN), random_bf16(rows, HIDDEN), choices(rows)
 
 
+FORMS = ["plain", "bf16", "int8", "int4", "w8a8", "w4a8", "int8-groups", "int8-groups-a8"]
+MIXED = [("int8-groups-a8", "w8a8"), ("int4", "int8-groups")]
+
+
 @pytest.mark.parametrize("rows", [1, 8, 9, 70])
-@pytest.mark.parametrize("form", ["plain", "bf16", "int8", "int4", "w8a8", "w4a8"])
-def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str) -> None:
+@pytest.mark.parametrize(("form", "second_form"), [*((form, form) for form in FORMS), *MIXED])
+def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str, second_form: str) -> None:
     x, norm, residual, (chosen, weights) = inputs(rows)
-    gate_up, down = stacks(form)
+    gate_up, down = stacks(form)[0], stacks(second_form)[1]
     found = experts(x, chosen, weights, gate_up, down, COUNT, norm, EPS, residual)
     want = residual.double()
     for row in range(rows):

@@ -65,11 +65,12 @@ def write_tiny(
     metadata: dict[str, Any] | None = None,
     extra: dict[str, npt.NDArray[np.float32]] | None = None,
     per_part: int = 0,
+    others: dict[str, GGMLQuantizationType] | None = None,
 ) -> Path:
     """Write `model` with its matrices quantised, and `extra` tensors.
 
     `metadata` adds keys or replaces them; None leaves a key out. `per_part`: tensors in each of several files; 0: one
-    file has all.
+    file has all. `others`: types of matrices whose names have this part.
     """
     config = model.config
     kind = config.model_type
@@ -80,7 +81,7 @@ def write_tiny(
     }
     for key, value in keys.items():
         _add(writer, key, value)
-    return _write(writer, path, {**tensors(model), **(extra or {})}, quant)
+    return _write(writer, path, {**tensors(model), **(extra or {})}, quant, others)
 
 
 def tensors(model: Any) -> dict[str, npt.NDArray[np.float32]]:
@@ -120,11 +121,16 @@ def _add(writer: GGUFWriter, key: str, value: Any) -> None:
 
 
 def _write(
-    writer: GGUFWriter, path: Path, tensors: dict[str, npt.NDArray[np.float32]], quant: GGMLQuantizationType
+    writer: GGUFWriter,
+    path: Path,
+    tensors: dict[str, npt.NDArray[np.float32]],
+    quant: GGMLQuantizationType,
+    others: dict[str, GGMLQuantizationType] | None = None,
 ) -> Path:
     """Add the tensors, matrices quantised, and write the file."""
     for name, tensor in tensors.items():
-        kind = Type.F32 if tensor.ndim == 1 or name.endswith("bias") else quant
+        chosen = next((kind for part, kind in (others or {}).items() if part in name), quant)
+        kind = Type.F32 if tensor.ndim == 1 or name.endswith("bias") else chosen
         kind = kind if kind != Type.MXFP4 or "_exps" in name else Type.F32  # as in published files
         writer.add_tensor(name, quantize(tensor, kind), raw_dtype=kind)
     writer.write_header_to_file()

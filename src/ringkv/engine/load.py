@@ -6,7 +6,7 @@ Peak memory is the weights plus one slab, and one packed matrix of a stack of ex
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ from ringkv.base.progress import Progress
 from ringkv.base.ranks import ONE_RANK, Rank
 from ringkv.base.shown import shown_names
 from ringkv.engine import slab
-from ringkv.kernels.formats import FORMATS, WeightFormat
+from ringkv.engine.grouped import Grouped, in_byte_groups
+from ringkv.kernels.formats import FORMATS, WeightFormat, format_of
 from ringkv.kernels.packing import PANEL_N
 from ringkv.models.base import ModelConfig
 from ringkv.models.weights import Pack, Weight
@@ -34,19 +35,21 @@ class Stored(NamedTuple):
     """Formats of a layer's matrices, and of its tables: embedding and vocabulary projection, which need more bits.
 
     heads: of the matrices of single heads, whose operators have bfloat16 rows. Tables have them, too: prefill projects
-    one row of a prompt, so int8 rows would lose accuracy and save little.
+    one row of a prompt, so int8 rows would lose accuracy and save little. groups: of a layer's matrices that the
+    checkpoint has in 5 to 8 bits; None: these are quantised like others.
     """
 
     layers: str
     tables: str
     heads: str
+    groups: str | None = None
 
 
 STORED: Mapping[tuple[Weights, Activations], Stored] = {
     ("bf16", "16-bit"): Stored("bf16", "bf16", "bf16"),
-    ("int8", "16-bit"): Stored("int8", "int8", "int8"),
+    ("int8", "16-bit"): Stored("int8", "int8", "int8", "int8-groups"),
     ("int4", "16-bit"): Stored("int4", "int8", "int4"),
-    ("int8", "int8"): Stored("w8a8", "int8", "int8"),
+    ("int8", "int8"): Stored("w8a8", "int8", "int8", "int8-groups-a8"),
     ("int4", "int8"): Stored("w4a8", "int8", "int4"),
 }
 
@@ -62,9 +65,10 @@ class ModelWeights:
         """Whether every matrix is stored in panels for the C++ kernels."""
         return not any(tensor.dim() == 2 for tensor in self._tensors())
 
-    def is_packed_in(self, dtype: torch.dtype) -> bool:
-        """Whether some matrix is stored in panels of this dtype."""
-        return any(tensor.dim() > 2 and tensor.dtype == dtype for tensor in self._tensors())
+    @property
+    def rounds_few_rows_differently(self) -> bool:
+        """Whether some matrix is stored in groups, which few rows are multiplied with in another way than many."""
+        return any(tensor.dim() > 2 and format_of(tensor).has_groups for tensor in self._tensors())
 
     @property
     def bytes(self) -> int:
@@ -94,19 +98,23 @@ def load(
     if weights == "int4" and (names := checkpoint.permuted):
         log.warning(PERMUTED, len(names), shown_names(names))
     read, target = [], Target(dtype, device, STORED[weights, activations])
-    for done, group in enumerate(groups):
+    kinds = ("", *config.kinds)  # "": the shared weights
+    grouped = in_byte_groups(checkpoint, list(zip(kinds, groups, strict=True))) if target.stored.groups else {}
+    for done, (kind, group) in enumerate(zip(kinds, groups, strict=True)):
         tell(done, len(groups), "loading weights")
-        read.append({name: _load(checkpoint, weight.of_rank(rank), target) for name, weight in group.items()})
+        each = {name: target._replace(grouped=grouped.get((kind, name))) for name in group}
+        read.append({name: _load(checkpoint, weight.of_rank(rank), each[name]) for name, weight in group.items()})
     tell(len(groups), len(groups), "loading weights")
     return ModelWeights(read[0], read[1:])
 
 
 class Target(NamedTuple):
-    """How weights are stored in memory."""
+    """How weights are stored in memory. grouped: of a matrix in groups of bytes; None: it has another format."""
 
     dtype: torch.dtype
     device: torch.device
     stored: Stored
+    grouped: Grouped | None = None
 
     def dtype_of(self, weight: Weight) -> torch.dtype:
         """Return the dtype of a weight before it is packed."""
@@ -118,6 +126,8 @@ class Target(NamedTuple):
 
     def format(self, pack: Pack) -> WeightFormat:
         """Return the format in which a weight is packed if its shape allows."""
+        if self.grouped:
+            return FORMATS[self.stored.groups or self.stored.layers]
         heads = self.stored.heads
         other = {"table": self.stored.tables, "router": "bf16", "by_head": heads, "transposed": heads}
         return FORMATS[other.get(pack, self.stored.layers)]
@@ -156,12 +166,18 @@ def _panels(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
     pack = format.pack_gated if weight.pack == "gated" else format.pack
     whole, at = torch.empty(0), 0
     for rows in weight.slabs(SLAB):
-        packed = pack(slab.read_to_pack(checkpoint, rows.parts, format, target.dtype))
+        packed = pack(_to_pack(checkpoint, rows, format, target))
         if not at:
             whole = packed.new_empty(len(packed) * weight.shape[0] // rows.shape[0], *packed.shape[1:])
         whole[at : at + len(packed)] = packed
         at += len(packed)
     return whole
+
+
+def _to_pack(checkpoint: Checkpoint, rows: Weight, format: WeightFormat, target: Target) -> Any:
+    if target.grouped:
+        return slab.read_byte_groups(checkpoint, rows.parts, target.grouped.has_minimums)
+    return slab.read_to_pack(checkpoint, rows.parts, format, target.dtype)
 
 
 _LOADERS: Mapping[Pack, Callable[[Checkpoint, Weight, Target], Tensor]] = {

@@ -92,9 +92,9 @@ class EngineSizes(NamedTuple):
             decode, drafting = Sizes((slots,)), _fixed_drafts(slots, drafts)
             heads = sorted({slots, *(size * (1 + drafts) for size in drafting.fixed)})
             return cls(Sizes(fixed_sizes(chunk, device)), decode, drafting, Sizes(tuple(heads)), rides=False)
-        if not weights.is_packed_in(torch.uint8):
+        if not weights.rounds_few_rows_differently:
             return cls(Sizes(), Sizes(), _drafts(1, MOST_WITH_DRAFTS, drafts), Sizes(), rides=True)
-        # With four bits, few rows round differently. So all steps of an engine have few rows or none have.
+        # In groups, few rows round differently. So all steps of an engine have few rows or none have.
         if slots <= FEW:
             return cls(Sizes(least=FEW + 1), Sizes(), _drafts(1, FEW, drafts), Sizes(), rides=False)
         most = _drafts(FEW + 1, MOST_WITH_DRAFTS, drafts)

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ringkv.kernels import byte_groups
+from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.formats import WeightFormat
 from ringkv.kernels.quantize import stacked
 from ringkv.models.weights import CheckpointTensor
@@ -41,6 +43,20 @@ def read_to_pack(
         return read(checkpoint, parts, dtype)
     pairs = zip(parts, stored, strict=True)
     return stacked([format.quantise(read(checkpoint, [part], dtype)) if one is None else one for part, one in pairs])
+
+
+def read_byte_groups(checkpoint: Checkpoint, parts: Sequence[CheckpointTensor], has_minimums: bool) -> ByteGroups:
+    """Return matrices as groups of bytes: as the checkpoint stores them, or quantised from float32 if it cannot be."""
+    found = [_byte_groups(checkpoint, part) for part in parts]
+    return byte_groups.stacked([one.with_minimums() if has_minimums else one for one in found])
+
+
+def _byte_groups(checkpoint: Checkpoint, part: CheckpointTensor) -> ByteGroups:
+    if (found := checkpoint.byte_groups(part.name, *_spans(part), part.stack)) is not None:
+        return found
+    if (four_bits := checkpoint.groups(part.name, *_spans(part))) is not None:
+        return byte_groups.of_int4(four_bits)
+    return byte_groups.nearest(read(checkpoint, [part], torch.float32))
 
 
 _STORED_AS: Mapping[torch.dtype, Callable[[Checkpoint, str, slice, slice], Any]] = {

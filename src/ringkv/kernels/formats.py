@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels import int8_products, packing, quantize
+from ringkv.kernels import byte_groups, int8_products, packing, quantize
 
 
 class WeightFormat(NamedTuple):
@@ -21,6 +21,7 @@ class WeightFormat(NamedTuple):
     rows: Callable[[Tensor, Tensor], Tensor]
     quantise: Callable[[Tensor], Any] | None = None  # to what `pack` also accepts, and a checkpoint may have
     multiplied: Callable[[Tensor], Tensor] | None = None  # what products make of the rows of x; None: nothing
+    has_groups: bool = False  # along K, with scales of their own; few rows are then multiplied in another way than many
 
 
 def _alternating(pack: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
@@ -56,6 +57,7 @@ FORMATS: Mapping[str, WeightFormat] = {
         quantize.unpack_int4,
         quantize.int4_rows,
         quantize.groups_of,
+        has_groups=True,
     ),
     "w8a8": WeightFormat(
         torch.int8,
@@ -76,7 +78,31 @@ FORMATS: Mapping[str, WeightFormat] = {
         int8_products.unpack_w4a8,
         int8_products.w4a8_rows,
         quantize.groups_of,
-        multiplied=int8_products.rounded,
+        int8_products.rounded,
+        has_groups=True,
+    ),
+    "int8-groups": WeightFormat(
+        torch.int8,
+        5,
+        packing.is_whole,
+        byte_groups.pack_groups,
+        _alternating(byte_groups.pack_groups),
+        byte_groups.unpack_groups,
+        byte_groups.groups_rows,
+        byte_groups.nearest,
+        has_groups=True,
+    ),
+    "int8-groups-a8": WeightFormat(
+        torch.int8,
+        6,
+        packing.is_whole,
+        byte_groups.pack_groups_a8,
+        _alternating(byte_groups.pack_groups_a8),
+        byte_groups.unpack_groups,
+        byte_groups.groups_rows,
+        byte_groups.nearest,
+        int8_products.rounded,
+        has_groups=True,
     ),
 }
 _OF_TENSOR = {(format.dtype, format.dimensions): format for format in FORMATS.values()}

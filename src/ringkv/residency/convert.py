@@ -1,6 +1,6 @@
 """Convert a GGUF to a directory in Hugging Face layout, once; it is cached under a key of its source.
 
-converted/<name>-<key>.partial/  config.json, model.safetensors, int4.groups, tokenizer.json, ...; renamed when complete
+converted/<name>-<key>.partial/  config.json, model.safetensors, int4.groups, int8.groups, ...; renamed when complete
 
 The files are sealed: if one changes on disk, the GGUF is converted again.
 """
@@ -28,7 +28,7 @@ from ringkv.weights.gguf_split import part_paths
 if TYPE_CHECKING:
     from ringkv.weights.gguf import GGUF
 
-FORMAT = 3  # raise it if conversion writes something else, so that old copies are not used
+FORMAT = 4  # raise it if conversion writes something else, so that old copies are not used
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
 def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
     # Imported here because they load numpy and tokenizers, which is not needed if the conversion exists.
     from ringkv.text.gguf_tokenizer import write_tokenizer
+    from ringkv.weights import gguf_convert as weights
     from ringkv.weights.gguf import GGUF
-    from ringkv.weights.gguf_convert import group_bytes, weight_bytes, write_config, write_groups, write_weights
 
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
@@ -80,11 +80,13 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
     try:
         progress(0, 0, f"reading {gguf_path.name}")
         gguf = GGUF(gguf_path)
-        write_config(gguf, partial)
+        weights.write_config(gguf, partial)
         _check(gguf, partial)
-        need_space(partial, weight_bytes(gguf) + group_bytes(gguf), f"the converted {gguf_path.name}")
-        write_weights(gguf, partial, progress)
-        write_groups(gguf, partial)
+        size = weights.weight_bytes(gguf) + weights.group_bytes(gguf) + weights.byte_group_bytes(gguf)
+        need_space(partial, size, f"the converted {gguf_path.name}")
+        weights.write_weights(gguf, partial, progress)
+        weights.write_groups(gguf, partial)
+        weights.write_byte_groups(gguf, partial)
         progress(0, 0, "writing the tokenizer")
         write_tokenizer(gguf_path, partial)
         progress(0, 0, "computing checksums")

@@ -23,6 +23,8 @@ SUFFIXES = ("qweight", "qzeros", "scales")
 
 @dataclass(frozen=True)
 class AWQMatrix:
+    is_signed = False
+
     tensors: ModuleTensors
     shape: tuple[int, int]
     group: int

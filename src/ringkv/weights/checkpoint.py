@@ -11,12 +11,14 @@ from torch import Tensor
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown_names
 from ringkv.base.stack import Stack
+from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.quantize import Int4Groups, Int8Rows
-from ringkv.weights.files import GROUPS, INDEX
+from ringkv.weights import integer_matrix, mxfp4_groups
+from ringkv.weights.files import INDEX
 from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
-from ringkv.weights.group_file import GroupFile
-from ringkv.weights.integer_matrix import IntegerMatrix, int4_groups, int8_rows
-from ringkv.weights.integer_matrix import dequantise as dequantise_integers
+from ringkv.weights.group_file import GroupFile, byte_groups, int4_groups
+from ringkv.weights.group_layout import GROUP, INT4, INT8, Layout
+from ringkv.weights.integer_matrix import IntegerMatrix
 from ringkv.weights.mxfp4 import ROWS, dequantised
 from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
 from ringkv.weights.open_files import open_file, open_files
@@ -33,9 +35,14 @@ def open_checkpoint(directory: Path) -> "Checkpoint":
     Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
     """
     files = open_files(directory)
-    is_single = not (directory / INDEX).is_file() and (directory / GROUPS).is_file()
-    groups = GroupFile(open_file(directory / GROUPS)) if is_single else None
-    return Checkpoint(files, groups, integer_matrices(directory, files))
+    groups, byte_groups = (_group_file(directory, layout) for layout in (INT4, INT8))
+    return Checkpoint(files, groups, byte_groups, integer_matrices(directory, files))
+
+
+def _group_file(directory: Path, layout: Layout) -> GroupFile | None:
+    path = directory / layout.file
+    is_there = not (directory / INDEX).is_file() and path.is_file()
+    return GroupFile(open_file(path), layout) if is_there else None
 
 
 class Checkpoint:
@@ -45,10 +52,11 @@ class Checkpoint:
         self,
         files: Mapping[str, Any],
         groups: GroupFile | None = None,
+        byte_groups: GroupFile | None = None,
         integers: Mapping[str, IntegerMatrix] = MappingProxyType({}),
     ) -> None:
-        self._files, self._groups = files, groups  # tensor name -> open safetensors file
-        self._integers = integers
+        self._files = files  # tensor name -> open safetensors file
+        self._groups, self._byte_groups, self._integers = groups, byte_groups, integers
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
@@ -61,8 +69,9 @@ class Checkpoint:
         shapes = {name: shape for name, shape in self.shapes().items() if not name.endswith(SCALES)}
         unused = unused_biases(self._files, self._integers, expected)
         check_shapes(unpacked_shapes(whole_shapes(shapes, self._integers, unused)), expected, ignorable)
-        if self._groups is not None:
-            self._groups.check(shapes)
+        for groups in (self._groups, self._byte_groups):
+            if groups is not None:
+                groups.check(shapes)
 
     def read_into(self, name: str, out: Tensor, first: int = 0, stack: Stack | None = None, column: int = 0) -> None:
         """Copy a tensor's rows from `first` on and columns from `column` on, as many as `out` has; convert their dtype.
@@ -73,7 +82,7 @@ class Checkpoint:
         Raises UnsupportedModel for a tensor that is neither floating point nor fp8 in blocks.
         """
         if name in self._integers:
-            return dequantise_integers(self._integers[name], out, first, column)
+            return integer_matrix.dequantise(self._integers[name], out, first, column)
         if stack and name not in self._files:
             return self._read_mxfp4(name, out, first, stack, column)
         rows = self._files[name].get_slice(name)
@@ -91,15 +100,19 @@ class Checkpoint:
                 out.copy_(rows[first : first + len(out), *_columns(out, column)])  # a view of the mapped file
 
     def _read_mxfp4(self, name: str, out: Tensor, first: int, stack: Stack, column: int) -> None:
-        span, columns = stack.span(first, len(out)), _columns(out, column)
+        found, columns = self._mxfp4_parts(name, stack.span(first, len(out)), stack), _columns(out, column)
+        for rows, *parts in zip(*(one.split(ROWS) for one in (out, *found)), strict=True):
+            rows.copy_(dequantised(*parts)[:, *columns])
+
+    def _mxfp4_parts(self, name: str, span: slice, stack: Stack) -> list[Tensor]:
+        """Return blocks uint8 [n, in / 32, 16] and exponents uint8 [n, in / 32] of these rows."""
         found = []
         for one in (f"{name}{BLOCKS}", f"{name}{EXPONENTS}"):
             tensor = self._files[one].get_slice(one)
             if tensor.get_dtype() != "U8":
                 raise BadWeights(f"tensor {shown_names([one])} is {tensor.get_dtype()}, not U8; fetch it again")
             found.append(tensor[stack.at, span.start : span.stop][:: span.step])
-        for rows, *parts in zip(*(one.split(ROWS) for one in (out, *found)), strict=True):
-            rows.copy_(dequantised(*parts)[:, *columns])
+        return found
 
     def _scales(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return the scales of an fp8 matrix. Raises BadWeights if there is not one for each block."""
@@ -115,9 +128,46 @@ class Checkpoint:
     def groups(self, name: str, rows: slice = ALL, columns: slice = ALL) -> Int4Groups | None:
         """Return part of a four-bit matrix as its file stored it; None if there is none, or no whole groups."""
         if matrix := self._integers.get(name):
-            return int4_groups(matrix, *_spans(matrix.shape, rows, columns))
+            return integer_matrix.int4_groups(matrix, *_spans(matrix.shape, rows, columns))
         found = None if self._groups is None else self._groups.read(name, rows, columns)
-        return None if found is None else Int4Groups(*found)
+        return None if found is None else int4_groups(*found)
+
+    def byte_groups(
+        self, name: str, rows: slice = ALL, columns: slice = ALL, stack: Stack | None = None
+    ) -> ByteGroups | None:
+        """Return part of a matrix of 5 to 8 bits, or in MXFP4, without rounding.
+
+        None if there is none, the columns are not whole groups, or a scale is out of the format's range.
+        """
+        if matrix := self._integers.get(name):
+            return integer_matrix.byte_groups(matrix, *_spans(matrix.shape, rows, columns))
+        if stack is not None and self._is_mxfp4(name):
+            return self._mxfp4_groups(name, rows, columns, stack)
+        found = None if self._byte_groups is None else self._byte_groups.read(name, rows, columns)
+        return None if found is None else byte_groups(*found)
+
+    def has_byte_groups(self, name: str) -> bool:
+        """Return whether a matrix is stored in groups of 5 to 8 bits, or in MXFP4."""
+        if matrix := self._integers.get(name):
+            return integer_matrix.has_byte_groups(matrix)
+        return self._is_mxfp4(name) or (self._byte_groups is not None and self._byte_groups.has(name))
+
+    def has_minimums(self, name: str) -> bool:
+        """Return whether the groups of a matrix have minimums, those of 4 bits included."""
+        if matrix := self._integers.get(name):
+            return integer_matrix.has_minimums(matrix)
+        in_bytes = self._byte_groups is not None and self._byte_groups.has_minimums(name)
+        return in_bytes or (self._groups is not None and self._groups.has(name))
+
+    def _is_mxfp4(self, name: str) -> bool:
+        return f"{name}{BLOCKS}" in self._files
+
+    def _mxfp4_groups(self, name: str, rows: slice, columns: slice, stack: Stack) -> ByteGroups | None:
+        if any((at or 0) % GROUP for at in (columns.start, columns.stop)):
+            return None
+        parts = self._mxfp4_parts(name, stack.span(rows.start, rows.stop - rows.start), stack)
+        groups = slice(*(at if at is None else at // GROUP for at in (columns.start, columns.stop)))
+        return mxfp4_groups.byte_groups(*(one[:, groups] for one in parts))
 
     def has_integers(self, name: str) -> bool:
         """Return whether a matrix is stored as integers, so that reading it in bfloat16 rounds."""
@@ -131,7 +181,7 @@ class Checkpoint:
     def int8_rows(self, name: str, rows: slice = ALL, columns: slice = ALL) -> Int8Rows | None:
         """Return part of a matrix that is stored in 8 bits with a scale per row, -128 as -127; None if it is not."""
         if matrix := self._integers.get(name):
-            return int8_rows(matrix, *_spans(matrix.shape, rows, columns))
+            return integer_matrix.int8_rows(matrix, *_spans(matrix.shape, rows, columns))
         return None
 
 

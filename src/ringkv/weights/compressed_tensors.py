@@ -52,6 +52,8 @@ class _Scaled:
 class PackedMatrix(_Scaled):
     """pack-quantized."""
 
+    is_signed = False
+
     def values(self, rows: range, columns: range) -> Tensor:
         words, within = covering(columns, self.bits)
         return unpacked_columns(self.tensors.read(PACKED, rows, words), self.bits)[:, within].contiguous()
@@ -65,6 +67,8 @@ class PackedMatrix(_Scaled):
 
 class SignedMatrix(_Scaled):
     """int-quantized."""
+
+    is_signed = True
 
     def values(self, rows: range, columns: range) -> Tensor:
         return self.tensors.read(SIGNED, rows, columns)

@@ -2,4 +2,6 @@
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-GROUPS = "int4.groups"  # in safetensors format; another suffix, because other programs load every *.safetensors
+# Both are in safetensors format; with another suffix, because other programs load every *.safetensors.
+GROUPS = "int4.groups"
+BYTE_GROUPS = "int8.groups"

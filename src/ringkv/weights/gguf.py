@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
+from ringkv.weights.gguf_byte_groups import StoredBytes, byte_groups
 from ringkv.weights.gguf_groups import StoredGroups, groups
 from ringkv.weights.gguf_header import TensorPlace, is_utf8, read_header
 from ringkv.weights.gguf_split import headers
@@ -120,11 +121,26 @@ class GGUF:
 
     def groups(self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None) -> StoredGroups:
         """Return a four-bit matrix without dequantising it; `order` and `expert` as for `rows`."""
-        data = self._data(name, expert)
-        found = groups(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
-        if not (np.isfinite(found.scale).all() and np.isfinite(found.minimum).all()):
-            raise self.not_finite(name)
+        found = groups(self.kind(name), self._ordered(name, order, expert))
+        self._check_finite(name, found.scale, found.minimum)
         return found
+
+    def byte_groups(
+        self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None
+    ) -> StoredBytes:
+        """Return a matrix of 5, 6 or 8 bits without dequantising it; `order` and `expert` as for `rows`."""
+        found = byte_groups(self.kind(name), self._ordered(name, order, expert))
+        self._check_finite(name, found.scale, *(() if found.least is None else (found.least,)))
+        return found
+
+    def _ordered(self, name: str, order: npt.NDArray[np.intp] | None, expert: int | None) -> npt.NDArray[np.uint8]:
+        """Return a matrix's rows of blocks, copied."""
+        data = self._data(name, expert)
+        return np.ascontiguousarray(data if order is None else data[order])
+
+    def _check_finite(self, name: str, *values: npt.NDArray[np.float16]) -> None:
+        if not all(np.isfinite(one).all() for one in values):
+            raise self.not_finite(name)
 
     def _data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
         """Return the mapped tensor, or one matrix of a stack: its elements, or its blocks as rows of bytes."""

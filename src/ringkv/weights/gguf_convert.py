@@ -1,23 +1,29 @@
 """gguf_convert: converts a GGUF's configuration and weights to Hugging Face layout, in bfloat16, a block at a time.
 
-Four-bit matrices are also stored without dequantising them, in a file of their own that `--weights int4` loads. The
-tokenizer and generation_config.json are written by `text`.
+Matrices of 4 bits, and those of 5, 6 or 8, are also stored without dequantising them, in two files that
+`--weights int4` and `--weights int8` load. The tokenizer and generation_config.json are written by `text`.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from ringkv.base.progress import Progress, silent
-from ringkv.weights.files import GROUPS, SINGLE
+from ringkv.weights import gguf_byte_groups, gguf_groups
+from ringkv.weights.files import BYTE_GROUPS, GROUPS, SINGLE
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import config_json
-from ringkv.weights.gguf_groups import GROUP, KINDS
 from ringkv.weights.gguf_source import Rows, Source
 from ringkv.weights.gguf_sources import sources
+from ringkv.weights.group_layout import BYTE_PARTS, GROUP, LEAST, PARTS
 from ringkv.weights.mxfp4_shapes import unpacked_shapes
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
+
+Parts = Mapping[str, tuple[str, int]]
 
 
 def write_config(gguf: GGUF, directory: Path) -> None:
@@ -47,26 +53,60 @@ def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> N
 
 def write_groups(gguf: GGUF, directory: Path) -> None:
     """Write the layers' four-bit matrices, if there are any, as NAME.q, NAME.scale and NAME.least (the minimum)."""
-    specs: dict[str, TensorSpec] = {}
-    for name, source in (found := _four_bits(gguf)).items():
-        rows, columns = source.shape
-        shared = TensorSpec((rows, columns // GROUP), "F16")
-        specs |= {f"{name}.q": TensorSpec((rows, columns // 2), "U8"), f"{name}.scale": shared, f"{name}.least": shared}
-    if not found:
+    found = _four_bits(gguf)
+    specs = _specs(found, lambda source: PARTS)
+    _write(directory / GROUPS, specs, (gguf.groups(one.name, one.order(gguf), one.expert) for one in found.values()))
+
+
+def write_byte_groups(gguf: GGUF, directory: Path) -> None:
+    """Write the layers' matrices of 5, 6 or 8 bits, if there are any, in the parts that `group_file` reads."""
+    found = _in_bytes(gguf)
+    each = (gguf.byte_groups(one.name, one.order(gguf), one.expert) for one in found.values())
+    _write(directory / BYTE_GROUPS, _byte_specs(gguf, found), each)
+
+
+def _write(path: Path, specs: Mapping[str, TensorSpec], each: Iterable[Iterable[npt.NDArray[Any] | None]]) -> None:
+    """Write a file of the parts of each matrix, except for those that are None; no file if there are no matrices."""
+    if not specs:
         return
-    with SafetensorsWriter(directory / GROUPS, specs) as writer:
-        for source in found.values():
-            for values in gguf.groups(source.name, source.order(gguf), source.expert):
-                writer.write(values)
+    with SafetensorsWriter(path, specs) as writer:
+        for parts in each:
+            for values in parts:
+                if values is not None:
+                    writer.write(values)
+
+
+def _specs(found: Mapping[str, Rows], parts_of: Callable[[Rows], Parts]) -> dict[str, TensorSpec]:
+    return {
+        f"{name}.{part}": TensorSpec((source.shape[0], source.shape[1] // each), dtype)
+        for name, source in found.items()
+        for part, (dtype, each) in parts_of(source).items()
+    }
+
+
+def _byte_specs(gguf: GGUF, found: Mapping[str, Rows]) -> dict[str, TensorSpec]:
+    has_minimums = {kind: one.has_minimums for kind, one in gguf_byte_groups.KINDS.items()}
+    return _specs(found, lambda source: BYTE_PARTS | (LEAST if has_minimums[gguf.kind(source.name)] else {}))
 
 
 def _four_bits(gguf: GGUF) -> dict[str, Rows]:
     """Return the layers' four-bit matrices. A vector in four bits is only dequantised."""
+    return _of_kinds(gguf, gguf_groups.KINDS)
+
+
+def _in_bytes(gguf: GGUF) -> dict[str, Rows]:
+    """Return the layers' matrices of 5, 6 or 8 bits."""
+    found = _of_kinds(gguf, gguf_byte_groups.KINDS)
+    # After an odd number of bytes the next float16 could not be mapped.
+    return {name: source for name, source in found.items() if source.shape[0] % 2 == 0}
+
+
+def _of_kinds(gguf: GGUF, kinds: Collection[str]) -> dict[str, Rows]:
     return {
         name: source
         for name, source in sources(gguf).items()
         if isinstance(source, Rows) and source.name.startswith("blk.")
-        if gguf.kind(source.name) in KINDS and len(gguf.shape(source.name)) > 1
+        if gguf.kind(source.name) in kinds and len(source.shape) > 1
     }
 
 
@@ -82,3 +122,8 @@ def _bytes(found: Mapping[str, Source]) -> int:
 def group_bytes(gguf: GGUF) -> int:
     """Bytes that `write_groups` writes: per 32 elements 16 bytes, a scale and a minimum."""
     return sum(math.prod(source.shape) // GROUP * 20 for source in _four_bits(gguf).values())
+
+
+def byte_group_bytes(gguf: GGUF) -> int:
+    """Bytes that `write_byte_groups` writes."""
+    return sum(spec.bytes for spec in _byte_specs(gguf, _in_bytes(gguf)).values())

@@ -25,6 +25,8 @@ FORMATS = ("format", "checkpoint_format")  # settings, of which either may name 
 
 @dataclass(frozen=True)
 class GPTQMatrix:
+    is_signed = False
+
     tensors: ModuleTensors
     shape: tuple[int, int]
     group: int

@@ -1,4 +1,4 @@
-"""GroupFile: the four-bit matrices of a converted GGUF, as NAME.q, NAME.scale and NAME.least (the minimum)."""
+"""GroupFile: matrices of a converted GGUF in groups of 32 elements of a row, stored as their parts (`group_layout`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,59 +8,80 @@ from torch import Tensor
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown_names
-from ringkv.weights.files import GROUPS
-
-GROUP = 32  # elements of a row that share a scale and a minimum
-PARTS = {"q": ("U8", 2), "scale": ("F16", GROUP), "least": ("F16", GROUP)}
-"""Each part's dtype, and how many elements of the matrix one of its elements stands for."""
-REMEDY = f"delete {GROUPS}, which is optional, or convert the GGUF again"
+from ringkv.kernels.byte_groups import ByteGroups, Minimums
+from ringkv.kernels.quantize import Int4Groups
+from ringkv.weights.group_layout import GROUP, Layout
 
 
 class GroupFile:
     """Matrices [out, in] of an open safetensors file."""
 
-    def __init__(self, file: Any) -> None:
-        self._file, self._names = file, frozenset(file.keys())
+    def __init__(self, file: Any, layout: Layout) -> None:
+        self._file, self._names, self._layout = file, frozenset(file.keys()), layout
 
     def check(self, matrices: Mapping[str, tuple[int, ...]]) -> None:
         """Raise BadWeights unless every tensor is a part of a matrix, with its dtype and size, and no part is missing.
 
         `matrices`: shapes of the checkpoint's tensors.
         """
+        file, remedy = self._layout.file, self._layout.remedy
         for name in {part.rpartition(".")[0] for part in self._names}:
             shape = matrices.get(name, ())
             if len(shape) != 2 or shape[1] % GROUP:
                 raise BadWeights(
-                    f"{GROUPS} has {shown_names([name])}, which is not a matrix of whole groups here; {REMEDY}"
+                    f"{file} has {shown_names([name])}, which is not a matrix of whole groups here; {remedy}"
                 )
-            for part in PARTS:
-                self._check_part(f"{name}.{part}", shape)
-        if other := [part for part in self._names if part.rpartition(".")[2] not in PARTS]:
-            raise BadWeights(f"{GROUPS} has tensors that are no part of a matrix: {shown_names(other)}; {REMEDY}")
+            for part, expected in self._parts(name).items():
+                self._check_part(f"{name}.{part}", shape, expected)
+        known = {**self._layout.parts, **self._layout.more}
+        if other := [part for part in self._names if part.rpartition(".")[2] not in known]:
+            raise BadWeights(f"{file} has tensors that are no part of a matrix: {shown_names(other)}; {remedy}")
 
-    def _check_part(self, name: str, matrix: tuple[int, ...]) -> None:
-        dtype, elements = PARTS[name.rpartition(".")[2]]
-        expected = dtype, [matrix[0], matrix[1] // elements]
-        part = self._file.get_slice(name) if name in self._names else None
-        found = (part.get_dtype(), list(part.get_shape())) if part else "nothing"
+    def _check_part(self, name: str, matrix: tuple[int, ...], part: tuple[str, int]) -> None:
+        expected = part[0], [matrix[0], matrix[1] // part[1]]
+        tensor = self._file.get_slice(name) if name in self._names else None
+        found = (tensor.get_dtype(), list(tensor.get_shape())) if tensor else "nothing"
         if found != expected:
-            raise BadWeights(f"{GROUPS} has {found} for {shown_names([name])}, {expected} is needed; {REMEDY}")
+            raise BadWeights(
+                f"{self._layout.file} has {found} for {shown_names([name])}, {expected} is needed; "
+                f"{self._layout.remedy}"
+            )
 
-    def read(self, name: str, rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return q uint8 [rows, in], 0 to 15, scale and minimum float16 [rows, in / 32] of these columns.
+    def has(self, name: str) -> bool:
+        return f"{name}.q" in self._names
+
+    def has_minimums(self, name: str) -> bool:
+        """Return whether a matrix has the parts that are not in every matrix."""
+        return any(f"{name}.{part}" in self._names for part in self._layout.more)
+
+    def _parts(self, name: str) -> Mapping[str, tuple[str, int]]:
+        return {**self._layout.parts, **(self._layout.more if self.has_minimums(name) else {})}
+
+    def read(self, name: str, rows: slice, columns: slice) -> list[Tensor] | None:
+        """Return these rows and columns of a matrix's parts.
 
         None if there are none, or the columns begin or end inside a group. Raises BadWeights for a scale that is not
         finite.
         """
-        if f"{name}.q" not in self._names or any((at or 0) % GROUP for at in (columns.start, columns.stop)):
+        if not self.has(name) or any((at or 0) % GROUP for at in (columns.start, columns.stop)):
             return None
-        pairs, scale, minimum = (
+        found = [
             self._file.get_slice(f"{name}.{part}")[rows, _divided(columns, elements)]
-            for part, (_, elements) in PARTS.items()
-        )
-        if not (torch.isfinite(scale).all() and torch.isfinite(minimum).all()):
-            raise BadWeights(f"{GROUPS} has scales that are not finite in {name}; {REMEDY}")
-        return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum
+            for part, (_, elements) in self._parts(name).items()
+        ]
+        if not all(torch.isfinite(one).all() for one in found if one.dtype == torch.float16):
+            raise BadWeights(f"{self._layout.file} has scales that are not finite in {name}; {self._layout.remedy}")
+        return found
+
+
+def int4_groups(pairs: Tensor, scale: Tensor, minimum: Tensor) -> Int4Groups:
+    """Return a matrix of its parts in an int4 file, whose bytes have two elements each."""
+    return Int4Groups(torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum)
+
+
+def byte_groups(q: Tensor, scale: Tensor, multiple: Tensor, *least: Tensor) -> ByteGroups:
+    """Return a matrix of its parts in an int8 file."""
+    return ByteGroups(q, scale, multiple, Minimums(*least) if least else None)
 
 
 def _divided(columns: slice, by: int) -> slice:

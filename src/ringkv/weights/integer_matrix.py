@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown_names
+from ringkv.kernels.byte_groups import HALF, ByteGroups, Minimums
 from ringkv.kernels.packing import BLOCK_K
 from ringkv.kernels.quantize import Int4Groups, Int8Rows
 
@@ -34,6 +35,10 @@ class IntegerMatrix(Protocol):
 
     @property
     def bits(self) -> int: ...
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether integers are signed. Unsigned ones exceed them by half of their range."""
 
     @property
     def group(self) -> int:
@@ -96,6 +101,48 @@ def int8_rows(matrix: IntegerMatrix, rows: range, columns: range) -> Int8Rows | 
         return None
     scales = _finite(matrix, matrix.scales(rows, range(1)))
     return Int8Rows(q.clamp_(-LARGEST, LARGEST).to(torch.int8), scales[:, 0])
+
+
+def has_byte_groups(matrix: IntegerMatrix) -> bool:
+    """Return whether integers of 8 bits have groups of whole blocks. Symmetric ones of whole rows are `int8_rows`."""
+    return _has_blocks(matrix) and (matrix.group < matrix.shape[1] or has_minimums(matrix))
+
+
+def has_minimums(matrix: IntegerMatrix) -> bool:
+    """Return whether groups have minimums: those of 4 bits do, those of 8 bits if a zero is not that of signed ones."""
+    return matrix.bits == 4 or bool(_signed(matrix, matrix.zeros(*_all(matrix))).any())
+
+
+def byte_groups(matrix: IntegerMatrix, rows: range, columns: range) -> ByteGroups | None:
+    """Return integers of 8 bits as they are stored, with a scale and a minimum for each 32; None if that cannot be.
+
+    A minimum is -scale times the group's zero. Both are exact, or the result is None.
+    """
+    if not _has_blocks(matrix) or any(one % BLOCK_K for one in (columns.start, columns.stop)):
+        return None
+    groups, _ = _groups_of(matrix, columns)
+    group_of = torch.arange(columns.start, columns.stop, BLOCK_K) // matrix.group - groups.start
+    scales, zeros = _finite(matrix, matrix.scales(rows, groups)), _signed(matrix, matrix.zeros(rows, groups))
+    if (scales.half().float() != scales).any() or (zeros > LARGEST).any():
+        return None
+    scale, zero = scales[:, group_of].half(), zeros[:, group_of].to(torch.int8)
+    q = _signed(matrix, matrix.values(rows, columns).to(torch.int16)).to(torch.int8)
+    minimums = Minimums(-scale, zero) if zero.any() else None
+    return ByteGroups(q, scale, torch.ones(len(q), q.shape[1] // HALF, dtype=torch.int8), minimums)
+
+
+def _has_blocks(matrix: IntegerMatrix) -> bool:
+    return matrix.bits == 8 and matrix.order is None and matrix.group % BLOCK_K == 0
+
+
+def _signed(matrix: IntegerMatrix, values: Tensor) -> Tensor:
+    """Return integers of 8 bits as signed ones."""
+    return values if matrix.is_signed else values - (LARGEST + 1)
+
+
+def _all(matrix: IntegerMatrix) -> tuple[range, range]:
+    """Return all rows and all groups."""
+    return range(matrix.shape[0]), range(matrix.shape[1] // matrix.group)
 
 
 def _groups_of(matrix: IntegerMatrix, columns: range) -> tuple[range, range]:

@@ -1,8 +1,8 @@
 // Byte panels: quantised weights as the right operand of int8 products.
 //
 // A block of kTileK elements along K is [kTileK / 4 quads][16 outputs][4] unsigned bytes, kOffset larger than the
-// weights: a line of 64 bytes is an operand of dot products of bytes, and two blocks are a tile of AMX. int4 weights
-// are rounded to int8 with a scale per output and group of kGroup elements, whose steps are much finer than their own.
+// weights: a line of 64 bytes is an operand of dot products of bytes, and two blocks are a tile of AMX. Weights in groups
+// of 32 are rotated and rounded to int8 with a scale per output and kGroup elements; int4's own steps are much coarser.
 
 #pragma once
 
@@ -11,22 +11,25 @@
 
 #include "quads.h"
 #include "row_groups.h"
-#include "rotated_int4.h"
+#include "rotated_groups.h"
 #include "weights.h"
 #include "workspace.h"
 
 namespace ringkv {
 
-// Storage whose products quantise their rows. The bytes are those of the base.
+// Storage whose products quantise their rows. The bytes are those of the base, `Stored`.
 struct StoredInt8Rows : StoredInt8 {
   static constexpr bool kHasGroupScales = false;
 };
-struct StoredInt4Rows : StoredInt4 {
+template <typename Base>
+struct WithRoundedRows : Base {
+  using Stored = Base;
   static constexpr bool kHasGroupScales = true;
 };
+using StoredInt4Rows = WithRoundedRows<StoredInt4>;
 
 template <typename Storage>
-constexpr bool kQuantisesRows = std::is_same_v<Storage, StoredInt8Rows> || std::is_same_v<Storage, StoredInt4Rows>;
+constexpr bool kQuantisesRows = requires { Storage::kHasGroupScales; };
 
 // A panel from some block on, the first of a group. scales: those of its groups, [groups][16]; null if there are none.
 struct BytePanel {
@@ -39,11 +42,13 @@ inline void write_group(const StoredInt8Rows&, const uint8_t* block, int64_t blo
   for (int64_t k = 0; k < blocks; ++k) write_quads(block + k * StoredInt8::kBlockBytes, to + k * kBlockSize);
 }
 
-// Writes the quads of up to kGroupBlocks blocks of int4 weights, rotated and rounded to int8, and their 16 scales.
-inline void write_group(const StoredInt4Rows&, const uint8_t* block, int64_t blocks, uint8_t* to, float* scales) {
+// Writes the quads of up to kGroupBlocks blocks of weights in groups, rotated and rounded to int8, and their 16 scales.
+template <typename Stored>
+void write_group(const WithRoundedRows<Stored>& storage, const uint8_t* block, int64_t blocks, uint8_t* to,
+                 float* scales) {
   alignas(64) BlockFloats rotated[kGroupBlocks];
   float by[kTileN] = {};
-  for (int64_t k = 0; k < blocks; ++k) rotate_block(block + k * StoredInt4::kBlockBytes, rotated[k], by);
+  for (int64_t k = 0; k < blocks; ++k) rotate_block(storage, block + k * Stored::kBlockBytes, rotated[k], by);
   for (int64_t n = 0; n < kTileN; ++n) {
     scales[n] = by[n] < kTiny ? 0.f : by[n] / 127.f;
     by[n] = by[n] < kTiny ? 0.f : 127.f / by[n];

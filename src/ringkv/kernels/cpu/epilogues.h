@@ -125,10 +125,27 @@ void with_storage(at::ScalarType stored, const Run& run) {
 // Whether products with a packed weight quantise rows: its lines are words of four bytes.
 inline bool quantises_rows(const at::Tensor& weight) { return weight.size(-1) == 4; }
 
+// Whether a packed weight is int8 in groups: a block is [lines][4][16], or [lines][4][4][4] if products quantise rows.
+inline bool has_groups(const at::Tensor& weight) { return weight.scalar_type() == at::kChar && weight.dim() > 4; }
+
+// Calls `run` with the storage class of a weight in groups.
+template <typename Run>
+void with_groups(const at::Tensor& weight, const Run& run) {
+  const auto of = [&](auto stored) {
+    if (quantises_rows(weight)) return run(WithRoundedRows<decltype(stored)>());
+    run(stored);
+  };
+  const int64_t bytes = weight.stride(1);
+  if (bytes == StoredGroups<false>::kBlockBytes) return of(StoredGroups<false>());
+  TORCH_CHECK(bytes == StoredGroups<true>::kBlockBytes, "linear: blocks of int8 groups have 9 or 10 lines of 64 bytes");
+  of(StoredGroups<true>());
+}
+
 // Calls `run` with the storage class of any packed weight.
 template <typename Run>
 void with_any_storage(const at::Tensor& weight, const Run& run) {
   const auto stored = weight.scalar_type();
+  if (has_groups(weight)) return with_groups(weight, run);
   if (!quantises_rows(weight)) return with_storage(stored, run);
   if (stored == at::kChar) return run(StoredInt8Rows());
   TORCH_CHECK(stored == at::kByte, "linear: the weight must be int8 or uint8 (packed int4) if rows are quantised");

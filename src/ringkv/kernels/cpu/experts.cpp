@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <functional>
 #include <vector>
 
 #include "epilogues.h"
@@ -81,30 +82,42 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
   auto y = at::empty({rows, hidden}, x.options());
   const auto second = product_of(between, down, down_bias, {}, 0., 0.);
   const auto chosen_ones = sorted.chosen();
+  const auto part = [&](auto storage, Product p, int64_t expert) {
+    p.panels /= count, p.all_rows = rows, p.rows = sorted.first[expert + 1] - sorted.first[expert];
+    if (p.bias) p.bias += expert * p.panels * kTileN;
+    p.weight = p.weight_of<decltype(storage)>().block(expert * p.panels, 0) - storage.kHeaderBytes;
+    return p;
+  };
+  const auto rows_between = [&](int64_t expert) {
+    return between.data_ptr<BF16>() + sorted.first[expert] * between.size(1);
+  };
+  std::function<void(int64_t)> multiply_first, multiply_second;  // the two weights may be stored in different formats
   with_any_storage(gate_up, [&](auto storage) {
-    using Storage = decltype(storage);
-    const auto run = [&](int64_t expert) {
-      const int64_t from = sorted.first[expert], n = sorted.first[expert + 1] - from;
-      BF16* to = between.data_ptr<BF16>() + from * between.size(1);
-      const auto part = [&](Product p, const BF16* rows_of_part, const int64_t* index) {
-        p.panels /= count, p.x = rows_of_part, p.rows = n, p.all_rows = rows, p.index = index;
-        if (p.bias) p.bias += expert * p.panels * kTileN;
-        p.weight = p.weight_of<Storage>().block(expert * p.panels, 0) - Storage::kHeaderBytes;
-        return p;
-      };
-      const Product into = part(first, x.const_data_ptr<BF16>(), sorted.rows.data() + from);
-      product<Storage>(into, GatedEpilogue<Storage>{into, shape, to});
-      const Product back = part(second, to, nullptr);
-      product<Storage>(back, LinearEpilogue<Storage, float>{back, nullptr, out.data_ptr<float>() + from * hidden});
+    multiply_first = [&, storage](int64_t expert) {
+      Product p = part(storage, first, expert);
+      p.index = sorted.rows.data() + sorted.first[expert];
+      product<decltype(storage)>(p, GatedEpilogue<decltype(storage)>{p, shape, rows_between(expert)});
     };
-    const int64_t threads = at::get_num_threads(), last = int64_t(chosen_ones.size());
-    const int64_t whole = last / threads * threads;  // experts of one thread each; all threads share the others
-    std::atomic<int64_t> next{0};
-    at::parallel_for(0, whole ? threads : 0, 1, [&](int64_t, int64_t) {
-      for (int64_t i; (i = next++) < whole;) run(chosen_ones[i]);
-    });
-    for (int64_t i = whole; i < last; ++i) run(chosen_ones[i]);
   });
+  with_any_storage(down, [&](auto storage) {
+    multiply_second = [&, storage](int64_t expert) {
+      Product p = part(storage, second, expert);
+      p.x = rows_between(expert);
+      float* to = out.data_ptr<float>() + sorted.first[expert] * hidden;
+      product<decltype(storage)>(p, LinearEpilogue<decltype(storage), float>{p, nullptr, to});
+    };
+  });
+  const auto run = [&](int64_t expert) {
+    multiply_first(expert);
+    multiply_second(expert);
+  };
+  const int64_t threads = at::get_num_threads(), last = int64_t(chosen_ones.size());
+  const int64_t whole = last / threads * threads;  // experts of one thread each; all threads share the others
+  std::atomic<int64_t> next{0};
+  at::parallel_for(0, whole ? threads : 0, 1, [&](int64_t, int64_t) {
+    for (int64_t i; (i = next++) < whole;) run(chosen_ones[i]);
+  });
+  for (int64_t i = whole; i < last; ++i) run(chosen_ones[i]);
   at::parallel_for(0, rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
     add_up(sorted, out.const_data_ptr<float>(), weights.const_data_ptr<float>(), residual.const_data_ptr<BF16>(), each,
            hidden, begin, end, y.data_ptr<BF16>());

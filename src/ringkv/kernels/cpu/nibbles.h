@@ -37,9 +37,6 @@ void multiply_nibbles(const uint8_t*, const NibbleRows&, int64_t, int64_t, float
 
 namespace ringkv {
 
-template <typename Storage>
-constexpr bool kHasNibbleKernel = kNibbleRows > 0 && std::is_same_v<Storage, StoredInt4>;
-
 // c = x . a panel, for all rows of x, over `blocks` blocks; a row of c has kNR elements.
 inline void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t rows, int64_t blocks, float* c) {
   for (int64_t m = 0; m < rows; m += kNibbleMR) {

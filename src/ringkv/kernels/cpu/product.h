@@ -2,7 +2,8 @@
 //
 // Each call has one parallel region. Threads divide N, so each weight is read by one thread, once per kMC rows. A
 // thread processes one pair of panels at a time and runs the epilogue (bias, gate, residual, rounding) while the sums
-// are in cache. A row's result depends only on the row and, for int4, on whether `all_rows` is more than kNibbleRows.
+// are in cache. A row's result depends only on the row and, if the storage has a kernel for few rows, on whether
+// `all_rows` is more than that kernel takes.
 
 #pragma once
 
@@ -15,9 +16,9 @@
 #include "byte_rows.h"
 #include "byte_tiles.h"
 #include "bytes.h"
+#include "few_rows.h"
 #include "lanes.h"
 #include "left_rows.h"
-#include "nibbles.h"
 #include "row_groups.h"
 #include "tiles.h"
 #include "weights.h"
@@ -84,8 +85,8 @@ class ThreadProduct {
 
   // Computes all of this thread's outputs for rows [first, first + count).
   void run(int64_t first, int64_t count) {
-    if constexpr (kHasNibbleKernel<Storage>)
-      if (p_.all_rows <= kNibbleRows) return multiply_few(first, count);
+    if constexpr (FewRows<Storage>::kMost > 0)
+      if (p_.all_rows <= FewRows<Storage>::kMost) return multiply_few(first, count);
     if constexpr (Of::kStoredRows > 0)
       if (count <= Of::kStoredRows) return multiply_stored(first, count);
     const int64_t kc = splits_k_ ? kKC / kTileK : blocks_, pairs = extent(count).pairs;
@@ -104,11 +105,11 @@ class ThreadProduct {
 
   void multiply_few(int64_t first, int64_t count) {
     const auto weight = p_.weight_of<Storage>();
-    NibbleRows x(count, blocks_);
+    typename FewRows<Storage>::Rows x(count, blocks_);
     x.pack(x_.at(first, first, 0), blocks_);
     for (int64_t pair = begin_; pair < end_; ++pair) {
       for (int64_t i = 2 * pair; i < std::min(2 * pair + 2, p_.panels); ++i)
-        multiply_nibbles(weight.block(i, 0), x, count, blocks_, scratch_ + i % 2 * kTileN);
+        FewRows<Storage>::multiply(weight.block(i, 0), x, count, blocks_, scratch_ + i % 2 * kTileN);
       epilogue_({first, count, pair, scratch_});
     }
   }
@@ -196,8 +197,8 @@ class ThreadProduct {
 
 template <typename Storage, typename Epilogue>
 void product(const Product& p, const Epilogue& epilogue) {
-  if constexpr (std::is_same_v<Storage, StoredInt4Rows>)
-    if (p.all_rows <= kNibbleRows) return product<StoredInt4>(p, epilogue);
+  if constexpr (requires { typename Storage::Stored; })
+    if (p.all_rows <= FewRows<typename Storage::Stored>::kMost) return product<typename Storage::Stored>(p, epilogue);
   const int64_t pairs = (p.panels + 1) / 2, most = kQuantisesRows<Storage> || p.k_size <= kUnsplitK ? 2 * kMC : kMC;
   const int64_t mc = std::min(p.rows, most);
   const typename Operands<Storage>::Left x(p, mc);

@@ -1,0 +1,151 @@
+"""Byte groups: int8 weights whose groups of 32 along K have a scale, and a minimum if their origin has minimums.
+
+    weight = scale * multiple * q + minimum * least_multiple
+
+A scale is float16, its multiple an integer for each 16 elements. So blocks of GGUF's Q8_0, Q5_0, Q5_1, Q5_K and Q6_K,
+of MXFP4 and of checkpoints with 8-bit integers in groups are stored without rounding: Q6_K has an integer scale for
+each 16, the K types have 6-bit scales times a factor, and elements of MXFP4 are halves of -12 .. 12.
+
+S panels, K blocks of each, L lines of a block: scales and multiples, minimums if there are any, and 8 of q.
+
+int8-groups     products of up to 8 rows do not round the weights; more rows widen them to bfloat16    [S, K, L, 4, 16]
+int8-groups-a8  products of more rows rotate both operands and round them to int8                   [S, K, L, 4, 4, 4]
+
+Bytes: out * in * 9 / 8 without minimums, out * in * 10 / 8 with them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ringkv.kernels.packing import BLOCK_K, PANEL_N, pack, unpack
+from ringkv.kernels.quantize import LINE, LINES, Int4Groups
+
+HALF = BLOCK_K // 2  # elements that share a multiple of the scale
+LARGEST = 127
+LINE_16_BIT, LINE_A8 = (4, 16), (4, 4, 4)  # shapes of a line, by which the C++ operators tell the formats apart
+
+
+class Minimums(NamedTuple):
+    """Minimums of groups: scale float16 [out, in / 32], multiple int8 [out, in / 32]."""
+
+    scale: Tensor
+    multiple: Tensor
+
+
+class ByteGroups(NamedTuple):
+    """A matrix [out, in]: q int8 [out, in]; scale float16 [out, in / 32]; multiple int8 [out, in / 16].
+
+    minimums: None if all are zero.
+    """
+
+    q: Tensor
+    scale: Tensor
+    multiple: Tensor
+    minimums: Minimums | None = None
+
+    def chunk(self, count: int) -> list["ByteGroups"]:
+        """Split by rows."""
+        parts = [one.chunk(count) for one in (self.q, self.scale, self.multiple)]
+        minimums = [None] * count if self.minimums is None else _split(self.minimums, count)
+        return [ByteGroups(*each, least) for *each, least in zip(*parts, minimums, strict=True)]
+
+    def with_minimums(self) -> "ByteGroups":
+        """Return these with minimums, of zero if there were none."""
+        zeros = Minimums(torch.zeros_like(self.scale), torch.zeros(self.scale.shape, dtype=torch.int8))
+        return self._replace(minimums=self.minimums or zeros)
+
+
+def _split(minimums: Minimums, count: int) -> list[Minimums]:
+    return [Minimums(*parts) for parts in zip(*(one.chunk(count) for one in minimums), strict=True)]
+
+
+def stacked(parts: Sequence[ByteGroups]) -> ByteGroups:
+    """Concatenate matrices along their rows; all or none have minimums."""
+    whole = zip(*((part.q, part.scale, part.multiple) for part in parts), strict=True)
+    q, scale, multiple = map(torch.cat, whole)
+    minimums = [part.minimums for part in parts if part.minimums is not None]
+    if not minimums:
+        return ByteGroups(q, scale, multiple)
+    assert len(minimums) == len(parts)
+    return ByteGroups(q, scale, multiple, Minimums(*(torch.cat(one) for one in zip(*minimums, strict=True))))
+
+
+def of_int4(groups: Int4Groups) -> ByteGroups:
+    """Return the same weights."""
+    ones = torch.ones(groups.scale.shape, dtype=torch.int8)
+    minimums = Minimums(groups.minimum, ones)
+    return ByteGroups(groups.q.view(torch.int8), groups.scale, ones.repeat_interleave(2, 1), minimums)
+
+
+def nearest(weight: Tensor) -> ByteGroups:
+    """Quantise [out, in]: a group's largest magnitude is 127 steps."""
+    groups = weight.float().unflatten(1, (-1, BLOCK_K))
+    scale = (groups.abs().amax(-1) / LARGEST).half()
+    steps = scale.float().masked_fill(scale == 0, torch.inf)[..., None]
+    q = (groups / steps).round_().clamp_(-LARGEST, LARGEST).flatten(1).to(torch.int8)
+    return ByteGroups(q, scale, torch.ones(len(q), q.shape[1] // HALF, dtype=torch.int8))
+
+
+def pack_groups(weight: Tensor | ByteGroups) -> Tensor:
+    """Pack [out, in], bfloat16 or already in groups, as int8-groups."""
+    return _lines(weight, LINE_16_BIT)
+
+
+def pack_groups_a8(weight: Tensor | ByteGroups) -> Tensor:
+    """Pack [out, in], bfloat16 or already in groups, as int8-groups-a8."""
+    return _lines(weight, LINE_A8)
+
+
+def unpack_groups(packed: Tensor) -> Tensor:
+    """Invert packing in either format: float32 [out, in]."""
+    lines = packed.flatten(3)
+    scale, first, second = _halves_and_bytes(lines[:, :, 0])
+    scales = scale[:, :, None] * torch.stack((first, second), dim=2)  # [S, K, 2 halves, 16 outputs]
+    q = lines[:, :, -LINES:].reshape(*lines.shape[:2], 2, HALF // 2, PANEL_N, 2)
+    weight = q * scales[:, :, :, None, :, None]
+    if has_minimums(packed):
+        least, multiple, _ = _halves_and_bytes(lines[:, :, 1])
+        weight += (least * multiple)[:, :, None, None, :, None]
+    return unpack(weight.flatten(2, 3))
+
+
+def has_minimums(packed: Tensor) -> bool:
+    """Whether the groups of a packed matrix have minimums."""
+    return packed.shape[2] > LINES + 1
+
+
+def groups_rows(packed: Tensor, rows: Tensor) -> Tensor:
+    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
+    panels: Tensor = unpack_groups(packed[rows // PANEL_N]).bfloat16().unflatten(0, (-1, PANEL_N))
+    return panels[torch.arange(len(rows)), rows % PANEL_N]
+
+
+def _lines(weight: Tensor | ByteGroups, shape: tuple[int, ...]) -> Tensor:
+    """Return int8 [S, K, L, *shape]."""
+    groups = weight if isinstance(weight, ByteGroups) else nearest(weight)
+    first, second = groups.multiple.unflatten(1, (-1, 2)).unbind(-1)
+    header = [_line(groups.scale, first, second)]
+    if groups.minimums is not None:
+        header.append(_line(*groups.minimums, torch.zeros_like(first)))
+    blocks = pack(groups.q).flatten(2).unflatten(2, (LINES, LINE))
+    return torch.cat((torch.stack(header, dim=2), blocks), dim=2).view(*blocks.shape[:2], -1, *shape)
+
+
+def _line(halves: Tensor, *each: Tensor) -> Tensor:
+    """Return a line of each block, int8 [S, K, 64], of values [out, K]: float16 and twice int8."""
+    parts = [_by_panel(one).view(torch.int8).flatten(2) for one in (halves, *each)]
+    return torch.cat(parts, dim=2)
+
+
+def _by_panel(values: Tensor) -> Tensor:
+    """Reorder one value per group, [out, K], as [S, K, 16]."""
+    return values.reshape(-1, PANEL_N, values.shape[1]).transpose(1, 2).contiguous()
+
+
+def _halves_and_bytes(line: Tensor) -> Sequence[Tensor]:
+    """Invert `_line`: three float32 [S, K, 16]."""
+    halves, first, second = line.contiguous().split((2 * PANEL_N, PANEL_N, PANEL_N), dim=-1)
+    return halves.contiguous().view(torch.float16).float(), first.float(), second.float()
