@@ -48,9 +48,9 @@ class ByteGroups(NamedTuple):
 
     def chunk(self, count: int) -> list["ByteGroups"]:
         """Split by rows."""
-        parts = [one.chunk(count) for one in (self.q, self.scale, self.multiple)]
-        minimums = [None] * count if self.minimums is None else _split(self.minimums, count)
-        return [ByteGroups(*each, least) for *each, least in zip(*parts, minimums, strict=True)]
+        minimums: Sequence[Minimums | None] = [None] * count if self.minimums is None else _split(self.minimums, count)
+        q, scale, multiple = (one.chunk(count) for one in (self.q, self.scale, self.multiple))
+        return [ByteGroups(*parts) for parts in zip(q, scale, multiple, minimums, strict=True)]
 
     def with_minimums(self) -> "ByteGroups":
         """Return these with minimums, of zero if there were none."""
@@ -58,7 +58,7 @@ class ByteGroups(NamedTuple):
         return self._replace(minimums=self.minimums or zeros)
 
 
-def _split(minimums: Minimums, count: int) -> list[Minimums]:
+def _split(minimums: Minimums, count: int) -> Sequence[Minimums]:
     return [Minimums(*parts) for parts in zip(*(one.chunk(count) for one in minimums), strict=True)]
 
 

@@ -5,6 +5,7 @@ from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
 from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, staging_bytes, token_bytes, weight_bytes
 from ringkv.plan.shapes import Shape
+from ringkv.plan.stored_bits import stored_as
 
 RESERVE = 1 << 30  # the interpreter, torch, graphs and activations
 
@@ -22,7 +23,7 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
     elements = sum(group.spec.key.elements * group.queries for group in readers)
     return Footprint(
         slot=sum(group.in_slots.slot_bytes(engine.capacity, item) for group in config.groups),
-        weights=weight_bytes(shape, engine.dtype if engine.weights == "bf16" else engine.weights),
+        weights=weight_bytes(shape, _stored(engine)),
         staging=staging_bytes(shape, engine.staged_entries, engine.lanes, engine.chunk, engine.dtype)
         + engine.lanes * engine.kv.window * elements * item,
         reserve=RESERVE,
@@ -30,6 +31,10 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
         sampler=sampler_bytes(config.vocab_size, engine.speculate),
         slot_ranks=engine.slot_ranks,
     )
+
+
+def _stored(engine: EngineConfig) -> str:
+    return engine.dtype if engine.weights == "bf16" else stored_as(engine.model_dir, engine.weights)
 
 
 def _largest(config: ModelConfig, engine: EngineConfig) -> ModelConfig:

@@ -48,6 +48,9 @@ SERVED: Mapping[str, Bits] = {  # what `ringkv serve --weights` takes
     "int8": Bits(8, 8),  # one scale per output channel is too little to count
     "int4": Bits(5, 8),  # a 16-bit scale and a 16-bit minimum for each 32 weights
 }
+GROUPS_OF_BYTES, GROUPS_WITH_MINIMUMS = "int8 in groups", "int8 in groups with minimums"
+IN_GROUPS: Mapping[str, Bits] = {GROUPS_OF_BYTES: Bits(9, 8), GROUPS_WITH_MINIMUMS: Bits(10, 8)}
+"""What `--weights int8` keeps of a checkpoint in 5 to 8 bits: 32 or 64 bits for each 32 integers."""
 
 
 def item_bytes(dtype: str) -> int:
@@ -112,10 +115,11 @@ def _further_experts(shape: Shape, tokens: int) -> float:
 
 def bits_of(stored: str) -> Bits:
     """Bits of weights stored in a dtype or quantised. Raises `InvalidRequest` if `stored` is neither."""
-    if stored not in (*SERVED, *ITEM_BYTES):
+    quantised = {**SERVED, **IN_GROUPS}
+    if stored not in (*quantised, *ITEM_BYTES):
         known = ", ".join((*SERVED, *ITEM_BYTES))
         raise InvalidRequest(f"weights is {stored!r}; it must be one of {known}", "weights")
-    return SERVED.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
+    return quantised.get(stored) or Bits(8 * item_bytes(stored), 8 * item_bytes(stored))
 
 
 def _stored(parameters: float, tables: int, stored: str, ranks: int) -> int:

@@ -1,0 +1,62 @@
+"""stored_bits: how a model directory's weights will be stored in memory, from its small files and headers. No torch.
+
+`--weights int8` keeps groups of bytes that a checkpoint has. Layers of a kind share a format, so this is the most that
+they take: 10 bits a weight if some groups have minimums, and 9 if none have.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ringkv.base.config import Weights
+from ringkv.base.json_file import read_object
+from ringkv.plan.footprint import GROUPS_OF_BYTES, GROUPS_WITH_MINIMUMS
+from ringkv.weights.files import BYTE_GROUPS, GROUPS, INDEX
+from ringkv.weights.group_layout import LEAST
+
+LONGEST_HEADER = 100 << 20  # as safetensors has it
+
+
+def stored_as(folder: Path, weights: Weights) -> str:
+    """Return what `weight_bytes` calls the format of these weights; `weights` itself unless they are in groups."""
+    if weights != "int8":
+        return weights
+    if (folder / BYTE_GROUPS).is_file() and not (folder / INDEX).is_file():
+        ends = {name.rpartition(".")[2] for name in _names(folder / BYTE_GROUPS)}
+        has_minimums = bool(ends & LEAST.keys()) or (folder / GROUPS).is_file()
+        return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
+    config = folder / "config.json"
+    settings = read_object(config).get("quantization_config") if config.is_file() else None
+    return _of_quantiser(settings) if isinstance(settings, dict) else weights
+
+
+def _of_quantiser(settings: Mapping[str, Any]) -> str:
+    if settings.get("quant_method") == "mxfp4":
+        return GROUPS_OF_BYTES
+    schemes = [settings, *_weights_of(settings.get("config_groups"))]
+    is_in_bytes = any(
+        8 in (one.get("bits"), one.get("num_bits")) and one.get("strategy") != "channel" for one in schemes
+    )
+    return GROUPS_WITH_MINIMUMS if is_in_bytes else "int8"
+
+
+def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
+    """Return the weights' schemes of compressed-tensors' groups of modules."""
+    found = (
+        [group.get("weights") for group in groups.values() if isinstance(group, dict)]
+        if isinstance(groups, dict)
+        else []
+    )
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names in a safetensors file; none if it is corrupt, which loading it reports."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(length)) if length <= LONGEST_HEADER else {}
+        except ValueError:
+            header = {}
+    return list(header) if isinstance(header, dict) else []
