@@ -102,8 +102,8 @@ def load(
     grouped = in_byte_groups(checkpoint, list(zip(kinds, groups, strict=True))) if target.stored.groups else {}
     for done, (kind, group) in enumerate(zip(kinds, groups, strict=True)):
         tell(done, len(groups), "loading weights")
-        each = {name: target._replace(grouped=grouped.get((kind, name))) for name in group}
-        read.append({name: _load(checkpoint, weight.of_rank(rank), each[name]) for name, weight in group.items()})
+        targets = {name: target._replace(grouped=grouped.get((kind, name))) for name in group}
+        read.append({name: _load(checkpoint, one.of_rank(rank), targets[name]) for name, one in group.items()})
     tell(len(groups), len(groups), "loading weights")
     return ModelWeights(read[0], read[1:])
 
@@ -126,8 +126,8 @@ class Target(NamedTuple):
 
     def format(self, pack: Pack) -> WeightFormat:
         """Return the format in which a weight is packed if its shape allows."""
-        if self.grouped:
-            return FORMATS[self.stored.groups or self.stored.layers]
+        if self.grouped and self.stored.groups:
+            return FORMATS[self.stored.groups]
         heads = self.stored.heads
         other = {"table": self.stored.tables, "router": "bf16", "by_head": heads, "transposed": heads}
         return FORMATS[other.get(pack, self.stored.layers)]

@@ -1,55 +1,86 @@
 // Rotated groups: a block of int8 weights in groups, rotated as the rows of int8 products are. See rotated_int4.h.
+//
+// Steps of a rotation may be in any order. Those between pairs of elements come first, on 16-bit integers.
 
 #pragma once
-
-#include <algorithm>
 
 #include "rotated_int4.h"
 #include "stored_groups.h"
 
 namespace ringkv {
 
-// Replaces elements that are `distance` apart by their sums and differences, in runs of `count` elements.
-template <int64_t distance>
-void butterflies(Vec* of, int64_t count) {
-#pragma GCC unroll 32
-  for (int64_t k = 0; k < count; ++k) {
-    if (k & distance) continue;
-    const Vec first = of[k], second = of[k + distance];
-    of[k] = first + second;
-    of[k + distance] = first - second;
+// A pair row of a tile: two elements of each of kLanes outputs, or sums of such pairs, in 16 bits.
+struct PairWords {
+#if defined(CPU_CAPABILITY_AVX512)
+  __m512i words;
+  static PairWords load(const uint8_t* row) {
+    return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)))};
   }
-}
+  PairWords operator+(PairWords b) const { return {_mm512_add_epi16(words, b.words)}; }
+  PairWords operator-(PairWords b) const { return {_mm512_sub_epi16(words, b.words)}; }
+  Vec sums() const { return dot(_mm512_set1_epi16(1)); }
+  Vec differences() const { return dot(_mm512_set1_epi32(int(0xffff0001))); }
+
+ private:
+  Vec dot(__m512i by) const { return Vec(_mm512_cvtepi32_ps(_mm512_madd_epi16(words, by))); }
+#elif defined(CPU_CAPABILITY_AVX2)
+  __m256i words;
+  static PairWords load(const uint8_t* row) {
+    return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)))};
+  }
+  PairWords operator+(PairWords b) const { return {_mm256_add_epi16(words, b.words)}; }
+  PairWords operator-(PairWords b) const { return {_mm256_sub_epi16(words, b.words)}; }
+  Vec sums() const { return dot(_mm256_set1_epi16(1)); }
+  Vec differences() const { return dot(_mm256_set1_epi32(int(0xffff0001))); }
+
+ private:
+  Vec dot(__m256i by) const { return Vec(_mm256_cvtepi32_ps(_mm256_madd_epi16(words, by))); }
+#else
+  PairOfElements of;
+  static PairWords load(const uint8_t* row) { return {pair_of(row)}; }
+  PairWords operator+(const PairWords& b) const { return {{of.even + b.of.even, of.odd + b.of.odd}}; }
+  PairWords operator-(const PairWords& b) const { return {{of.even - b.of.even, of.odd - b.of.odd}}; }
+  Vec sums() const { return of.even + of.odd; }
+  Vec differences() const { return of.even - of.odd; }
+#endif
+};
 
 // Writes a block's rotated weights, and raises `largest` to their magnitudes by output. The integers of each half are
-// rotated exactly, and scaled before the last step.
+// rotated exactly, and scaled before the last step, between halves.
 template <bool kMinimums>
 void rotate_block(const StoredGroups<kMinimums>&, const uint8_t* block, BlockFloats& to, float (&largest)[kTileN]) {
   using Storage = StoredGroups<kMinimums>;
   static_assert(kRotation == kTileK);
+  constexpr int64_t kPairs = kTileK / 2, kHalf = Storage::kHalfPairs;
   for (int64_t out = 0; out < kTileN; out += kLanes) {
-    Vec of[kTileK];
+    PairWords pairs[kPairs];
 #pragma GCC unroll 16
-    for (int64_t pair = 0; pair < kTileK / 2; ++pair) {
-      const auto [even, odd] = pair_of(Storage::pair_row(block, pair) + 2 * out);
-      of[2 * pair] = even;
-      of[2 * pair + 1] = odd;
-    }
-    butterflies<1>(of, kTileK);
-    butterflies<2>(of, kTileK);
-    butterflies<4>(of, kTileK);
-    butterflies<8>(of, kTileK);
-    const Vec part(1.f / kRotation);
-    const Vec scale[] = {Storage::scale(block, 0, out) * part, Storage::scale(block, 1, out) * part};
-#pragma GCC unroll 32
-    for (int64_t k = 0; k < kTileK; ++k) of[k] = of[k] * scale[k / (kTileK / 2)];
-    butterflies<kTileK / 2>(of, kTileK);
-    of[0] = of[0] + Storage::minimum(block, out);
+    for (int64_t i = 0; i < kPairs; ++i) pairs[i] = PairWords::load(Storage::pair_row(block, i) + 2 * out);
+#pragma GCC unroll 3
+    for (int64_t distance = 1; distance < kHalf; distance *= 2)
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kPairs; ++i) {
+        if (i & distance) continue;
+        const PairWords first = pairs[i], second = pairs[i + distance];
+        pairs[i] = first + second;
+        pairs[i + distance] = first - second;
+      }
+    const Vec part(1.f / kRotation), first = Storage::scale(block, 0, out) * part;
+    const Vec second = Storage::scale(block, 1, out) * part;
     Vec most = Vec::loadu(largest + out);
-#pragma GCC unroll 32
-    for (int64_t k = 0; k < kTileK; ++k) {
-      most = at::vec::maximum(most, of[k].abs());
-      of[k].store(to[k] + out);
+    const auto write = [&](int64_t k, Vec weight) {
+      most = at::vec::maximum(most, weight.abs());
+      weight.store(to[k] + out);
+    };
+    const auto write_both = [&](int64_t k, Vec of_first, Vec of_second) {
+      const Vec scaled = of_second * second, sum = at::vec::fmadd(of_first, first, scaled);
+      write(k, k ? sum : sum + Storage::minimum(block, out));
+      write(k + kTileK / 2, at::vec::fmadd(of_first, first, scaled.neg()));
+    };
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kHalf; ++i) {
+      write_both(2 * i, pairs[i].sums(), pairs[i + kHalf].sums());
+      write_both(2 * i + 1, pairs[i].differences(), pairs[i + kHalf].differences());
     }
     most.store(largest + out);
   }

@@ -95,11 +95,27 @@ struct StoredGroups {
   static void widen(const uint8_t* block, BF16* tile);
 };
 
-// Stores two elements of each of kLanes outputs as bfloat16.
-inline void store_pairs(BF16* to, Vec even, Vec odd) {
-  const auto [first, second] = at::vec::interleave2(even, odd);
-  at::vec::convert_from_float<BF16>(first, second).store(to);
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
+
+template <bool kMinimums>
+void StoredGroups<kMinimums>::widen(const uint8_t* block, BF16* tile) {
+  const __m512i duplicate[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
+  const auto part = [&](Vec of, int i) { return Vec(_mm512_permutexvar_ps(duplicate[i], of)); };
+  const Vec least = minimum(block, 0), minimums[2] = {part(least, 0), part(least, 1)};
+  for (int64_t half = 0; half < 2; ++half) {
+    const Vec by = scale(block, half, 0), scales[2] = {part(by, 0), part(by, 1)};
+#pragma GCC unroll 8
+    for (int64_t pair = half * kHalfPairs; pair < (half + 1) * kHalfPairs; ++pair) {
+      const auto widened = [&](int i) {
+        return at::vec::fmadd(from_bytes(pair_row(block, pair) + i * kTileN), scales[i], minimums[i]);
+      };
+      store_row(tile + pair * 2 * kTileN, widened(0), widened(1));
+    }
+  }
 }
+
+#else
 
 template <bool kMinimums>
 void StoredGroups<kMinimums>::widen(const uint8_t* block, BF16* tile) {
@@ -108,9 +124,13 @@ void StoredGroups<kMinimums>::widen(const uint8_t* block, BF16* tile) {
     for (int64_t pair = 0; pair < kTileK / 2; ++pair) {
       const Vec by = scale(block, pair / kHalfPairs, out);
       const auto [even, odd] = pair_of(pair_row(block, pair) + 2 * out);
-      store_pairs(tile + pair * 2 * kTileN + 2 * out, at::vec::fmadd(even, by, least), at::vec::fmadd(odd, by, least));
+      const auto [first, second] =
+          at::vec::interleave2(at::vec::fmadd(even, by, least), at::vec::fmadd(odd, by, least));
+      at::vec::convert_from_float<BF16>(first, second).store(tile + pair * 2 * kTileN + 2 * out);
     }
   }
 }
+
+#endif
 
 }  // namespace ringkv
