@@ -4,6 +4,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.cache.formats.registry import FORMATS
+from ringkv.kernels.gpu.attend_bytes import attend_bytes
+from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
@@ -23,13 +28,16 @@ from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
+from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
+from ringkv.kernels.gpu.write_token import write_token
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
+    *(write_token, rotate_queries, attend_bytes, attend_nibbles),
     *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
 )
 CHIPS = {80: Chip(108, 164 << 10, 8), 90: H100, 100: Chip(148, 228 << 10, 10)}
@@ -79,6 +87,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
             FakeTensorMode(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
+            patch("ringkv.kernels.gpu.encoded_attend.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.experts.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
         ):
@@ -115,6 +124,18 @@ def cache_inputs(
     planes = [(2 * rows, heads, capacity, width)] * 2
     shapes = [(rows, heads, fresh * groups, width), *planes]
     return [*_tensors(shapes, dtype), *_tensors([(rows,), (rows, fresh), (rows,)], torch.int32)]
+
+
+def encoded_inputs(
+    name: PlaneFormat, dtype: torch.dtype, groups: int, width: int, exact: int, rows: int = 3, heads: int = 2
+) -> list[torch.Tensor]:
+    """Return q, k, v, the planes, centers with `exact` first keys, slot, entry, live of `encoded_attend`."""
+    vectors = _tensors([(rows, heads, groups, width), *[(rows, heads, width)] * 2], dtype)
+    shape = 2 * rows, heads, 4096, width
+    allocate = partial(torch.empty, device="cuda")
+    planes = [part for _ in range(2) for part in FORMATS[name].allocate(shape, allocate)]
+    (centers,) = _tensors([(2 * rows, heads, (1 + exact) * width)], torch.float32)
+    return [*vectors, *planes, centers, *_tensors([(rows,)] * 3, torch.int32)]
 
 
 def _tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:

@@ -35,6 +35,21 @@ def cache_attend(inputs: list[torch.Tensor], cut: Cut) -> Result:
     return _run("cache_attend", inputs, cut)
 
 
+def encoded_attend(name: str, inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """Run on the arguments of `kernels.encoded_attend` in this format. Return the result, and the planes afterwards."""
+    from ringkv.kernels.gpu.encoded_attend import FORMS
+
+    return _run("decode_attend", [FORMS[name], *inputs], cut, "encoded_attend"), inputs[3:7]
+
+
+def encoded_write(name: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Write k, v to the planes of this format, with centers, slot, entry, live. Return the planes."""
+    from ringkv.kernels.gpu.encoded_attend import FORMS
+
+    _call("encoded_attend", "write", FORMS[name], *inputs)
+    return inputs[2:6]
+
+
 def experts(*inputs: Any) -> torch.Tensor:
     """Run on the arguments of `gpu.experts.experts`."""
     found: torch.Tensor = _call("experts", "experts", *inputs)
@@ -67,7 +82,7 @@ def prefill_latent(q: torch.Tensor, latents: torch.Tensor, start: int) -> Result
     return found
 
 
-def _run(name: str, inputs: list[torch.Tensor], cut: Cut, module: str = "decode_attend") -> Result:
+def _run(name: str, inputs: list[Any], cut: Cut, module: str = "decode_attend") -> Result:
     from ringkv.kernels.gpu.tiling import Tiling
 
     found: Result = _call(module, name, *inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))

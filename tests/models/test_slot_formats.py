@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from ringkv.base.cache_spec import LATENT_FORMATS, SKIPPED, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.slot_formats import check_slot_format
@@ -32,7 +32,7 @@ def refused(run: Any, *arguments: Any) -> tuple[str, str | None]:
     ("model", "kv_format"),
     [
         *(("deepseek-v2-lite", kv_format) for kv_format in LATENT_FORMATS),
-        *(("gemma-3n-e2b", kv_format) for kv_format in ENCODED),
+        *(("gemma-3n-e2b", kv_format) for kv_format in ENCODED if kv_format != IN_CHUNKS),
     ],
 )
 def test_latent_and_shared_caches_have_formats(model: str, kv_format: PlaneFormat) -> None:
@@ -40,6 +40,12 @@ def test_latent_and_shared_caches_have_formats(model: str, kv_format: PlaneForma
     check_slot_format(config, slots)
     assert known(model).with_slots(slots).groups == config.with_slots(slots).groups
     assert report(known(model), PlanRequest(kv_format=kv_format)).kv_format == kv_format
+
+
+def test_chunks_are_refused_for_shared_caches() -> None:
+    engine = refused(complete, Path("model"), of("gemma-3n-e2b"), Options(kv_format=IN_CHUNKS))
+    assert "zipcache is not implemented for caches that several layers share; choose int4, int8" in engine[0]
+    assert engine == refused(report, known("gemma-3n-e2b"), PlanRequest(kv_format=IN_CHUNKS))
 
 
 @pytest.mark.parametrize("kv_format", sorted(set(ENCODED) - set(LATENT_FORMATS)))

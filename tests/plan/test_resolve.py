@@ -1,4 +1,5 @@
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -376,9 +377,25 @@ def test_slots_in_8_bits_take_a_byte_per_element_a_scale_per_vector_a_center_and
     assert small.staging == plain.staging
 
 
-def test_8_bits_are_refused_on_a_gpu() -> None:
-    with pytest.raises(InvalidRequest, match="choose plain") as raised:
-        resolved(kv_format="int8", device="cuda:0")
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed (Linux only)")
+def test_formats_with_kernels_are_accepted_on_a_gpu() -> None:
+    from ringkv.kernels.gpu.encoded_attend import FORMS
+
+    for kv_format in ("plain", *FORMS):
+        assert resolved(kv_format=kv_format, device="cuda:0").kv_format == kv_format
+
+
+@pytest.mark.parametrize(
+    ("model", "kv_format", "said"),
+    [
+        (SMOLLM2, "turbo4", "turbo4 is not implemented on CUDA; choose one of plain, int8, fp8, int4"),
+        (SMOLLM2, "zipcache", "zipcache is not implemented on CUDA; choose one of plain, int8, fp8, int4"),
+        (DEEPSEEK, "int8", "int8 is not implemented for latents on CUDA; choose plain"),
+    ],
+)
+def test_formats_without_kernels_are_refused_on_a_gpu(model: ModelConfig, kv_format: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as raised:
+        resolved(model, kv_format=kv_format, device="cuda:0")
     assert raised.value.param == "kv_format"
 
 

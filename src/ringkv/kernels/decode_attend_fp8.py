@@ -8,7 +8,7 @@ D elements of a vector.
 import torch
 from torch import Tensor
 
-from ringkv.kernels.encoded_attend import Encoding, register
+from ringkv.kernels.encoded_attend import Encoding, register, register_cuda
 from ringkv.kernels.half_scales import half_scale
 
 MAX_E4M3 = 448.0
@@ -21,7 +21,7 @@ def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """
     vectors = vectors.float()
     largest = vectors.abs().amax(-1, keepdim=True)
-    scales = half_scale(largest / MAX_E4M3)
+    scales = half_scale(largest / torch.full_like(largest, MAX_E4M3))  # by a number, CUDA rounds twice
     quantised = (vectors / scales.float()).clamp(-MAX_E4M3, MAX_E4M3).to(torch.float8_e4m3fn)
     return quantised.view(torch.uint8), scales[..., 0]
 
@@ -33,3 +33,4 @@ def decode(quantised: Tensor, scales: Tensor) -> Tensor:
 
 FP8 = Encoding(encode, decode)
 decode_attend_fp8, reference = register("decode_attend_fp8", FP8, FP8)
+register_cuda("decode_attend_fp8", "fp8")

@@ -9,7 +9,7 @@ D elements of a vector. It is packed in chunks of 64 elements, the last one of D
 import torch
 from torch import Tensor
 
-from ringkv.kernels.encoded_attend import Encoding, register
+from ringkv.kernels.encoded_attend import Encoding, register, register_cuda
 from ringkv.kernels.hadamard import rotate
 from ringkv.kernels.half_scales import half_offset, half_scale
 
@@ -49,3 +49,4 @@ def unpack(packed: Tensor) -> Tensor:
 
 INT4 = Encoding(encode, decode)
 decode_attend_int4, reference = register("decode_attend_int4", INT4, INT4)
+register_cuda("decode_attend_int4", "int4")

@@ -9,7 +9,7 @@ D elements of a vector.
 import torch
 from torch import Tensor
 
-from ringkv.kernels.encoded_attend import Encoding, register
+from ringkv.kernels.encoded_attend import Encoding, register, register_cuda
 from ringkv.kernels.hadamard import rotate
 
 MAX_INT8 = 127  # the largest element after quantisation
@@ -23,7 +23,7 @@ def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
     vectors = rotate(vectors.float())
     largest = vectors.abs().amax(-1, keepdim=True)
     quantised = (vectors * torch.where(largest > 0, MAX_INT8 / largest, 0.0)).round().to(torch.int8)
-    return quantised, (largest / MAX_INT8)[..., 0]
+    return quantised, (largest / torch.full_like(largest, MAX_INT8))[..., 0]  # by a number, CUDA rounds twice
 
 
 def decode(quantised: Tensor, scales: Tensor) -> Tensor:
@@ -33,3 +33,4 @@ def decode(quantised: Tensor, scales: Tensor) -> Tensor:
 
 INT8 = Encoding(encode, decode)
 decode_attend_int8, reference = register("decode_attend_int8", INT8, INT8)
+register_cuda("decode_attend_int8", "int8")

@@ -11,7 +11,8 @@ B rows of a step, S slots, H key-value heads, G query heads per key-value head, 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -120,3 +121,15 @@ def register(
         LIBRARY.impl(each, own, "CompositeExplicitAutograd")
         register_fake(f"ringkv::{each}", _shape, lib=LIBRARY)
     return partial(encoded_attend, name), own
+
+
+def register_cuda(name: str, format: str) -> None:
+    """Register the Triton kernels of a format for the operator `name`, if Triton is installed."""
+    if find_spec("triton"):
+        LIBRARY.impl(name, partial(_cuda, format), "CUDA")
+
+
+def _cuda(format: str, *arguments: Any) -> tuple[Tensor, Tensor]:
+    from ringkv.kernels.gpu import encoded_attend as gpu  # loads Triton
+
+    return gpu.decode_attend(gpu.FORMS[format], *arguments)

@@ -2,8 +2,11 @@
 
 from typing import Protocol
 
-from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
+
+ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
+"""Formats that decode attention has kernels for on CUDA."""
 
 
 class Cached(Protocol):
@@ -45,6 +48,16 @@ def check_handoff(slots: SlotFormat) -> None:
             f"kv_format {slots.name} is not implemented for prefill apart from decode; choose int4, or --role both",
             "kv_format",
         )
+
+
+def check_on_cuda(model: Cached, format: PlaneFormat) -> None:
+    """Raise InvalidRequest, naming `kv_format`, if decode attention has no kernel for it on CUDA."""
+    if format not in ON_CUDA:
+        raise InvalidRequest(
+            f"kv_format {format} is not implemented on CUDA; choose one of {', '.join(ON_CUDA)}", "kv_format"
+        )
+    if format != "plain" and any(group.spec.value is None for group in model.groups):
+        raise InvalidRequest(f"kv_format {format} is not implemented for latents on CUDA; choose plain", "kv_format")
 
 
 def _check_nothing_is_skipped(slots: SlotFormat) -> None:

@@ -13,7 +13,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_drafts, check_slot_format
+from ringkv.models.slot_formats import check_drafts, check_on_cuda, check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
@@ -122,8 +122,8 @@ def _device(requested: str | None) -> str:
 
 def _slot_format(config: ModelConfig, options: Options, device: str) -> SlotFormat:
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
-    if format != "plain" and device != "cpu":
-        raise InvalidRequest(f"kv_format {format} runs on the CPU, not on {device}; choose plain", "kv_format")
+    if device != "cpu":
+        check_on_cuda(config, format)
     slots = SlotFormat(format, at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format]))
     check_slot_format(config, slots)
     return slots

@@ -146,8 +146,8 @@ def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
     return keys.stride()[:2]
 
 
-def merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling) -> Attended:
-    """Merge the splits of `live` entries to the result for q [B, H, Q, D]."""
+def merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling, stages: int = 0) -> Attended:
+    """Merge the splits of `live` entries to the result for q [B, H, Q, D], rotated by so many stages."""
     (rows, heads, queries, width), columns = q.shape, tile(q).columns
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
     merge_splits[queries, heads, rows](
@@ -163,6 +163,7 @@ def merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling)
         COLUMNS=columns,
         BLOCK=cut.block,
         STEP=MERGE_STEP,
+        STAGES=stages,
         num_warps=max(2, columns // 128),
     )
     return out, lse

@@ -2,12 +2,13 @@
 """Merging of a query's splits into its output: the second kernel of `decode_attend` and of `cache_attend`.
 
 B rows of a step, H key-value heads, Q queries each, D head_dim, S splits. Splits beyond the live length are
-neither written nor read.
+neither written nor read. Values of `encoded_attend` may be rotated; their weighted sum is rotated back here.
 """
 
 import triton
 import triton.language as tl
 
+from ringkv.kernels.gpu.hadamard import rotate
 from ringkv.kernels.gpu.tiles import entries_per_split
 
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -27,6 +28,7 @@ def merge_splits(
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     STEP: tl.constexpr,  # splits read at a time
+    STAGES: tl.constexpr,  # of the rotation; 0 if values are not rotated
 ):
     query, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     live = tl.load(live_at + row)
@@ -54,6 +56,8 @@ def merge_splits(
         top = highest
     is_empty = total == 0.0
     out = acc / tl.where(is_empty, 1.0, total)
+    if STAGES > 0:
+        out = rotate(out, COLUMNS, STAGES)
     at = place * queries + query
     tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
     lse = tl.where(is_empty, float("-inf"), (top + tl.log2(tl.where(is_empty, 1.0, total))) * LN_2)

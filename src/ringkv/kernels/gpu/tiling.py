@@ -30,10 +30,11 @@ class Tile:
     columns: int  # head_dim
     itemsize: int  # bytes of an element
     planes: int = 2  # keys and values; 1 if they are the same elements
+    stored: int | None = None  # bytes of an encoded vector and its scale; None if elements are stored as they are
 
     @property
     def row_bytes(self) -> int:
-        return self.columns * self.itemsize
+        return self.columns * self.itemsize if self.stored is None else self.stored
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,232 @@
+"""Decode attention over encoded keys and values on CUDA: four Triton kernels whose launch does not depend on lengths.
+
+The first writes the new token. The second rotates the queries. The third attends to one split, and the last merges.
+
+B rows of a step, S slots, H key-value heads, G query heads each, C entries, D head_dim, E first keys that are exact. A
+row's result depends only on its slot's length and on fixed shapes, not on its neighbours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from ringkv.kernels.gpu.attend_bytes import attend_bytes
+from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
+from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
+from ringkv.kernels.gpu.elements import E4M3_UNIT, e4m3_high, e4m3_low, int8_high, int8_low
+from ringkv.kernels.gpu.encode_vector import store_fp8, store_int4, store_int8
+from ringkv.kernels.gpu.hadamard import stages
+from ringkv.kernels.gpu.rotate_queries import rotate_queries
+from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split, tiling
+from ringkv.kernels.gpu.write_token import write_token
+
+MOST_SCORES = {2: 2048, 4: 512}  # of a tile, by bytes of a query's element: they stay in registers
+ENCODE_WARPS, ROTATE_WARPS = 1, 4
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the kernels process a format.
+
+    word, range: dtypes in which attention loads entries and their scales. per_word: elements of a word.
+    """
+
+    store: Any
+    attend: Any
+    constants: Mapping[str, Any]
+    word: torch.dtype
+    range: torch.dtype
+    per_word: int
+    is_rotated: bool = True
+
+    def stages(self, width: int) -> int:
+        """Return the stages of the rotation of its vectors."""
+        return stages(width) if self.is_rotated else 0
+
+
+INT8 = {"LOW": int8_low, "HIGH": int8_high, "UNIT": 1.0}
+E4M3 = {"LOW": e4m3_low, "HIGH": e4m3_high, "UNIT": E4M3_UNIT}
+FORMS = {
+    "int8": Form(store_int8, attend_bytes, INT8, torch.int16, torch.float32, 2),
+    "fp8": Form(store_fp8, attend_bytes, E4M3, torch.int16, torch.float16, 2, is_rotated=False),
+    "int4": Form(store_int4, attend_nibbles, {}, torch.int16, torch.int32, 4),
+}
+
+
+def decode_attend(
+    form: Form,
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    cut: Tiling | None = None,
+) -> Attended:
+    """See `kernels.encoded_attend`, whose reference is the contract. `cut` replaces `usual_tiling`.
+
+    The planes may be views of larger tensors if each head's entries are contiguous.
+    """
+    planes = keys, key_scales, values, value_scales
+    if k is not None and v is not None:
+        write(form, k, v, *planes, centers, slot, entry, live)
+    return attend(form, q, *planes, centers, slot, live, scale, cut)
+
+
+def write(
+    form: Form,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+) -> None:
+    """Encode k, v [B, H, D] and write them at `entry` of the slots of rows with live entries."""
+    rows, heads, width = k.shape
+    k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (k, v))
+    if form.store is store_int4:
+        keys, values = keys.view(torch.int16), values.view(torch.int16)
+    write_token[heads, rows](
+        k,
+        v,
+        keys,
+        key_scales,
+        values,
+        value_scales,
+        centers,
+        slot,
+        entry,
+        live,
+        *k.stride()[:2],
+        *v.stride()[:2],
+        *_head_strides(keys, values),
+        *_head_strides(key_scales, value_scales),
+        *_head_strides(centers, centers),
+        STORE=form.store,
+        WIDTH=width,
+        COLUMNS=max(MIN_ROWS, triton.next_power_of_2(width)),
+        STAGES=form.stages(width),
+        num_warps=ENCODE_WARPS,
+        enable_fp_fusion=False,  # see `encode_vector`
+    )
+
+
+def attend(
+    form: Form,
+    q: Tensor,
+    keys: Tensor,
+    key_scales: Tensor,
+    values: Tensor,
+    value_scales: Tensor,
+    centers: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    scale: float,
+    cut: Tiling | None = None,
+) -> Attended:
+    """Attend with q [B, H, Q, D] to the live entries, all of which are written."""
+    cut = cut or usual_tiling(form, q, keys, key_scales)
+    (rows, heads, queries, width), padded = q.shape, tile(q)
+    exact = centers.shape[-1] // width - 1
+    rotated, dots = _rotated(form, q, centers, slot, live)
+    part, part_lse = empty_parts(q, cut)
+    blocks = triton.cdiv(queries, padded.rows)
+    keys, values = keys.view(form.word), values.view(form.word)
+    key_scales, value_scales = key_scales.view(form.range), value_scales.view(form.range)
+    columns = max(MIN_ROWS, padded.columns // form.per_word)
+    form.attend[cut.splits, heads * blocks, rows](
+        rotated,
+        dots,
+        keys,
+        key_scales,
+        values,
+        value_scales,
+        slot,
+        live,
+        part,
+        part_lse,
+        *_head_strides(keys, values),
+        *_head_strides(key_scales, value_scales),
+        scale * LOG2_E,
+        heads,
+        queries,
+        cut.splits,
+        blocks,
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=columns,
+        EXACT=exact,
+        BLOCK=cut.block,
+        PACKED=keys.is_cuda,
+        **form.constants,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+    )
+    return merged(q, part, part_lse, live, cut, form.stages(width))
+
+
+def _rotated(form: Form, q: Tensor, centers: Tensor, slot: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `rotate_queries` writes. Its dtype is that of products: float16 has every element of the formats."""
+    (rows, heads, queries, width), padded = q.shape, tile(q)
+    centers_of_head = centers.shape[-1] // width
+    q = q if q.stride(-1) == 1 else q.contiguous()
+    rotated = q.new_empty(q.shape, dtype=torch.float16 if q.element_size() == 2 else torch.float32)
+    dots = q.new_empty(rows, heads, queries, 1 + centers_of_head, dtype=torch.float32)
+    rotate_queries[triton.cdiv(queries, padded.rows), heads, rows](
+        q,
+        centers,
+        slot,
+        live,
+        rotated,
+        dots,
+        *q.stride()[:3],
+        *_head_strides(centers, centers),
+        heads,
+        queries,
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=padded.columns,
+        STAGES=form.stages(width),
+        CENTERS=centers_of_head,
+        num_warps=ROTATE_WARPS,
+    )
+    return rotated, dots
+
+
+def usual_tiling(form: Form, q: Tensor, keys: Tensor, key_scales: Tensor) -> Tiling:
+    """Return the default tiling for q [B, H, Q, D] and encoded keys [S, H, C, bytes]."""
+    padded = encoded_tile(form, q, key_scales)
+    programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
+    usual = tiling(programs, keys.shape[2], padded, chip(keys.device))
+    one = replace(usual, block=min(usual.block, MOST_SCORES[padded.itemsize] // padded.rows))
+    return split(one, programs, keys.shape[2], padded, chip(keys.device))
+
+
+def encoded_tile(form: Form, q: Tensor, key_scales: Tensor) -> Tile:
+    """Return the tile of queries of one program, and the bytes of the entries that it loads."""
+    plain = tile(q)
+    columns = max(MIN_ROWS, plain.columns // form.per_word)
+    range_bytes = key_scales.element_size() * key_scales.shape[3:].numel()
+    return replace(plain, stored=columns * form.word.itemsize + range_bytes)
+
+
+def _head_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
+    """Return the strides of a slot and of a head, which both planes have, and whose entries are contiguous."""
+    assert keys.stride() == values.stride()
+    assert (keys.stride(2), keys.stride(-1)) == (keys.shape[3:].numel(), 1)
+    return keys.stride()[:2]

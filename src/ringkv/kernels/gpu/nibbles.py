@@ -1,0 +1,30 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Words of four nibbles in Triton; `kernels.decode_attend_int4` packs them and explains their chunks.
+
+D elements of a vector, in D / 4 words.
+"""
+
+import triton
+import triton.language as tl
+
+from ringkv.kernels.decode_attend_int4 import CHUNK as _CHUNK
+
+CHUNK, CHUNK_WORDS = tl.constexpr(_CHUNK), tl.constexpr(_CHUNK // 4)
+MIDDLE = tl.constexpr(7.5)  # of the levels
+
+
+@triton.jit
+def elements_of(words, WIDTH: tl.constexpr):
+    """Return the element that is the first nibble of each word of a vector, and the distance to its next nibble's.
+
+    For words from D / 4 on, elements are below D rounded up to a power of two.
+    """
+    chunk = words // CHUNK_WORDS
+    distance = tl.minimum(WIDTH // 4 - chunk * CHUNK_WORDS, CHUNK_WORDS)  # the words of this chunk
+    return chunk * CHUNK + words % CHUNK_WORDS, distance
+
+
+@triton.jit
+def low_half(words):
+    """Return the float16 in the low 16 bits of int32 words, in float32."""
+    return (words & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)

@@ -1,0 +1,52 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""What a step's queries need once for all splits: the second kernel of `encoded_attend`.
+
+B rows of a step, H key-value heads, Q queries each, D head_dim, E first keys that a slot keeps exactly.
+"""
+
+import triton
+import triton.language as tl
+
+from ringkv.kernels.gpu.hadamard import rotate
+
+
+@triton.jit(do_not_specialize=["heads", "queries"])
+def rotate_queries(
+    q_at,
+    centers_at,  # float32 [S, H, D + E D]
+    slot_at,
+    live_at,
+    rotated_at,  # [B, H, Q, D]: rotated and divided by their largest element, which is what float16 rounds best
+    dots_at,  # float32 [B, H, Q, 2 + E]: largest element, products with the center and with first keys minus center
+    q_row,  # strides, in elements
+    q_head,
+    q_query,
+    center_slot,
+    center_head,
+    heads,
+    queries,
+    ROWS: tl.constexpr,  # queries of one program, padded
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
+    STAGES: tl.constexpr,
+    CENTERS: tl.constexpr,  # 1 + E
+):
+    block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if tl.load(live_at + row) == 0:
+        return
+    query, column = block * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    real, is_query = column < WIDTH, query < queries
+    mask = is_query[:, None] & real[None, :]
+    q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :], mask=mask, other=0.0)
+    q = q.to(tl.float32)
+    place = (row * heads + head) * queries + query
+    centers = centers_at + tl.load(slot_at + row).to(tl.int64) * center_slot + head * center_head + column
+    for which in tl.static_range(CENTERS):
+        center = tl.load(centers + which * WIDTH, mask=real, other=0.0)
+        tl.store(dots_at + place * (1 + CENTERS) + 1 + which, tl.sum(q * center[None, :], 1), mask=is_query)
+    rotated = tl.reshape(rotate(tl.reshape(q, (ROWS * COLUMNS,)), ROWS * COLUMNS, STAGES), (ROWS, COLUMNS))
+    largest = tl.max(tl.abs(rotated), 1)
+    tl.store(dots_at + place * (1 + CENTERS), largest, mask=is_query)
+    rotated = rotated / tl.where(largest > 0, largest, 1.0)[:, None]
+    to = rotated_at + place[:, None] * WIDTH + column[None, :]
+    tl.store(to, rotated.to(rotated_at.dtype.element_ty), mask=mask)
