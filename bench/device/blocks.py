@@ -1,6 +1,7 @@
-"""blocks: the part of the device benchmark that measures experts and latent attention in published shapes."""
+"""blocks: the part of the device benchmark that measures experts, latent attention and slots in each format."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
 from bench.device.scale import Scale
+from ringkv.cache.formats.registry import FORMATS
 from ringkv.kernels.experts import experts
 from ringkv.kernels.latent_attend import decode_attend_latent
 
@@ -26,10 +28,12 @@ class Shapes(NamedTuple):
     entry: int
     rank: int
     slots: tuple[tuple[int, int], ...]  # slots, entries of each
+    encoded: tuple[tuple[int, int], ...]  # the same, of the scale's model
 
 
-PUBLISHED = Shapes(2048, 768, 128, 8, (1, 8, 64, 2048), 128, 576, 512, ((8, 8192), (64, 8192), (64, 32768)))
-TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),))
+LATENTS, ENCODED = ((8, 8192), (64, 8192), (64, 32768)), ((8, 8192), (64, 8192), (8, 131072))
+PUBLISHED = Shapes(2048, 768, 128, 8, (1, 8, 64, 2048), 128, 576, 512, LATENTS, ENCODED)
+TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),), ((2, 64),))
 """PUBLISHED: experts of Qwen3-30B-A3B, latents of DeepSeek-R1."""
 
 
@@ -37,7 +41,7 @@ TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),))
 def blocks(scale: Scale, journal: DeviceJournal, _: str) -> None:
     """Measure each operator inside a CUDA graph, without its launch."""
     shapes = PUBLISHED if scale.torch_device.type == "cuda" else TINY
-    for figure in (*_experts(scale, shapes), *_latents(scale, shapes)):
+    for figure in (*_experts(scale, shapes), *_latents(scale, shapes), *_formats(scale, shapes)):
         journal.add("block", **figure)
 
 
@@ -74,6 +78,26 @@ def _latents(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         operations = 2.0 * slots * of.heads * entries * (of.entry + of.rank)
         figure = {"s": taken, "rate": latents.nbytes / taken, "operations": operations}
         yield {"part": "latents", "slots": slots, "live": entries, **figure}
+
+
+def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
+    """Measure decode attention of one layer with full slots of zeros in each format; a rate counts what is stored."""
+    model = scale.config
+    heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
+    zeros = torch.zeros(0, device=scale.device, dtype=getattr(torch, scale.dtype)).new_zeros
+    for slots, entries in of.encoded:
+        q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
+        slot = torch.arange(slots, device=scale.device).int()
+        live = torch.full_like(slot, entries)
+        for name, format in FORMATS.items():
+            planes = [part for _ in range(2) for part in format.allocate((slots, heads, entries, width), zeros)]
+            centers = [zeros(slots, heads, width, dtype=torch.float32)] * format.centered
+
+            run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)
+            taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
+            stored = sum(plane.nbytes for plane in planes)
+            figure = {"s": taken, "rate": stored / taken, "operations": 4.0 * slots * heads * groups * entries * width}
+            yield {"part": f"{name} slots", "slots": slots, "live": entries, **figure}
 
 
 def _random(scale: Scale, *shape: int) -> torch.Tensor:

@@ -51,6 +51,8 @@ def test_the_table_shows_them_all(out: Path) -> None:
         "copy of one half",
         "| experts | 8 |",
         "| latents | 2 x 64 |",
+        "| plain slots | 2 x 64 |",
+        "| int4 slots | 2 x 64 |",
     ):
         assert words in shown
     assert "Failed" not in shown

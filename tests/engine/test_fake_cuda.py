@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ringkv.base.cache_spec import PLAIN_SLOTS, PlaneFormat, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
@@ -60,9 +61,14 @@ def own_traces() -> Iterator[None]:
 
 
 def assembled(
-    folder: Path, dtype: torch.dtype, backend: Backend, device: str = "cuda:0", chunk: int = CHUNK
+    folder: Path,
+    dtype: torch.dtype,
+    backend: Backend,
+    device: str = "cuda:0",
+    chunk: int = CHUNK,
+    slots: SlotFormat = PLAIN_SLOTS,
 ) -> LocalEngine:
-    model = load_config(folder)
+    model = load_config(folder).with_slots(slots)
 
     def made(declared: Declared) -> dict[str, Tensor]:
         return {name: torch.empty(weight.shape, dtype=dtype, device="cuda:0") for name, weight in declared.items()}
@@ -70,7 +76,9 @@ def assembled(
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
     drafts = 0 if model.shares_caches else 3
-    config = tiny.config(folder, device=device, chunk=chunk, dtype=str(dtype).removeprefix("torch."), speculate=drafts)
+    formats = {"kv_format": slots.name, "kv_format_skip": slots.skip}
+    chosen = {"device": device, "chunk": chunk, "dtype": str(dtype).removeprefix("torch."), "speculate": drafts}
+    config = tiny.config(folder, **chosen, **formats)
     return assemble(config, model, weights, backend)
 
 
@@ -192,4 +200,14 @@ def test_layers_with_experts_and_latents_trace_for_cuda(name: str, tmp_path: Pat
     sizes = {"prefill": ("128",), "decode": ("3", "3x4")}
     names = {f"{way}-{kind}-{size}" for kind in engine.model.kinds for way in sizes for size in sizes[way]}
     assert {*traced.outputs} == names
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+
+
+@pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4"])
+def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama")
+    traced = Traced("decode")
+    with fake_cuda(), torch.inference_mode():
+        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
+    assert {body.group.format for body in engine.batch.bodies} == {"plain", kv_format}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
