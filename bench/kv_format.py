@@ -24,6 +24,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.cache.body import Body
 from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.engine.build import build
 from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler
@@ -57,9 +58,9 @@ def attention(group: LayerGroup) -> dict[PlaneFormat, float]:
     index = torch.arange(LIVE).expand(LAYERS, group.spec.key.heads, LIVE)
     runs = {}
     for form in FORMATS_COMPARED:
-        slots = Body.allocate(layers.stored_as(form), SLOTS, LIVE, like.new_zeros)
+        slots = allocate_slots(layers.stored_as(form), SLOTS, LIVE, like.new_zeros)
         for slot in range(SLOTS):
-            slots.take(slot, staged, 0, index)
+            slots.take(slot, staged, 0, index, LIVE, torch.rand(index.shape))
         runs[form] = _attend(slots, form)
     times: dict[PlaneFormat, list[float]] = {form: [] for form in FORMATS_COMPARED}
     for _ in range(TURNS):

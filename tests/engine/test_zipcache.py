@@ -14,7 +14,8 @@ from ringkv.base.zip_sizes import ZipSizes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.handoff.identity import Identity
-from ringkv.kernels.zip_slots import BUFFERED, CHUNKS, ZipSlots, decoded
+from ringkv.kernels.zip_slots import BUFFERED, CHUNKS, ZipSlots
+from ringkv.kernels.zip_tokens import decoded
 from ringkv.plan.engine_footprint import engine_footprint
 from tests.engine import tiny
 

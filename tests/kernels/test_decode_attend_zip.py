@@ -10,7 +10,8 @@ from ringkv.base.zip_sizes import CHUNK
 from ringkv.kernels.decode_attend import WIDTH_STEP
 from ringkv.kernels.decode_attend_zip import decode_attend_zip, reference
 from ringkv.kernels.library import is_native
-from ringkv.kernels.zip_slots import BUFFERED, FIRST, ZipSlots, append, decoded, places
+from ringkv.kernels.zip_slots import BUFFERED, FIRST, ZipSlots, places
+from ringkv.kernels.zip_tokens import append, decoded
 from tests.kernels.zip_slots import filled, made
 
 pytestmark = pytest.mark.usefixtures("compiled")

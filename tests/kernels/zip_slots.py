@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from ringkv.base.zip_sizes import ZipSizes
-from ringkv.kernels.zip_slots import ZipSlots, allocate, fill
+from ringkv.kernels.zip_slots import ZipSlots, allocate
+from ringkv.kernels.zip_tokens import fill
 
 
 def made(slots: int, heads: int, width: int, capacity: int, dtype: torch.dtype = torch.float32) -> ZipSlots:

@@ -13,7 +13,8 @@ from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache.body import Body, Planes
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.take_rows import take_rows
-from ringkv.kernels.zip_slots import ZipSlots, allocate, fill
+from ringkv.kernels.zip_slots import ZipSlots, allocate
+from ringkv.kernels.zip_tokens import fill
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from torch.library import register_fake
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.library import LIBRARY, is_native
 from ringkv.kernels.partial import Partial
-from ringkv.kernels.zip_slots import BUFFERED, FIRST, TENSORS, ZipSlots, append, decoded
+from ringkv.kernels.zip_slots import BUFFERED, FIRST, TENSORS, ZipSlots
+from ringkv.kernels.zip_tokens import append, decoded
 
 NAME = "decode_attend_zip"
 

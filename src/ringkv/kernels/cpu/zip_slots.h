@@ -1,4 +1,4 @@
-// Slots in the format zipcache: their tensors, and what a new token does to one head of one. See zip_slots.py.
+// Slots in the format zipcache: what a new token does to one head of one. See zip_slots.py and zip_tokens.py.
 //
 // Everything that is written is computed in the same float32 operations as in zip_codes.py, so the bytes are the same.
 

@@ -5,7 +5,8 @@ import torch
 
 from ringkv.base.zip_sizes import CHUNK, ZipSizes
 from ringkv.kernels import zip_codes as codes
-from ringkv.kernels.zip_slots import ZipSlots, append, decoded, salient
+from ringkv.kernels.zip_slots import ZipSlots
+from ringkv.kernels.zip_tokens import append, decoded, salient
 from tests.kernels.zip_slots import filled, made, tokens
 
 
