@@ -103,6 +103,7 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
         ("off", "bf16", "int8", 0),
         ("compiled", "bf16", "int8", 0),
         ("off", "bf16", "int4", 1),  # layers of one kind with slots in two formats
+        ("off", "bf16", "zipcache", 1),
         ("off", "w8a8", "plain", 0),
         ("compiled", "w4a8", "plain", 0),
     ],

@@ -70,9 +70,10 @@ def tokens(events: list[Event], name: str) -> list[int]:
         {"dtype": "bfloat16"},
         {"dtype": "bfloat16", "kv_format": "int8"},
         {"dtype": "bfloat16", "kv_format": "int4"},
+        {"dtype": "bfloat16", "kv_format": "zipcache"},
         {"dtype": "bfloat16", "speculate": 3},
     ],
-    ids=["float32", "bfloat16", "int8", "int4", "drafts"],
+    ids=["float32", "bfloat16", "int8", "int4", "zipcache", "drafts"],
 )
 @pytest.mark.parametrize("length", [5, 37, 120], ids=["short", "a slot's", "evicting"])
 def test_a_request_in_memory_that_held_nan_is_answered_as_by_a_fresh_engine(

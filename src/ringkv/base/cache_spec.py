@@ -144,7 +144,7 @@ class CacheSpec(NamedTuple):
     def slot_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot of so many entries in one layer."""
         if self.in_chunks:
-            return self.key.heads * ZipSizes.of(entries).head_bytes(self.key.width, item)
+            return self.key.heads * sum(ZipSizes.of(entries).tensor_bytes(self.key.width, item))
         return entries * self.bytes(item) + self.center_bytes
 
     @property

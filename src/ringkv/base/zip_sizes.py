@@ -41,18 +41,15 @@ class ZipSizes(NamedTuple):
         low = -(-capacity * (100 - SALIENT) // 100) + CHUNK - salient_of(CHUNK)
         return cls(SINKS + CHUNK, high, low, 1 + chunks)
 
-    def key_bytes(self, width: int, item: int) -> tuple[int, ...]:
-        """Return the bytes of each tensor of a head's keys, and of the attention that the buffer's keys got."""
-        return (*self._vectors(width, item), self.chunks * _KEY_PARAMETERS * width * _HALF, CHUNK * _FLOAT)
+    def tensor_bytes(self, width: int, item: int) -> tuple[int, ...]:
+        """Return the bytes of a key-value head of a slot, of each tensor in the order of `kernels.zip_slots.ZipSlots`.
 
-    def value_bytes(self, width: int, item: int) -> tuple[int, ...]:
-        """Return the bytes of each tensor of a head's values."""
-        ranges = (self.high + self.low) * _RANGE * _HALF
-        return (*self._vectors(width, item), self.chunks * _VALUE_PARAMETERS * width * _HALF, ranges)
-
-    def head_bytes(self, width: int, item: int) -> int:
-        """Return the bytes of a key-value head of a slot. item: bytes of an element of the engine's dtype."""
-        return sum(self.key_bytes(width, item)) + sum(self.value_bytes(width, item)) + COUNTS * _INT
+        item: bytes of an element of the engine's dtype.
+        """
+        vectors, channels = self._vectors(width, item), self.chunks * width * _HALF
+        keys = (*vectors, _KEY_PARAMETERS * channels, CHUNK * _FLOAT)
+        values = (*vectors, _VALUE_PARAMETERS * channels, (self.high + self.low) * _RANGE * _HALF)
+        return (*keys, *values, COUNTS * _INT)
 
     def _vectors(self, width: int, item: int) -> tuple[int, ...]:
         return self.plain * width * item, self.high * width // 2, self.low * width // 4

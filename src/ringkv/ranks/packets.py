@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.config import EngineConfig
 from ringkv.base.ranks import Rank
+from ringkv.base.zip_sizes import ZipSizes
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import item_bytes
 
@@ -21,17 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PacketParts:
-    """groups: of the whole model, in the format of slots. item: bytes of an element of the engine's dtype."""
+    """groups: of the whole model, in the format of slots. item: bytes of an element of the engine's dtype.
+
+    capacity: entries of a slot.
+    """
 
     groups: tuple[LayerGroup, ...]
     item: int
     ranks: int
+    capacity: int
 
     @classmethod
     def of(cls, config: EngineConfig) -> "PacketParts":
         model = load_config(config.model_dir).with_slots(config.slot_format)
         groups = tuple(group.in_slots for group in model.groups)
-        return cls(groups, item_bytes(config.dtype), config.rank.count)
+        return cls(groups, item_bytes(config.dtype), config.rank.count, config.capacity)
 
     def merged(self, parts: Sequence[bytes | memoryview], live: Sequence[int]) -> memoryview:
         """Return the entries of one rank from those of each. live: live entries of each group.
@@ -77,6 +82,10 @@ class PacketParts:
         """Yield L, H and the bytes of a layer and head, of each tensor that `cache.body.CacheRow.export` writes."""
         for group, count in zip(self.groups, live, strict=True):
             layers, spec = len(group.layers), group.spec
+            if spec.in_chunks:  # a row is a whole slot
+                for size in ZipSizes.of(self.capacity).tensor_bytes(spec.key.width, self.item):
+                    yield layers, spec.key.heads, size
+                continue
             for plane in spec.planes:
                 for size in plane.tensor_bytes(self.item):
                     yield layers, plane.heads, count * size
