@@ -144,7 +144,7 @@ class ZipAttention {
       if (first_[i + 1] == first_[i]) clear(i);
     }
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const BlockRowsInt4 encoded(folded, queries_, width_, scale_);
+      const BlockRowsInt4<UniformLevels> encoded(folded, queries_, width_, scale_);
       for (int64_t t = begin; t < end; ++t) {
         const auto& task = tasks_[t];
         attend_task(task, t + 1 < end ? &tasks_[t + 1] : nullptr, encoded, of(to, t));
@@ -161,7 +161,8 @@ class ZipAttention {
     std::fill_n(to_.lse + i * queries_, queries_, -std::numeric_limits<float>::infinity());
   }
 
-  void attend_task(const ZipTask& task, const ZipTask* next, const BlockRowsInt4& encoded, const Partial& to) const {
+  void attend_task(const ZipTask& task, const ZipTask* next, const BlockRowsInt4<UniformLevels>& encoded,
+                   const Partial& to) const {
     const auto head = head_of(task.head);
     if (task.bits == kPlain) return attend_plain(task, head, to);
     BlockInt4 block = block_of(task, head);
