@@ -179,8 +179,8 @@ def test_exact_keys_of_first_entries_replace_the_stored_ones(way: str, name: str
 @pytest.mark.parametrize("way", ["attend", "reference"])
 @pytest.mark.parametrize("name", ["int8", *CASES])
 def test_what_another_layer_has_written_is_read_with_the_bits_of_the_layer_that_wrote_it(way: str, name: str) -> None:
-    case = CASES.get(name, Case(0.0, int8.INT8, int8.decode_attend_int8, int8.reference))
-    attend, planes = getattr(case, way), made(case.encoding, 3, 2, 300, 64)
+    case = EXACT[name]
+    attend, planes = getattr(case, way), made(case, 3, 2, 300, 64)
     q, k, v = torch.randn(3, 2, 6, 64), torch.randn(3, 2, 64), torch.randn(3, 2, 64)
     slot, live = torch.arange(3, dtype=torch.int32), torch.tensor([300, 0, 17], dtype=torch.int32)
     rows = slot, (live - 1).clamp(min=0), live, 0.1
