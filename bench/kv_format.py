@@ -89,7 +89,13 @@ def perplexity(model: str, form: PlaneFormat, texts: Sequence[tuple[int, ...]]) 
     """Return the perplexity of each text's tokens after its prompt."""
     folder, longest = locate(model), len(texts[0])
     options = Options(
-        slots=SLOTS, kv_policy="full", prompt_tokens=PROMPT, output_tokens=longest, prefix_store=0, kv_format=form
+        slots=SLOTS,
+        kv_policy="full",
+        prompt_tokens=PROMPT,
+        output_tokens=longest,
+        prefix_store=0,
+        kv_format=form,
+        graphs="off",  # compiling takes longer than the tokens
     )
     loop = Loop(build(resolve(folder, load_config(folder), options, available_bytes())))
     sampling = SamplingParams(max_tokens=longest - PROMPT, logprobs=0, ignore_eos=True)
