@@ -4,7 +4,7 @@
     python -m bench.kv_rotation --model qwen2.5-coder-1.5b --windows 4
 
 Texts of WikiText-2 are scored in one pass. Keys (after the rotary embedding) and values are encoded and decoded before
-attention, except for the first tokens' keys with 4 bits and the layers at both ends that `--kv-format-skip` keeps
+attention, except for the first tokens' keys and the layers at both ends that `--kv-format-skip` keeps
 plain. `divergence` is that of the next token's distribution from plain slots'; it needs fewer tokens than a perplexity.
 """
 
@@ -61,8 +61,8 @@ def unrotated(encoding: Encoding) -> Callable[[Tensor], Tensor]:
 
 CASES: Mapping[str, RoundTrip] = {
     "plain": RoundTrip(lambda vectors: vectors),
-    "int8": RoundTrip(_through(INT8)),
-    "fp8": RoundTrip(_through(FP8)),
+    "int8": RoundTrip(_through(INT8), SINKS),
+    "fp8": RoundTrip(_through(FP8), SINKS),
     "int4": RoundTrip(_through(INT4), SINKS, SKIPPED["int4"]),
     "int4, not rotated": RoundTrip(unrotated(INT4), SINKS, SKIPPED["int4"]),
     "int4, all layers": RoundTrip(_through(INT4), SINKS),

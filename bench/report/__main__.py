@@ -18,6 +18,8 @@ from bench.report.claims import claims_table
 from bench.report.deployments import deployments
 from bench.report.device import device
 from bench.report.faults import faults
+from bench.report.kv_rotation import kv_rotation
+from bench.report.kv_steps import kv_steps
 from bench.report.models import models
 from bench.report.ranks import ranks
 from bench.report.roles import roles
@@ -55,6 +57,8 @@ def files() -> Mapping[Path, str]:
         "perplexity": partial(speed.perplexity, rows),
         "speculation": partial(decoding.speculation, rows),
         "kv_format": partial(decoding.kv_format, rows),
+        "kv_steps": partial(kv_steps, rows),
+        "kv_rotation": partial(kv_rotation, rows),
         "sampling": partial(sampling, rows),
         "slots": partial(slot_formats.slots, rows, answers),
         "chains": partial(slot_formats.chains, answers),

@@ -1,4 +1,4 @@
-"""decoding: the gains from speculation and from 8-bit slots."""
+"""decoding: the gains from speculation and from slots in fewer bits."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def speculation(rows: Sequence[ResultRow]) -> str:
 
 
 def kv_format(rows: Sequence[ResultRow]) -> str:
-    """Return the table that compares 8-bit slots with 16-bit slots, from the newest run of each model and machine."""
+    """Return the table that compares formats of slots, from the newest run of each part, model and machine."""
     lines = [
         (
             MODELS[one["model"]],
@@ -36,7 +36,16 @@ def kv_format(rows: Sequence[ResultRow]) -> str:
             f"{one['attend_ratio']:.2f}x" if "attend_ratio" in one else "",
             f"{one['more']:+.2%}" if "more" in one else "",
         )
-        for one in newest(figures(rows, "kv_format"), "model", "machine")
+        for one in _parts_joined(figures(rows, "kv_format"))
     ]
     head = ("model", "machine", "`--kv-format`", "bytes per entry", "attention", "faster by", "perplexity")
     return machine_table(head, lines)
+
+
+def _parts_joined(measured: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return a figure for each case, joined from the newest run of speed and that of perplexity."""
+    joined: dict[tuple[str, ...], ResultRow] = {}
+    for part in ("attend_s", "more"):
+        for one in newest([each for each in measured if part in each], "model", "machine"):
+            joined.setdefault((one["model"], one["machine"], one["format"]), {}).update(one)
+    return list(joined.values())

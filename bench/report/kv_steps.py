@@ -1,0 +1,26 @@
+"""kv_steps: whole decode steps by format of slots, and batches in equal cache bytes."""
+
+from collections.abc import Sequence
+
+from bench.report.machine import machine_table
+from bench.report.speed import MACHINES, MODELS
+from bench.results import ResultRow, figures, newest
+
+
+def kv_steps(rows: Sequence[ResultRow]) -> str:
+    """Return the table of steps, from the newest run of each model, machine and part."""
+    lines = [
+        (
+            MODELS[one["model"]],
+            MACHINES[one["machine"]],
+            one["format"],
+            f"{one['slots']} x {one['live']:,}",
+            f"{one['slots_bytes'] / 1e6:,.0f} MB",
+            f"{one['step_bytes'] / 1e9:.2f} GB",
+            f"{1e3 * one['seconds']:.1f} ms",
+            f"{one['share']:.0%}",
+        )
+        for one in newest(figures(rows, "kv_steps"), "model", "machine", "part")
+    ]
+    head = ("model", "machine", "`--kv-format`", "slots x entries", "cache", "read", "step", "share")
+    return machine_table(head, lines)
