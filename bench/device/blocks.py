@@ -9,9 +9,11 @@ import torch
 from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
 from bench.device.scale import Scale
+from ringkv.base.cache_spec import Plane
 from ringkv.cache.formats.registry import FORMATS
 from ringkv.kernels.experts import experts
 from ringkv.kernels.latent_attend import decode_attend_latent
+from ringkv.models.slot_formats import ON_CUDA
 
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
 
@@ -89,9 +91,11 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
         slot = torch.arange(slots, device=scale.device).int()
         live = torch.full_like(slot, entries)
-        for name, format in FORMATS.items():
+        for name in ON_CUDA:
+            format = FORMATS[name]
             planes = [part for _ in range(2) for part in format.allocate((slots, heads, entries, width), zeros)]
-            centers = [zeros(slots, heads, width, dtype=torch.float32)] * format.centered
+            beside = Plane(heads, width, name).center_width
+            centers = [zeros(slots, heads, beside, dtype=torch.float32)] * format.centered
 
             run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)
             taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)

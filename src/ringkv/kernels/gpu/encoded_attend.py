@@ -26,21 +26,23 @@ from ringkv.kernels.gpu.write_token import write_token
 
 MOST_SCORES = {2: 2048, 4: 512}  # of a tile, by bytes of a query's element: they stay in registers
 ENCODE_WARPS, ROTATE_WARPS = 1, 4
+WORD = torch.int16
 
 
 @dataclass(frozen=True)
 class Form:
     """How the kernels process a format.
 
-    word, range: dtypes in which attention loads entries and their scales. per_word: elements of a word.
+    store: encodes a vector and stores it as elements of dtype `stored`. attend: attends to one split. per_word:
+    elements of the 16-bit words in which it loads them. range: dtype in which it loads their scales.
     """
 
     store: Any
+    stored: torch.dtype
     attend: Any
     constants: Mapping[str, Any]
-    word: torch.dtype
-    range: torch.dtype
     per_word: int
+    range: torch.dtype
     is_rotated: bool = True
 
     def stages(self, width: int) -> int:
@@ -51,9 +53,9 @@ class Form:
 INT8 = {"LOW": int8_low, "HIGH": int8_high, "UNIT": 1.0}
 E4M3 = {"LOW": e4m3_low, "HIGH": e4m3_high, "UNIT": E4M3_UNIT}
 FORMS = {
-    "int8": Form(store_int8, attend_bytes, INT8, torch.int16, torch.float32, 2),
-    "fp8": Form(store_fp8, attend_bytes, E4M3, torch.int16, torch.float16, 2, is_rotated=False),
-    "int4": Form(store_int4, attend_nibbles, {}, torch.int16, torch.int32, 4),
+    "int8": Form(store_int8, torch.int8, attend_bytes, INT8, 2, torch.float32),
+    "fp8": Form(store_fp8, torch.uint8, attend_bytes, E4M3, 2, torch.float16, is_rotated=False),
+    "int4": Form(store_int4, WORD, attend_nibbles, {}, 4, torch.int32),
 }
 
 
@@ -99,8 +101,7 @@ def write(
     """Encode k, v [B, H, D] and write them at `entry` of the slots of rows with live entries."""
     rows, heads, width = k.shape
     k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (k, v))
-    if form.store is store_int4:
-        keys, values = keys.view(torch.int16), values.view(torch.int16)
+    keys, values = keys.view(form.stored), values.view(form.stored)
     write_token[heads, rows](
         k,
         v,
@@ -146,7 +147,7 @@ def attend(
     rotated, dots = _rotated(form, q, centers, slot, live)
     part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(queries, padded.rows)
-    keys, values = keys.view(form.word), values.view(form.word)
+    keys, values = keys.view(WORD), values.view(WORD)
     key_scales, value_scales = key_scales.view(form.range), value_scales.view(form.range)
     columns = max(MIN_ROWS, padded.columns // form.per_word)
     form.attend[cut.splits, heads * blocks, rows](
@@ -222,7 +223,7 @@ def encoded_tile(form: Form, q: Tensor, key_scales: Tensor) -> Tile:
     plain = tile(q)
     columns = max(MIN_ROWS, plain.columns // form.per_word)
     range_bytes = key_scales.element_size() * key_scales.shape[3:].numel()
-    return replace(plain, stored=columns * form.word.itemsize + range_bytes)
+    return replace(plain, stored=columns * WORD.itemsize + range_bytes)
 
 
 def _head_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
