@@ -206,8 +206,8 @@ def test_layers_with_experts_and_latents_trace_for_cuda(name: str, tmp_path: Pat
 @pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4"])
 def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
-    traced = Traced("decode")
+    traced = Traced(f"decode-global-{kv_format}")
     with fake_cuda(), torch.inference_mode():
-        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
-    assert {body.group.format for body in engine.batch.bodies} == {"plain", kv_format}
+        assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
+    assert {*traced.outputs} == {f"decode-global-{kv_format}-3", f"decode-global-{kv_format}-3x4"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
