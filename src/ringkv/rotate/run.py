@@ -18,6 +18,8 @@ from ringkv.rotate.choice import RotationChoice
 from ringkv.rotate.job import Job
 from ringkv.rotate.parts import Parts
 
+FORMAT = 1  # raise it if parts are computed otherwise, so that those of an interrupted run are not used
+
 Windows = Sequence[Sequence[int]]
 
 
@@ -46,6 +48,7 @@ def _identity(source: Path, choice: RotationChoice, windows: Windows) -> dict[st
     """Return what the parts depend on."""
     files = sorted(source.glob("*.safetensors"))
     return {
+        "format": FORMAT,
         "source": str(source.resolve()),
         "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files],
         "calibration": hashlib.sha256(json.dumps([list(one) for one in windows]).encode()).hexdigest(),
