@@ -25,6 +25,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.cache.body import Body
 from ringkv.cache.layouts import layouts
+from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
@@ -111,11 +112,11 @@ def _fill_layer(group: LayerGroup, body: Body, layer: int, live: int) -> None:
     staged = Body.allocate(group, 1, live, like.new_empty)
     for plane in staged.planes:
         plane.normal_()
-    parts = [part[layer : layer + 1] for part in (*body.planes, *body.centers)]
-    one = Body(body.group._replace(layers=(0,)), tuple(parts[: len(body.planes)]), tuple(parts[len(body.planes) :]))
-    one.take(0, staged, 0, torch.arange(live).expand(1, group.spec.key.heads, live))
-    for part in parts:
-        part[:, 1:] = part[:, :1]
+    index = torch.arange(live).expand(1, group.spec.key.heads, live)
+    one = allocate_slots(body.group._replace(layers=(0,)), 1, body.entries, like.new_zeros)
+    one.take(0, staged, 0, index, live, torch.rand(index.shape))
+    for target, source in zip((*body.planes, *body.centers), (*one.planes, *one.centers), strict=True):
+        target[layer] = source[0]
 
 
 def _timed(engine: LocalEngine) -> list[float]:
@@ -168,7 +169,7 @@ def main() -> None:
         (
             f.part,
             f.format,
-            f.slots,
+            f"{f.slots}",
             f"{f.live:,}",
             f"{f.slots_bytes:,}",
             f"{f.step_bytes / 1e9:.2f} GB",
