@@ -94,21 +94,24 @@ class ZipAttention {
 
   // Multiplies the queries of a head with the scales of each chunk's channels, and sums what its minima add.
   void fold(int64_t i, const ZipHead<T>& head, int64_t set, QueriesInt4& to) {
+    const T* query = q_ + i * queries_ * width_;
+    const std::vector<float> plain(query, query + queries_ * width_);
     std::vector<float> scale(width_), minimum(width_), wide(width_);
     for (int64_t part = 0; part < 2 * (1 + head.counts[kChunks]); ++part, ++set) {
       const c10::Half* channels = head.key_channels + part * 2 * width_;
+      const Vec middle(middle_of(part % 2 == 0));
       widen(channels, width_, scale.data());
       widen(channels + width_, width_, minimum.data());
-      for (int64_t d = 0; d < width_; ++d) minimum[d] += middle_of(part % 2 == 0) * scale[d];
+      at::vec::map2<float>([=](Vec a, Vec b) { return at::vec::fmadd(middle, b, a); }, minimum.data(), minimum.data(),
+                           scale.data(), width_);
       for (int64_t g = 0; g < queries_; ++g) {
-        const T* query = q_ + (i * queries_ + g) * width_;
-        float constant = 0.f;
-        for (int64_t d = 0; d < width_; ++d) {
-          wide[d] = float(query[d]) * scale[d];
-          constant += float(query[d]) * minimum[d];
-        }
+        const float* own = plain.data() + g * width_;
+        const auto times = [](Vec a, Vec b) { return a * b; };
+        at::vec::map2<float>(times, wide.data(), own, scale.data(), width_);
         to.set_rotated(set, g, wide.data());
-        constants_[set * queries_ + g] = scale_ * constant;
+        constants_[set * queries_ + g] =
+            scale_ * at::vec::map2_reduce_all<float>(times, [](Vec a, Vec b) { return a + b; }, own, minimum.data(),
+                                                     width_);
       }
     }
   }
@@ -130,8 +133,10 @@ class ZipAttention {
     }
   }
   void list_run(const ZipTask& run) {
-    for (int64_t from = 0; from < run.entries; from += kBlock)
-      tasks_.push_back({run.head, run.bits, run.chunk, run.first + from, std::min(kBlock, run.entries - from), run.set});
+    for (int64_t from = 0; from < run.entries; from += kBlock) {
+      const int64_t entries = std::min(kBlock, run.entries - from);
+      tasks_.push_back({run.head, run.bits, run.chunk, run.first + from, entries, run.set});
+    }
   }
 
   void attend(const QueriesInt4& folded) {
