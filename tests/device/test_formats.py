@@ -68,8 +68,8 @@ def test_it_equals_the_reference(
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("cut", [Tiling(1, 16, 2, 2), Tiling(3, 64, 4, 3), Tiling(64, 128, 8, 2)])
 def test_any_tiling_gives_the_same_result(device: torch.device, name: str, cut: Tiling) -> None:
-    from ringkv.kernels.gpu.encoded_attend import FORMS
     from ringkv.kernels.gpu.encoded_attend import decode_attend as attend
+    from ringkv.kernels.gpu.forms import FORMS
 
     inputs = some(device, name, torch.bfloat16, [4000, 0, 1, 2049, 77], 4, 128, 4)
     twin = [t.clone() for t in inputs]

@@ -37,14 +37,14 @@ def cache_attend(inputs: list[torch.Tensor], cut: Cut) -> Result:
 
 def encoded_attend(name: str, inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
     """Run on the arguments of `kernels.encoded_attend` in this format. Return the result, and the planes afterwards."""
-    from ringkv.kernels.gpu.encoded_attend import FORMS
+    from ringkv.kernels.gpu.forms import FORMS
 
     return _run("decode_attend", [FORMS[name], *inputs], cut, "encoded_attend"), inputs[3:7]
 
 
 def encoded_write(name: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Write k, v to the planes of this format, with centers, slot, entry, live. Return the planes."""
-    from ringkv.kernels.gpu.encoded_attend import FORMS
+    from ringkv.kernels.gpu.forms import FORMS
 
     _call("encoded_attend", "write", FORMS[name], *inputs)
     return inputs[2:6]

@@ -11,7 +11,8 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-from ringkv.kernels.gpu.encoded_attend import FORMS, decode_attend, encoded_tile, usual_tiling
+from ringkv.kernels.gpu.encoded_attend import decode_attend, encoded_tile, usual_tiling
+from ringkv.kernels.gpu.forms import FORMS
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.write_token import write_token

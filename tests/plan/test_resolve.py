@@ -379,7 +379,7 @@ def test_slots_in_8_bits_take_a_byte_per_element_a_scale_per_vector_a_center_and
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed (Linux only)")
 def test_formats_with_kernels_are_accepted_on_a_gpu() -> None:
-    from ringkv.kernels.gpu.encoded_attend import FORMS
+    from ringkv.kernels.gpu.forms import FORMS
 
     for kv_format in ("plain", *FORMS):
         assert resolved(kv_format=kv_format, device="cuda:0").kv_format == kv_format

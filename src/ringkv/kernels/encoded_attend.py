@@ -131,5 +131,6 @@ def register_cuda(name: str, format: str) -> None:
 
 def _cuda(format: str, *arguments: Any) -> tuple[Tensor, Tensor]:
     from ringkv.kernels.gpu import encoded_attend as gpu  # loads Triton
+    from ringkv.kernels.gpu.forms import FORMS
 
-    return gpu.decode_attend(gpu.FORMS[format], *arguments)
+    return gpu.decode_attend(FORMS[format], *arguments)

@@ -6,57 +6,20 @@ B rows of a step, S slots, H key-value heads, G query heads each, C entries, D h
 row's result depends only on its slot's length and on fixed shapes, not on its neighbours.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.attend_bytes import attend_bytes
-from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
-from ringkv.kernels.gpu.elements import E4M3_UNIT, e4m3_high, e4m3_low, int8_high, int8_low
-from ringkv.kernels.gpu.encode_vector import store_fp8, store_int4, store_int8
-from ringkv.kernels.gpu.hadamard import stages
+from ringkv.kernels.gpu.forms import WORD, Form
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split, tiling
 from ringkv.kernels.gpu.write_token import write_token
 
 MOST_SCORES = {2: 2048, 4: 512}  # of a tile, by bytes of a query's element: they stay in registers
 ENCODE_WARPS, ROTATE_WARPS = 1, 4
-WORD = torch.int16
-
-
-@dataclass(frozen=True)
-class Form:
-    """How the kernels process a format.
-
-    store: encodes a vector and stores it as elements of dtype `stored`. attend: attends to one split. per_word:
-    elements of the 16-bit words in which it loads them. range: dtype in which it loads their scales.
-    """
-
-    store: Any
-    stored: torch.dtype
-    attend: Any
-    constants: Mapping[str, Any]
-    per_word: int
-    range: torch.dtype
-    is_rotated: bool = True
-
-    def stages(self, width: int) -> int:
-        """Return the stages of the rotation of its vectors."""
-        return stages(width) if self.is_rotated else 0
-
-
-INT8 = {"LOW": int8_low, "HIGH": int8_high, "UNIT": 1.0}
-E4M3 = {"LOW": e4m3_low, "HIGH": e4m3_high, "UNIT": E4M3_UNIT}
-FORMS = {
-    "int8": Form(store_int8, torch.int8, attend_bytes, INT8, 2, torch.float32),
-    "fp8": Form(store_fp8, torch.uint8, attend_bytes, E4M3, 2, torch.float16, is_rotated=False),
-    "int4": Form(store_int4, WORD, attend_nibbles, {}, 4, torch.int32),
-}
 
 
 def decode_attend(

@@ -1,0 +1,45 @@
+"""FORMS: the formats of encoded entries, as the Triton kernels process them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ringkv.kernels.gpu.attend_bytes import attend_bytes
+from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
+from ringkv.kernels.gpu.elements import E4M3_UNIT, e4m3_high, e4m3_low, int8_high, int8_low
+from ringkv.kernels.gpu.encode_vector import store_fp8, store_int4, store_int8
+from ringkv.kernels.gpu.hadamard import stages
+
+WORD = torch.int16
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the kernels process a format.
+
+    store: encodes a vector and stores it as elements of dtype `stored`. attend: attends to one split. per_word:
+    elements of the 16-bit words in which it loads them. range: dtype in which it loads their scales.
+    """
+
+    store: Any
+    stored: torch.dtype
+    attend: Any
+    constants: Mapping[str, Any]
+    per_word: int
+    range: torch.dtype
+    is_rotated: bool = True
+
+    def stages(self, width: int) -> int:
+        """Return the stages of the rotation of its vectors."""
+        return stages(width) if self.is_rotated else 0
+
+
+INT8 = {"LOW": int8_low, "HIGH": int8_high, "UNIT": 1.0}
+E4M3 = {"LOW": e4m3_low, "HIGH": e4m3_high, "UNIT": E4M3_UNIT}
+FORMS = {
+    "int8": Form(store_int8, torch.int8, attend_bytes, INT8, 2, torch.float32),
+    "fp8": Form(store_fp8, torch.uint8, attend_bytes, E4M3, 2, torch.float16, is_rotated=False),
+    "int4": Form(store_int4, WORD, attend_nibbles, {}, 4, torch.int32),
+}
