@@ -1,6 +1,6 @@
 """slots: accuracy against bytes: formats of slots times shares of the prompt that are kept."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import log2
 
@@ -13,6 +13,7 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
 
+Scorer = Callable[[Sequence[Record]], list[CellScore]]
 KEPT = {"full": 1.0, **{f"snapstream {budget}": 1 / int(budget[0]) for budget in SHARES}}
 NAMES = {"full": "1", **{f"snapstream {budget}": share for budget, share in SHARES.items()}}
 TICKS = {0.0: "1", 1.0: "1/2", 2.0: "1/4", 3.0: "1/8", 4.0: "1/16", 5.0: "1/32"}
@@ -20,36 +21,26 @@ TICKS = {0.0: "1", 1.0: "1/2", 2.0: "1/4", 3.0: "1/8", 4.0: "1/16", 5.0: "1/32"}
 
 def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
     """Return the table of each format and share: bytes, and scores with differences from the full cache in 16 bits."""
-    sizes, needles, documents = _sizes(rows), _grouped(answered, SLOTS), _grouped(answered, READING)
+    sizes, suites = _sizes(rows), _measured(answered, {"RULER, 2k": SLOTS, "LongBench, 4k": READING}, group_scores)
     lines = [
-        (
-            form,
-            NAMES[cell],
-            f"{sizes[form] * KEPT[cell]:.1%}",
-            *_both(needles, form, cell),
-            *_both(documents, form, cell),
-        )
-        for form, cell in _cells(needles)
+        (form, NAMES[cell], f"{sizes[form] * KEPT[cell]:.1%}", *_scores(suites, form, cell))
+        for form, cell in _cells(suites["RULER, 2k"])
     ]
-    head = ("`--kv-format`", "kept", "bytes", "RULER, 2k", "difference", "LongBench, 4k", "difference")
-    return table(head, lines)
+    return table(("`--kv-format`", "kept", "bytes", *_columns(suites)), lines)
 
 
 def chains(answered: StudyRecords) -> str:
     """Return the table of GSM8K and HumanEval by format, with the tokens of GSM8K's answers."""
-    problems, programs = (_by_label(task_scores(records(answered, one))) for one in (CHAINS, CODE))
-    shown = [form for form in CHAINS.values() if label("full", form) in problems]
-    lines = [
-        (form, *_both(problems, form, "full"), _tokens(problems, form), *_both(programs, form, "full"))
-        for form in shown
-    ]
-    return table(("`--kv-format`", "GSM8K", "difference", "tokens", "HumanEval", "difference"), lines)
+    suites = _measured(answered, {"GSM8K": CHAINS, "HumanEval": CODE}, task_scores)
+    shown = [form for form in CHAINS.values() if label("full", form) in suites["GSM8K"]]
+    lines = [(form, *_scores(suites, form, "full"), _tokens(suites["GSM8K"], form)) for form in shown]
+    return table(("`--kv-format`", *_columns(suites), "tokens of GSM8K"), lines)
 
 
 def picture(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
     """Return the chart of points lost against bytes, a line for each format."""
     sizes, lines = _sizes(rows), dict[str, list[Point]]()
-    scores = _grouped(answered, SLOTS)
+    scores = _by_label(group_scores(records(answered, SLOTS)))
     for form, cell in _cells(scores):
         found, at = scores[label(cell, form)].over_full, -log2(sizes[form] * KEPT[cell])
         point = Point(at, found.mean, found.low, found.high) if found else Point(at, 0.0)
@@ -69,8 +60,20 @@ def label(cell: str, form: PlaneFormat) -> str:
     return cell if form == "plain" else f"{cell} {form}"
 
 
-def _grouped(answered: StudyRecords, studies: Mapping[str, PlaneFormat]) -> Mapping[str, CellScore]:
-    return _by_label(group_scores(records(answered, studies)))
+def _measured(
+    answered: StudyRecords, suites: Mapping[str, Mapping[str, PlaneFormat]], scores: Scorer
+) -> Mapping[str, Mapping[str, CellScore]]:
+    """Return the scores of each suite that was measured, by label."""
+    found = {name: _by_label(scores(records(answered, studies))) for name, studies in suites.items()}
+    return {name: own for name, own in found.items() if own}
+
+
+def _columns(suites: Mapping[str, Mapping[str, CellScore]]) -> tuple[str, ...]:
+    return tuple(column for name in suites for column in (name, "difference"))
+
+
+def _scores(suites: Mapping[str, Mapping[str, CellScore]], form: PlaneFormat, cell: str) -> tuple[str, ...]:
+    return tuple(shown for own in suites.values() for shown in _both(own, form, cell))
 
 
 def _by_label(scores: Sequence[CellScore]) -> Mapping[str, CellScore]:
