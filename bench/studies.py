@@ -28,8 +28,7 @@ STUDIED: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
 SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in STUDIED}
 CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in STUDIED}
 CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
-READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
-FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CHAINS, **CODE, **READING}
+FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CHAINS, **CODE}
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
 NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
@@ -166,7 +165,6 @@ ABOUT: Mapping[str, str] = {
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
     **{study: f"GSM8K with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CHAINS.items()},
     **{study: f"HumanEval with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CODE.items()},
-    **{study: f"LongBench with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in READING.items()},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
@@ -190,6 +188,5 @@ STUDIES: Mapping[str, Study] = {
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), count=6, seed=3) for study in SLOTS},
     **{study: Study(QWEN, ("gsm8k",), [FULL], (2048,), count=40) for study in CHAINS},
     **{study: Study(QWEN, ("humaneval",), [FULL], (2048,), count=40) for study in CODE},
-    **{study: Study(QWEN, ("longbench",), [FULL, Cell(KVChoice(), "4x")], (4096,), count=4) for study in READING},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }

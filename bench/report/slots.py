@@ -8,7 +8,7 @@ from bench.report.accuracy import SHARES
 from bench.report.chart import Panel, Point, chart
 from bench.report.claims import StudyRecords
 from bench.results import ResultRow, figures, newest, table
-from bench.studies import CHAINS, CODE, QWEN, READING, SLOTS
+from bench.studies import CHAINS, CODE, QWEN, SLOTS
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
@@ -21,7 +21,7 @@ TICKS = {0.0: "1", 1.0: "1/2", 2.0: "1/4", 3.0: "1/8", 4.0: "1/16", 5.0: "1/32"}
 
 def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
     """Return the table of each format and share: bytes, and scores with differences from the full cache in 16 bits."""
-    sizes, suites = _sizes(rows), _measured(answered, {"RULER, 2k": SLOTS, "LongBench, 4k": READING}, group_scores)
+    sizes, suites = _sizes(rows), _measured(answered, {"RULER, 2k": SLOTS}, group_scores)
     lines = [
         (form, NAMES[cell], f"{sizes[form] * KEPT[cell]:.1%}", *_scores(suites, form, cell))
         for form, cell in _cells(suites["RULER, 2k"])

@@ -46,7 +46,7 @@ def test_slots_in_8_bits_are_named_and_counted(cli: Cli) -> None:
     arguments = ("plan", "--model", "llama-3.1-8b", "--kv-format", "int8")
     assert "cache in bfloat16, slots in int8\n" in cli(*arguments).out
     found = json.loads(cli(*arguments, "--json").out)
-    assert found["rows"][1]["slot_bytes"] == 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128)
+    assert found["rows"][1]["slot_bytes"] == 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128 * (1 + 4))
 
 
 def test_compression_divides_the_longest_request(cli: Cli) -> None:
