@@ -27,8 +27,7 @@ EASY_NEEDLES = ("niah_single_2", "niah_multikey_1")
 STUDIED: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
 SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in STUDIED}
 CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in STUDIED}
-CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
-FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CHAINS, **CODE}
+FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CHAINS}
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
 NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
@@ -164,7 +163,6 @@ ABOUT: Mapping[str, str] = {
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
     **{study: f"GSM8K with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CHAINS.items()},
-    **{study: f"HumanEval with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CODE.items()},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
 STUDIES: Mapping[str, Study] = {
@@ -187,6 +185,5 @@ STUDIES: Mapping[str, Study] = {
     **{f"trained-{one}": _trained(one) for one in TRAINED},
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), count=6, seed=3) for study in SLOTS},
     **{study: Study(QWEN, ("gsm8k",), [FULL], (2048,), count=40) for study in CHAINS},
-    **{study: Study(QWEN, ("humaneval",), [FULL], (2048,), count=40) for study in CODE},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }
