@@ -57,10 +57,7 @@ class Weights:
     """Only what decides about sizes."""
 
     def __init__(self, packed: bool, four_bits: bool = False) -> None:
-        self.is_packed, self._four_bits = packed, four_bits
-
-    def is_packed_in(self, dtype: torch.dtype) -> bool:
-        return self._four_bits
+        self.is_packed, self.rounds_few_rows_differently = packed, four_bits
 
 
 def of(slots: int, drafts: int = 0, packed: bool = True, four_bits: bool = False, slot_ranks: int = 1) -> EngineSizes:
