@@ -106,6 +106,7 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
         ("messages[0].role", {"messages": [{"content": "no role"}]}),
         ("messages[0].content", {"messages": [{"role": "user", "content": 3}]}),
         ("messages[1].content[1]", {"messages": [*HELLO, {"role": "user", "content": [TEXT_PART, IMAGE_PART]}]}),
+        ("messages[0].content[0]", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}),
         ("messages[0].audio", {"messages": [{"role": "user", "content": "a", "audio": {"id": "1"}}]}),
         ("messages", {"messages": [{"role": "user", "content": "a" * 513}]}),
         ("tools", {"tools": [{"type": "function"}]}),

@@ -194,6 +194,11 @@ def test_an_image_part_is_refused_by_name(template_of: Callable[[Any], ChatTempl
         template_of(CHATML).render([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])
 
 
+def test_a_text_part_without_text_is_refused_as_such(template_of: Callable[[Any], ChatTemplate]):
+    with pytest.raises(InvalidRequest, match="message 0 has a content part without text"):
+        template_of(CHATML).render([{"role": "user", "content": [{"type": "text"}]}])
+
+
 @pytest.mark.parametrize("model", ["qwen_text", "smollm2_text"])
 def test_system_tokens_are_the_first_of_the_prompt_and_end_with_the_system_message(model: str, request: Any) -> None:
     folder = request.getfixturevalue(model)

@@ -225,7 +225,11 @@ def plain(message: Any, index: int) -> dict[str, Any]:
 
 
 def _text(part: Any, index: int, param: str) -> str:
-    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", param)
+    if kind != "text":
+        raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", param)
+    text = part.get("text")
+    if not isinstance(text, str):
+        why = f"message {index} has a content part without text; each is {{'type': 'text', 'text': ...}}"
+        raise InvalidRequest(why, param)
+    return text
