@@ -22,6 +22,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from bench.kernels import load_kernels
 from bench.results import TABLE, keep, table
 from ringkv.bench.probe import as_packed
 from ringkv.kernels.absorb import absorb, project_values
@@ -31,12 +32,9 @@ from ringkv.kernels.formats import FORMATS
 from ringkv.kernels.latent_attend import decode_attend_latent, prefill_attend_latent
 from ringkv.kernels.latent_pass import prefill_attend_expanded
 from ringkv.kernels.linear import linear
-from ringkv.kernels.native import load
 from ringkv.kernels.packing import PANEL_N
 from ringkv.kernels.prefill_attend import Segment
 from ringkv.kernels.prefill_attend import table as table_of
-from ringkv.machine.compiler import find_compiler
-from ringkv.machine.paths import cache_dir
 
 HIDDEN, BETWEEN, COUNT, CHOSEN = 2048, 768, 128, 8  # Qwen3-30B-A3B
 HEADS, WIDTH, RANK = 128, 576, 512  # DeepSeek-R1
@@ -57,9 +55,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--to", type=Path, default=TABLE, metavar="FILE", help="table to append to")
     args = parser.parse_args()
-    compiler = find_compiler()
-    assert compiler is not None, "a C++ compiler is needed"
-    load(compiler.path, cache_dir() / "kernels")
+    load_kernels()
     figures = [figure for form in args.weights for figure in of_experts(form, args.turns)]
     figures.append(of_latents(args.turns))
     figures += [figure for staged in STAGED for rows in CHUNKS for figure in of_chunk(rows, staged, CHUNK_TURNS)]

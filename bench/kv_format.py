@@ -17,6 +17,7 @@ from typing import get_args
 import torch
 
 from bench.data import DATA
+from bench.kernels import load_kernels
 from bench.results import keep, table
 from ringkv.base.cache_spec import SKIPPED, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.events import Failed, Token
@@ -26,9 +27,6 @@ from ringkv.cache.body import Body
 from ringkv.cache.formats.registry import FORMATS
 from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.engine.build import build
-from ringkv.kernels import native
-from ringkv.machine.compiler import find_compiler
-from ringkv.machine.paths import cache_dir
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
@@ -47,9 +45,7 @@ FORMATS_COMPARED: tuple[PlaneFormat, ...] = get_args(PlaneFormat)
 
 def attention(group: LayerGroup) -> dict[PlaneFormat, float]:
     """Return the seconds of a layer's decode attention in each format."""
-    compiler = find_compiler()
-    assert compiler is not None, "a C++ compiler is needed"
-    native.load(compiler.path, cache_dir() / "kernels")
+    load_kernels()
     layers = group._replace(layers=tuple(range(LAYERS)))
     like = torch.empty(0, dtype=torch.bfloat16)
     staged = Body.allocate(layers, 1, LIVE, like.new_empty)

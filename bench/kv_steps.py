@@ -11,7 +11,6 @@ Entries are random. Formats take turns, each in an engine of its own. Run it on 
 
 import argparse
 import gc
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -20,6 +19,7 @@ from typing import NamedTuple, get_args
 import torch
 
 from bench.results import keep, table
+from bench.steps import step_seconds
 from ringkv.base.cache_spec import LayerGroup, PlaneFormat
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -89,7 +89,7 @@ def measured(model: str, case: Case) -> StepFigure:
     )
     engine = build(resolve(folder, config, options, available_bytes()))
     fill(engine, case.live)
-    seconds = median(_timed(engine))
+    seconds = median(step_seconds(engine, STEPS, WARM))
     need = floor.step(config, case.slots, case.live, engine.limits.entry_bytes)
     return StepFigure(*case[:4], engine.limits.slots_bytes, need.bytes, seconds, 1.0)
 
@@ -117,17 +117,6 @@ def _fill_layer(group: LayerGroup, body: Body, layer: int, live: int) -> None:
     one.take(0, staged, 0, index, live, torch.rand(index.shape))
     for target, source in zip((*body.planes, *body.centers), (*one.planes, *one.centers), strict=True):
         target[layer] = source[0]
-
-
-def _timed(engine: LocalEngine) -> list[float]:
-    engine.sample().read()
-    taken = []
-    for _ in range(STEPS):
-        began = time.perf_counter()
-        engine.forward()
-        engine.sample().read()
-        taken.append(time.perf_counter() - began)
-    return taken[WARM:]
 
 
 def of_cases(model: str, cases: Sequence[Case], rounds: int) -> list[StepFigure]:

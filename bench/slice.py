@@ -24,8 +24,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bench.kernels import load_kernels
 from bench.resident import Peak
 from bench.results import TABLE, keep, table
+from bench.steps import step_seconds
 from ringkv.base.engine import prefill
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -34,8 +36,6 @@ from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import load
 from ringkv.graphs.graph import Eager
-from ringkv.kernels import native
-from ringkv.machine.compiler import find_compiler
 from ringkv.machine.paths import cache_dir
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan import floor
@@ -52,7 +52,7 @@ FP8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "a
 SHARD = 2 << 30  # bytes
 LARGEST = 0x7E  # of the codes of e4m3 without sign; the next one is not a number
 SPREAD = 110.0  # standard deviation of e4m3 numbers whose bits are random
-SLOTS, PROMPT, BUDGET, STEPS, ROUNDS = 8, 256, 512, 12, 3
+SLOTS, PROMPT, BUDGET, STEPS, WARM, ROUNDS = 8, 256, 512, 12, 2, 3
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,7 @@ def measured(folder: Path) -> Iterator[SliceFigure]:
         slots=SLOTS, lanes=SLOTS, prompt_tokens=PROMPT, kv_budget=BUDGET, weights="int4", prefix_store=0, graphs="off"
     )
     chosen = resolve(folder, config, options, available_bytes())
-    compiler = find_compiler()
-    assert compiler is not None, "a C++ compiler is needed"
-    native.load(compiler.path, cache_dir() / "kernels")
+    load_kernels()
     began = time.perf_counter()
     with Peak() as peak, torch.inference_mode():
         weights = load(folder, config, torch.bfloat16, torch.device("cpu"), _tell, "int4")
@@ -198,19 +196,13 @@ def _step_figure(
 
 
 def _steps(engine: LocalEngine, requests: Sequence[Request]) -> list[float]:
-    """Return the seconds of each step with these requests; the first two warm up."""
+    """Return the seconds of each step with these requests."""
     for slot, request in enumerate(requests):
         engine.insert(slot, slot, request)
-    engine.sample().read()
-    taken = []
-    for _ in range(STEPS):
-        began = time.perf_counter()
-        engine.forward()
-        engine.sample().read()
-        taken.append(time.perf_counter() - began)
+    taken = step_seconds(engine, STEPS, WARM)
     for slot in range(len(requests)):
         engine.release(slot)
-    return taken[2:]
+    return taken
 
 
 def _cost(config: ModelConfig, rows: int, distinct: float, entry_bytes: int) -> Cost:

@@ -40,16 +40,12 @@ def _sum(connection: Connection, rank: int, count: int, folder: str) -> None:
     import torch
     import torch.distributed as dist
 
+    from bench.kernels import load_kernels
     from ringkv.base.ranks import Rank
-    from ringkv.kernels import native
     from ringkv.kernels.collective import all_reduce, connect_memory
-    from ringkv.machine.compiler import find_compiler
-    from ringkv.machine.paths import cache_dir
 
     torch.set_num_threads(1)
-    compiler = find_compiler()
-    assert compiler is not None, "a C++ compiler is needed"
-    native.load(compiler.path, cache_dir() / "kernels")
+    load_kernels()
     connect_memory(recv_handle(connection), Rank(rank, count), 600.0)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
     row = torch.ones(1, ROW)

@@ -26,19 +26,16 @@ def _loaded(connection: Connection, model: str, index: int) -> None:
     """Send the bytes of a rank's weights, and the most bytes that it gained while it loaded them."""
     import torch
 
+    from bench.kernels import load_kernels
     from bench.resident import Peak
     from ringkv.base.progress import silent
     from ringkv.base.ranks import Rank
     from ringkv.engine.load import load as load_weights
-    from ringkv.kernels import native
-    from ringkv.machine.compiler import find_compiler
-    from ringkv.machine.paths import cache_dir
     from ringkv.models.config import load_config
     from ringkv.residency.locate import locate
 
-    compiler, folder, rank = find_compiler(), locate(model), Rank(index, THREADS)
-    assert compiler is not None, "a C++ compiler is needed"
-    native.load(compiler.path, cache_dir() / "kernels")
+    folder, rank = locate(model), Rank(index, THREADS)
+    load_kernels()
     config = load_config(folder).of_rank(rank, "memory")
     connection.send([])
     with Peak() as peak:
