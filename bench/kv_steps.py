@@ -3,16 +3,17 @@
     python -m bench.kv_steps --model smollm2 --tokens 8000
     python -m bench.kv_steps --model qwen2.5-coder-1.5b --tokens 16000 --parts steps
 
-steps: 8 requests with a full cache of so many tokens. `share` is the gain over plain slots, relative to the gain in
-bytes that a step reads: weights and live entries.
+steps: 8 requests with a full cache of so many tokens.
 batches: 8 requests in plain slots that keep a quarter of the tokens, beside as many in int4 as the same bytes hold.
-Entries are random. Formats take turns, each in an engine of its own. Run it on an idle machine.
+A step reads the weights and the live entries. `share` is its bytes per second over those of plain slots: 1 if a step
+gets as much faster as it reads less. Entries are random. Formats take turns, each in an engine of its own. Run it on
+an idle machine.
 """
 
 import argparse
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import NamedTuple, get_args
 
@@ -35,7 +36,8 @@ from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
-SLOTS, SHARE = 8, 4  # of steps; of batches, the part of the tokens that is kept
+SLOTS = 8
+KEPT = 4  # batches keep one of so many tokens
 STEPS, WARM = 24, 4
 FORMATS: tuple[PlaneFormat, ...] = get_args(PlaneFormat)
 
@@ -59,7 +61,7 @@ class StepFigure:
     slots_bytes: int
     step_bytes: float  # read by a step: weights and live entries
     seconds: float
-    share: float  # of the gain that the bytes allow
+    share: float  # of the bytes per second that plain slots are read with
 
 
 def steps(live: int) -> Iterator[Case]:
@@ -68,7 +70,7 @@ def steps(live: int) -> Iterator[Case]:
 
 def batches(entry_bytes: Mapping[PlaneFormat, int], live: int) -> Iterator[Case]:
     """Yield plain slots, and as many int4 slots without plain layers as fit into their bytes."""
-    kept = live // SHARE
+    kept = live // KEPT
     yield Case("batches", "plain", SLOTS, kept)
     yield Case("batches", "int4", SLOTS * entry_bytes["plain"] // entry_bytes["int4"], kept, skip=0)
 
@@ -131,10 +133,10 @@ def of_cases(model: str, cases: Sequence[Case], rounds: int) -> list[StepFigure]
 
 
 def _against(plain: Sequence[StepFigure], own: Sequence[StepFigure]) -> StepFigure:
-    """Return the figure of all rounds, with its share of the gain in bytes over plain slots."""
+    """Return the figure of all rounds, with its bytes per second over those of plain slots."""
     before, after = (median(one.seconds for one in rounds) for rounds in (plain, own))
-    share = (before / plain[0].step_bytes) / (after / own[0].step_bytes)
-    return StepFigure(**asdict(own[0]) | {"seconds": after, "share": share})
+    share = (own[0].step_bytes / after) / (plain[0].step_bytes / before)
+    return replace(own[0], seconds=after, share=share)
 
 
 def main() -> None:
@@ -153,7 +155,7 @@ def main() -> None:
     figures = [
         figure for part in args.parts.split(",") for figure in of_cases(args.model, list(parts[part]()), args.rounds)
     ]
-    head = ("part", "slots in", "slots", "live", "bytes of slots", "bytes read", "step", "of what bytes allow")
+    head = ("part", "slots in", "slots", "live", "bytes of slots", "bytes read", "step", "bytes/s over plain")
     lines = [
         (
             f.part,

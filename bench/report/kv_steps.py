@@ -15,12 +15,12 @@ def kv_steps(rows: Sequence[ResultRow]) -> str:
             MACHINES[one["machine"]],
             one["format"],
             f"{one['slots']} x {one['live']:,}",
-            f"{one['slots_bytes'] / 1e6:,.0f} MB",
-            f"{one['step_bytes'] / 1e9:.2f} GB",
-            f"{1e3 * one['seconds']:.1f} ms",
+            f"{one['slots_bytes'] / 1e6:,.0f}",
+            f"{one['slots'] / one['seconds']:.0f}",
+            f"{one['step_bytes'] / one['seconds'] / 1e9:.1f}",
             f"{one['share']:.0%}",
         )
         for one in newest(figures(rows, "kv_steps"), "model", "machine", "part")
     ]
-    head = ("model", "machine", "`--kv-format`", "slots x entries", "cache", "read", "step", "share")
+    head = ("model", "machine", "`--kv-format`", "slots x entries", "cache, MB", "tokens/s", "GB/s", "of plain")
     return machine_table(head, lines)
