@@ -1,18 +1,19 @@
-"""kv_rotation: what each encoding of keys and values costs, by transformers, with and without the rotation.
+"""kv_rotation: what int8, fp8 and int4 cost in transformers, and int4 without its rotation.
 
     python -m bench.kv_rotation --model smollm2
     python -m bench.kv_rotation --model qwen2.5-coder-1.5b --windows 4
 
-Texts of WikiText-2 are scored in one pass. Keys (after the rotary embedding) and values are encoded and decoded before
-attention, except for the first tokens' keys and the layers at both ends that `--kv-format-skip` keeps
-plain. `divergence` is that of the next token's distribution from plain slots'; it needs fewer tokens than a perplexity.
+The first texts of WikiText-2's test split are scored in one pass each. Keys (after the rotary embedding, minus their
+mean over the text) and values are encoded and decoded before attention. The first tokens' keys stay exact, and so do
+the layers at both ends that `--kv-format-skip` names by default. `divergence` is the mean Kullback-Leibler divergence
+of the next token's distribution from that with plain keys and values; it needs fewer tokens than a perplexity.
 """
 
 import argparse
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 import torch
@@ -55,7 +56,7 @@ def _through(encoding: Encoding) -> Callable[[Tensor], Tensor]:
 
 
 def unrotated(encoding: Encoding) -> Callable[[Tensor], Tensor]:
-    """Undo the rotation of an encoding, which is its own inverse, on both sides."""
+    """Return an encoding's round trip without its rotation, which is its own inverse: it is applied on both sides."""
     return lambda vectors: rotate(encoding.decode(*encoding.encode(rotate(vectors))))
 
 
@@ -116,14 +117,13 @@ def scores(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> dict[str, 
 
 
 def figure(name: str, own: Score, plain: Score) -> dict[str, object]:
-    """Return perplexity, its increase over plain with a standard error, and the divergence."""
+    """Return perplexity, its increase over plain with a standard error over tokens, and the divergence."""
     more = [mine - other for mine, other in zip(own.loss, plain.loss, strict=True)]
-    spread = math.sqrt(fmean((one - fmean(more)) ** 2 for one in more) / len(more))
     return {
         "encoding": name,
         "perplexity": math.exp(fmean(own.loss)),
         "more": math.expm1(fmean(more)),
-        "more_error": spread,
+        "more_error": pstdev(more) / math.sqrt(len(more)),
         "divergence": fmean(own.divergence),
     }
 

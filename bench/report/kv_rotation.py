@@ -1,4 +1,4 @@
-"""kv_rotation: what encodings of keys and values cost, with and without the rotation."""
+"""kv_rotation: what encodings of keys and values cost, and int4 without its rotation."""
 
 from collections.abc import Sequence
 

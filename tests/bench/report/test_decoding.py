@@ -16,3 +16,11 @@ def test_a_run_with_more_tokens_replaces_an_older_run_of_its_model_only() -> Non
     rows += measured("kv_format", figure("smollm2", 4096, 1e-3), run="3")
     lines = [line for line in kv_format(latest(rows)).splitlines() if line.startswith("| ")][2:]
     assert [line.split(" | ")[3] for line in lines] == ["3.00 ms", "1.00 ms"]
+
+
+def test_a_run_of_one_part_replaces_that_part_only() -> None:
+    whole = figure("smollm2", 512, 2e-3)
+    later = {name: value for name, value in whole.items() if name not in ("attend_s", "attend_ratio")}
+    rows = measured("kv_format", whole, run="1") + measured("kv_format", later | {"more": 0.01}, run="2")
+    (line,) = [line for line in kv_format(latest(rows)).splitlines() if "int8" in line]
+    assert line.endswith("| 12,240 | 2.00 ms | 1.50x | +1.00% |")
