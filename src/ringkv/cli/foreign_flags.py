@@ -6,15 +6,18 @@ from collections.abc import Collection, Mapping
 HINTS: Mapping[str, str] = {
     "--tokens COUNT is the longest prompt plus output": "--max-model-len --ctx-size -c",
     "--max-prompt TOKENS is the longest prompt": "--max-model-len --ctx-size -c",
-    "--max-tokens N is the longest answer": "--n-predict -n",
-    "--slots N is the number of concurrent requests": "--max-num-seqs --data-parallel-size -dp --parallel -np",
+    "--max-tokens N is the longest output": "--n-predict -n",
+    "--slots N is the number of concurrent requests": "--max-num-seqs --parallel -np",
+    "--attention-parallel slots divides latent attention by requests; start a server for each replica": (
+        "--data-parallel-size -dp"
+    ),
     "--memory BYTES shows how many slots fit": "--slots --max-num-seqs --parallel -np",
     "--slots and --kv-budget set the size of the cache, not a share of memory": "--gpu-memory-utilization",
-    "--memory BYTES is all that may be used": "--gpu-memory-utilization",
+    "--memory BYTES is the memory of each rank": "--gpu-memory-utilization",
     "--kv-format int8, fp8 or int4 stores slots in fewer bits": (
         "--kv-cache-dtype --cache-type-k -ctk --cache-type-v -ctv"
     ),
-    "--weights int8 or int4 packs weights; AWQ and GPTQ checkpoints need no flag": "--quantization -q",
+    "--weights int8 or int4 quantises weights; without it AWQ and GPTQ checkpoints become bf16": ("--quantization -q"),
     "the prefix cache is on, and --prefix-store BYTES is its size": "--enable-prefix-caching --cache-reuse",
     "--prefix-store 0 disables the prefix cache": "--no-enable-prefix-caching",
     "--max-step MS bounds the time of a pass, and so its tokens": (
@@ -24,12 +27,13 @@ HINTS: Mapping[str, str] = {
     "--graphs off runs without graphs": "--enforce-eager",
     "--device cuda:0 puts all layers on a GPU": "--n-gpu-layers --gpu-layers -ngl",
     "--threads N is the number of compute threads": "-t",
-    "--tensor-parallel N is the number of ranks": "-tp --pipeline-parallel-size -pp --tensor-split -ts",
+    "--tensor-parallel N is the number of ranks": "-tp --tensor-split -ts",
+    "--tensor-parallel N divides each layer; layers are not divided among ranks": "--pipeline-parallel-size -pp",
     "--expert-parallel gives each rank whole experts": "--enable-expert-parallel",
     "--tensor-parallel N is the number of ranks on all machines": "--nnodes --node-rank",
     "--tensor-parallel N also shows ranks with whole experts": "--expert-parallel --enable-expert-parallel",
-    "--role prefill and --role decode divide prefill from decode": "--kv-transfer-config",
-    "--model NAME is also a hub id": "--hf-repo -hf",
+    "--role prefill and --role decode separate prefill from decode": "--kv-transfer-config",
+    "--model NAME takes a hub id too": "--hf-repo -hf",
     "--served-model-name NAME is the name in the API": "--alias -a",
     "--api-keys FILE or the variable RINGKV_API_KEY has the keys": "--api-key",
     "--allow-origin URL is repeatable": "--allowed-origins",
