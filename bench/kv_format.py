@@ -117,7 +117,10 @@ def of_perplexity(scores: Mapping[PlaneFormat, float]) -> Figures:
 
 
 def entry_bytes(config: ModelConfig, form: PlaneFormat) -> int:
-    """Return the bytes of an entry, all layers; the first and last ones are plain as by default."""
+    """Return the bytes of an entry, all layers; the first and last ones are plain as by default.
+
+    One of zipcache is in a chunk; the newest ones are plain, and not counted.
+    """
     groups = config.with_slots(SlotFormat(form, SKIPPED[form])).groups
     return sum(group.in_slots.token_bytes(2) for group in groups)
 

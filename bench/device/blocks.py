@@ -94,9 +94,8 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         for name in ON_CUDA:
             format = FORMATS[name]
             planes = [part for _ in range(2) for part in format.allocate((slots, heads, entries, width), zeros)]
-            beside = Plane(heads, width, name).center_width
-            centers = [zeros(slots, heads, beside, dtype=torch.float32)] * format.centered
-
+            center_width = Plane(heads, width, name).center_width
+            centers = [zeros(slots, heads, center_width, dtype=torch.float32)] * format.centered
             run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)
             taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
             stored = sum(plane.nbytes for plane in planes)
