@@ -6,8 +6,8 @@
 steps: 8 requests with a full cache of so many tokens.
 batches: 8 requests in plain slots that keep a quarter of the tokens, beside as many in int4 as the same bytes hold.
 A step reads the weights and the live entries. `share` is its bytes per second over those of plain slots: 1 if a step
-gets as much faster as it reads less. Entries are random. Formats take turns, each in an engine of its own. Run it on
-an idle machine.
+gets as much faster as it reads less. No chunk of zipcache fills up, so none is encoded. Entries are random. Formats
+take turns, each in an engine of its own. Run it on an idle machine.
 """
 
 import argparse

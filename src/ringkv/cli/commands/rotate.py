@@ -12,7 +12,7 @@ from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
 
 WINDOW = 1024  # tokens of a calibration window
-LONGEST_TOKEN = 16  # characters that the average token does not exceed
+CHARACTERS_PER_TOKEN = 16  # at most, on average
 
 
 def rotate(
@@ -78,7 +78,7 @@ def _windows(source: Path, text: Path, most: int) -> list[list[int]]:
     from ringkv.text.tokenizer import Tokenizer
 
     size = min(WINDOW, load_config(source).context)
-    beginning = read_file(str(text))[: most * LONGEST_TOKEN]
+    beginning = read_file(str(text))[: most * CHARACTERS_PER_TOKEN]
     tokens = Tokenizer.from_directory(source).encode(beginning, add_special_tokens=False)[:most]
     if len(tokens) < size:
         raise InvalidRequest(f"{text} gives {len(tokens):,} tokens, and calibration needs {size:,}; give a longer text")
