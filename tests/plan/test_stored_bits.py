@@ -13,8 +13,8 @@ from ringkv.plan.stored_bits import stored_as
 GROUPS, WITH_MINIMUMS = "int8 in groups", "int8 in groups with minimums"
 
 
-def _scheme(bits: int, strategy: str) -> dict[str, Any]:
-    groups = {"group_0": {"weights": {"num_bits": bits, "strategy": strategy}}}
+def _scheme(bits: int, strategy: str, symmetric: bool = True) -> dict[str, Any]:
+    groups = {"group_0": {"weights": {"num_bits": bits, "strategy": strategy, "symmetric": symmetric}}}
     return {"quant_method": "compressed-tensors", "config_groups": groups}
 
 
@@ -27,7 +27,9 @@ def _scheme(bits: int, strategy: str) -> dict[str, Any]:
         ({"quant_method": "gptq", "bits": 4}, "int8"),
         (_scheme(8, "group"), WITH_MINIMUMS),
         (_scheme(8, "channel"), "int8"),
+        (_scheme(8, "channel", symmetric=False), WITH_MINIMUMS),
         (_scheme(4, "group"), "int8"),
+        ({"quant_method": "ringkv-rotated", "bits": 8, "group_size": None}, "int8"),
     ],
 )
 def test_int8_weights_have_groups_if_the_quantiser_has(settings: Any, stored: str, tmp_path: Path) -> None:

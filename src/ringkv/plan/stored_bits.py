@@ -5,7 +5,7 @@ they take: 10 bits a weight if some groups have minimums, and 9 if none have.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,30 @@ def stored_as(folder: Path, weights: Weights) -> str:
 
 
 def _of_quantiser(settings: Mapping[str, Any]) -> str:
-    if settings.get("quant_method") == "mxfp4":
-        return GROUPS_OF_BYTES
-    schemes = [settings, *_weights_of(settings.get("config_groups"))]
-    is_in_bytes = any(
-        8 in (one.get("bits"), one.get("num_bits")) and one.get("strategy") != "channel" for one in schemes
-    )
-    return GROUPS_WITH_MINIMUMS if is_in_bytes else "int8"
+    stored = _QUANTISERS.get(str(settings.get("quant_method")))
+    return "int8" if stored is None else stored(settings)
+
+
+def _of_gptq(settings: Mapping[str, Any]) -> str:
+    return GROUPS_WITH_MINIMUMS if settings.get("bits") == 8 else "int8"
+
+
+def _of_compressed_tensors(settings: Mapping[str, Any]) -> str:
+    schemes = _weights_of(settings.get("config_groups"))
+    return GROUPS_WITH_MINIMUMS if any(_is_in_bytes(one) for one in schemes) else "int8"
+
+
+def _is_in_bytes(scheme: Mapping[str, Any]) -> bool:
+    """Whether 8 bits have groups. Rows of symmetric integers are stored as `int8` stores them."""
+    return scheme.get("num_bits") == 8 and (scheme.get("strategy") != "channel" or scheme.get("symmetric") is False)
+
+
+# Other quantisers have 4 bits, or 8 with one scale per row.
+_QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "mxfp4": lambda _: GROUPS_OF_BYTES,
+    "gptq": _of_gptq,
+    "compressed-tensors": _of_compressed_tensors,
+}
 
 
 def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
