@@ -90,5 +90,4 @@ def test_encoded_slots_give_the_logits_of_their_decoded_planes_and_stay_close_to
     monkeypatch.setattr(encoded_latents, "fits_tiles", lambda *_: False)
     decoded = logits(name)
     assert (found - decoded).abs().mean() < 0.01 * plain.std()
-    print("REL", name, (found - decoded).abs().mean() / plain.std(), (found - plain).abs().mean() / plain.std())
     assert 0 < (found - plain).abs().mean() < NEAR[name] * plain.std()
