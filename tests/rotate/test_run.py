@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from ringkv.base.errors import InvalidRequest, UnsupportedModel
 from ringkv.base.kv import KVChoice
@@ -24,7 +25,7 @@ from ringkv.rotate.job import Job
 from ringkv.rotate.orthogonal import Orthogonal
 from ringkv.rotate.run import rotate
 from ringkv.weights.checkpoint import open_checkpoint
-from ringkv.weights.files import INDEX, SINGLE
+from ringkv.weights.files import BYTE_GROUPS, GROUPS, INDEX, SINGLE
 from tests.engine import kept, tiny
 from tests.engine.test_golden import EXPERTS, GRANITE, LATENT
 
@@ -215,6 +216,22 @@ def test_other_architectures_are_refused_by_name(
     with pytest.raises(UnsupportedModel, match=f"rotation is not implemented for .*{named}.*--weights int4"):
         rotate(tmp_path / "plain", tmp_path / "out", EXACT)
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
+
+
+def test_transformers_refuses_a_rotated_checkpoint_by_name(tmp_path: Path) -> None:
+    tiny.save(tmp_path / "plain", "Llama")
+    rotate(tmp_path / "plain", tmp_path / "rotated", EXACT)
+    with pytest.raises(ValueError, match="model type `ringkv-rotated`"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "rotated")
+
+
+def test_groups_of_a_converted_gguf_are_not_copied(tmp_path: Path) -> None:
+    tiny.save(tmp_path / "plain", "Llama")
+    for name in (GROUPS, BYTE_GROUPS):  # integers that are not rotated
+        save_file({}, tmp_path / "plain" / name)
+    rotate(tmp_path / "plain", tmp_path / "rotated", EXACT)
+    found = {path.name for path in (tmp_path / "rotated").iterdir()}
+    assert found == {path.name for path in (tmp_path / "plain").iterdir()} - {GROUPS, BYTE_GROUPS}
 
 
 def test_a_rotated_model_is_not_rotated_again(tmp_path: Path) -> None:

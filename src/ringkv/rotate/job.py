@@ -63,10 +63,19 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the result's config.json has instead of the source's."""
+        """What the result's config.json has instead of the source's.
+
+        The model_type makes transformers refuse the checkpoint; it only warns of an unknown quant_method, and its
+        logits would lack the online rotations.
+        """
         online = {"down_proj": self.rotated.online.down, "o_proj": self.rotated.online.heads}
         method = {"quant_method": METHOD, "bits": self.choice.bits, "group_size": self.choice.group_size}
-        return {"tie_word_embeddings": False, "quantization_config": {**method, "online": online}}
+        return {
+            "architectures": [self.config.architecture],
+            "model_type": METHOD,
+            "tie_word_embeddings": False,
+            "quantization_config": {**method, "online": online},
+        }
 
     @property
     def grid(self) -> Grid | None:
