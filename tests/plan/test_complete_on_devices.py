@@ -1,0 +1,88 @@
+"""Formats, graphs and threads that a device has."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.errors import InvalidRequest
+from ringkv.models.config import ModelConfig
+from ringkv.plan import complete
+from tests.plan.models import SMOLLM2
+from tests.plan.resolved import DEEPSEEK, resolved
+
+
+def test_activations_are_int8_if_weights_are_quantised_and_the_processor_multiplies_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(instruction: str, **options: str) -> str:
+        monkeypatch.setattr(complete, "instructions", lambda: frozenset((instruction,)))
+        return resolved(**options).activations
+
+    assert found("avx512_vnni", weights="int8") == found("avx_vnni", weights="int4", activations="auto") == "int8"
+    assert found("avx2", weights="int8", activations="int8") == "int8"
+    assert found("avx2", weights="int8") == found("avx512_vnni") == "16-bit"
+    assert found("avx512_vnni", weights="int4", activations="16-bit") == "16-bit"
+    with pytest.raises(InvalidRequest, match="activations int8 need weights int8 or int4"):
+        resolved(activations="int8")
+
+
+@pytest.mark.parametrize("elsewhere", [{"dtype": "float32"}, {"device": "cuda"}])
+def test_quantised_weights_are_refused_if_no_kernel_multiplies_them(elsewhere: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match=r"weights int8 run on the CPU with dtype bfloat16.*choose bf16"):
+        resolved(weights="int8", **elsewhere)
+
+
+def test_a_cpu_with_a_number_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="device 'cpu:0' is unknown; choose cpu, cuda"):
+        resolved(device="cpu:0")
+
+
+def test_graphs_are_compiled_if_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complete, "missing_for_graphs", lambda: None)
+    assert [resolved(graphs=one).graphs for one in (None, "auto", "compiled", "off")] == ["compiled"] * 3 + ["off"]
+    assert resolved(graphs="background").graphs == "background"
+    assert resolved(graphs="background", device="cuda:0").graphs == "compiled"
+
+
+def test_without_a_compiler_graphs_are_off_and_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complete, "missing_for_graphs", lambda: "no C++ compiler was found")
+    assert resolved().graphs == resolved(graphs="background").graphs == "off"
+    assert resolved(device="cuda:0").graphs == "compiled"  # captured by the driver, without a compiler
+    for device in ("cpu", "cuda"):
+        with pytest.raises(InvalidRequest, match=r"no C\+\+ compiler was found"):
+            resolved(graphs="compiled", device=device)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed (Linux only)")
+def test_formats_with_kernels_are_accepted_on_a_gpu() -> None:
+    from ringkv.kernels.gpu.forms import FORMS
+
+    for kv_format in ("plain", *FORMS):
+        assert resolved(kv_format=kv_format, device="cuda:0").kv_format == kv_format
+
+
+@pytest.mark.parametrize(
+    ("model", "kv_format", "said"),
+    [
+        (SMOLLM2, "turbo4", "turbo4 is not implemented on CUDA; choose one of plain, int8, fp8, int4"),
+        (SMOLLM2, "zipcache", "zipcache is not implemented on CUDA; choose one of plain, int8, fp8, int4"),
+        (DEEPSEEK, "int8", "int8 is not implemented for latents on CUDA; choose plain"),
+    ],
+)
+def test_formats_without_kernels_are_refused_on_a_gpu(model: ModelConfig, kv_format: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as raised:
+        resolved(model, kv_format=kv_format, device="cuda:0")
+    assert raised.value.param == "kv_format"
+
+
+@pytest.mark.parametrize(
+    ("kv_format", "skip"),
+    [*[(one, 0) for one in ("plain", "int8", "fp8")], *[(one, 2) for one in ("int4", "turbo4", "zipcache")]],
+)
+def test_layers_at_the_ends_stay_plain_with_4_bits_unless_a_number_is_given(kv_format: PlaneFormat, skip: int) -> None:
+    assert resolved(kv_format=kv_format).kv_format_skip == skip
+    if kv_format != "plain":
+        assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == (kv_format, 3)
+    with pytest.raises(InvalidRequest, match="-1; it must be at least 0"):
+        resolved(kv_format=kv_format, kv_format_skip=-1)
