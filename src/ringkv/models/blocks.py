@@ -55,8 +55,6 @@ def attention(
 ) -> Tensor:
     """Return attention over x [N, hidden], normalised if there is a norm before it, plus the residual."""
     out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend).reshape(x.shape[0], -1)
-    if isinstance(layer.attention, Attention) and layer.attention.rotated_heads > 1:
-        out = hadamard(out, layer.attention.rotated_heads, layer.attention.head_dim)
     return linear(out, weights["output"], weights.get("output_bias"), residual=residual, dtype=_summed(layer))
 
 
@@ -74,7 +72,8 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
         k, v = new[0], new[-1]
         v = unweighted_norm(v, norm.eps).to(x.dtype) if block.v_norm else v
         attended = attend(q, _rotated(layer, k, "k_norm", angles, weights), v)
-    return add_sink_logits(attended, weights["sinks"]) if "sinks" in weights else attended.out
+    out = add_sink_logits(attended, weights["sinks"]) if "sinks" in weights else attended.out
+    return out if block.rotated_heads == 1 else hadamard(out.flatten(1), block.rotated_heads, width)
 
 
 def _rotated(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:

@@ -10,7 +10,7 @@ from ringkv.models.base import ModelConfig
 from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
 from ringkv.models.fields import Raw, texts
 from ringkv.models.layer import RopeConfig
-from ringkv.models.online import refuse_online
+from ringkv.models.rotatable import refuse_online
 
 LONGEST = 100  # characters of a name that are compared
 
@@ -35,7 +35,7 @@ def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:
     Raises BadWeights if a required number is missing or invalid, UnsupportedModel for what is not implemented.
     """
     config = FAMILIES[_architecture(raw)].read(raw, generation or {})
-    refuse_online(config, config.online)
+    refuse_online(config)
     return config
 
 

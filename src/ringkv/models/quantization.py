@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.models.fields import Raw
+from ringkv.models.online import METHOD
 
 
 class Needed(NamedTuple):
@@ -86,7 +87,7 @@ READABLE: Mapping[str, tuple[Needed, ...]] = {
         Needed("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
         Needed("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
     ),
-    "ringkv-rotated": (
+    METHOD: (
         Needed("bits", _among(4, 8, 16), "4, 8 or 16"),
         Needed("online", lambda value: value.keys() <= {"down_proj", "o_proj"}, "of down_proj and o_proj"),
     ),

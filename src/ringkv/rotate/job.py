@@ -19,7 +19,8 @@ from ringkv.base.json_file import read_object
 from ringkv.engine import slab
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.layer import Attention, FeedForward
-from ringkv.models.online import METHOD, OnlineRotations, refuse_unrotatable
+from ringkv.models.online import METHOD, OnlineRotations
+from ringkv.models.rotatable import refuse_unrotatable
 from ringkv.models.weights import Weight
 from ringkv.rotate import gptq
 from ringkv.rotate.calibration import MATRICES, Calibration
