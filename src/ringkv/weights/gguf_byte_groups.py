@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from ringkv.weights.gguf_groups import Bytes, halves
+from ringkv.weights.group_layout import GROUP
+
 Array = npt.NDArray[Any]
-GROUP, HALF = 32, 16
 SUPERBLOCK = 256  # elements that share the factors of a K type
 
 
@@ -105,8 +106,7 @@ def _ones(blocks: Bytes, count: int) -> Array:
 
 
 def _halves(packed: Bytes) -> Array:
-    """Return the lower halves of each run of bytes, then the upper halves."""
-    return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.int8)
+    return halves(packed).view(np.int8)
 
 
 def _fifth_bits(four: Bytes) -> Array:

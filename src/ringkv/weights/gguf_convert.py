@@ -5,7 +5,6 @@ Matrices of 4 bits, and those of 5, 6 or 8, are also stored without dequantising
 """
 
 import json
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_config import config_json
 from ringkv.weights.gguf_source import Rows, Source
 from ringkv.weights.gguf_sources import sources
-from ringkv.weights.group_layout import BYTE_PARTS, GROUP, LEAST, PARTS
+from ringkv.weights.group_layout import BYTE_PARTS, LEAST, PARTS
 from ringkv.weights.mxfp4_shapes import unpacked_shapes
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
@@ -42,8 +41,9 @@ def shapes(gguf: GGUF) -> Mapping[str, tuple[int, ...]]:
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
     """Write model.safetensors, of tensors whose `shapes` have been checked. Raises BadWeights for infinite values."""
     found = sources(gguf)
-    done, total = 0, _bytes(found)
-    with SafetensorsWriter(directory / SINGLE, {name: source.spec for name, source in found.items()}) as writer:
+    specs = _dequantised_specs(found)
+    done, total = 0, _bytes(specs)
+    with SafetensorsWriter(directory / SINGLE, specs) as writer:
         for source in found.values():
             for values in source.blocks(gguf):
                 writer.write(values)
@@ -51,11 +51,15 @@ def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> N
                 progress(done, total, "converting weights")
 
 
+def _dequantised_specs(found: Mapping[str, Source]) -> dict[str, TensorSpec]:
+    return {name: source.spec for name, source in found.items()}
+
+
 def write_groups(gguf: GGUF, directory: Path) -> None:
     """Write the layers' four-bit matrices, if there are any, as NAME.q, NAME.scale and NAME.least (the minimum)."""
     found = _four_bits(gguf)
-    specs = _specs(found, lambda source: PARTS)
-    _write(directory / GROUPS, specs, (gguf.groups(one.name, one.order(gguf), one.expert) for one in found.values()))
+    each = (gguf.groups(one.name, one.order(gguf), one.expert) for one in found.values())
+    _write(directory / GROUPS, _four_bit_specs(found), each)
 
 
 def write_byte_groups(gguf: GGUF, directory: Path) -> None:
@@ -82,6 +86,10 @@ def _specs(found: Mapping[str, Rows], parts_of: Callable[[Rows], Parts]) -> dict
         for name, source in found.items()
         for part, (dtype, each) in parts_of(source).items()
     }
+
+
+def _four_bit_specs(found: Mapping[str, Rows]) -> dict[str, TensorSpec]:
+    return _specs(found, lambda source: PARTS)
 
 
 def _byte_specs(gguf: GGUF, found: Mapping[str, Rows]) -> dict[str, TensorSpec]:
@@ -112,18 +120,18 @@ def _of_kinds(gguf: GGUF, kinds: Collection[str]) -> dict[str, Rows]:
 
 def weight_bytes(gguf: GGUF) -> int:
     """Bytes that `write_weights` writes."""
-    return _bytes(sources(gguf))
-
-
-def _bytes(found: Mapping[str, Source]) -> int:
-    return sum(source.spec.bytes for source in found.values())
+    return _bytes(_dequantised_specs(sources(gguf)))
 
 
 def group_bytes(gguf: GGUF) -> int:
-    """Bytes that `write_groups` writes: per 32 elements 16 bytes, a scale and a minimum."""
-    return sum(math.prod(source.shape) // GROUP * 20 for source in _four_bits(gguf).values())
+    """Bytes that `write_groups` writes."""
+    return _bytes(_four_bit_specs(_four_bits(gguf)))
 
 
 def byte_group_bytes(gguf: GGUF) -> int:
     """Bytes that `write_byte_groups` writes."""
-    return sum(spec.bytes for spec in _byte_specs(gguf, _in_bytes(gguf)).values())
+    return _bytes(_byte_specs(gguf, _in_bytes(gguf)))
+
+
+def _bytes(specs: Mapping[str, TensorSpec]) -> int:
+    return sum(spec.bytes for spec in specs.values())

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ringkv.weights.group_layout import GROUP
+
 Bytes = npt.NDArray[np.uint8]
-GROUP = 32
 
 
 class StoredGroups(NamedTuple):
@@ -41,12 +42,12 @@ Unpacked = tuple[Bytes, npt.NDArray[np.float32], npt.NDArray[np.float32]]
 def _q4_0(blocks: Bytes) -> Unpacked:
     """A block is a scale and 16 bytes."""
     scale = _float(blocks[..., :2])
-    return _halves(blocks[..., 2:]), scale, -8 * scale
+    return halves(blocks[..., 2:]), scale, -8 * scale
 
 
 def _q4_1(blocks: Bytes) -> Unpacked:
     """A block is a scale, a minimum and 16 bytes."""
-    return _halves(blocks[..., 4:]), _float(blocks[..., :2]), _float(blocks[..., 2:4])
+    return halves(blocks[..., 4:]), _float(blocks[..., :2]), _float(blocks[..., 2:4])
 
 
 def _q4_k(blocks: Bytes) -> Unpacked:
@@ -56,7 +57,7 @@ def _q4_k(blocks: Bytes) -> Unpacked:
     scale_factor, minimum_factor = _float(blocks[..., :2]), _float(blocks[..., 2:4])
     scales, minimums = Q4_K.get_scale_min(np.ascontiguousarray(blocks[..., 4:16]).reshape(-1, 12))
     shape = (*blocks.shape[:2], -1)
-    q = _halves(blocks[..., 16:].reshape(*shape, GROUP))
+    q = halves(blocks[..., 16:].reshape(*shape, GROUP))
     return q, scale_factor * scales.reshape(shape), -minimum_factor * minimums.reshape(shape)
 
 
@@ -72,6 +73,6 @@ def _float(two: Bytes) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(two).view("<f2").astype(np.float32)
 
 
-def _halves(packed: Bytes) -> Bytes:
+def halves(packed: Bytes) -> Bytes:
     """Return the lower halves of each run of bytes, then the upper halves."""
     return np.concatenate([packed & 15, packed >> 4], axis=-1)
