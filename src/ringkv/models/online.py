@@ -1,7 +1,7 @@
 """online: the rotations that a rotated checkpoint leaves to the running model. No torch.
 
 `ringkv rotate` multiplies weights by orthogonal matrices, so that the model computes the same and its activations have
-no outliers (QuaRot, arXiv 2404.00456). What no weight before can absorb is rotated while the model runs.
+no outliers (QuaRot, arXiv 2404.00456). Rotations that no earlier weight can absorb run online.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ NONE = OnlineRotations()
 
 
 def online_rotations(raw: Raw) -> OnlineRotations:
-    """Return the rotations that a config.json asks for. Raises BadWeights for a size that is not a power of two."""
+    """Return the rotations that a config.json has. Raises BadWeights for a size that is not a power of two."""
     settings = raw.get("quantization_config")
     if not isinstance(settings, dict) or settings.get("quant_method") != METHOD:
         return NONE
@@ -47,7 +47,7 @@ def online_rotations(raw: Raw) -> OnlineRotations:
 
 
 def rotating(layer: Layer, online: OnlineRotations) -> Layer:
-    """Return a layer that rotates like this while it runs."""
+    """Return the layer with these rotations."""
     if online == NONE:
         return layer
     assert isinstance(layer.attention, Attention)

@@ -97,7 +97,7 @@ def _check_shared(model: Cached, slots: SlotFormat) -> None:
 
 
 def _check_windows(model: Cached, slots: SlotFormat) -> None:
-    """Raise InvalidRequest if chunks would be evicted later than a sliding window says."""
+    """Raise InvalidRequest if chunks would be evicted later than a sliding window requires."""
     window = next((group.window for group in model.groups if group.window is not None), None)
     if window is not None and slots.name == IN_CHUNKS:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""assemble: a checkpoint in Hugging Face layout from its parts: the shards of the source, its tokenizer, a new config.
+"""assemble: writes a checkpoint in Hugging Face layout from its parts, in the shards of the source.
 
 Shards are streamed, a tensor at a time.
 """
@@ -17,7 +17,7 @@ from ringkv.weights.files import INDEX, SINGLE
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")
-OWN = ("config.json", INDEX, "seal.json", "stamp.json")  # of the source, and not of the copy
+OWN = ("config.json", INDEX, "seal.json", "stamp.json")  # describe the source; the copy has its own, or none
 SUFFIXES = ("_packed", "_scale", "_shape", "_zero_point")
 
 
@@ -81,5 +81,5 @@ def _names(path: Path) -> list[str]:
 
 
 def _origin(name: str) -> str:
-    """Return the tensor of the unquantised checkpoint that a tensor stands for."""
+    """Return the name of the unquantised tensor that a tensor is a part of."""
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)

@@ -1,4 +1,4 @@
-"""Calibration: a text's hidden states on their way through a model's layers, and what its products multiply.
+"""Calibration: the hidden states of a text between layers, and the Hessians of a layer's matrices.
 
 W windows of T tokens, I inputs of a matrix.
 """
@@ -64,7 +64,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -
 
 
 class _Inputs(TorchFunctionMode):
-    """Adds up x x^T of all products with some matrices, while it is active."""
+    """Adds x x^T of each product with some matrices to a sum while it is active."""
 
     def __init__(self, matrices: Mapping[str, Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""RotationChoice: what a rotated checkpoint holds. No torch."""
+"""RotationChoice: how a checkpoint is rotated and quantised. No torch."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""goethals_seidel: a Hadamard matrix of order 4 n from four circulant matrices, for odd n (Goethals and Seidel, 1967).
+"""goethals_seidel: a Hadamard matrix of order 4 n from four circulant matrices of odd order n (Goethals, Seidel 1967).
 
-The circulant matrices' first rows are searched among those that do not change if positions are multiplied by some units
-modulo n: there are few, and the first solution is found within seconds. N sequences of n elements.
+Candidates for the circulant matrices' first rows do not change if positions are multiplied by some units modulo n.
+They are few. N sequences of n elements.
 """
 
 from collections.abc import Iterator
@@ -54,16 +54,16 @@ def _orbits(size: int, units: tuple[int, int]) -> Orbits:
 def _four_rows(size: int, orbits: Orbits) -> Tensor | None:
     """Return four sequences [4, n] whose autocorrelations add up to zero at every shift; None if there are none.
 
-    The sums of two sequences' autocorrelations are numbered by a random projection; then two sums of opposite number
-    are searched, and compared in full.
+    A random projection hashes the sums of two sequences' autocorrelations. Sums with opposite hashes are compared in
+    full.
     """
     rows, correlations = _sequences(size, orbits)
     first, second = torch.triu_indices(len(rows), len(rows))
     if len(first) > MOST_PAIRS or not len(first):
         return None
     projection = torch.randint(1 << 40, (correlations.shape[1],), generator=torch.Generator().manual_seed(0))
-    numbers = (correlations * projection).sum(1)
-    sums = numbers[first] + numbers[second]
+    hashes = (correlations * projection).sum(1)
+    sums = hashes[first] + hashes[second]
     order = sums.argsort()
     place = torch.searchsorted(sums[order], -sums).clamp(max=len(sums) - 1)
     for pair in (sums[order][place] == -sums).nonzero()[:, 0]:

@@ -1,4 +1,4 @@
-"""gptq: a matrix rounded column by column, each column's error made up for by those after it (arXiv 2210.17323).
+"""gptq: rounds a matrix column by column; later columns compensate the error of each (arXiv 2210.17323).
 
 O outputs, I inputs.
 """
@@ -32,13 +32,13 @@ def rounded(weight: Tensor, hessian: Tensor, grid: Grid) -> Rounded:
 
 
 def _column(column: Tensor, levels: Levels, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Return whole numbers for a column, and its error."""
+    """Return the integers of a column, int8, and its error."""
     nearest = grid.nearest(column[:, None], levels)
     return nearest[:, 0].to(torch.int8), column - levels.values(nearest)[:, 0]
 
 
 def _factor(hessian: Tensor) -> Tensor:
-    """Return the upper Cholesky factor of the inverse, damped. Inputs that are always zero get a one instead."""
+    """Return the upper Cholesky factor of the inverse, damped. An input that is always zero has a diagonal of one."""
     damped, diagonal = hessian.clone(), hessian.diagonal()
     damped.diagonal().add_((diagonal == 0).float() + DAMPING * diagonal.mean())
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))

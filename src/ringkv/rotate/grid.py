@@ -1,6 +1,6 @@
 """Grid: the values that a quantised matrix can have: scale * (q - zero), with a scale and a zero for each group.
 
-O outputs, I inputs, g elements of a group. q and zero are whole numbers.
+O outputs, I inputs, g elements of a group. q and zero are integers.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CLIPS = 21  # ranges that are tried, from all of the group's to 60% of it
+CLIPS = 21  # candidates
 TINY = 2.0**-24  # the smallest scale; float16 has it
 DROPPED = 4  # bits of a float16 scale's significand: seven stay
 
@@ -21,7 +21,7 @@ class Levels(NamedTuple):
     zero: Tensor
 
     def values(self, q: Tensor) -> Tensor:
-        """Return the values of whole numbers [..., g]."""
+        """Return the values of integers [..., g]."""
         return (q - self.zero[..., None]) * self.scale[..., None]
 
 
@@ -42,8 +42,8 @@ class Rounded(NamedTuple):
 class Grid:
     """bits: 4 or 8. group: elements that share a scale; None is a row. Rows have zeros of 0, groups any of 16.
 
-    The kernels' 4 bits have a scale and a minimum in float16. Scales of 4 bits are float16, and in groups so short that
-    -scale * zero is float16, too, so a checkpoint's integers need no second rounding.
+    The kernels' 4 bits have a scale and a minimum in float16. Scales of 4 bits are exact in float16. In groups,
+    they have so few bits that the minimum, -scale * zero, is exact, too: the engine loads the integers unchanged.
     """
 
     bits: int
@@ -66,7 +66,7 @@ class Grid:
     def levels(self, group: Tensor) -> Levels:
         """Return the levels with the least squared error for each group of weights [..., g].
 
-        They are searched among those that clip the weights' range by nothing and more (QuaRot, arXiv 2404.00456).
+        Candidates clip the group's range to 100% .. 60% (QuaRot, arXiv 2404.00456).
         """
         low, high = (
             one.clamp(*ends) for one, ends in zip(torch.aminmax(group, dim=-1), ((None, 0), (0, None)), strict=True)
@@ -80,7 +80,7 @@ class Grid:
         return best
 
     def nearest(self, weights: Tensor, levels: Levels) -> Tensor:
-        """Return whole numbers for weights [..., g], in their dtype."""
+        """Return the nearest integers of weights [..., g], in their dtype."""
         scaled = weights / levels.scale[..., None] + levels.zero[..., None]
         return scaled.round_().clamp_(self.least, self.most)
 
@@ -101,6 +101,6 @@ class Grid:
 
 
 def _short(scale: Tensor) -> Tensor:
-    """Round to float16 with seven bits of significand; 16 times such a number has no more than float16's eleven."""
+    """Round to float16 with seven bits of significand; 16 times such a scale fits float16's eleven."""
     bits = scale.half().view(torch.int16) + (1 << DROPPED - 1) & -(1 << DROPPED)
     return bits.view(torch.float16).float().clamp(min=TINY)

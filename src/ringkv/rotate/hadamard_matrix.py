@@ -1,6 +1,6 @@
-"""hadamard_matrix: Hadamard matrices, n x n of 1 and -1 with orthogonal rows, computed for any size that is found.
+"""hadamard_matrix: Hadamard matrices, n x n of 1 and -1 with orthogonal rows, constructed on demand.
 
-Orders that are no power of two come from Paley's constructions (1933) over a prime field, or from `goethals_seidel`.
+Orders that are not powers of two come from Paley's constructions (1933) over a prime field, or from `goethals_seidel`.
 Products with Sylvester's matrices give their multiples by powers of two.
 """
 
@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from ringkv.rotate import goethals_seidel
 
-LARGEST = 512  # order of a matrix that is no product
+LARGEST = 512  # order of a matrix that is not a product
 
 
 @cache

@@ -1,7 +1,8 @@
 """Job: a checkpoint's tables and layers, each rotated and rounded on its own (QuaRot, arXiv 2404.00456).
 
-Rotation is computed in float64. With calibration, a layer is rounded by GPTQ to the inputs that the rounded layers
-before it give; without, to nearest. Peak memory is a table, or a layer in float64 and its Hessians.
+Rotation is computed in float64. With calibration, GPTQ rounds a layer for the inputs that the rounded layers before it
+produce; without, values are rounded to nearest. Peak memory is both tables, or a layer twice in float64; with
+calibration, a layer once in float64, once in float32, and its Hessians.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 ROWS = 4096  # of a table that are rotated at a time
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
-"""Of what is not quantised, by the dtype in config.json; others become bfloat16."""
+"""Dtypes of weights that are not quantised, by the dtype in config.json; others become bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Job:
 
     @property
     def grid(self) -> Grid | None:
-        """What matrices are rounded to; None if they are not."""
+        """The grid that matrices are rounded to; None if they are not rounded."""
         return None if self.choice.bits == 16 else Grid(self.choice.bits, self.choice.group_size)
 
     def tables(self) -> dict[str, Tensor]:
@@ -96,14 +97,16 @@ class Job:
         }
 
     def _table(self, weight: Weight, gains: Tensor) -> Tensor:
-        rows = (self.residual.rotated(self._read(some) * gains).to(self.dtype) for some in weight.slabs(ROWS))
-        return torch.cat(list(rows))
+        table = torch.empty(weight.shape, dtype=self.dtype)
+        for rows, part in zip(table.split(ROWS), weight.slabs(ROWS), strict=True):
+            rows.copy_(self.residual.rotated(self._read(part) * gains))
+        return table
 
     def layer(self, index: int, calibration: Calibration | None) -> dict[str, Tensor]:
-        """Return the tensors of a layer; the calibration's hidden states pass it."""
+        """Return the tensors of a layer, and advance the calibration's hidden states by it."""
         kind, declared = self.rotated.kinds[index], self.rotated.layer_weights(index)
-        weights = {name: self._read(weight) for name, weight in declared.items()}
-        found = rotated_layer(self.rotated.computed(kind), weights, self.residual)
+        layer = self.rotated.computed(kind)
+        found = rotated_layer(layer, {name: self._read(one) for name, one in declared.items()}, self.residual)
         exact = {name: value.float() for name, value in found.items()}
         rounded = self._rounded(kind, exact, calibration)
         if calibration:

@@ -1,4 +1,4 @@
-"""Parts: what has been computed of a rotated checkpoint, on disk, so that an interrupted run goes on where it was.
+"""Parts: the computed parts of a rotated checkpoint, on disk, from which an interrupted run resumes.
 
 OUT.partial/  job.json, part-00000.safetensors (the tables), part-00001.safetensors (the first layer) ...,
               hidden.safetensors (the calibration's hidden states before the next layer)
@@ -21,7 +21,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.json_file import read_object
 
 JOB, HIDDEN = "job.json", "hidden.safetensors"
-AFTER = "after"  # how many parts the hidden states have passed
+AFTER = "after"  # number of the part that the hidden states come from
 
 
 class Parts:
@@ -51,12 +51,12 @@ class Parts:
     def write(self, part: int, tensors: Mapping[str, Tensor]) -> None:
         _written(self.path(part), lambda to: save_file(dict(tensors), to))
 
-    def keep(self, part: int, hidden: Tensor) -> None:
-        """Write the hidden states after so many parts."""
+    def write_hidden(self, part: int, hidden: Tensor) -> None:
+        """Write the hidden states after the layer of this part."""
         _written(self.folder / HIDDEN, lambda to: save_file({HIDDEN: hidden}, to, {AFTER: str(part)}))
 
-    def kept(self) -> tuple[int, Tensor] | None:
-        """Return the hidden states, and after how many parts they are; None if there are none."""
+    def read_hidden(self) -> tuple[int, Tensor] | None:
+        """Return the hidden states that were written last, after the number of their part; None if there are none."""
         path = self.folder / HIDDEN
         if not path.is_file():
             return None

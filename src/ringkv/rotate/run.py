@@ -1,4 +1,4 @@
-"""run: rotates a checkpoint, a part at a time, and assembles the parts."""
+"""run: rotates a checkpoint part by part, and assembles the parts."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from ringkv.rotate.choice import RotationChoice
 from ringkv.rotate.job import Job
 from ringkv.rotate.parts import Parts
 
-FORMAT = 1  # raise it if parts are computed otherwise, so that those of an interrupted run are not used
+FORMAT = 1  # raise it if parts are computed otherwise, so that an interrupted run begins again
 
 Windows = Sequence[Sequence[int]]
 
@@ -27,8 +27,8 @@ Windows = Sequence[Sequence[int]]
 def rotate(source: Path, out: Path, choice: RotationChoice, windows: Windows = (), tell: Progress = silent) -> None:
     """Write the directory `out`, in Hugging Face layout. windows: tokens to calibrate with, all of one length.
 
-    If it is interrupted, calling it again goes on from the last layer that was written. Raises UnsupportedModel or
-    BadWeights for a model that cannot be rotated, and InvalidRequest if `out` has content.
+    A call after an interrupted one resumes after the last layer that was written. Raises UnsupportedModel or BadWeights
+    for a model that cannot be rotated, and InvalidRequest if `out` has content.
     """
     refuse_existing(out)
     job = Job.of(source, choice)
@@ -70,14 +70,14 @@ def _compute(job: Job, parts: Parts, windows: Windows, tell: Progress) -> None:
         tell(index, total, what)
         parts.write(index + 1, job.layer(index, calibration))
         if calibration:
-            parts.keep(index + 1, calibration.hidden)
+            parts.write_hidden(index + 1, calibration.hidden)
     tell(total, total, what)
 
 
 def _calibration(job: Job, parts: Parts, windows: Windows) -> tuple[int, Calibration]:
     """Return how many layers are done, and the hidden states after them."""
     decoder = Decoder(job.rotated, torch.float32, torch.device("cpu"))
-    if found := parts.kept():
+    if found := parts.read_hidden():
         return found[0], Calibration(decoder, found[1])
     (table,) = job.rotated.shared_weights()["embed"].parts
     return 0, Calibration.of(decoder, parts.tensor(0, table.name), windows)
