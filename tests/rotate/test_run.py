@@ -185,6 +185,16 @@ def test_another_choice_begins_again(tmp_path: Path) -> None:
     assert (tmp_path / "out" / SINGLE).read_bytes() == (tmp_path / "again" / SINGLE).read_bytes()
 
 
+def test_another_config_begins_again(tmp_path: Path) -> None:
+    tiny.save(tmp_path / "plain", "Llama")
+    with pytest.raises(KeyboardInterrupt):
+        rotate(tmp_path / "plain", tmp_path / "out", EXACT, tell=stop_at(2))
+    config = json.loads((tmp_path / "plain" / "config.json").read_text())
+    (tmp_path / "plain" / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    rotate(tmp_path / "plain", tmp_path / "out", EXACT)
+    assert {one.dtype for one in load_file(tmp_path / "out" / SINGLE).values()} == {torch.bfloat16}
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_shards_are_those_of_the_source(tied: bool, tmp_path: Path) -> None:
     model = tiny.save(tmp_path / "plain", "Llama", tie_word_embeddings=tied)

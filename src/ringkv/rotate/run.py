@@ -46,7 +46,7 @@ def refuse_existing(out: Path) -> None:
 
 def _identity(source: Path, choice: RotationChoice, windows: Windows) -> dict[str, Any]:
     """Return what the parts depend on."""
-    files = sorted(source.glob("*.safetensors"))
+    files = [source / "config.json", *sorted(source.glob("*.safetensors"))]
     return {
         "format": FORMAT,
         "source": str(source.resolve()),
