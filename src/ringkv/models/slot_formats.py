@@ -1,5 +1,6 @@
 """slot_formats: which models can have slots in which formats. Engine and planner both ask here. No torch."""
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
@@ -26,8 +27,7 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
         return _check_nothing_is_skipped(slots)
     _check_latents(model, slots)
     _check_widths(model, slots)
-    _check_shared(model, slots)
-    _check_windows(model, slots)
+    _check_chunks(model, slots)
     _check_skipped(model, slots)
 
 
@@ -87,24 +87,21 @@ def _check_latents(model: Cached, slots: SlotFormat) -> None:
         )
 
 
-def _check_shared(model: Cached, slots: SlotFormat) -> None:
-    if model.shares_caches and slots.name == IN_CHUNKS:
+def _check_chunks(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest if the format is in chunks and some caches cannot be."""
+    faults = list(_unlike_chunks(model)) if slots.name == IN_CHUNKS else []
+    if faults:
         raise InvalidRequest(
-            f"kv_format {slots.name} is not implemented for caches that several layers share; choose int4, int8, fp8 "
-            "or plain",
-            "kv_format",
+            f"kv_format {slots.name} is not implemented for {faults[0]}; choose int4, int8, fp8 or plain", "kv_format"
         )
 
 
-def _check_windows(model: Cached, slots: SlotFormat) -> None:
-    """Raise InvalidRequest if chunks would be evicted later than a sliding window requires."""
-    window = next((group.window for group in model.groups if group.window is not None), None)
-    if window is not None and slots.name == IN_CHUNKS:
-        raise InvalidRequest(
-            f"kv_format {slots.name} is not implemented for layers with a sliding window, which is {window} tokens "
-            "here; choose int4, int8, fp8 or plain",
-            "kv_format",
-        )
+def _unlike_chunks(model: Cached) -> Iterator[str]:
+    """Yield the caches that cannot be in chunks, which are evicted later than a sliding window requires."""
+    if model.shares_caches:
+        yield "caches that several layers share"
+    for window in (group.window for group in model.groups if group.window is not None):
+        yield f"layers with a sliding window, which is {window} tokens here"
 
 
 def _check_skipped(model: Cached, slots: SlotFormat) -> None:
