@@ -13,12 +13,12 @@ import torch
 from safetensors import safe_open
 
 from ringkv.base.json_file import read_object
+from ringkv.rotate.tensors import origin
 from ringkv.weights.files import INDEX, SINGLE
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")
 OWN = ("config.json", INDEX, "seal.json", "stamp.json")  # describe the source; the copy has its own, or none
-SUFFIXES = ("_packed", "_scale", "_shape", "_zero_point")
 
 
 def copy_files(source: Path, into: Path) -> None:
@@ -42,8 +42,8 @@ def write_shards(source: Path, parts: list[Path], into: Path, beside: Mapping[st
     places = {name: path for path in parts for name in _names(path)}
     shards: dict[str, list[str]] = {}
     for name in places:
-        origin = _origin(name)
-        shards.setdefault(shard_of.get(beside.get(origin, origin), SINGLE), []).append(name)
+        whole = origin(name)
+        shards.setdefault(shard_of.get(beside.get(whole, whole), SINGLE), []).append(name)
     for shard, names in shards.items():
         _write(into / shard, names, places)
     if shard_of:
@@ -78,8 +78,3 @@ def _shards(source: Path) -> Mapping[str, str]:
 def _names(path: Path) -> list[str]:
     with safe_open(path, framework="pt") as file:
         return list(file.keys())
-
-
-def _origin(name: str) -> str:
-    """Return the name of the unquantised tensor that a tensor is a part of."""
-    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)

@@ -4,7 +4,7 @@
 `weights.compressed_tensors`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from ringkv.models.weights import Weight
 from ringkv.rotate.grid import Rounded
 
 EACH = 8  # integers of 4 bits in a word
+PACKED, SCALE, SHAPE, ZERO = SUFFIXES = ("_packed", "_scale", "_shape", "_zero_point")
 
 
 def stored(weight: Weight, value: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -23,15 +24,30 @@ def stored(weight: Weight, value: Tensor, dtype: torch.dtype) -> dict[str, Tenso
 
 def quantised(weight: Weight, value: Rounded, bits: int) -> dict[str, Tensor]:
     """Return the tensors of a quantised matrix."""
-    found: dict[str, Tensor] = {}
-    for name, rows in _parts(weight):
-        q, scale, zero = value.q[rows], value.levels.scale[rows], value.levels.zero[rows]
-        if bits == 8:
-            found |= {name: q.contiguous(), f"{name}_scale": scale.contiguous()}
-            continue
-        found |= {f"{name}_packed": _packed(q), f"{name}_scale": scale.half(), f"{name}_shape": torch.tensor(q.shape)}
-        found[f"{name}_zero_point"] = _packed(zero.T).T.contiguous()
-    return found
+    return {
+        f"{name}{suffix}": tensor
+        for name, rows in _parts(weight)
+        for suffix, tensor in _LAYOUTS[bits](value.q[rows], *(one[rows] for one in value.levels)).items()
+    }
+
+
+def _in_bytes(q: Tensor, scale: Tensor, zero: Tensor) -> dict[str, Tensor]:
+    """Return a matrix's tensors by suffix. Rows have zeros of 0, which are not stored."""
+    return {"": q.contiguous(), SCALE: scale.contiguous()}
+
+
+def _in_words(q: Tensor, scale: Tensor, zero: Tensor) -> dict[str, Tensor]:
+    zeros = _packed(zero.T).T.contiguous()
+    return {PACKED: _packed(q), SCALE: scale.half(), SHAPE: torch.tensor(q.shape), ZERO: zeros}
+
+
+_LAYOUTS: Mapping[int, Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]] = {8: _in_bytes, 4: _in_words}
+"""By bits."""
+
+
+def origin(name: str) -> str:
+    """Return the name of the unquantised tensor that a tensor is a part of."""
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
 
 
 def _parts(weight: Weight) -> Iterator[tuple[str, slice]]:
