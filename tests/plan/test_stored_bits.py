@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ringkv.plan.stored_bits import stored_as
+from ringkv.plan.stored_bits import of_gguf_types, stored_as
 
 GROUPS, WITH_MINIMUMS = "int8 in groups", "int8 in groups with minimums"
 
@@ -44,3 +44,17 @@ def test_a_file_of_groups_says_whether_some_have_minimums(parts: tuple[str, ...]
     assert stored_as(tmp_path, "int8") == stored
     (tmp_path / "int4.groups").touch()
     assert stored_as(tmp_path, "int8") == WITH_MINIMUMS
+
+
+@pytest.mark.parametrize(
+    ("types", "stored"),
+    [
+        ({"F32", "Q4_K"}, "int8"),
+        ({"F32", "Q8_0"}, GROUPS),
+        ({"F32", "MXFP4"}, GROUPS),
+        ({"Q8_0", "Q5_K"}, WITH_MINIMUMS),
+        ({"Q6_K", "Q4_K"}, WITH_MINIMUMS),
+    ],
+)
+def test_a_gguf_has_groups_by_the_types_of_its_tensors(types: set[str], stored: str) -> None:
+    assert of_gguf_types(types) == stored

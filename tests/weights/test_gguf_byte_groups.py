@@ -18,7 +18,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.byte_groups import ByteGroups, Minimums
 from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
 from ringkv.plan.footprint import weight_bytes
-from ringkv.plan.report import find_shape
+from ringkv.plan.report import PlanRequest, find_shape, report
 from ringkv.plan.stored_bits import stored_as
 from ringkv.weights.gguf import GGUF
 from ringkv.weights.gguf_byte_groups import KINDS, byte_groups
@@ -99,8 +99,12 @@ def test_an_int8_engine_has_exactly_the_values_of_the_file(kind: str, tmp_path: 
     elements = LAYERS * sum(made.matrix(*parts).numel() for parts in MATRICES.values())
     table, scales, norms = 2 * 96 * 64, 4 * 2 * 96, 64 * (2 * LAYERS + 1)
     assert engine.weight_bytes == elements * bits // 8 + table + scales + 2 * norms
-    planned = weight_bytes(find_shape(str(made.folder)), stored_as(made.folder, "int8"))
+    shape = find_shape(str(made.folder))
+    planned = weight_bytes(shape, stored_as(made.folder, "int8"))
     assert planned == (elements + norms) * bits // 8 + table  # scales and norms are too small to count
+    for one in (shape, find_shape(str(tmp_path / "tiny.gguf"))):
+        found = report(one, PlanRequest(weights_dtype="int8"))
+        assert found.weight_bytes == found.served_bytes["int8"] == planned
 
 
 def test_matrices_that_share_a_graph_share_a_format_and_four_bits_stay_as_they_are(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Report: the memory of one model, full cache against compressed, as rows for a table or for JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -26,6 +26,7 @@ from ringkv.plan.footprint import (
     window_bytes,
 )
 from ringkv.plan.shapes import Shape, known
+from ringkv.plan.stored_bits import of_gguf_types, stored_as
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def find_shape(model: str) -> Shape:
     """
     path = Path(model).expanduser()
     if (path / "config.json").is_file():
-        return Shape.of(load_config(path), path.resolve().name)
+        return replace(Shape.of(load_config(path), path.resolve().name), int8=stored_as(path, "int8"))
     if path.suffix == ".gguf" and path.is_file():
         return _of_gguf(path)
     return known(model)
@@ -107,7 +108,9 @@ def _of_gguf(path: Path) -> Shape:
     from ringkv.weights.gguf_config import config_json
     from ringkv.weights.gguf_split import set_name
 
-    return Shape.of(parse_config(config_json(GGUF(path))), set_name(path))
+    gguf = GGUF(path)
+    types = {gguf.kind(name) for name in gguf.names if name.startswith("blk.")}
+    return replace(Shape.of(parse_config(config_json(gguf)), set_name(path)), int8=of_gguf_types(types))
 
 
 def report(shape: Shape, request: PlanRequest) -> Report:
@@ -122,7 +125,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     shape = shape.with_slots(slots)
     weights_dtype = request.weights_dtype or shape.native
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
-    weights = weight_bytes(shape, weights_dtype, request.tensor_parallel)
+    stored = _stored(shape, weights_dtype)
+    weights = weight_bytes(shape, stored, request.tensor_parallel)
     staged = request.lanes * prompt, request.lanes, request.chunk
     staging = staging_bytes(shape, *staged, request.dtype, request.tensor_parallel)
     sampler = sampler_bytes(shape.vocab)
@@ -132,7 +136,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         slot_ranks = request.tensor_parallel if parallel == "slots" else 1
         need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
         slots = None if request.memory is None else need.slots_in(request.memory)
-        read = read_bytes(shape, weights_dtype, request.tensor_parallel, slots or 1)
+        read = read_bytes(shape, stored, request.tensor_parallel, slots or 1)
         return _row(cache, entries, slots, need, read, request.bandwidth)
 
     rows = row("full", tokens), row("compressed", min(request.budget, tokens))
@@ -152,26 +156,30 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
         window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel),
         weight_bytes=weights,
-        served_bytes={one: weight_bytes(shape, one, request.tensor_parallel) for one in SERVED},
+        served_bytes={one: weight_bytes(shape, _stored(shape, one), request.tensor_parallel) for one in SERVED},
         reserve=request.reserve,
         staging_bytes=staging,
         sampler_bytes=sampler,
         rows=rows,
-        experts=_experts(shape, weights_dtype, request, rows[-1]),
-        divided=_divided(shape, weights_dtype, request),
+        experts=_experts(shape, stored, request, rows[-1]),
+        divided=_divided(shape, stored, request),
     )
 
 
-def _experts(shape: Shape, weights_dtype: str, request: PlanRequest, row: CachePlan) -> ExpertCosts | None:
+def _stored(shape: Shape, weights: str) -> str:
+    return shape.int8 if weights == "int8" else weights
+
+
+def _experts(shape: Shape, stored: str, request: PlanRequest, row: CachePlan) -> ExpertCosts | None:
     if shape.experts is None:
         return None
-    return expert_costs(shape.experts, weights_dtype, request.tensor_parallel, row.slots or 1)
+    return expert_costs(shape.experts, stored, request.tensor_parallel, row.slots or 1)
 
 
-def _divided(shape: Shape, weights_dtype: str, request: PlanRequest) -> tuple[DividedSlots, ...]:
+def _divided(shape: Shape, stored: str, request: PlanRequest) -> tuple[DividedSlots, ...]:
     if request.memory is None or not is_divided(shape, request.tensor_parallel):
         return ()
-    machine = Machine(request.tensor_parallel, request.memory, request.reserve, weights_dtype)
+    machine = Machine(request.tensor_parallel, request.memory, request.reserve, stored)
     return divided_slots(shape, machine, request.dtype)
 
 

@@ -48,6 +48,7 @@ class Shape:
     context: int  # longest prompt plus output
     native: str  # dtype of the published weights
     experts: ExpertShape | None  # None if the model has none
+    int8: str = "int8"  # what `--weights int8` stores, as `stored_bits` names it
 
     @classmethod
     def of(cls, config: ModelConfig, name: str, native: str = "bfloat16") -> "Shape":

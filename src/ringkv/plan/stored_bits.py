@@ -5,7 +5,7 @@ they take: 10 bits a weight if some groups have minimums, and 9 if none have.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,17 @@ def stored_as(folder: Path, weights: Weights) -> str:
     config = folder / "config.json"
     settings = read_object(config).get("quantization_config") if config.is_file() else None
     return _of_quantiser(settings) if isinstance(settings, dict) else weights
+
+
+def of_gguf_types(types: Collection[str]) -> str:
+    """Return what `--weights int8` stores of a GGUF whose layers have tensors of these types."""
+    from ringkv.weights import gguf_byte_groups, gguf_groups
+
+    in_bytes = [gguf_byte_groups.KINDS[one] for one in types if one in gguf_byte_groups.KINDS]
+    if not in_bytes and "MXFP4" not in types:
+        return "int8"
+    has_minimums = any(one.has_minimums for one in in_bytes) or not gguf_groups.KINDS.keys().isdisjoint(types)
+    return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
 
 
 def _of_quantiser(settings: Mapping[str, Any]) -> str:
