@@ -9,7 +9,7 @@ With Q on the hidden states, R on each head's values, and the rotations that run
 Weights are float64, by our names; matrices are [out, in].
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -28,8 +28,8 @@ def rotated_layer(layer: Layer, weights: Weights, residual: Orthogonal) -> dict[
         gains, found[norm] = without_gains(found[norm], layer.norm.offset)
         found[block] = residual.rotated(found[block] * gains)
     _rotate_values(layer, found)
-    for block, change in (("output", _after_heads(layer)), ("down", _after_gates(layer))):
-        found[block] = _on_outputs(residual, change(found[block]))
+    for block, change in (("output", _after_heads), ("down", _after_gates)):
+        found[block] = _on_outputs(residual, change(layer, found[block]))
         if f"{block}_bias" in found:
             found[f"{block}_bias"] = residual.rotated(found[f"{block}_bias"])
     return found
@@ -52,22 +52,19 @@ def _rotate_values(layer: Layer, weights: dict[str, Tensor]) -> None:
             weights[name] = torch.cat((others, head.rotated(by_head).transpose(1, 2).reshape(values.shape)))
 
 
-def _after_heads(layer: Layer) -> Callable[[Tensor], Tensor]:
+def _after_heads(layer: Layer, output: Tensor) -> Tensor:
+    """Rotate the inputs of the output projection: each head's elements, then elements of different heads."""
     attention = layer.attention
     assert isinstance(attention, Attention)
     head = Orthogonal.of(attention.head_dim)
-
-    def change(output: Tensor) -> Tensor:
-        by_head = head.rotated(output.unflatten(1, (attention.heads, attention.head_dim)))
-        return mixed(by_head.flatten(1), attention.rotated_heads, attention.head_dim)
-
-    return change
+    by_head = head.rotated(output.unflatten(1, (attention.heads, attention.head_dim)))
+    return mixed(by_head.flatten(1), attention.rotated_heads, attention.head_dim)
 
 
-def _after_gates(layer: Layer) -> Callable[[Tensor], Tensor]:
-    between = layer.feed_forward
-    assert isinstance(between, FeedForward)
-    return lambda down: mixed(down, between.rotated)
+def _after_gates(layer: Layer, down: Tensor) -> Tensor:
+    """Rotate the inputs of the down projection."""
+    assert isinstance(layer.feed_forward, FeedForward)
+    return mixed(down, layer.feed_forward.rotated)
 
 
 def _on_outputs(rotation: Orthogonal, matrix: Tensor) -> Tensor:
