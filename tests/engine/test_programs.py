@@ -56,13 +56,13 @@ def test_on_a_gpu_every_end_of_a_prompt_is_one_piece_that_is_more_than_half_full
 class Weights:
     """Only what decides about sizes."""
 
-    def __init__(self, packed: bool, four_bits: bool = False) -> None:
-        self.is_packed, self.rounds_few_rows_differently = packed, four_bits
+    def __init__(self, packed: bool, has_groups: bool = False) -> None:
+        self.is_packed, self.rounds_few_rows_differently = packed, has_groups
 
 
-def of(slots: int, drafts: int = 0, packed: bool = True, four_bits: bool = False, slot_ranks: int = 1) -> EngineSizes:
+def of(slots: int, drafts: int = 0, packed: bool = True, has_groups: bool = False, slot_ranks: int = 1) -> EngineSizes:
     with patch("ringkv.engine.sizes.is_native", lambda name: True):
-        return EngineSizes.of(512, CPU, slots, Weights(packed, four_bits), drafts, slot_ranks)  # type: ignore[arg-type]
+        return EngineSizes.of(512, CPU, slots, Weights(packed, has_groups), drafts, slot_ranks)  # type: ignore[arg-type]
 
 
 def test_our_operators_run_any_number_of_rows_whatever_the_slots() -> None:
@@ -77,8 +77,8 @@ def test_other_operators_run_fixed_numbers_of_rows() -> None:
     assert of(9, drafts=3, packed=False).drafts.none  # 36 tokens are too many
 
 
-def test_with_four_bits_all_steps_of_an_engine_have_few_rows_or_none_have() -> None:
-    few, many = of(8, drafts=3, four_bits=True), of(9, drafts=1, four_bits=True)
+def test_with_weights_in_groups_all_steps_of_an_engine_have_few_rows_or_none_have() -> None:
+    few, many = of(8, drafts=3, has_groups=True), of(9, drafts=1, has_groups=True)
     assert (few.rides, many.rides) == (False, True)
     assert [few.decode.fit(8), few.passes.fit(2), few.drafts.fit(2), few.drafts.fit(3)] == [8, 9, 2, None]
     assert [many.decode.fit(1), many.passes.fit(2), many.drafts.fit(1), many.drafts.fit(17)] == [9, 9, 9, None]
@@ -89,7 +89,7 @@ def test_a_step_of_ranks_that_divide_the_slots_has_as_many_rows_of_each() -> Non
     assert [divided.decode.fit(rows) for rows in (1, 6, 7)] == [6, 6, 12]
     assert [divided.drafts.fit(rows) for rows in (12, 13)] == [12, None]  # 36 tokens are too many
     assert divided.rides
-    assert of(24, four_bits=True, slot_ranks=6).decode.fit(1) == 12  # at least 9
+    assert of(24, has_groups=True, slot_ranks=6).decode.fit(1) == 12  # at least 9
     assert of(24, drafts=7, slot_ranks=6).drafts.none
     assert of(6, packed=False, slot_ranks=6).decode.fit(1) == 6
 
