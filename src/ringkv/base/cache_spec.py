@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK
+from ringkv.base.kv import BLOCK, SINKS
 from ringkv.base.zip_sizes import ZipSizes, entry_bytes
 
 PlaneFormat = Literal["plain", "int8", "fp8", "int4", "turbo4", "zipcache"]
@@ -34,8 +34,6 @@ class _Stored(NamedTuple):
 
 LATENT_GROUP = 128  # elements of a latent that share a scale
 LATENT_FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
-SINKS = 4
-"""First keys of a slot that are kept exactly: most of the attention goes to them."""
 _STORED: Mapping[PlaneFormat, _Stored] = {
     "plain": _Stored(None, 0, 0),
     "int8": _Stored(8, 4, 1 + SINKS),

@@ -14,6 +14,8 @@ POLICIES = ("full", "streaming", "snapkv", "snapstream")
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 BLOCK = 64  # entries per block of the prefix store
+SINKS = 4
+"""First tokens of a slot that every encoded format keeps exactly, for any S: most of the attention goes to them."""
 TokenSpan = tuple[int, int]  # prompt tokens: the first, and the one after the last
 
 

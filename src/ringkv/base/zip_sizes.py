@@ -12,7 +12,8 @@ channels of values a factor, and tokens of values a scale and a minimum, all of 
 
 from typing import NamedTuple
 
-SINKS = 4  # first tokens of a slot that stay in the engine's dtype
+from ringkv.base.kv import SINKS
+
 CHUNK = 100  # tokens that are encoded together while decoding
 SALIENT = 60  # of 100 tokens
 COUNTS = 5  # integers that say what a slot holds, see `kernels.zip_slots`

@@ -13,7 +13,8 @@ H key-value heads, n tokens, D elements of a vector.
 import torch
 from torch import Tensor
 
-from ringkv.base.zip_sizes import CHUNK, SINKS
+from ringkv.base.kv import SINKS
+from ringkv.base.zip_sizes import CHUNK
 from ringkv.kernels.zip_codes import decode_keys, decode_values, encode_keys, encode_values, value_factors
 from ringkv.kernels.zip_slots import BUFFERED, CHUNKS, FIRST, FIXED, OLDEST, Place, ZipSlots, parts, place, places
 
