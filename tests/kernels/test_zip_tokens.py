@@ -28,7 +28,7 @@ def in_order(slot: ZipSlots, keys: torch.Tensor) -> list[list[int]]:
 )
 def test_a_prompt_is_sinks_a_chunk_that_stays_chunks_of_100_and_a_buffer(n: int, fixed: int, counts: list[int]) -> None:
     slots = made(2, 2, 64, 320)
-    keys, values, saliency = filled(slots, 1, n, fixed)
+    keys, values, _ = filled(slots, 1, n, fixed)
     slot = slots.of(1)
     assert slot.held() == counts
     found = decoded(slot)
@@ -38,7 +38,6 @@ def test_a_prompt_is_sinks_a_chunk_that_stays_chunks_of_100_and_a_buffer(n: int,
     assert torch.equal(found[1][:, :plain], values[:, newest])
     for head, own in enumerate(in_order(slot, keys)):
         assert sorted(own) == list(range(n)), head
-    del saliency
 
 
 def test_the_salient_tokens_of_a_chunk_have_4_bits() -> None:

@@ -56,17 +56,13 @@ class ZipSizes(NamedTuple):
         return self.plain * width * item, self.high * width // 2, self.low * width // 4
 
 
-def entry_bytes(width: int) -> int:
-    """Return the bytes of a token and head in a chunk of CHUNK tokens, with the chunk's parameters, rounded up."""
-    high = salient_of(CHUNK)
-    codes = 2 * (high * width // 2 + (CHUNK - high) * width // 4)
-    parameters = (_KEY_PARAMETERS + _VALUE_PARAMETERS) * width * _HALF + CHUNK * _RANGE * _HALF
-    return -(-(codes + parameters) // CHUNK)
-
-
-def ratio(width: int, tokens: int) -> float:
-    """Return 16-bit bytes over ours, of a chunk of so many tokens and its parameters, for one head."""
+def chunk_bytes(width: int, tokens: int) -> int:
+    """Return the bytes of a head's chunk of so many tokens: keys, values and their parameters."""
     high = salient_of(tokens)
-    codes = 2 * width * (high / 2 + (tokens - high) / 4)
-    parameters = (_KEY_PARAMETERS + _VALUE_PARAMETERS) * width * _HALF + tokens * _RANGE * _HALF
-    return 2 * width * tokens * _HALF / (codes + parameters)
+    codes = 2 * (high * width // 2 + (tokens - high) * width // 4)
+    return codes + (_KEY_PARAMETERS + _VALUE_PARAMETERS) * width * _HALF + tokens * _RANGE * _HALF
+
+
+def entry_bytes(width: int) -> int:
+    """Return the bytes of a token and head in a chunk of CHUNK tokens, rounded up."""
+    return -(-chunk_bytes(width, CHUNK) // CHUNK)

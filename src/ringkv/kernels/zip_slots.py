@@ -17,7 +17,6 @@ from ringkv.kernels.zip_codes import HIGH_BITS, LOW_BITS
 
 FIRST, BUFFERED, FIXED, CHUNKS, OLDEST = range(5)
 """Places of counts: sinks, tokens in the buffer, tokens in chunk 0, chunks after it, the place of the oldest one."""
-TENSORS = 11
 
 
 class ZipSlots(NamedTuple):
@@ -46,6 +45,9 @@ class ZipSlots(NamedTuple):
         """Return the counts of one slot: how many it holds of what."""
         found: list[int] = self.counts[0].tolist()
         return found
+
+
+TENSORS = len(ZipSlots._fields)
 
 
 def allocate(shape: Sequence[int], width: int, sizes: ZipSizes, new: Callable[..., Tensor]) -> ZipSlots:
