@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY, is_native
-from ringkv.kernels.partial import Partial, merge
+from ringkv.kernels.partial import Partial, empty_results, merge
 
 WIDTH_STEP = 32  # the C++ kernels need a head_dim that is a multiple of this
 
@@ -160,14 +160,10 @@ def _cache_cuda(
     return gpu.cache_attend(q, keys, values, slot, holes, live, scale)
 
 
-def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
 for operator, function in {"decode_attend": reference, "cache_attend": cache_reference}.items():
     for name in (operator, f"{operator}_any"):
         LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
+        register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)
 if find_spec("triton"):
     LIBRARY.impl("decode_attend", _cuda, "CUDA")
     LIBRARY.impl("cache_attend", _cache_cuda, "CUDA")

@@ -9,7 +9,7 @@ from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.library import LIBRARY, is_native
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.partial import Partial, empty_results
 from ringkv.kernels.zip_slots import BUFFERED, FIRST, TENSORS, ZipSlots
 from ringkv.kernels.zip_tokens import append, decoded
 
@@ -56,10 +56,6 @@ def _attend(q: Tensor, slot: ZipSlots, scale: float) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
 for _name in (NAME, f"{NAME}_any"):
     LIBRARY.impl(_name, reference, "CompositeExplicitAutograd")
-    register_fake(f"ringkv::{_name}", _shape, lib=LIBRARY)
+    register_fake(f"ringkv::{_name}", empty_results, lib=LIBRARY)

@@ -20,7 +20,7 @@ from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.library import LIBRARY, is_native
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.partial import Partial, empty_results
 
 NO_KEY = float("nan")  # an element of a first key that is not kept exactly
 
@@ -108,10 +108,6 @@ def with_first(keys: Tensor, first: Tensor) -> Tensor:
     return torch.cat((known, keys[:, :, exact.shape[2] :]), 2)
 
 
-def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
 def register(
     name: str, keys: Encoding, values: Encoding
 ) -> tuple[Callable[..., Partial], Callable[..., tuple[Tensor, Tensor]]]:
@@ -119,7 +115,7 @@ def register(
     own = partial(reference, (keys, values))
     for each in (name, f"{name}_any"):
         LIBRARY.impl(each, own, "CompositeExplicitAutograd")
-        register_fake(f"ringkv::{each}", _shape, lib=LIBRARY)
+        register_fake(f"ringkv::{each}", empty_results, lib=LIBRARY)
     return partial(encoded_attend, name), own
 
 

@@ -29,7 +29,7 @@ from ringkv.kernels.decode_attend_int8 import INT8
 from ringkv.kernels.encoded_attend import Encoding, with_first, write
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.partial import Partial, empty_results
 
 
 def grouped(encoding: Encoding, packed: int) -> Encoding:
@@ -97,12 +97,8 @@ def reference(
     return torch.cat([one.out for one in found]), torch.cat([one.lse for one in found])
 
 
-def _shape(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
 ATTEND: Mapping[str, Callable[..., Partial]] = {name: partial(attend_encoded, name) for name in ENCODINGS}
 for _format, _encoding in ENCODINGS.items():
     for _name in (f"decode_attend_latent_{_format}", f"decode_attend_latent_{_format}_tiles"):
         LIBRARY.impl(_name, partial(reference, _encoding), "CompositeExplicitAutograd")
-        register_fake(f"ringkv::{_name}", _shape, lib=LIBRARY)
+        register_fake(f"ringkv::{_name}", empty_results, lib=LIBRARY)

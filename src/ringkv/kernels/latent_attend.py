@@ -14,7 +14,7 @@ from ringkv.kernels import decode_attend as decode
 from ringkv.kernels import prefill_attend as prefill
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.partial import Partial, empty_results
 
 
 def decode_attend_latent(
@@ -66,11 +66,6 @@ def _prefill_cuda(
     return prefill.attend_segments(attend, q, k, k, keys, keys, window, segments)
 
 
-def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
-
-
 for name in ("decode_attend_latent", "decode_attend_latent_tiles"):
     LIBRARY.impl(name, _decode, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend_latent", _prefill, "CompositeExplicitAutograd")
@@ -78,4 +73,4 @@ if find_spec("triton"):
     LIBRARY.impl("decode_attend_latent", _decode_cuda, "CUDA")
     LIBRARY.impl("prefill_attend_latent", _prefill_cuda, "CUDA")
 for name in ("decode_attend_latent", "decode_attend_latent_tiles", "prefill_attend_latent"):
-    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
+    register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)

@@ -15,7 +15,7 @@ from torch.library import register_fake
 
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
-from ringkv.kernels.partial import Partial, merge
+from ringkv.kernels.partial import Partial, empty_results, merge
 
 BLOCK = 2048  # keys scored at a time if flash attention does not support the inputs
 MAX_WIDTH = 256  # largest head_dim of torch's flash attention on CUDA
@@ -337,14 +337,9 @@ def _cuda_sliding(
     return reference(q, k, v, keys, values, window, segments, scale, sliding, BLOCK)
 
 
-def _shape(q: Tensor, *_: Tensor | float) -> tuple[Tensor, Tensor]:
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
-
-
 LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend", _cuda, "CUDA")
 LIBRARY.impl("prefill_attend_sliding", _banded, "CompositeExplicitAutograd")
 LIBRARY.impl("prefill_attend_sliding", _cuda_sliding, "CUDA")
 for name in ("prefill_attend", "prefill_attend_sliding", "prefill_attend_tiles"):
-    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
+    register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)
