@@ -4,6 +4,7 @@ B rows of a step, T fresh tokens per row, S slots, H key-value heads, G query he
 slot, D head_dim.
 """
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 import torch
@@ -74,12 +75,19 @@ def fresh_attend(
 
 def commit(keys: Tensor, values: Tensor, k: Tensor, v: Tensor, slot: Tensor, entry: Tensor, count: Tensor) -> None:
     """Write the first `count` int32 [B] of each row's fresh tokens k, v [B, T, H, D] at their entries int32 [B, T]."""
-    fresh = entry.shape[1]
-    for token in range(fresh):
-        for plane, new in ((keys, k), (values, v)):
-            at = slot.long(), slice(None), entry[:, token].long()
-            kept = (token < count)[:, None, None]
-            plane[at] = torch.where(kept, new[:, token], plane[at])
+    for token in range(entry.shape[1]):
+        write((keys, values), (k[:, token], v[:, token]), slot, entry[:, token], count - token)
+
+
+def write(planes: Sequence[Tensor], new: Sequence[Tensor], slot: Tensor, entry: Tensor, live: Tensor) -> None:
+    """Write new [B, H, ...] at `entry` of each row's slot, in planes [S, H, C, ...]. Rows with live <= 0 write nothing.
+
+    Those rows store what is there already, so that the host need not wait for `live`.
+    """
+    index = slot.long(), slice(None), entry.long()
+    for plane, fresh in zip(planes, new, strict=True):
+        used = (live > 0).view(-1, *[1] * (fresh.dim() - 1))
+        plane[index] = torch.where(used, fresh, plane[index])
 
 
 def _attend_fresh(q: Tensor, k: Tensor, v: Tensor, live: Tensor, scale: float) -> Partial:
@@ -105,8 +113,7 @@ def reference(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Implement `decode_attend` in plain torch, over all C entries with a mask: no host sync for any lengths."""
-    count = (live > 0).int()
-    commit(keys, values, k[:, None], v[:, None], slot, entry[:, None], count)
+    write((keys, values), (k, v), slot, entry, live)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
     return attend(q, keys[slot.long()], values[slot.long()], visible[:, None, None], scale)
 

@@ -9,7 +9,7 @@ arXiv 2309.17453, section 3.1), so an error of their scores costs the most.
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot, D head_dim.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -85,20 +85,12 @@ def reference(
     rows = slot.long()
     center, first = centers[rows].split([q.shape[-1], centers.shape[-1] - q.shape[-1]], -1)
     if k is not None and v is not None:
-        write((keys, key_scales), of_keys.encode(k - center), slot, entry, live)
-        write((values, value_scales), of_values.encode(v), slot, entry, live)
+        plain.write((keys, key_scales), of_keys.encode(k - center), slot, entry, live)
+        plain.write((values, value_scales), of_values.encode(v), slot, entry, live)
     visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
     decoded_keys = with_first(of_keys.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
     decoded_values = of_values.decode(values[rows], value_scales[rows])
     return plain.attend(q, decoded_keys, decoded_values, visible[:, None, None], scale)
-
-
-def write(planes: Sequence[Tensor], new: Sequence[Tensor], slot: Tensor, entry: Tensor, live: Tensor) -> None:
-    """Write new [B, H, ...] at `entry` of each row's slot, in planes [S, H, C, ...]. Rows with live 0 write nothing."""
-    index = slot.long(), slice(None), entry.long()
-    for plane, fresh in zip(planes, new, strict=True):
-        used = (live > 0).view(-1, *[1] * (fresh.dim() - 1))
-        plane[index] = torch.where(used, fresh, plane[index])
 
 
 def with_first(keys: Tensor, first: Tensor) -> Tensor:

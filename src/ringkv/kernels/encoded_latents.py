@@ -22,11 +22,11 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.base.cache_spec import LATENT_GROUP as GROUP
-from ringkv.kernels.decode_attend import read_attend
+from ringkv.kernels.decode_attend import read_attend, write
 from ringkv.kernels.decode_attend_fp8 import FP8
 from ringkv.kernels.decode_attend_int4 import INT4
 from ringkv.kernels.decode_attend_int8 import INT8
-from ringkv.kernels.encoded_attend import Encoding, with_first, write
+from ringkv.kernels.encoded_attend import Encoding, with_first
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
 from ringkv.kernels.partial import Partial, empty_results
