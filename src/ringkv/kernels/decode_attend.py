@@ -19,8 +19,8 @@ WIDTH_STEP = 32  # the C++ kernels need a head_dim that is a multiple of this
 
 def decode_attend(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     slot: Tensor,
@@ -32,8 +32,11 @@ def decode_attend(
 
     q [B, H, G, D]; keys, values [S, H, C, D], changed in place; slot, entry, live int32 [B]; live includes the new
     token. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp. No two rows share a slot. A row
-    with live 0 is free: nothing is written, its out is 0 and its lse -inf. Scores and sums are float32.
+    with live 0 is free: nothing is written, its out is 0 and its lse -inf. Scores and sums are float32. k and v are
+    None if another layer has written them.
     """
+    if k is None or v is None:
+        return read_attend(q, keys, values, slot, live, scale)
     ops = torch.ops.ringkv
     attend = ops.decode_attend_any if _needs_reference(q) else ops.decode_attend
     return Partial(*attend(q, k, v, keys, values, slot, entry, live, scale))
