@@ -1,15 +1,14 @@
 """Decode attention over encoded latents, with scales per token and group of GROUP elements.
 
 Groups begin at the first element. If latents have whole groups, the rotated key is the last group, alone. DeepSeek's
-own fp8 cache has the same groups, but rotated keys in 16 bits. These would take 10% more bytes in 8 bits, and 30% in
-4 bits. With them the error of attention to latents with outliers is 2% (int8, int4) to 9% (fp8) lower, and to normal
-ones 4% (int4) to 34% (fp8). The logits of a small random model are within 1% as far from exact ones with either.
+own fp8 cache has the same groups, but rotated keys in 16 bits, which would take 10% more bytes in 8 bits and 30% more
+in 4 bits.
 
-The center of a slot is subtracted before rounding, as from keys of heads. A latent is a value too, so the center is
-added to the weighted sum again. If channels have means, the error is 14% to 26% lower with it.
+The center of a slot is subtracted before rounding, as from keys of heads, because channels of latents have means. A
+latent is a value too, so the center is added to the weighted sum again.
 
-A block of latents is widened to 16 bits once for many heads. So with few cores, which compute more slowly than memory
-is read, attention takes as long as over plain latents.
+The kernel widens a block of latents to 16 bits once for many heads. With few cores the products take longer than
+reading memory, so attention takes as long as over plain latents.
 
 B rows of a step, S slots, G query heads, C entries per slot, D elements of an entry.
 """
@@ -27,6 +26,7 @@ from ringkv.kernels.decode_attend_fp8 import FP8
 from ringkv.kernels.decode_attend_int4 import INT4
 from ringkv.kernels.decode_attend_int8 import INT8
 from ringkv.kernels.encoded_attend import Encoding, with_first
+from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
 from ringkv.kernels.partial import Partial, empty_results
@@ -52,7 +52,7 @@ def grouped(encoding: Encoding, packed: int) -> Encoding:
 ENCODINGS: Mapping[str, Encoding] = {"int8": grouped(INT8, 1), "fp8": grouped(FP8, 1), "int4": grouped(INT4, 2)}
 
 
-def attend_encoded(
+def attend_latents(
     name: str,
     q: Tensor,
     k: Tensor,
@@ -85,7 +85,7 @@ def reference(
     live: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Implement `attend_encoded` slot by slot: decode its live entries to the dtype of q, and attend to them."""
+    """Implement `attend_latents` slot by slot: decode its live entries to the dtype of q, and attend to them."""
     center, first = centers.split([k.shape[-1], centers.shape[-1] - k.shape[-1]], -1)
     write((latents, scales), encoding.encode(k - center[slot.long()]), slot, entry, live)
     found = []
@@ -97,7 +97,11 @@ def reference(
     return torch.cat([one.out for one in found]), torch.cat([one.lse for one in found])
 
 
-ATTEND: Mapping[str, Callable[..., Partial]] = {name: partial(attend_encoded, name) for name in ENCODINGS}
+ATTEND: Mapping[str, Callable[..., Partial]] = {
+    "plain": decode_attend_latent,
+    **{name: partial(attend_latents, name) for name in ENCODINGS},
+}
+"""Decode attention over latents of slots, by their format."""
 for _format, _encoding in ENCODINGS.items():
     for _name in (f"decode_attend_latent_{_format}", f"decode_attend_latent_{_format}_tiles"):
         LIBRARY.impl(_name, partial(reference, _encoding), "CompositeExplicitAutograd")

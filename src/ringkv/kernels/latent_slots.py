@@ -7,7 +7,7 @@ owner of a row gets the queries of all heads instead, and sends each rank what i
 Source: SnapStream (arXiv 2511.03092), which decodes DeepSeek-R1 data parallel over the batch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,7 +17,6 @@ from torch.library import register_fake
 from ringkv.base.ranks import Exchange
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
 from ringkv.kernels.encoded_latents import ATTEND
-from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 
@@ -47,17 +46,13 @@ def decode_attend_slots(
     """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`, which runs without a division.
 
     q [N, 1, G, D]: of this rank's heads. planes: latents [slots of this rank, 1, C, D]; in another format than plain
-    those of `attend_encoded`, with their centers. slot: int32 [N], among these, or OTHER_RANK. Returns out
+    those of `attend_latents`, with their centers. slot: int32 [N], among these, or OTHER_RANK. Returns out
     [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
     """
     if division is None:
-        return _ATTEND[format](q, k, *planes, slot, entry, live, scale)
+        return ATTEND[format](q, k, *planes, slot, entry, live, scale)
     attend = torch.ops.ringkv.decode_attend_latent_slots
     return Partial(*attend(q, k, planes, format, slot, entry, live, scale, *division))
-
-
-_ATTEND: Mapping[str, Callable[..., Partial]] = {"plain": decode_attend_latent, **ATTEND}
-"""Attention over latents of slots, by their format."""
 
 
 def _decode(
@@ -76,7 +71,7 @@ def _decode(
     own = _own_rows(slot, len(heads))
     whole = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
     queries = whole.to(q.dtype).view(len(own), 1, -1, q.shape[-1])
-    found = _ATTEND[format](queries, k[own], *planes, slot[own], entry[own], live[own], scale)
+    found = ATTEND[format](queries, k[own], *planes, slot[own], entry[own], live[own], scale)
     parts = torch.cat((found.out[..., :values].float(), found.lse[..., None]), -1).flatten(1)
     widths, mine = [count * (values + 1) for count in heads], q.shape[2] * (values + 1)
     columns = rows_to_columns(parts, widths, mine, exchange).view(*q.shape[:3], values + 1)

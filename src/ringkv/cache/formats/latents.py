@@ -7,7 +7,6 @@ from ringkv.cache.formats import fp8, int4, int8
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import Part, StorageFormat, encoded
 from ringkv.kernels.encoded_latents import ATTEND, ENCODINGS
-from ringkv.kernels.latent_attend import decode_attend_latent
 
 
 def _by_groups(name: PlaneFormat, parts: Sequence[Part]) -> StorageFormat:
@@ -20,7 +19,7 @@ def _by_groups(name: PlaneFormat, parts: Sequence[Part]) -> StorageFormat:
 
 
 BY_GROUPS: Mapping[PlaneFormat, StorageFormat] = {
-    "plain": PLAIN._replace(attend=decode_attend_latent),
+    "plain": PLAIN._replace(attend=ATTEND["plain"]),
     "int8": _by_groups("int8", int8.PARTS),
     "fp8": _by_groups("fp8", fp8.PARTS),
     "int4": _by_groups("int4", int4.PARTS),
