@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels.packing import BLOCK_K, PANEL_N, pack, unpack
+from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, row_chunks, rows_by_panel, unpack
 from ringkv.kernels.quantize import LINE, LINES, Int4Groups
 
 HALF = BLOCK_K // 2  # elements that share a multiple of the scale
@@ -81,7 +81,11 @@ def of_int4(groups: Int4Groups) -> ByteGroups:
 
 
 def nearest(weight: Tensor) -> ByteGroups:
-    """Quantise [out, in]: a group's largest magnitude is 127 steps."""
+    """Quantise [out, in], a chunk of rows at a time: a group's largest magnitude is 127 steps."""
+    return stacked([_nearest(chunk) for chunk in row_chunks(weight)])
+
+
+def _nearest(weight: Tensor) -> ByteGroups:
     groups = weight.float().unflatten(1, (-1, BLOCK_K))
     scale = (groups.abs().amax(-1) / LARGEST).half()
     steps = scale.float().masked_fill(scale == 0, torch.inf)[..., None]
@@ -119,8 +123,7 @@ def has_minimums(packed: Tensor) -> bool:
 
 def groups_rows(packed: Tensor, rows: Tensor) -> Tensor:
     """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
-    panels: Tensor = unpack_groups(packed[rows // PANEL_N]).bfloat16().unflatten(0, (-1, PANEL_N))
-    return panels[torch.arange(len(rows)), rows % PANEL_N]
+    return rows_by_panel(packed, rows, unpack_groups).bfloat16()
 
 
 def _lines(weight: Tensor | ByteGroups, shape: tuple[int, ...]) -> Tensor:
@@ -136,13 +139,8 @@ def _lines(weight: Tensor | ByteGroups, shape: tuple[int, ...]) -> Tensor:
 
 def _line(halves: Tensor, *each: Tensor) -> Tensor:
     """Return a line of each block, int8 [S, K, 64], of values [out, K]: float16 and twice int8."""
-    parts = [_by_panel(one).view(torch.int8).flatten(2) for one in (halves, *each)]
+    parts = [by_panel(one).view(torch.int8).flatten(2) for one in (halves, *each)]
     return torch.cat(parts, dim=2)
-
-
-def _by_panel(values: Tensor) -> Tensor:
-    """Reorder one value per group, [out, K], as [S, K, 16]."""
-    return values.reshape(-1, PANEL_N, values.shape[1]).transpose(1, 2).contiguous()
 
 
 def _halves_and_bytes(line: Tensor) -> Sequence[Tensor]:

@@ -14,8 +14,8 @@ from torch.nn.functional import pad
 
 from ringkv.kernels import quantize
 from ringkv.kernels.hadamard import butterflies
-from ringkv.kernels.packing import PANEL_N
-from ringkv.kernels.quantize import CHUNK, LINE, TINY, Int4Groups
+from ringkv.kernels.packing import row_chunks
+from ringkv.kernels.quantize import LINE, TINY, Int4Groups
 
 GROUP = 128  # elements that share a scale
 ROTATION = 32  # elements that are rotated together
@@ -39,8 +39,7 @@ def rounded(x: Tensor) -> Tensor:
 
 def pack_w8a8(weight: Tensor) -> Tensor:
     """Pack bfloat16 [out, in]."""
-    chunks = weight.split(max(1, CHUNK // (PANEL_N * weight.shape[1])) * PANEL_N)
-    rotated = (butterflies(chunk.float(), ROTATION) / ROTATION for chunk in chunks)
+    rotated = (butterflies(chunk.float(), ROTATION) / ROTATION for chunk in row_chunks(weight))
     return _in_words(torch.cat([quantize.pack_int8(chunk) for chunk in rotated]))
 
 

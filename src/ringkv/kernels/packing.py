@@ -5,6 +5,8 @@ tile of the right operand, and its rows are operands of the bfloat16 dot product
 decode and the embedding. `quantize` stores the same blocks in fewer bits.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from ringkv.kernels.library import is_native
 
 PANEL_N = 16  # outputs of a panel
 BLOCK_K = 32  # K elements of a block
+CHUNK = 1 << 18  # weights quantised at a time, so that intermediates stay in the CPU cache
 _PAIR = {2: torch.int32, 1: torch.int16}  # dtype of a pair, by the bytes of an element
 
 
@@ -62,3 +65,21 @@ def unpack(packed: Tensor) -> Tensor:
 def packed_rows(packed: Tensor, rows: Tensor) -> Tensor:
     """Look up rows of a packed matrix: int [N] -> [N, in]."""
     return packed[rows // PANEL_N, :, :, rows % PANEL_N].flatten(1)
+
+
+def rows_by_panel(packed: Tensor, rows: Tensor, unpack: Callable[[Tensor], Tensor]) -> Tensor:
+    """Look up rows of a packed matrix, int [N] -> [N, in], if `unpack` decodes whole panels only."""
+    panels: Tensor = unpack(packed[rows // PANEL_N]).unflatten(0, (-1, PANEL_N))
+    return panels[torch.arange(len(rows)), rows % PANEL_N]
+
+
+def by_panel(values: Tensor) -> Tensor:
+    """Reorder one value per output and block, [out, K], as [S, K, 16]: S panels of K blocks."""
+    panels: Tensor = values.unflatten(0, (-1, PANEL_N)).transpose(1, 2).contiguous()
+    return panels
+
+
+def row_chunks(weight: Tensor) -> Sequence[Tensor]:
+    """Split the rows of [out, in] into chunks of whole panels and about CHUNK weights."""
+    chunks: Sequence[Tensor] = weight.split(max(1, CHUNK // (PANEL_N * weight.shape[1])) * PANEL_N)
+    return chunks

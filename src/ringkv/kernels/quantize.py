@@ -14,11 +14,10 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ringkv.kernels.packing import BLOCK_K, PANEL_N, pack, packed_rows, unpack
+from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, packed_rows, row_chunks, rows_by_panel, unpack
 
 LINE = 64  # bytes
 LINES = PANEL_N * BLOCK_K // LINE  # of an int8 block
-CHUNK = 1 << 18  # weights quantised at a time, so that intermediates stay in the CPU cache
 TINY = 1e-30  # replaces a divisor of zero
 
 
@@ -57,12 +56,12 @@ def pack_int8(weight: Tensor | Int8Rows) -> Tensor:
     """Pack [out, in], bfloat16 or already quantised, as int8 [S, 1 + 8 K, 64]; a row's largest weight is exact."""
     if isinstance(weight, Int8Rows):
         return _int8_panels(weight)
-    return torch.cat([_int8_panels(_nearest_int8(chunk)) for chunk in _chunks(weight)])
+    return torch.cat([_int8_panels(_nearest_int8(chunk)) for chunk in row_chunks(weight)])
 
 
 def rows_of(weight: Tensor) -> Int8Rows:
     """Quantise bfloat16 [out, in], a chunk of rows at a time."""
-    return stacked([_nearest_int8(chunk) for chunk in _chunks(weight)])
+    return stacked([_nearest_int8(chunk) for chunk in row_chunks(weight)])
 
 
 def unpack_int8(packed: Tensor) -> Tensor:
@@ -87,13 +86,13 @@ def pack_int4(weight: Tensor | Int4Groups) -> Tensor:
     q, scale, minimum = weight if isinstance(weight, Int4Groups) else groups_of(weight)
     words = pack(q).unflatten(2, (4, 4)).flatten(-2).unflatten(-1, (2, PANEL_N))
     lines = (words[..., 0, :] | words[..., 1, :] << 4).transpose(-1, -2).flatten(2).unflatten(2, (4, LINE))
-    header = torch.stack([_by_panel(one) for one in (scale, minimum)], dim=2).view(torch.uint8).flatten(2)
+    header = torch.stack([by_panel(one) for one in (scale, minimum)], dim=2).view(torch.uint8).flatten(2)
     return torch.cat((header[:, :, None], lines), dim=2)
 
 
 def groups_of(weight: Tensor) -> Int4Groups:
     """Quantise bfloat16 [out, in], a chunk of rows at a time."""
-    return stacked([_least_squares(chunk) for chunk in _chunks(weight)])
+    return stacked([_least_squares(chunk) for chunk in row_chunks(weight)])
 
 
 def unpack_int4(packed: Tensor) -> Tensor:
@@ -106,14 +105,7 @@ def unpack_int4(packed: Tensor) -> Tensor:
 
 def int4_rows(packed: Tensor, rows: Tensor) -> Tensor:
     """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
-    panels: Tensor = unpack_int4(packed[rows // PANEL_N]).bfloat16().unflatten(0, (-1, PANEL_N))
-    return panels[torch.arange(len(rows)), rows % PANEL_N]
-
-
-def _chunks(weight: Tensor) -> Sequence[Tensor]:
-    """Split the rows into chunks of whole panels."""
-    chunks: Sequence[Tensor] = weight.split(max(1, CHUNK // (PANEL_N * weight.shape[1])) * PANEL_N)
-    return chunks
+    return rows_by_panel(packed, rows, unpack_int4).bfloat16()
 
 
 def _nearest_int8(weight: Tensor) -> Int8Rows:
@@ -153,11 +145,6 @@ def _least_squares(weight: Tensor) -> Int4Groups:
 
 def _nearest(groups: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
     return ((groups - minimum) / scale.clamp(min=TINY)).round_().clamp_(0, 15)
-
-
-def _by_panel(values: Tensor) -> Tensor:
-    """Reorder one value per group, float16 [out, K], as [S, K, 16]."""
-    return values.view(-1, PANEL_N, values.shape[1]).transpose(1, 2).contiguous()
 
 
 def _broadcastable(line: Tensor) -> Tensor:
