@@ -1,10 +1,11 @@
 """Decode attention over encoded entries against float64 attention over the decoded ones."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringkv.kernels import decode_attend_fp8 as fp8
 from ringkv.kernels import decode_attend_int4 as int4
@@ -40,6 +41,18 @@ class Case(NamedTuple):
     attend: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     reference: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     queries: Callable[[torch.Tensor], torch.Tensor]
+
+
+class Called(TorchDispatchMode):
+    """Records the names of operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(operator))
+        return operator(*args, **(kwargs or {}))
 
 
 def in_bytes(q: torch.Tensor) -> torch.Tensor:
@@ -189,6 +202,19 @@ def test_what_another_layer_has_written_is_read_with_the_bits_of_the_layer_that_
     read = attend(q, None, None, *planes, *rows)
     assert all(torch.equal(one, other) for one, other in zip(read, written, strict=True))
     assert all(torch.equal(one, other) for one, other in zip(planes, copies, strict=True))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_head_dim_that_only_the_cpu_kernel_lacks_does_not_run_the_reference_on_another_device(name: str) -> None:
+    planes, vectors = made(EXACT[name], 1, 1, 3, 80), [torch.randn(1, 1, *shape, 80) for shape in ((2,), (), ())]
+    numbers = [torch.ones(1, dtype=torch.int32) for _ in range(2)]
+    given = [*vectors, *planes, torch.zeros(1, dtype=torch.int32), *numbers]
+    called = []
+    for device in ("cpu", "meta"):
+        with Called() as operators:
+            EXACT[name].attend(*[one.to(device) for one in given], 0.1)
+        called += [one for one in operators.names if "decode_attend" in one]
+    assert called == [f"ringkv.decode_attend_{name}_any.default", f"ringkv.decode_attend_{name}.default"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -38,14 +38,14 @@ def decode_attend(
     if k is None or v is None:
         return read_attend(q, keys, values, slot, live, scale)
     ops = torch.ops.ringkv
-    attend = ops.decode_attend_any if _needs_reference(q) else ops.decode_attend
+    attend = ops.decode_attend_any if needs_reference(q) else ops.decode_attend
     return Partial(*attend(q, k, v, keys, values, slot, entry, live, scale))
 
 
 def read_attend(q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, live: Tensor, scale: float) -> Partial:
     """Attend as `decode_attend` does, to entries that another layer has written."""
     ops, none = torch.ops.ringkv, torch.full_like(live[:, None], -1)
-    attend = ops.cache_attend_any if _needs_reference(q) else ops.cache_attend
+    attend = ops.cache_attend_any if needs_reference(q) else ops.cache_attend
     return Partial(*attend(q, keys, values, slot, none, live, scale))
 
 
@@ -69,7 +69,7 @@ def fresh_attend(
     rows, fresh, heads, groups, width = q.shape
     queries = q.permute(0, 2, 1, 3, 4).reshape(rows, heads, fresh * groups, width)
     ops = torch.ops.ringkv
-    attend = ops.cache_attend_any if _needs_reference(q) else ops.cache_attend
+    attend = ops.cache_attend_any if needs_reference(q) else ops.cache_attend
     cached = Partial(*attend(queries, keys, values, slot, entry, live, scale))
     merged = merge(cached, _attend_fresh(queries, k, v, live, scale))
     out = merged.out.view(rows, heads, fresh, groups, width).transpose(1, 2)
@@ -141,9 +141,9 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: floa
     return torch.matmul(weights, values.float()).to(q.dtype), lse
 
 
-def _needs_reference(q: Tensor) -> bool:
-    """Whether the C++ kernels are loaded but do not support this head_dim."""
-    return q.device.type == "cpu" and q.shape[-1] % WIDTH_STEP != 0 and is_native("decode_attend")
+def needs_reference(q: Tensor, operator: str = "decode_attend") -> bool:
+    """Whether q is on the CPU, where the operator's C++ kernel is loaded but does not support this head_dim."""
+    return q.device.type == "cpu" and q.shape[-1] % WIDTH_STEP != 0 and is_native(operator)
 
 
 def _cuda(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial, empty_results
 from ringkv.kernels.zip_slots import BUFFERED, FIRST, TENSORS, ZipSlots
 from ringkv.kernels.zip_tokens import append, decoded
@@ -24,8 +24,7 @@ def decode_attend_zip(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float) 
     `decode_attend` returns, for a row with live 0 too.
     """
     slots, (slot, _, live, scale) = others[:TENSORS], others[TENSORS:]
-    needs_reference = q.shape[-1] % plain.WIDTH_STEP != 0 and is_native(NAME)
-    attend = getattr(torch.ops.ringkv, f"{NAME}_any" if needs_reference else NAME)
+    attend = getattr(torch.ops.ringkv, f"{NAME}_any" if plain.needs_reference(q, NAME) else NAME)
     return Partial(*attend(q, k, v, *slots, slot, live, scale))
 
 

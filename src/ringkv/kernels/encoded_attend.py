@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial, empty_results
 
 NO_KEY = float("nan")  # an element of a first key that is not kept exactly
@@ -57,8 +57,7 @@ def encoded_attend(
     keys, values [S, H, C, bytes], scales [S, H, C] or [S, H, C, n]. centers: float32 [S, H, D + E D]: the center, which
     is subtracted from every key, and the first E keys minus the center. One that is not kept so is NO_KEY.
     """
-    needs_reference = q.shape[-1] % plain.WIDTH_STEP != 0 and is_native(name)
-    attend = getattr(torch.ops.ringkv, f"{name}_any" if needs_reference else name)
+    attend = getattr(torch.ops.ringkv, f"{name}_any" if plain.needs_reference(q, name) else name)
     return Partial(*attend(q, k, v, keys, key_scales, values, value_scales, centers, slot, entry, live, scale))
 
 
