@@ -8,7 +8,7 @@ import torch
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.engine.build import build
 from ringkv.kernels import decode_attend_fp8, decode_attend_int4, decode_attend_int8
-from ringkv.kernels.encoded_attend import NO_KEY
+from ringkv.kernels.encoded_attend import NO_KEY, EncodedPlanes
 from ringkv.kernels.gpu.tiling import Tiling
 from tests.engine import tiny
 
@@ -73,7 +73,8 @@ def test_any_tiling_gives_the_same_result(device: torch.device, name: str, cut: 
 
     inputs = some(device, name, torch.bfloat16, [4000, 0, 1, 2049, 77], 4, 128, 4)
     twin = [t.clone() for t in inputs]
-    compare(name, inputs, twin, attend(FORMS[name], *inputs, SCALE, cut))
+    q, k, v, *planes = inputs[:8]
+    compare(name, inputs, twin, attend(FORMS[name], q, k, v, EncodedPlanes(*planes), *inputs[8:], SCALE, cut))
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -18,6 +18,7 @@ from triton.runtime import driver
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.cache.formats.registry import FORMATS
+from ringkv.kernels.encoded_attend import EncodedPlanes
 from ringkv.kernels.gpu.attend_bytes import attend_bytes
 from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.attend_split import attend_split
@@ -128,14 +129,14 @@ def cache_inputs(
 
 def encoded_inputs(
     name: PlaneFormat, dtype: torch.dtype, groups: int, width: int, exact: int, rows: int = 3, heads: int = 2
-) -> list[torch.Tensor]:
+) -> list[Any]:
     """Return q, k, v, the planes, centers with `exact` first keys, slot, entry, live of `encoded_attend`."""
     vectors = _tensors([(rows, heads, groups, width), *[(rows, heads, width)] * 2], dtype)
     shape = 2 * rows, heads, 4096, width
     allocate = partial(torch.empty, device="cuda")
     planes = [part for _ in range(2) for part in FORMATS[name].allocate(shape, allocate)]
     (centers,) = _tensors([(2 * rows, heads, (1 + exact) * width)], torch.float32)
-    return [*vectors, *planes, centers, *_tensors([(rows,)] * 3, torch.int32)]
+    return [*vectors, EncodedPlanes(*planes, centers), *_tensors([(rows,)] * 3, torch.int32)]
 
 
 def _tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:

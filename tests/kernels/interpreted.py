@@ -11,6 +11,8 @@ from unittest.mock import patch
 
 import torch
 
+from ringkv.kernels.encoded_attend import EncodedPlanes
+
 SCALE = 0.11
 Result = tuple[torch.Tensor, torch.Tensor]  # out and lse
 Cut = tuple[int, int] | None  # splits and entries a tile; the usual tiling if None
@@ -39,14 +41,15 @@ def encoded_attend(name: str, inputs: list[torch.Tensor], cut: Cut) -> tuple[Res
     """Run on the arguments of `kernels.encoded_attend` in this format. Return the result, and the planes afterwards."""
     from ringkv.kernels.gpu.forms import FORMS
 
-    return _run("decode_attend", [FORMS[name], *inputs], cut, "encoded_attend"), inputs[3:7]
+    arguments = [FORMS[name], *inputs[:3], EncodedPlanes(*inputs[3:8]), *inputs[8:]]
+    return _run("decode_attend", arguments, cut, "encoded_attend"), inputs[3:7]
 
 
 def encoded_write(name: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Write k, v to the planes of this format, with centers, slot, entry, live. Return the planes."""
     from ringkv.kernels.gpu.forms import FORMS
 
-    _call("encoded_attend", "write", FORMS[name], *inputs)
+    _call("encoded_attend", "write", FORMS[name], *inputs[:2], EncodedPlanes(*inputs[2:7]), *inputs[7:])
     return inputs[2:6]
 
 

@@ -35,15 +35,14 @@ def test_all_kernels_compile_use_the_predicted_memory_and_spill_nothing(
 ) -> None:
     form = FORMS[name]
     with absent_device(capability) as absent:
-        tensors = encoded_inputs(name, dtype, groups, width, exact)
-        q, key_scales = tensors[0], tensors[4]
-        out, lse = decode_attend(form, *tensors, SCALE)
+        q, k, v, planes, *rows = encoded_inputs(name, dtype, groups, width, exact)
+        out, lse = decode_attend(form, q, k, v, planes, *rows, SCALE)
         assert (out.shape, lse.shape) == (q.shape, q.shape[:3])
         names = [launched for launched, _ in absent.launches]
         assert names == ["write_token", "rotate_queries", form.attend.fn.__name__, "merge_splits"]
         (made,) = absent.made(form.attend)
-        usual = usual_tiling(form, q, tensors[3], key_scales)
-        predicted = usual.shared_bytes(encoded_tile(form, q, key_scales))
+        usual = usual_tiling(form, q, planes)
+        predicted = usual.shared_bytes(encoded_tile(form, q, planes))
         assert 0.7 * predicted <= made.metadata.shared <= 1.2 * predicted
         assert "cp.async" in made.asm["ptx"]
         assert ("mma.sync" in made.asm["ptx"]) == (dtype != FP32)
@@ -58,10 +57,10 @@ def test_all_kernels_compile_use_the_predicted_memory_and_spill_nothing(
 def test_one_compilation_serves_every_number_of_splits_and_addresses_results_with_64_bits() -> None:
     form = FORMS["fp8"]
     with absent_device(90) as absent:
-        tensors = encoded_inputs("fp8", BF16, 4, 64, 0)
-        usual = usual_tiling(form, tensors[0], tensors[3], tensors[4])
+        q, k, v, planes, *rows = encoded_inputs("fp8", BF16, 4, 64, 0)
+        usual = usual_tiling(form, q, planes)
         for splits in (1, 2, 16, 37):
-            decode_attend(form, *tensors, SCALE, replace(usual, splits=splits))
+            decode_attend(form, q, k, v, planes, *rows, SCALE, replace(usual, splits=splits))
         for kernel in (form.attend, merge_splits):
             (made,) = absent.made(kernel)
             offsets = re.findall(r"tt\.addptr .*!tt\.ptr<f32>>?, (?:tensor<[\dx]*)?(i\d+)", made.asm["ttir"])

@@ -36,29 +36,28 @@ class Encoding(NamedTuple):
     decode: Callable[[Tensor, Tensor], Tensor]
 
 
-def encoded_attend(
-    name: str,
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    key_scales: Tensor,
-    values: Tensor,
-    value_scales: Tensor,
-    centers: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-) -> Partial:
-    """Do what `decode_attend` does with the operator `name`; keys, values and their scales are changed in place.
+class EncodedPlanes(NamedTuple):
+    """The tensors of slots, in the order of operators' arguments. All but the centers change in place.
 
-    k and v are None if another layer has written them. Nothing is written then.
-    keys, values [S, H, C, bytes], scales [S, H, C] or [S, H, C, n]. centers: float32 [S, H, D + E D]: the center, which
-    is subtracted from every key, and the first E keys minus the center. One that is not kept so is NO_KEY.
+    centers: the center, which is subtracted from every key, and the first E keys minus the center. One that is not kept
+    so is NO_KEY.
+    """
+
+    keys: Tensor  # [S, H, C, bytes]
+    key_scales: Tensor  # [S, H, C] or [S, H, C, n]
+    values: Tensor
+    value_scales: Tensor
+    centers: Tensor  # float32 [S, H, D + E D]
+
+
+def encoded_attend(name: str, q: Tensor, k: Tensor | None, v: Tensor | None, *others: Tensor | float) -> Partial:
+    """Do what `decode_attend` does with the operator `name`.
+
+    others: the tensors of `EncodedPlanes`; slot, entry, live int32 [B]; scale. k and v are None if another layer has
+    written them. Nothing is written then.
     """
     attend = getattr(torch.ops.ringkv, f"{name}_any" if plain.needs_reference(q, name) else name)
-    return Partial(*attend(q, k, v, keys, key_scales, values, value_scales, centers, slot, entry, live, scale))
+    return Partial(*attend(q, k, v, *others))
 
 
 def reference(
@@ -66,11 +65,7 @@ def reference(
     q: Tensor,
     k: Tensor | None,
     v: Tensor | None,
-    keys: Tensor,
-    key_scales: Tensor,
-    values: Tensor,
-    value_scales: Tensor,
-    centers: Tensor,
+    planes: EncodedPlanes,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -81,7 +76,7 @@ def reference(
     encodings: of keys, and of values.
     """
     of_keys, of_values = encodings
-    rows = slot.long()
+    rows, (keys, key_scales, values, value_scales, centers) = slot.long(), planes
     center, first = centers[rows].split([q.shape[-1], centers.shape[-1] - q.shape[-1]], -1)
     if k is not None and v is not None:
         plain.write((keys, key_scales), of_keys.encode(k - center), slot, entry, live)
@@ -103,7 +98,7 @@ def register(
     name: str, keys: Encoding, values: Encoding
 ) -> tuple[Callable[..., Partial], Callable[..., tuple[Tensor, Tensor]]]:
     """Register the reference of the operator `name`; return its `encoded_attend` and its reference."""
-    own = partial(reference, (keys, values))
+    own = partial(_with_planes, partial(reference, (keys, values)))
     for each in (name, f"{name}_any"):
         LIBRARY.impl(each, own, "CompositeExplicitAutograd")
         register_fake(f"ringkv::{each}", empty_results, lib=LIBRARY)
@@ -113,7 +108,15 @@ def register(
 def register_cuda(name: str, format: str) -> None:
     """Register the Triton kernels of a format for the operator `name`, if Triton is installed."""
     if find_spec("triton"):
-        LIBRARY.impl(name, partial(_cuda, format), "CUDA")
+        LIBRARY.impl(name, partial(_with_planes, partial(_cuda, format)), "CUDA")
+
+
+def _with_planes(
+    attend: Callable[..., tuple[Tensor, Tensor]], q: Tensor, k: Tensor | None, v: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor]:
+    """Call an implementation with an operator's arguments."""
+    count = len(EncodedPlanes._fields)
+    return attend(q, k, v, EncodedPlanes(*others[:count]), *others[count:])
 
 
 def _cuda(format: str, *arguments: Any) -> tuple[Tensor, Tensor]:

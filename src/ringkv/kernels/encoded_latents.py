@@ -66,7 +66,7 @@ def attend_latents(
 ) -> Partial:
     """Do what `decode_attend_latent` does, in the format `name`; latents and scales are changed in place.
 
-    latents [S, 1, C, bytes], scales [S, 1, C, groups] or [S, 1, C, groups, n]. centers: see `encoded_attend`.
+    latents [S, 1, C, bytes], scales [S, 1, C, groups] or [S, 1, C, groups, n]. centers: see `EncodedPlanes`.
     """
     operator = f"decode_attend_latent_{name}_tiles"
     attend = getattr(torch.ops.ringkv, operator if fits_tiles(q, operator) else f"decode_attend_latent_{name}")

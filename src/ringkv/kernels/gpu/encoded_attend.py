@@ -12,6 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ringkv.kernels.encoded_attend import EncodedPlanes
 from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
 from ringkv.kernels.gpu.forms import WORD, Form
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
@@ -27,11 +28,7 @@ def decode_attend(
     q: Tensor,
     k: Tensor | None,
     v: Tensor | None,
-    keys: Tensor,
-    key_scales: Tensor,
-    values: Tensor,
-    value_scales: Tensor,
-    centers: Tensor,
+    planes: EncodedPlanes,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -42,29 +39,16 @@ def decode_attend(
 
     The planes may be views of larger tensors if each head's entries are contiguous.
     """
-    planes = keys, key_scales, values, value_scales
     if k is not None and v is not None:
-        write(form, k, v, *planes, centers, slot, entry, live)
-    return attend(form, q, *planes, centers, slot, live, scale, cut)
+        write(form, k, v, planes, slot, entry, live)
+    return attend(form, q, planes, slot, live, scale, cut)
 
 
-def write(
-    form: Form,
-    k: Tensor,
-    v: Tensor,
-    keys: Tensor,
-    key_scales: Tensor,
-    values: Tensor,
-    value_scales: Tensor,
-    centers: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-) -> None:
+def write(form: Form, k: Tensor, v: Tensor, planes: EncodedPlanes, slot: Tensor, entry: Tensor, live: Tensor) -> None:
     """Encode k, v [B, H, D] and write them at `entry` of the slots of rows with live entries."""
-    rows, heads, width = k.shape
+    (rows, heads, width), (_, key_scales, _, value_scales, centers) = k.shape, planes
     k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (k, v))
-    keys, values = keys.view(form.stored), values.view(form.stored)
+    keys, values = planes.keys.view(form.stored), planes.values.view(form.stored)
     write_token[heads, rows](
         k,
         v,
@@ -93,25 +77,21 @@ def write(
 def attend(
     form: Form,
     q: Tensor,
-    keys: Tensor,
-    key_scales: Tensor,
-    values: Tensor,
-    value_scales: Tensor,
-    centers: Tensor,
+    planes: EncodedPlanes,
     slot: Tensor,
     live: Tensor,
     scale: float,
     cut: Tiling | None = None,
 ) -> Attended:
     """Attend with q [B, H, Q, D] to the live entries, all of which are written."""
-    cut = cut or usual_tiling(form, q, keys, key_scales)
+    cut = cut or usual_tiling(form, q, planes)
     (rows, heads, queries, width), padded = q.shape, tile(q)
-    exact = centers.shape[-1] // width - 1
-    rotated, dots = _rotated(form, q, centers, slot, live)
+    exact = planes.centers.shape[-1] // width - 1
+    rotated, dots = _rotated(form, q, planes.centers, slot, live)
     part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(queries, padded.rows)
-    keys, values = keys.view(WORD), values.view(WORD)
-    key_scales, value_scales = key_scales.view(form.range), value_scales.view(form.range)
+    keys, values = planes.keys.view(WORD), planes.values.view(WORD)
+    key_scales, value_scales = planes.key_scales.view(form.range), planes.value_scales.view(form.range)
     columns = max(MIN_ROWS, padded.columns // form.per_word)
     form.attend[cut.splits, heads * blocks, rows](
         rotated,
@@ -172,20 +152,20 @@ def _rotated(form: Form, q: Tensor, centers: Tensor, slot: Tensor, live: Tensor)
     return rotated, dots
 
 
-def usual_tiling(form: Form, q: Tensor, keys: Tensor, key_scales: Tensor) -> Tiling:
-    """Return the default tiling for q [B, H, Q, D] and encoded keys [S, H, C, bytes]."""
-    padded = encoded_tile(form, q, key_scales)
+def usual_tiling(form: Form, q: Tensor, planes: EncodedPlanes) -> Tiling:
+    """Return the default tiling for q [B, H, Q, D]."""
+    keys, padded = planes.keys, encoded_tile(form, q, planes)
     programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
     usual = tiling(programs, keys.shape[2], padded, chip(keys.device))
     one = replace(usual, block=min(usual.block, MOST_SCORES[padded.itemsize] // padded.rows))
     return split(one, programs, keys.shape[2], padded, chip(keys.device))
 
 
-def encoded_tile(form: Form, q: Tensor, key_scales: Tensor) -> Tile:
+def encoded_tile(form: Form, q: Tensor, planes: EncodedPlanes) -> Tile:
     """Return the tile of queries of one program, and the bytes of the entries that it loads."""
     plain = tile(q)
     columns = max(MIN_ROWS, plain.columns // form.per_word)
-    range_bytes = key_scales.element_size() * key_scales.shape[3:].numel()
+    range_bytes = planes.key_scales.element_size() * planes.key_scales.shape[3:].numel()
     return replace(plain, stored=columns * WORD.itemsize + range_bytes)
 
 
