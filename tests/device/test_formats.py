@@ -7,21 +7,14 @@ import torch
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.engine.build import build
-from ringkv.kernels import decode_attend_fp8, decode_attend_int4, decode_attend_int8
 from ringkv.kernels.encoded_attend import NO_KEY, EncodedPlanes
 from ringkv.kernels.gpu.tiling import Tiling
 from tests.engine import tiny
+from tests.kernels.encoded import FORMATS
 
 pytestmark = pytest.mark.device
 
 SCALE = 0.09
-MODULES = {"int8": decode_attend_int8, "fp8": decode_attend_fp8, "int4": decode_attend_int4}
-ENCODINGS = {"int8": decode_attend_int8.INT8, "fp8": decode_attend_fp8.FP8, "int4": decode_attend_int4.INT4}
-OPERATORS = {
-    "int8": decode_attend_int8.decode_attend_int8,
-    "fp8": decode_attend_fp8.decode_attend_fp8,
-    "int4": decode_attend_int4.decode_attend_int4,
-}
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 1e-2}
 Tensors = list[torch.Tensor]
 
@@ -35,7 +28,7 @@ def some(
     planes: Tensors = []
     for _ in range(2):
         sizes = 3 * torch.rand(rows, heads, capacity, 1, device=device) + 0.01
-        planes += ENCODINGS[name].encode(torch.randn(rows, heads, capacity, width, device=device) * sizes)
+        planes += FORMATS[name].encoding.encode(torch.randn(rows, heads, capacity, width, device=device) * sizes)
     first = torch.randn(rows, heads, exact, width, device=device)
     first[:, ::2, :1] = NO_KEY
     centers = torch.cat((torch.randn(rows, heads, width, device=device), first.flatten(2)), -1)
@@ -47,14 +40,14 @@ def some(
 
 def compare(name: str, inputs: Tensors, twin: Tensors, found: tuple[torch.Tensor, ...]) -> None:
     """Compare out, lse and the planes with the reference's."""
-    out, lse = MODULES[name].reference(*twin, SCALE)
+    out, lse = FORMATS[name].reference(*twin, SCALE)
     tolerance = TOLERANCE[out.dtype]
     torch.testing.assert_close(found[0], out, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(found[1], lse, atol=tolerance, rtol=tolerance)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(inputs[3:7], twin[3:7], strict=True))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("width", "groups", "exact"), [(64, 1, 4), (80, 3, 0), (96, 4, 4), (128, 8, 4), (256, 20, 0)])
 def test_it_equals_the_reference(
@@ -62,10 +55,10 @@ def test_it_equals_the_reference(
 ) -> None:
     inputs = some(device, name, dtype, [4000, 0, 1, 2049, 77], groups, width, exact)
     twin = [t.clone() for t in inputs]
-    compare(name, inputs, twin, OPERATORS[name](*inputs, SCALE))
+    compare(name, inputs, twin, FORMATS[name].attend(*inputs, SCALE))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("cut", [Tiling(1, 16, 2, 2), Tiling(3, 64, 4, 3), Tiling(64, 128, 8, 2)])
 def test_any_tiling_gives_the_same_result(device: torch.device, name: str, cut: Tiling) -> None:
     from ringkv.kernels.gpu.encoded_attend import decode_attend as attend
@@ -77,7 +70,7 @@ def test_any_tiling_gives_the_same_result(device: torch.device, name: str, cut: 
     compare(name, inputs, twin, attend(FORMS[name], q, k, v, EncodedPlanes(*planes), *inputs[8:], SCALE, cut))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("width", [64, 80, 128, 256])
 def test_the_bytes_of_prefill_and_of_decode_are_equal_and_those_of_a_cpu(
     device: torch.device, name: str, width: int
@@ -88,26 +81,26 @@ def test_the_bytes_of_prefill_and_of_decode_are_equal_and_those_of_a_cpu(
     sizes = torch.logspace(-6, 6, rows, device=device)[:, None, None]
     k *= sizes
     v *= sizes
-    OPERATORS[name](*inputs, SCALE)
+    FORMATS[name].attend(*inputs, SCALE)
     new = k - centers[slot.long()], v
     for place in (device, torch.device("cpu")):
-        encoded = [part for vectors in new for part in ENCODINGS[name].encode(vectors.to(place))]
+        encoded = [part for vectors in new for part in FORMATS[name].encoding.encode(vectors.to(place))]
         for plane, part in zip(planes, encoded, strict=True):
             assert torch.equal(plane[slot.long(), :, entry.long()].to(place), part)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(device: torch.device, name: str) -> None:
     results = []
     for live in ([4000, 77, 1], [3, 77, 0]):
         inputs = some(device, name, torch.bfloat16, [4000, 77, 1], 4, 128)
         inputs[-1][:] = torch.tensor(live)
         inputs[-2][:] = 0
-        results.append(OPERATORS[name](*inputs, SCALE).out[1])
+        results.append(FORMATS[name].attend(*inputs, SCALE).out[1])
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("kv_format", MODULES)
+@pytest.mark.parametrize("kv_format", FORMATS)
 def test_graphs_do_not_change_the_tokens_of_an_engine_with_encoded_slots(
     device: torch.device, kv_format: PlaneFormat, tmp_path: Path
 ) -> None:

@@ -6,15 +6,13 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from ringkv.kernels import decode_attend_fp8, decode_attend_int4, decode_attend_int8
 from ringkv.kernels.encoded_attend import NO_KEY
+from tests.kernels.encoded import FORMATS
 from tests.kernels.interpreted import SCALE, Cut, encoded_attend, encoded_write
 
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-MODULES = {"int8": decode_attend_int8, "fp8": decode_attend_fp8, "int4": decode_attend_int4}
-ENCODINGS = {"int8": decode_attend_int8.INT8, "fp8": decode_attend_fp8.FP8, "int4": decode_attend_int4.INT4}
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 Tensors = list[torch.Tensor]
 
@@ -28,7 +26,7 @@ def some(
     planes: Tensors = []
     for _ in range(2):
         sizes = torch.logspace(-4, 1, capacity)[torch.randperm(capacity)][:, None]
-        planes += ENCODINGS[name].encode(torch.randn(rows + 1, heads, capacity, width) * sizes)
+        planes += FORMATS[name].encoding.encode(torch.randn(rows + 1, heads, capacity, width) * sizes)
     vectors = [torch.randn(rows, heads, *shape, width).to(dtype) for shape in ((groups,), (), ())]
     numbers = [torch.tensor(n, dtype=torch.int32) for n in ([*range(rows, 0, -1)], [n // 2 for n in live], live)]
     return [*vectors, *planes, torch.randn(rows + 1, heads, width), *numbers]
@@ -37,7 +35,7 @@ def some(
 def compare(pool: ProcessPoolExecutor, name: str, inputs: Tensors, cut: Cut) -> Tensors:
     """Compare out, lse and the planes afterwards; return the planes."""
     twin, tolerance = [t.clone() for t in inputs], TOLERANCE[inputs[0].dtype]
-    out, lse = MODULES[name].reference(*twin, SCALE)
+    out, lse = FORMATS[name].reference(*twin, SCALE)
     found, planes = pool.submit(encoded_attend, name, inputs, cut).result()
     torch.testing.assert_close(found[0], out, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(found[1], lse, atol=tolerance, rtol=tolerance)
@@ -45,7 +43,7 @@ def compare(pool: ProcessPoolExecutor, name: str, inputs: Tensors, cut: Cut) -> 
     return list(planes)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(("width", "groups", "splits"), [(64, 1, 1), (80, 3, 4), (128, 20, 2)])
 def test_it_equals_the_reference_for_groupings_widths_and_splits(
     pool: ProcessPoolExecutor, name: str, width: int, groups: int, splits: int
@@ -53,13 +51,13 @@ def test_it_equals_the_reference_for_groupings_widths_and_splits(
     compare(pool, name, some(name, [39, 0], groups=groups, width=width), (splits, 16))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_it_equals_the_reference_in_16_bits(pool: ProcessPoolExecutor, name: str, dtype: torch.dtype) -> None:
     compare(pool, name, some(name, [20, 1], dtype), None)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_the_operators_run_the_kernels_on_cuda(name: str) -> None:
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ringkv::decode_attend_{name}", "CUDA")
 
@@ -75,7 +73,7 @@ def test_first_keys_that_are_exact_replace_the_stored_ones(pool: ProcessPoolExec
     compare(pool, name, inputs, (2, 16))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_cache_that_is_part_of_a_larger_tensor_is_addressed_by_its_strides(
     pool: ProcessPoolExecutor, name: str
 ) -> None:
@@ -85,7 +83,7 @@ def test_a_cache_that_is_part_of_a_larger_tensor_is_addressed_by_its_strides(
     compare(pool, name, [q, packed[:, :1], packed[:, 1:], *planes, *others[4:]], (1, 32))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("width", [40, 96, 256])
 def test_the_bytes_are_those_of_the_reference_at_all_magnitudes(
     pool: ProcessPoolExecutor, name: str, width: int
@@ -97,11 +95,11 @@ def test_the_bytes_are_those_of_the_reference_at_all_magnitudes(
     v[2, 0, 0], v[2, 1] = 1e30, 2.0 ** torch.randint(-30, 30, (width,))
     planes = pool.submit(encoded_write, name, [k, v, *[t.clone() for t in others]]).result()
     twin = [t.clone() for t in others]
-    MODULES[name].reference(torch.zeros_like(k)[:, :, None], k, v, *twin, SCALE)
+    FORMATS[name].reference(torch.zeros_like(k)[:, :, None], k, v, *twin, SCALE)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(planes, twin[:4], strict=True))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_entries_that_are_not_live_do_not_matter_and_nan_stays_in_its_slot(
     pool: ProcessPoolExecutor, name: str
 ) -> None:
