@@ -53,7 +53,7 @@ class ByteGroups(NamedTuple):
         return [ByteGroups(*parts) for parts in zip(q, scale, multiple, minimums, strict=True)]
 
     def with_minimums(self) -> "ByteGroups":
-        """Return these with minimums, of zero if there were none."""
+        """Return these groups with minimums, which are zero if there were none."""
         zeros = Minimums(torch.zeros_like(self.scale), torch.zeros(self.scale.shape, dtype=torch.int8))
         return self._replace(minimums=self.minimums or zeros)
 
@@ -74,7 +74,7 @@ def stacked(parts: Sequence[ByteGroups]) -> ByteGroups:
 
 
 def of_int4(groups: Int4Groups) -> ByteGroups:
-    """Return the same weights."""
+    """Return weights in 4 bits as groups of bytes, without rounding."""
     ones = torch.ones(groups.scale.shape, dtype=torch.int8)
     minimums = Minimums(groups.minimum, ones)
     return ByteGroups(groups.q.view(torch.int8), groups.scale, ones.repeat_interleave(2, 1), minimums)

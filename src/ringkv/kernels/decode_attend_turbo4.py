@@ -33,7 +33,7 @@ def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
     A norm below float16's normal numbers, 6e-5, is less exact.
     """
     width = vectors.shape[-1]
-    rotated = turn(vectors.float())
+    rotated = rotate(vectors.float() * random_signs(width).to(vectors.device))
     norms = _sum_of_squares(rotated).sqrt()
     step = (norms / (UNIT * math.sqrt(width))).float().clamp(min=_MIN_STEP)
     places = torch.bucketize(rotated / step[..., None], _bounds(vectors.device))
@@ -47,11 +47,6 @@ def decode(packed: Tensor, norms: Tensor) -> Tensor:
     levels = _levels(packed.device)[int4.unpack(packed).long()]
     rotated = rotate(levels * (norms.float() / (UNIT * math.sqrt(levels.shape[-1])))[..., None])
     return rotated * random_signs(levels.shape[-1]).to(packed.device)
-
-
-def turn(vectors: Tensor) -> Tensor:
-    """Multiply float32 [..., D] by random signs and rotate: dot products stay."""
-    return rotate(vectors * random_signs(vectors.shape[-1]).to(vectors.device))
 
 
 def _sum_of_squares(vectors: Tensor) -> Tensor:

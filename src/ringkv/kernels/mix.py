@@ -30,7 +30,7 @@ def reference(x: Tensor, block: int, stride: int) -> Tensor:
 
 
 def mixed(x: Tensor, block: int, stride: int = 1) -> Tensor:
-    """Return the same of x [M, K] in its own precision."""
+    """Return x [M, K], rotated in its own precision."""
     strided = x.unflatten(1, (-1, block, stride)).transpose(2, 3)
     rotated: Tensor = butterflies(strided, block) * (signs(block, x) * (1 / math.sqrt(block)))
     return rotated.transpose(2, 3).flatten(1)

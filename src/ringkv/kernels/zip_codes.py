@@ -17,7 +17,7 @@ from ringkv.kernels.decode_attend_int4 import pack, unpack
 from ringkv.kernels.half_scales import half_offset, half_scale
 
 HIGH_BITS, LOW_BITS = 4, 2
-_OUTWARD = 2.0**-10  # of a number, at least what rounding it to float16 changes
+_OUTWARD = 2.0**-10  # relative; rounding to float16 changes a normal number by less
 
 
 class Range(NamedTuple):

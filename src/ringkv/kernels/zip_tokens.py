@@ -1,4 +1,4 @@
-"""zip_tokens: the tokens of a slot in the format zipcache, as a prompt and decoding bring them; the reference.
+"""zip_tokens: how a prompt fills a slot in the format zipcache and decoding adds to it; in plain torch, the reference.
 
 The tokens of the prompt that are never evicted become chunk 0. The others, like those that decoding adds, go through
 the buffer: if it is full when a token comes, it becomes a chunk, with parameters and a choice of salient tokens of its
