@@ -69,8 +69,11 @@ class ZipBody(Body):
 def _by_age(index: Tensor, saliency: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
     """Return both [L, H, n] with the entries after the first `fixed` in the order of the prompt."""
     order = index[..., fixed:].argsort(-1)
-    ordered = (torch.cat((x[..., :fixed], x[..., fixed:].gather(-1, order)), -1) for x in (index, saliency))
-    return next(ordered), next(ordered)
+
+    def ordered(x: Tensor) -> Tensor:
+        return torch.cat((x[..., :fixed], x[..., fixed:].gather(-1, order)), -1)
+
+    return ordered(index), ordered(saliency)
 
 
 def _taken(staged: Tensor, row: int, index: Tensor) -> Tensor:

@@ -21,7 +21,8 @@ def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """
     vectors = vectors.float()
     largest = vectors.abs().amax(-1, keepdim=True)
-    scales = half_scale(largest / torch.full_like(largest, MAX_E4M3))  # by a number, CUDA rounds twice
+    # By a tensor, since CUDA multiplies by the inverse of a number, which rounds twice.
+    scales = half_scale(largest / torch.full_like(largest, MAX_E4M3))
     quantised = (vectors / scales.float()).clamp(-MAX_E4M3, MAX_E4M3).to(torch.float8_e4m3fn)
     return quantised.view(torch.uint8), scales[..., 0]
 

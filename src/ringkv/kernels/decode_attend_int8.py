@@ -23,7 +23,8 @@ def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
     vectors = rotate(vectors.float())
     largest = vectors.abs().amax(-1, keepdim=True)
     quantised = (vectors * torch.where(largest > 0, MAX_INT8 / largest, 0.0)).round().to(torch.int8)
-    return quantised, (largest / torch.full_like(largest, MAX_INT8))[..., 0]  # by a number, CUDA rounds twice
+    # By a tensor, since CUDA multiplies by the inverse of a number, which rounds twice.
+    return quantised, (largest / torch.full_like(largest, MAX_INT8))[..., 0]
 
 
 def decode(quantised: Tensor, scales: Tensor) -> Tensor:

@@ -52,25 +52,15 @@ def grouped(encoding: Encoding, packed: int) -> Encoding:
 ENCODINGS: Mapping[str, Encoding] = {"int8": grouped(INT8, 1), "fp8": grouped(FP8, 1), "int4": grouped(INT4, 2)}
 
 
-def attend_latents(
-    name: str,
-    q: Tensor,
-    k: Tensor,
-    latents: Tensor,
-    scales: Tensor,
-    centers: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-) -> Partial:
+def attend_latents(name: str, q: Tensor, k: Tensor, *others: Tensor | float) -> Partial:
     """Do what `decode_attend_latent` does, in the format `name`; latents and scales are changed in place.
 
-    latents [S, 1, C, bytes], scales [S, 1, C, groups] or [S, 1, C, groups, n]. centers: see `EncodedPlanes`.
+    others: latents [S, 1, C, bytes]; scales [S, 1, C, groups] or [S, 1, C, groups, n]; centers as `EncodedPlanes` has;
+    slot, entry, live int32 [B]; scale.
     """
     operator = f"decode_attend_latent_{name}_tiles"
     attend = getattr(torch.ops.ringkv, operator if fits_tiles(q, operator) else f"decode_attend_latent_{name}")
-    return Partial(*attend(q, k, latents, scales, centers, slot, entry, live, scale))
+    return Partial(*attend(q, k, *others))
 
 
 def reference(
