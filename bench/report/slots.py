@@ -19,20 +19,16 @@ TICKS = {0.0: "1", 1.0: "1/2", 2.0: "1/4", 3.0: "1/8", 4.0: "1/16", 5.0: "1/32"}
 
 
 def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
-    """Return the table of each format and share: bytes, score, and difference from the full cache in 16 bits."""
-    sizes = _sizes(rows)
-    lines = [
-        (
-            form,
-            NAMES[cell],
-            f"{sizes[form] * KEPT[cell]:.1%}",
-            _score(one),
-            _difference(one),
-        )
-        for form, cell, one in _cells(group_scores(records(answered, SLOTS)))
-    ]
-    head = ("`--kv-format`", "kept", "bytes", "RULER, 2k", "difference")
-    return table(head, lines)
+    """Return the table of each share, a column for each format: bytes, score, difference from all in 16 bits."""
+    sizes, found = _sizes(rows), {(form, cell): one for form, cell, one in _cells(_scored(answered))}
+    forms, cells = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+
+    def shown(form: PlaneFormat, cell: str) -> str:
+        one = found.get((form, cell))
+        return f"{sizes[form] * KEPT[cell]:.1%}: {_score(one)} {_difference(one)}".rstrip() if one else ""
+
+    lines = [(NAMES[cell], *(shown(form, cell) for form in forms)) for cell in cells]
+    return table(("kept", *(f"`{form}`" for form in forms)), lines)
 
 
 def chains(answered: StudyRecords) -> str:
@@ -46,7 +42,7 @@ def chains(answered: StudyRecords) -> str:
 def picture(rows: Sequence[ResultRow], answered: StudyRecords) -> str:
     """Return the chart of points lost against bytes, a line for each format."""
     sizes, lines = _sizes(rows), dict[str, list[Point]]()
-    for form, cell, one in _cells(group_scores(records(answered, SLOTS))):
+    for form, cell, one in _cells(_scored(answered)):
         found, at = one.over_full, -log2(sizes[form] * KEPT[cell])
         point = Point(at, found.mean, found.low, found.high) if found else Point(at, 0.0)
         lines.setdefault(form, []).append(point)
@@ -63,6 +59,10 @@ def records(answered: StudyRecords, studies: Mapping[str, PlaneFormat]) -> list[
 
 def label(cell: str, form: PlaneFormat) -> str:
     return cell if form == "plain" else f"{cell} {form}"
+
+
+def _scored(answered: StudyRecords) -> list[CellScore]:
+    return group_scores(records(answered, SLOTS))
 
 
 def _cells(scores: Sequence[CellScore]) -> Iterator[tuple[PlaneFormat, str, CellScore]]:

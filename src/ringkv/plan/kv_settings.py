@@ -112,8 +112,8 @@ class FormatSettings:
             None,
             str,
             "FORMAT",
-            "How slots store keys and values: plain is the engine's dtype; of 16 bits int8, fp8 take half, "
-            "int4 28%, turbo4 26%, zipcache 30%",
+            "How slots store keys and values: plain is the engine's dtype, int8 and fp8 take half of 16 bits, "
+            "int4, turbo4 and zipcache about a quarter",
             fallback="plain",
         ),
     ] = None
