@@ -1,10 +1,11 @@
-"""perplexity: the cost of fewer bits per weight, beside llama.cpp at its own low-bit types, on the same tokens.
+"""perplexity: the cost of fewer bits per weight, beside llama.cpp and OpenVINO at theirs, on the same tokens.
 
     python -m bench.perplexity --model smollm2                        all of WikiText-2's test text
     python -m bench.perplexity --model smollm2 --tokens 20480         its first ten windows
+    python -m bench.perplexity --theirs openvino                      beside OpenVINO alone
 
 The text is cut into windows of 2,048 tokens. Each is prefilled on its own, and every token except the first is scored.
-Our figures use the engine's own prefill and vocabulary projection. Both engines score the tokens of our tokenizer.
+Our figures use the engine's own prefill and vocabulary projection. All engines score the tokens of our tokenizer.
 
 A model that was pulled as a low-bit GGUF is already rounded: 4-bit types that reproduce the file's groups look better
 here than they would on the original weights. The table names the file's types.
@@ -14,7 +15,7 @@ import argparse
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp
 from pathlib import Path
@@ -22,6 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from bench.data import DATA
+from bench.peers.engines import Format
 from bench.peers.install import python_of
 from bench.peers.weights import MAKERS, REPOSITORY
 from bench.results import keep, table
@@ -35,15 +37,14 @@ from ringkv.text.tokenizer import Tokenizer
 TEXT = DATA / "text" / "wikitext-2_test.txt"
 WINDOW = 2048  # tokens
 SCORED = 128  # rows of logits in memory at a time
-SIXTEEN = "bf16"
+SIXTEEN = ("bf16", "f16")
 OURS: Mapping[str, Options] = {
-    SIXTEEN: Options(weights="bf16"),
+    "bf16": Options(weights="bf16"),
     "int8": Options(weights="int8"),
     "int4": Options(weights="int4"),
     "int8, 16-bit activations": Options(weights="int8", activations="16-bit"),
     "int4, 16-bit activations": Options(weights="int4", activations="16-bit"),
 }
-THEIRS = (SIXTEEN, "q8_0", "q4_1", "q4_0")
 Windows = Sequence[Sequence[int]]
 
 
@@ -68,16 +69,17 @@ def main() -> None:
 
 
 def measure(model: str, args: argparse.Namespace) -> Iterator[WeightsFigure]:
-    """Measure our weight dtypes, then llama.cpp's."""
+    """Measure our weight dtypes, then the other engines'."""
     text = windows(model, args.text, args.tokens)
     count = parameters(load_config(locate(model)))
     sixteen: dict[str, float] = {}
-    runs = [*(("ringkv", dtype) for dtype in args.ours), *(("llama.cpp", dtype) for dtype in args.theirs)]
+    runs = [("ringkv", dtype) for dtype in args.ours]
+    runs += [(engine, dtype) for engine in args.theirs for dtype in PEERS[engine].weights]
     for engine, weights in runs:
         print(f"{model}: {engine} {weights}, {len(text)} windows", flush=True)
         size, losses = SIDES[engine](model, weights, text, args.threads)
         perplexity = exp(fmean(losses))
-        if weights == SIXTEEN:
+        if weights in SIXTEEN:
             sixteen[engine] = perplexity
         over = perplexity / sixteen[engine] - 1 if engine in sixteen else None
         yield WeightsFigure(model, engine, weights, 8 * size / count, perplexity, over)
@@ -117,23 +119,48 @@ def loss(engine: Any, window: Sequence[int]) -> float:
     return total / len(following)
 
 
-def theirs(model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
-    """Return the bytes of llama.cpp's weights, and each window's mean loss in nats, from its own environment."""
-    path = MAKERS["gguf"](model, weights, print)
-    command = [python_of("llama.cpp"), "-m", "bench.peers.workers.likelihood", path, str(threads or 0)]
-    done = subprocess.run(command, input=json.dumps(text), capture_output=True, text=True, check=False, cwd=REPOSITORY)
-    if done.returncode:
-        raise SystemExit(f"llama.cpp failed: {done.stderr[-500:]}")
-    return _tensor_bytes(path), json.loads(done.stdout.splitlines()[-1])
+@dataclass(frozen=True)
+class Peer:
+    """Another engine: the format and dtypes of its weights, 16 bits first, and how it scores windows.
+
+    worker: a module of `bench.peers.workers`, run in the environment `name`. size: bytes of the weights at a path.
+    """
+
+    name: str
+    format: Format
+    weights: tuple[str, ...]
+    worker: str
+    size: Callable[[Path], int]
+
+    def __call__(self, model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
+        """Return the bytes of its weights, and each window's mean loss in nats, from its own environment."""
+        path = MAKERS[self.format](model, weights, print)
+        command = [python_of(self.name), "-m", f"bench.peers.workers.{self.worker}", path, str(threads or 0)]
+        given = json.dumps(text)
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+        if done.returncode:
+            raise SystemExit(f"{self.name} failed: {done.stderr[-500:]}")
+        return self.size(path), json.loads(done.stdout.splitlines()[-1])
 
 
-SIDES: dict[str, Any] = {"ringkv": ours, "llama.cpp": theirs}
-
-
-def _tensor_bytes(path: Path) -> int:
+def _gguf_bytes(path: Path) -> int:
     from gguf import GGUFReader
 
     return sum(int(tensor.n_bytes) for tensor in GGUFReader(path).tensors)
+
+
+def _exported_bytes(folder: Path) -> int:
+    return (folder / "openvino_model.bin").stat().st_size
+
+
+PEERS: Mapping[str, Peer] = {
+    one.name: one
+    for one in (
+        Peer("llama.cpp", "gguf", ("bf16", "q8_0", "q4_1", "q4_0"), "llama_cpp_likelihood", _gguf_bytes),
+        Peer("openvino", "openvino", ("f16", "int8", "int4"), "openvino_likelihood", _exported_bytes),
+    )
+}
+SIDES: dict[str, Any] = {"ringkv": ours, **PEERS}
 
 
 def _types(model: str) -> str:
@@ -167,7 +194,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--ours", nargs="*", choices=OURS, default=list(OURS))
-    parser.add_argument("--theirs", nargs="*", choices=THEIRS, default=list(THEIRS))
+    parser.add_argument("--theirs", nargs="*", choices=PEERS, default=list(PEERS), help="other engines (all)")
     return parser.parse_args()
 
 
