@@ -26,10 +26,13 @@ WITHOUT_WINDOW = (TOVA(), KeyDiff(), KVzip())
 EASY_NEEDLES = ("niah_single_2", "niah_multikey_1")
 STUDIED: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
 SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in STUDIED}
-CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in STUDIED}
-FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CHAINS}
+READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
+CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
+CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUDIED, "turbo4", "zipcache")}
+FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **READING, **CODE, **CHAINS}
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
+READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
 
 
@@ -162,6 +165,8 @@ ABOUT: Mapping[str, str] = {
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
+    **{study: f"LongBench with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in READING.items()},
+    **{study: f"HumanEval with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CODE.items()},
     **{study: f"GSM8K with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CHAINS.items()},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
 }
@@ -183,7 +188,9 @@ STUDIES: Mapping[str, Study] = {
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
-    **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), count=6, seed=3) for study in SLOTS},
+    **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
+    **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=5) for study in READING},
+    **{study: Study(QWEN, ("humaneval",), [FULL], (2048,), count=30) for study in CODE},
     **{study: Study(QWEN, ("gsm8k",), [FULL], (2048,), count=40) for study in CHAINS},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),
 }

@@ -14,7 +14,7 @@ def size(form: str, count: int) -> dict[str, Any]:
     return {"model": QWEN, "format": form, "entry_bytes": count, **speed}
 
 
-ROWS = latest(measured("kv_format", size("plain", 1000), size("int4", 280), run="1"))
+ROWS = latest(measured("kv_format", size("plain", 1000), size("int8", 516), size("int4", 280), run="1"))
 
 
 def answers(tasks: str, *cells: tuple[str, float]) -> list[Record]:
@@ -30,19 +30,34 @@ def answers(tasks: str, *cells: tuple[str, float]) -> list[Record]:
 ANSWERED = {
     "slots-plain-qwen": answers("vt niah_single_3", ("full", 1.0), ("snapstream 4x", 0.75)),
     "slots-int4-qwen": answers("vt niah_single_3", ("full", 0.5), ("snapstream 4x", 0.25)),
-    "chains-int4-qwen": answers("gsm8k", ("full", 0.5)),
+    "reading-int4-qwen": answers("trec lcc", ("snapstream 4x", 0.3)),
+    "chains-plain-qwen": answers("gsm8k", ("full", 0.5)),
+    "chains-int4-qwen": answers("gsm8k", ("full", 0.4)),
+    "code-int4-qwen": answers("humaneval", ("full", 0.2)),
 }
 
 
+def cells(text: str) -> list[list[str]]:
+    """The cells of a table's lines, without intervals."""
+    return [[cell.partition(" [")[0].strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+
+
 def test_a_share_in_fewer_bits_takes_the_product_of_both_and_is_compared_with_all_in_16() -> None:
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in slots(ROWS, ANSWERED).splitlines()]
-    assert lines[0] == ["kept", "`plain`", "`int4`"]
-    assert [[cell.partition(" [")[0] for cell in line] for line in lines[2:]] == [
-        ["1", "100.0%: 100.0", "28.0%: 50.0 -50.0"],
-        ["1/4", "25.0%: 75.0 -25.0", "7.0%: 25.0 -75.0"],
+    head, _, *lines = cells(slots(ROWS, ANSWERED))
+    assert head == ["suite", "kept", "`plain`", "`int8`", "`int4`"]
+    assert lines == [
+        ["RULER, 2k", "1", "100.0%: 100.0", "", "28.0%: 50.0 -50.0"],
+        ["RULER, 2k", "1/4", "25.0%: 75.0 -25.0", "", "7.0%: 25.0 -75.0"],
+        ["LongBench, 4k", "1/4", "", "", "7.0%: 30.0"],
     ]
-    (chain,) = chains(ANSWERED).splitlines()[2:]
-    assert [cell.strip() for cell in chain.split("|")[1:-1]] == ["int4", "50.0", "", "7"]
+
+
+def test_chains_and_programs_are_compared_with_16_bits_in_one_line_of_each_format() -> None:
+    _, _, *lines = cells(chains(ANSWERED))
+    assert lines == [
+        ["plain", "50.0", "", "7", "", "", ""],
+        ["int4", "40.0", "-10.0", "7", "20.0", "", "7"],
+    ]
 
 
 def test_each_format_is_a_line_of_the_picture() -> None:
