@@ -7,7 +7,7 @@ from bench.results import ResultRow, figures, newest, table
 
 
 def kv_rotation(rows: Sequence[ResultRow]) -> str:
-    """Return the table of perplexity and divergence, from the newest run of each model."""
+    """Return the table of perplexity and divergence of int4, from the newest run of each model."""
     lines = [
         (
             MODELS[one["model"]],
@@ -16,6 +16,6 @@ def kv_rotation(rows: Sequence[ResultRow]) -> str:
             f"{1e3 * one['divergence']:.2f}",
         )
         for one in newest(figures(rows, "kv_rotation"), "model")
-        if one["encoding"] != "plain"
+        if one["encoding"].startswith("int4")
     ]
     return table(("model", "keys and values in", "perplexity", "divergence"), lines)

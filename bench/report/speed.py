@@ -6,10 +6,11 @@ from itertools import product
 from bench.peers.cells import PeerCell
 from bench.report.chart import Panel, Point, chart
 from bench.report.peers import BITS, FAMILIES, FULL, OURS, cells, choose, closest, peak
-from bench.results import ResultRow, figures, table
+from bench.results import ResultRow, figures, newest, table
 
 MACHINES = {"intel-amx_bf16": "Intel, AMX", "amd-avx512_bf16": "AMD, AVX-512", "intel-avx512_bf16": "Intel, AVX-512"}
 FIRST = "intel-amx_bf16"
+OVER = ("model", "engine", "weights")
 MODELS = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B"}
 
 
@@ -71,18 +72,28 @@ def _range(ratios: Sequence[float]) -> str:
 
 
 def perplexity(rows: Sequence[ResultRow]) -> str:
-    """Return the table of perplexity at fewer bits per weight over the same engine's 16 bits."""
-    found = {machine: figures(rows, "perplexity", machine=machine) for machine in MACHINES}
-    names = list(dict.fromkeys(_kind(one) for each in found.values() for one in each if one["over_16_bits"]))
-    lines = []
-    for name in names:
-        over = [next((one["over_16_bits"] for one in each if _kind(one) == name), None) for each in found.values()]
-        lines.append((*name, *("" if one is None else f"{one:+.2%}" for one in over)))
-    return table(("model", "engine", "weights", *MACHINES.values()), lines)
+    """Return the table of perplexity at fewer bits per weight over the same engine's 16 bits, by model."""
+    measured = newest([one for one in figures(rows, "perplexity") if one["over_16_bits"]], *OVER, "machine")
+    found = {tuple(one[name] for name in OVER): one for one in sorted(measured, key=lambda one: one["run"])}
+    kinds = sorted({(engine, weights) for _, engine, weights in found}, key=_by_engine)
+    lines = [
+        (
+            f"{engine} {weights}",
+            *(
+                f"{one['over_16_bits']:+.2%}" if (one := found.get((model, engine, weights))) else ""
+                for model in MODELS
+            ),
+        )
+        for engine, weights in kinds
+    ]
+    machines = dict.fromkeys(MACHINES[one["machine"]] for one in found.values())
+    return f"{table(('engine and weights', *MODELS.values()), lines)}\n\nMachine: {'; '.join(machines)}."
 
 
-def _kind(one: ResultRow) -> tuple[str, str, str]:
-    return MODELS[one["model"]], one["engine"], one["weights"]
+def _by_engine(kind: tuple[str, str]) -> tuple[bool, str, bool, str]:
+    """Ours come first, and of each engine's those with the longest names last."""
+    engine, weights = kind
+    return engine != "ringkv", engine, "," in weights, weights
 
 
 def throughput(rows: Sequence[ResultRow]) -> str:

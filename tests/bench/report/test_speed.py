@@ -53,7 +53,7 @@ def test_the_table_of_equal_bytes_has_peak_memory_and_our_scores() -> None:
     assert "vLLM" not in text
 
 
-def test_perplexity_is_shown_by_machine_and_16_bits_are_left_out() -> None:
+def test_perplexity_is_shown_by_model_and_16_bits_are_left_out() -> None:
     here = {"model": "smollm2", "engine": "ringkv"}
     rows = measured(
         "perplexity",
@@ -61,8 +61,13 @@ def test_perplexity_is_shown_by_machine_and_16_bits_are_left_out() -> None:
         {**here, "weights": "int8", "over_16_bits": 0.012},
     )
     rows += measured("perplexity", {**here, "weights": "int8", "over_16_bits": -0.001}, machine="amd-avx512_bf16")
+    rows += measured(
+        "perplexity",
+        {**here, "model": "qwen2.5-coder-1.5b", "engine": "openvino", "weights": "int4", "over_16_bits": 0.3},
+    )
     lines = perplexity(rows).splitlines()
-    assert lines[2:] == ["| SmolLM2-135M | ringkv | int8 | +1.20% | -0.10% |  |"]
+    assert lines[0] == "| engine and weights | SmolLM2-135M | Qwen2.5-Coder-1.5B |"
+    assert lines[2:4] == ["| ringkv int8 | -0.10% |  |", "| openvino int4 |  | +30.00% |"]
 
 
 def test_the_chart_shows_the_throughput_of_one_run() -> None:
