@@ -23,11 +23,13 @@ def visible(engine: LocalEngine, prompt: int, total: int) -> list[Tensor]:
     at, found = torch.arange(total)[:, None], []
     for (group, _, _), entries in zip(engine.model.places, kept, strict=True):
         causal = (at.T <= at) & (at.T > at - (groups[group].window or total))
-        heads = len(entries)
-        seen, held = causal.expand(heads, -1, -1).clone(), torch.full((heads, plans[group].capacity), -1)
-        held[:, : entries.shape[1]] = torch.from_numpy(entries)
+        heads, entries = torch.arange(len(entries)), torch.from_numpy(entries)
+        more = (entries >= 0).sum(1) - plans[group].live(prompt)  # of a head that divides entries with others
+        seen = causal.expand(len(heads), -1, -1).clone()
+        held = torch.full((len(heads), max(entries.shape[1], plans[group].capacity + int(more.max()))), -1)
+        held[:, : entries.shape[1]] = entries
         for position in range(prompt, total):
-            held[:, plans[group].entry(position)] = position
+            held[heads, plans[group].entry(position) + more] = position
             seen[:, position] = (held[:, :, None] == torch.arange(total)).any(1)
         found.append(seen)
     return found

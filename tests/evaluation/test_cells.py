@@ -8,7 +8,7 @@ from bench.studies import STUDIES
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
-from ringkv.evaluation.cells import Cell, crossed, settings_of
+from ringkv.evaluation.cells import Cell, crossed, usual
 
 
 def test_every_policy_meets_every_budget_and_full_stands_alone():
@@ -76,7 +76,6 @@ def test_the_stored_answers_of_a_study_have_the_labels_of_its_cells(name: str) -
     if not kept.exists():
         pytest.skip(f"{name} has not run")
     head, *lines = map(json.loads, lzma.decompress(kept.read_bytes()).decode().splitlines())
-    usual = " ".join(f"{field}={value}" for field, value in settings_of(KVChoice()).items())
-    assert head["about"]["usual"] == usual
+    assert head["about"]["usual"] == usual()
     recorded = {line["cell"] for line in lines if "cell" in line}
     assert {cell.label for cell in STUDIES[name].cells} <= recorded

@@ -1,5 +1,6 @@
 """Formats of slots that a model cannot have are refused with the number and the remedy, by engine and planner alike."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,3 +86,25 @@ def test_layers_cannot_stay_plain_without_a_format() -> None:
     engine = refused(complete, Path("model"), SMOLLM2, Options(kv_format_skip=3))
     assert engine[0].startswith("kv_format_skip 3 keeps layers plain, and kv_format plain keeps all of them")
     assert engine == refused(report, known("smollm2"), PlanRequest(kv_format_skip=3))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("smollm2", Options(kv_format="int4"), "not implemented for kv_format int4; choose plain, or equal"),
+        ("smollm2", Options(tensor_parallel=3), "not implemented for heads on 3 ranks; choose equal"),
+        ("smollm2", Options(device="cuda"), "not implemented on CUDA; choose equal"),
+        ("deepseek-v2-lite", Options(), "does not apply to latents, which all heads share; choose equal"),
+    ],
+)
+def test_what_heads_cannot_divide_is_refused(model: str, options: Options, message: str) -> None:
+    found = refused(complete, Path("model"), of(model), replace(options, kv_heads="adaptive"))
+    assert found[0].startswith("kv_heads ")
+    assert message in found[0]
+    assert found[1] == "kv_heads"
+
+
+def test_layers_with_a_sliding_window_have_equal_heads() -> None:
+    found = of("gemma-3n-e2b").with_slots(SlotFormat(by_head=True)).groups
+    assert {group.window is None for group in found if group.by_head} == {True}
+    assert {group.window is None for group in found if not group.by_head} == {False}

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import ModelConfig
 from ringkv.plan import complete
@@ -83,6 +83,6 @@ def test_formats_without_kernels_are_refused_on_a_gpu(model: ModelConfig, kv_for
 def test_layers_at_the_ends_stay_plain_with_4_bits_unless_a_number_is_given(kv_format: PlaneFormat, skip: int) -> None:
     assert resolved(kv_format=kv_format).kv_format_skip == skip
     if kv_format != "plain":
-        assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == (kv_format, 3)
+        assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == SlotFormat(kv_format, 3)
     with pytest.raises(InvalidRequest, match="-1; it must be at least 0"):
         resolved(kv_format=kv_format, kv_format_skip=-1)

@@ -44,15 +44,20 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
 _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of values that are not those of keys
 
 
+PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that heads divide
 WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "turbo4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
 
 
 class SlotFormat(NamedTuple):
-    """How slots store keys and values; the first and last `skip` layers of a model store them plain."""
+    """How slots store keys and values; the first and last `skip` layers of a model store them plain.
+
+    by_head: heads may have different numbers of entries.
+    """
 
     name: PlaneFormat = "plain"
     skip: int = 0
+    by_head: bool = False
 
     def of(self, layer: int, layers: int) -> PlaneFormat:
         """Return the format of one of so many layers."""
@@ -181,7 +186,7 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and the prefix store are plain.
+    format: of slots; staging and the prefix store are plain. by_head: heads may have different numbers of entries.
     """
 
     layers: tuple[int, ...]
@@ -189,6 +194,7 @@ class LayerGroup(NamedTuple):
     queries: int
     window: int | None = None
     format: PlaneFormat = "plain"
+    by_head: bool = False
 
     @property
     def elements(self) -> int:
@@ -210,7 +216,8 @@ class LayerGroup(NamedTuple):
 
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in all layers: of `capacity` entries, or of the window if there is one."""
-        return len(self.layers) * self.spec.slot_bytes(self.entries(capacity), item)
+        places = PLACE_BYTES * self.spec.key.heads if self.by_head else 0
+        return len(self.layers) * (self.spec.slot_bytes(self.entries(capacity), item) + places)
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""
@@ -229,12 +236,18 @@ class LayerGroup(NamedTuple):
         return tokens if lane is None else min(tokens, lanes * lane)
 
 
+def is_by_head(group: LayerGroup, slots: SlotFormat) -> bool:
+    """Whether heads divide a group's entries: with a sliding window nothing is selected, so they need as many."""
+    return slots.by_head and group.window is None
+
+
 def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -> tuple[LayerGroup, ...]:
     """Divide groups of a model of so many layers by the format of their slots."""
     found: dict[LayerGroup, list[int]] = {}
     for group in groups:
         for layer in group.layers:
-            found.setdefault(group._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
+            of_layer = group._replace(layers=(), format=slots.of(layer, layers), by_head=is_by_head(group, slots))
+            found.setdefault(of_layer, []).append(layer)
     return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
 
 

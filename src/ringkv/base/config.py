@@ -52,7 +52,7 @@ class EngineConfig:
 
     @property
     def slot_format(self) -> SlotFormat:
-        return SlotFormat(self.kv_format, self.kv_format_skip)
+        return SlotFormat(self.kv_format, self.kv_format_skip, self.kv.heads != "equal")
 
     @property
     def staged_entries(self) -> int:

@@ -13,6 +13,8 @@ from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 POLICIES = ("full", "streaming", "snapkv", "snapstream")
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
+HeadBudgets = Literal["equal", "adaptive", "global"]
+HEAD_BUDGETS: tuple[HeadBudgets, ...] = get_args(HeadBudgets)
 BLOCK = 64  # entries per block of the prefix store
 SINKS = 4
 """First tokens of a slot that every encoded format keeps exactly, for any S: most of the attention goes to them."""
@@ -31,6 +33,8 @@ class KVChoice:
     turns: how a conversation's next turn begins: "reread" selects again from all its tokens; "continue" uses the
     entries that the last turn left, if the engine still has them.
     select: the selector, one of `base.selectors` with its parameters.
+    heads: what heads divide. "equal": each selects as many tokens. "adaptive": those of a layer select what has the
+    most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
     Raises `InvalidRequest`, which names the setting at fault.
     """
 
@@ -42,6 +46,7 @@ class KVChoice:
     protect: tuple[TokenSpan, ...] = ()
     turns: TurnMode = "reread"
     select: Selector = SnapKV()  # noqa: RUF009 - frozen
+    heads: HeadBudgets = "equal"
 
     def __post_init__(self) -> None:
         selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
@@ -54,6 +59,7 @@ class KVChoice:
                 ("kv_elastic", self.elastic, isinstance(self.elastic, bool), "true or false"),
                 *map(_span_rule, self.protect),
                 one_of("kv_turns", self.turns, TURN_MODES),
+                one_of("kv_heads", self.heads, HEAD_BUDGETS),
                 ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
             )
         )
@@ -92,6 +98,8 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
 
 class Layout(NamedTuple):
     """One request's slot, as integers: a protected prefix, then a ring. The same for every layer and head.
+
+    If heads divide a slot, these are averages: a head has so many more or fewer selected tokens.
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.formats.registry import storage
+from ringkv.cache.formats.registry import SlotKind, storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.encoded_attend import NO_KEY
 
@@ -41,6 +41,11 @@ class Body:
         centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
         centers[..., key.width :] = NO_KEY
         return cls(group, planes, (centers,))
+
+    @property
+    def kind(self) -> SlotKind:
+        """How graphs attend to rows that are slots."""
+        return self.group.spec.key.format
 
     @property
     def device(self) -> torch.device:
@@ -175,7 +180,8 @@ class CacheRow(NamedTuple):
         each = zip(self.bodies, sources, fixed, saliency, strict=True)
         for group, (body, source, count, salient) in enumerate(each):
             shift = self._span(group).shift
-            slot.bodies[group].take(slot.at, body, self.at, source + shift if shift else source, count, salient)
+            moved = torch.where(source < 0, source, source + shift) if shift else source
+            slot.bodies[group].take(slot.at, body, self.at, moved, count, salient)
 
     def _span(self, group: int) -> Span:
         return self.spans[group] if self.spans else _WHOLE

@@ -1,10 +1,11 @@
-"""slot_bodies: the class that stores slots, by their format."""
+"""slot_bodies: the class that stores slots, by their format and by what their heads divide."""
 
 from collections.abc import Mapping
 
 from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup, PlaneFormat
 from ringkv.cache.body import Body
 from ringkv.cache.formats.storage import Allocate
+from ringkv.cache.heads_body import HeadsBody
 from ringkv.cache.zip_body import ZipBody
 
 _BODIES: Mapping[PlaneFormat, type[Body]] = {IN_CHUNKS: ZipBody}
@@ -12,4 +13,5 @@ _BODIES: Mapping[PlaneFormat, type[Body]] = {IN_CHUNKS: ZipBody}
 
 def allocate_slots(group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> Body:
     """Return the memory of slots in the format of a group's planes; the arguments are those of `Body.allocate`."""
-    return _BODIES.get(group.spec.key.format, Body).allocate(group, rows, entries, allocate)
+    kind = HeadsBody if group.by_head else _BODIES.get(group.spec.key.format, Body)
+    return kind.allocate(group, rows, entries, allocate)

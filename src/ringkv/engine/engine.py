@@ -21,6 +21,7 @@ from ringkv.engine.prefill import Prefill
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
+from ringkv.models.slot_formats import check_heads_of_request
 
 
 class LocalEngine:
@@ -79,6 +80,7 @@ class LocalEngine:
         """Raise InvalidRequest if the request could never be served."""
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
         check_turns(choice, self.lanes.groups, self.config.kv_format)
+        check_heads_of_request(self.lanes.groups, choice.heads)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

@@ -10,8 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import PlaneFormat
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.formats.registry import FORMATS, SlotKind
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.expanded_attend import Expansion
@@ -75,7 +74,7 @@ def _pieces(layer: Layer) -> dict[int, tuple[int, ...]]:
     return {SEGMENTS: (0,), **dict.fromkeys(range(SEGMENTS + 1, window), (1,)), window: (0,)}
 
 
-def mixed_layer(decoder: Decoder, kind: str, names: Sequence[str], format: PlaneFormat) -> StaticFunction:
+def mixed_layer(decoder: Decoder, kind: str, names: Sequence[str], format: SlotKind) -> StaticFunction:
     """(x, cos, sin, segments, *staged planes, window, slot, entry, live, *planes, *weights) -> (x,).
 
     Prefill and decode in one pass over the weights: each row belongs to a segment or to a slot. slot, entry, live [N];
@@ -93,7 +92,7 @@ def _mixed(
     decoder: Decoder,
     kind: str,
     names: Sequence[str],
-    format: PlaneFormat,
+    format: SlotKind,
     x: Tensor,
     cos: Tensor,
     sin: Tensor,
@@ -131,7 +130,7 @@ def _attend_latents(
 
 def _attend_slots(
     layer: Layer,
-    format: PlaneFormat,
+    format: SlotKind,
     planes: tuple[Tensor, ...],
     q: Tensor,
     k: Tensor | None,
@@ -154,12 +153,12 @@ def _division(layer: Layer) -> Division | None:
     return Division(block.shares, block.rank, layer.exchange) if block.shares else None
 
 
-def _planes_of(layer: Layer, format: PlaneFormat) -> int:
+def _planes_of(layer: Layer, format: SlotKind) -> int:
     """Return how many tensors hold a layer's slots in a format."""
     return len(layer.attention.cache.planes) * FORMATS[format].tensors + FORMATS[format].centered
 
 
-def _slots_from(place: int, layer: Layer, format: PlaneFormat) -> dict[int, tuple[int, ...]]:
+def _slots_from(place: int, layer: Layer, format: SlotKind) -> dict[int, tuple[int, ...]]:
     """Return the dynamic dimensions, slots and entries, of the planes that start at this argument."""
     stop = place + _planes_of(layer, format)
     centers = stop - FORMATS[format].centered
@@ -167,7 +166,7 @@ def _slots_from(place: int, layer: Layer, format: PlaneFormat) -> dict[int, tupl
 
 
 def decode_layer(
-    decoder: Decoder, kind: str, names: Sequence[str], format: PlaneFormat, tokens: int = 1
+    decoder: Decoder, kind: str, names: Sequence[str], format: SlotKind, tokens: int = 1
 ) -> StaticFunction:
     """(x, cos, sin, slot, entry, live, *planes, *weights) -> (x,). Writes each row's new keys and values.
 
@@ -183,7 +182,7 @@ def _decode(
     decoder: Decoder,
     kind: str,
     names: Sequence[str],
-    format: PlaneFormat,
+    format: SlotKind,
     tokens: int,
     x: Tensor,
     cos: Tensor,

@@ -22,6 +22,12 @@ ReadSlot = Callable[[], CacheRow]
 
 def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
     """Raise InvalidRequest if a choice continues from slots that are encoded, or whose groups hold different tokens."""
+    if choice.turns == "continue" and any(group.by_head for group in groups):
+        raise InvalidRequest(
+            "kv_turns continue is not implemented if heads divide the slots; choose reread, or start with kv_heads "
+            "equal",
+            "kv_turns",
+        )
     if choice.turns == "continue" and format != "plain":
         raise InvalidRequest(
             f"kv_turns continue is not implemented for kv_format {format}; choose reread, or kv_format plain",

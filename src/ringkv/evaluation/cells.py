@@ -46,6 +46,11 @@ def settings_of(choice: KVChoice) -> dict[str, object]:
     return {name: own[name] for name in LABELLED if name in own}
 
 
+def usual() -> str:
+    """The defaults that labels omit. Older journals do not name heads, which were equal."""
+    return " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items() if name != "heads")
+
+
 def entries(budget: str, prompt: int) -> int:
     """A budget in entries. Raises InvalidRequest if it is neither a ratio such as "4x" nor a number of entries."""
     if budget.isdecimal() and int(budget) > 0:

@@ -13,12 +13,11 @@ from typing import Any
 
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
 from ringkv.evaluation import kept
-from ringkv.evaluation.cells import Cell, settings_of
+from ringkv.evaluation.cells import Cell, usual
 from ringkv.evaluation.estimate import Pace, show_duration
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.pending import UnansweredPrompt, prepare
@@ -104,10 +103,9 @@ def _check_answered(journal: Journal, left_out: Sequence[str]) -> None:
 
 def _about(study: Study, options: Options) -> dict[str, Any]:
     """The `about` of a journal. Labels of cells omit default settings, so the defaults are part of it."""
-    defaults = " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items())
     dtype, weights = options.dtype or "bfloat16", options.weights or "bf16"
     stored = weights if dtype == "bfloat16" else dtype
-    about = {"model": study.model, "weights": stored, "seed": study.seed, "usual": defaults}
+    about = {"model": study.model, "weights": stored, "seed": study.seed, "usual": usual()}
     form, skip = options.kv_format or "plain", options.kv_format_skip
     if form == "plain":  # older journals do not name it
         return about
@@ -151,6 +149,8 @@ def _engine(
     if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
         longest = min(config.context, longest + SECOND_PREFILL)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
+    if any(cell.choice.heads != "equal" for item in pending for cell in item.cells):
+        options = replace(options, kv_heads="adaptive")  # slots that heads can divide
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
     engine = resolve(folder, config, options, available_bytes(), free_bytes(options.device))

@@ -14,6 +14,10 @@ _DECODE = (
 )
 LIBRARY.define("decode_attend" + _DECODE)
 LIBRARY.define("decode_attend_any" + _DECODE)  # for a head_dim that the C++ kernel does not support
+_OPTIONAL = _DECODE.replace("Tensor k, Tensor v", "Tensor? k, Tensor? v")
+_HEADS = _OPTIONAL.replace("Tensor slot", "Tensor places, Tensor slot")
+LIBRARY.define("decode_attend_heads" + _HEADS)
+LIBRARY.define("decode_attend_heads_any" + _HEADS)
 _ENCODED = (
     "(Tensor q, Tensor? k, Tensor? v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values,"
     " Tensor(d!) value_scales, Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale)"

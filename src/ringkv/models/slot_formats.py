@@ -1,10 +1,11 @@
 """slot_formats: which models can have slots in which formats. Engine and planner both ask here. No torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import HeadBudgets
 
 ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
 """Formats that decode attention has kernels for on CUDA."""
@@ -22,7 +23,9 @@ class Cached(Protocol):
 
 
 def check_slot_format(model: Cached, slots: SlotFormat) -> None:
-    """Raise InvalidRequest, naming `kv_format` or `kv_format_skip`, if the model cannot have slots in this format."""
+    """Raise InvalidRequest, naming the setting, if the model cannot have slots in this format."""
+    if slots.by_head:
+        _check_heads(model, slots)
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
     _check_latents(model, slots)
@@ -42,7 +45,12 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
 
 
 def check_handoff(slots: SlotFormat) -> None:
-    """Raise InvalidRequest, naming `kv_format`, if slots in this format cannot leave for another process."""
+    """Raise InvalidRequest, naming the setting, if slots in this format cannot leave for another process."""
+    if slots.by_head:
+        raise InvalidRequest(
+            "kv_heads other than equal is not implemented for prefill apart from decode; choose equal, or --role both",
+            "kv_heads",
+        )
     if slots.name == IN_CHUNKS:
         raise InvalidRequest(
             f"kv_format {slots.name} is not implemented for prefill apart from decode; choose int4, or --role both",
@@ -50,14 +58,45 @@ def check_handoff(slots: SlotFormat) -> None:
         )
 
 
-def check_on_cuda(model: Cached, format: PlaneFormat) -> None:
-    """Raise InvalidRequest, naming `kv_format`, if decode attention has no kernel for it on CUDA."""
+def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest, naming the setting, if decode attention has no kernel for it on CUDA."""
+    format = slots.name
+    if slots.by_head:
+        raise InvalidRequest("kv_heads other than equal is not implemented on CUDA; choose equal", "kv_heads")
     if format not in ON_CUDA:
         raise InvalidRequest(
             f"kv_format {format} is not implemented on CUDA; choose one of {', '.join(ON_CUDA)}", "kv_format"
         )
     if format != "plain" and any(group.spec.value is None for group in model.groups):
         raise InvalidRequest(f"kv_format {format} is not implemented for latents on CUDA; choose plain", "kv_format")
+
+
+def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> None:
+    """Raise InvalidRequest, naming `kv_heads`, if a request wants heads to divide slots that they cannot divide."""
+    if heads != "equal" and not any(group.by_head for group in groups):
+        raise InvalidRequest(
+            f"kv_heads is {heads}, and the engine was started with equal; start it with {heads}, or send equal",
+            "kv_heads",
+        )
+
+
+def check_heads_of_ranks(slots: SlotFormat, ranks: int) -> None:
+    """Raise InvalidRequest, naming `kv_heads`, if heads that divide entries would be on several ranks."""
+    if slots.by_head and ranks > 1:
+        raise InvalidRequest(
+            f"kv_heads other than equal is not implemented for heads on {ranks} ranks; choose equal", "kv_heads"
+        )
+
+
+def _check_heads(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest if heads cannot divide the entries of a slot."""
+    if slots.name != "plain":
+        raise InvalidRequest(
+            f"kv_heads other than equal is not implemented for kv_format {slots.name}; choose plain, or equal",
+            "kv_heads",
+        )
+    if any(group.spec.value is None for group in model.groups):
+        raise InvalidRequest("kv_heads does not apply to latents, which all heads share; choose equal", "kv_heads")
 
 
 def _check_nothing_is_skipped(slots: SlotFormat) -> None:

@@ -8,12 +8,13 @@ from typing import get_args
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_drafts, check_on_cuda, check_slot_format
+from ringkv.models.slot_formats import check_drafts, check_heads_of_ranks, check_on_cuda, check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv
@@ -41,7 +42,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     rank, nodes = _ranks(config, options)
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
-    kv_format, skipped = _slot_format(config, options, device)
+    slot_format = _slot_format(config, options, device, kv)
+    check_heads_of_ranks(slot_format, rank.count)
     weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
@@ -65,9 +67,9 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         attention_parallel=parallel,
         cache_dir=cache_dir(),
         store_bytes=_store(options),
-        speculate=_speculate(options, SlotFormat(kv_format, skipped)),
-        kv_format=kv_format,
-        kv_format_skip=skipped,
+        speculate=_speculate(options, slot_format),
+        kv_format=slot_format.name,
+        kv_format_skip=slot_format.skip,
     )
 
 
@@ -120,11 +122,12 @@ def _device(requested: str | None) -> str:
     return device
 
 
-def _slot_format(config: ModelConfig, options: Options, device: str) -> SlotFormat:
+def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoice) -> SlotFormat:
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
+    skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
+    slots = SlotFormat(format, skipped, kv.heads != "equal")
     if device != "cpu":
-        check_on_cuda(config, format)
-    slots = SlotFormat(format, at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format]))
+        check_on_cuda(config, slots)
     check_slot_format(config, slots)
     return slots
 

@@ -17,25 +17,34 @@ def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
     votes: float32 [H, candidates], of tokens sinks .. n-recent-1; None if no token has to be selected. Selected tokens
     are in the order of the prompt. Of tokens with equal votes the earlier one is selected.
     """
-    n, sinks, count, newest = layout.prompt, layout.sinks, layout.selected, layout.recent
-    first = torch.arange(sinks).expand(heads, -1)
-    recent = _in_ring_order(layout).expand(heads, -1)
-    appended = layout.protected - sinks - count if count else 0
-    window = torch.arange(n - newest, n - newest + appended).expand(heads, -1)
+    before, after = (tokens.expand(heads, -1) for tokens in shared(layout))
     if votes is None:
-        return torch.cat((first, window, recent), 1)
-    selected = _top_votes(votes, count) + sinks
-    return torch.cat((first.to(selected), selected, window.to(selected), recent.to(selected)), 1)
+        return torch.cat((before, after), 1)
+    selected = _top_votes(votes, layout.selected) + layout.sinks
+    return torch.cat((before.to(selected), selected, after.to(selected)), 1)
+
+
+def shared(layout: Layout) -> tuple[Tensor, Tensor]:
+    """Return the tokens that every head keeps, before its selected ones and after them, int64 each."""
+    start = layout.prompt - layout.recent
+    appended = layout.protected - layout.sinks - layout.selected if layout.selected else 0
+    window = torch.arange(start, start + appended)
+    return torch.arange(layout.sinks), torch.cat((window, _in_ring_order(layout)))
+
+
+def ordered(votes: Tensor) -> Tensor:
+    """Return int64 keys that sort like votes [..., n], which are not negative; of equal votes the first is higher.
+
+    The bits of a non-negative float, read as an integer, sort like the float. The place in the lower bits makes all
+    keys of a row distinct, so that `topk` has no ties to break.
+    """
+    place = torch.arange(votes.shape[-1], device=votes.device)
+    return votes.contiguous().view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
 
 
 def _top_votes(votes: Tensor, count: int) -> Tensor:
-    """Return int64 [H, count], the places of each row's highest votes in ascending order. Votes are not negative.
-
-    The bits of a non-negative float, read as an integer, sort like the float. The place in the lower bits makes all
-    keys distinct, so that `topk` has no ties to break.
-    """
-    place = torch.arange(votes.shape[1], device=votes.device)
-    keys = votes.view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
+    """Return int64 [H, count], the places of each row's highest votes in ascending order."""
+    keys = ordered(votes)
     mask = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, keys.topk(count, sorted=False).indices, True)
     return mask.nonzero()[:, 1].view(-1, count)  # already in order; sorting would take as long as selecting
 

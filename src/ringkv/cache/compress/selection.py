@@ -12,6 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import IN_CHUNKS
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
+from ringkv.cache.compress.by_head import kept_by_head
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
@@ -23,7 +24,7 @@ class Selection(NamedTuple):
     """The kept entries of a staged prompt. They stay in the lane until `fill` copies them into a slot."""
 
     layouts: Layouts
-    sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each entry of the slot
+    sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each of the slot, or EMPTY
     saliency: tuple[Tensor | None, ...]  # per group float32 [L, H, live], if the format of its slots has it
 
     def fill(self, slot: CacheRow, lane: CacheRow) -> None:
@@ -45,9 +46,11 @@ def saliency_of(views: Sequence[GroupView], sources: Sequence[Tensor]) -> tuple[
 
 
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    """Return int64 [L, H, live], each layer's kept tokens."""
+    """Return int64 [L, H, live], each layer's kept tokens, as `kept_by_head` if heads divide the entries."""
     layers, heads = len(view.group.layers), view.group.spec.key.heads
     votes = _votes(view.read(), choice, plan) if plan.selected else None
+    if votes is not None and view.group.by_head and choice.heads != "equal":
+        return kept_by_head(plan, votes.view(layers, heads, -1), choice.heads)
     return kept(plan, votes, layers * heads).view(layers, heads, -1)
 
 

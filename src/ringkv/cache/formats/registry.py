@@ -1,8 +1,10 @@
 """FORMATS: the storage formats by name. storage: that of a plane."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from ringkv.base.cache_spec import Plane, PlaneFormat
+from ringkv.cache.formats.by_head import BY_HEAD
 from ringkv.cache.formats.fp8 import FP8_FORMAT
 from ringkv.cache.formats.int4 import INT4_FORMAT
 from ringkv.cache.formats.int8 import INT8_FORMAT
@@ -12,13 +14,16 @@ from ringkv.cache.formats.storage import StorageFormat
 from ringkv.cache.formats.turbo4 import TURBO4_FORMAT
 from ringkv.cache.formats.zipcache import ZIPCACHE
 
-FORMATS: Mapping[PlaneFormat, StorageFormat] = {
+SlotKind = PlaneFormat | Literal["by_head"]
+"""How a layer's graphs attend to its slots: in a format with as many entries for each head, or `HeadsBody`."""
+FORMATS: Mapping[SlotKind, StorageFormat] = {
     "plain": PLAIN,
     "int8": INT8_FORMAT,
     "fp8": FP8_FORMAT,
     "int4": INT4_FORMAT,
     "turbo4": TURBO4_FORMAT,
     "zipcache": ZIPCACHE,
+    "by_head": BY_HEAD,
 }
 
 

@@ -34,9 +34,14 @@ struct NewVectors {
   int64_t row, head;
 };
 
-// The slot of each row of the batch, and the slot's number of live entries; int32 [rows].
+// The slot of each row of the batch, and the slot's number of live entries; int32 [rows]. of_heads: the live entries of
+// each head [rows, heads] if they differ, else null.
 struct RowSlots {
   const int32_t *slot, *live;
+  const int32_t* of_heads = nullptr;
+
+  // head: row * heads + head
+  int64_t entries(int64_t head, int64_t heads) const { return of_heads ? of_heads[head] : live[head / heads]; }
 };
 
 // The result: outputs [rows, heads, queries, width], and each query's log-sum-exp [rows, heads, queries].
@@ -110,7 +115,7 @@ void attend_blocks(const QueryShape& shape, const RowSlots& slots, const Result<
   auto& space = Workspace::of_thread();
   space.reserve(all);
   for (int64_t head = 0; head < all; ++head) {
-    const int64_t blocks = (slots.live[head / heads] + kBlock - 1) / kBlock;
+    const int64_t blocks = (slots.entries(head, heads) + kBlock - 1) / kBlock;
     for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(head), int32_t(i)});
     space.first[head + 1] = int64_t(space.tasks.size());
     space.pending[head].store(int32_t(blocks), std::memory_order_relaxed);
@@ -131,8 +136,8 @@ void attend_blocks(const QueryShape& shape, const RowSlots& slots, const Result<
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     const auto block = [&](int64_t i) {
       const auto [head, part] = tasks[i];
-      const int64_t row = head / heads, from = part * kBlock;
-      return block_of(BlockIndex{head, row, part, from, std::min<int64_t>(kBlock, slots.live[row] - from)});
+      const int64_t from = part * kBlock, left = slots.entries(head, heads) - from;
+      return block_of(BlockIndex{head, head / heads, part, from, std::min<int64_t>(kBlock, left)});
     };
     const auto run = [&](auto&& attention) {
       auto now = block(begin);

@@ -1,0 +1,56 @@
+"""by_head: which prompt tokens each entry holds if heads divide the entries of a layer, or of all layers.
+
+N heads of all layers that divide entries with each other or not, n candidates, K selected tokens of a head on average.
+Source: AdaKV (arXiv 2407.11550), Algorithm 1, for a layer's heads; KVzip (arXiv 2505.23416) for those of all layers.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from ringkv.base.kv import HeadBudgets, Layout
+from ringkv.cache.compress.kept import EMPTY, ordered, shared
+
+SAFEGUARD = 0.2
+"""Share of the average that every head selects by its own votes (AdaKV, section 3.3)."""
+
+SCOPES: Mapping[HeadBudgets, Callable[[Tensor], Tensor]] = {
+    "adaptive": lambda votes: votes.flatten(1),
+    "global": lambda votes: votes.flatten()[None],
+}
+"""Votes [L, H, n] -> [scopes, votes that compete]."""
+
+
+def kept_by_head(layout: Layout, votes: Tensor, heads: HeadBudgets) -> Tensor:
+    """Return int64 [L, H, most], the prompt token of each live entry, EMPTY after a head's last.
+
+    votes: float32 [L, H, candidates], of tokens sinks .. n-recent-1. The entries of each scope add up to those that
+    equal heads have. Of equal votes the first wins, in the order of layers, heads and tokens.
+    """
+    mask = chosen(votes, layout.selected, heads).flatten(0, 1)
+    before, after = shared(layout)
+    counts = mask.sum(1)
+    most = len(before) + int(counts.max()) + len(after)
+    found = torch.full((len(mask), most), EMPTY, device=votes.device)
+    found[:, : len(before)] = before.to(found)
+    head, token = mask.nonzero(as_tuple=True)
+    rank = torch.arange(len(head), device=votes.device) - (counts.cumsum(0) - counts)[head]
+    found[head, len(before) + rank] = token + layout.sinks
+    tail = (len(before) + counts)[:, None] + torch.arange(len(after), device=votes.device)
+    found.scatter_(1, tail, after.to(found).expand(len(mask), -1))
+    return found.view(*votes.shape[:2], most)
+
+
+def chosen(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
+    """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each."""
+    own = _top(votes, int(SAFEGUARD * selected))
+    competing = SCOPES[heads](votes.masked_fill(own, float("inf")))
+    total = selected * (votes[..., 0].numel() // len(competing))
+    return _top(competing, total).view_as(votes)
+
+
+def _top(votes: Tensor, count: int) -> Tensor:
+    """Return bool [..., n], the highest votes of each row; votes are not negative."""
+    keys = ordered(votes)
+    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, keys.topk(count, sorted=False).indices, True)

@@ -1,0 +1,135 @@
+"""Heads that divide a slot's entries: in transformers' attention under masks, in memory, and beside other requests."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import HeadBudgets, KVChoice
+from ringkv.base.selectors import KeyDiff, Selector, SnapKV
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from tests.engine import kept, tiny
+
+KV = tiny.choice("snapstream", budget=40, recent=8)
+LAYERS, HEADS = 3, 2
+DIVIDED: list[HeadBudgets] = ["adaptive", "global"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny.save(folder, "Llama")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def divided(folder: Path) -> LocalEngine:
+    return started(folder)
+
+
+def started(folder: Path, heads: HeadBudgets = "adaptive", **changes: Any) -> LocalEngine:
+    return build(tiny.config(folder, kv=replace(KV, heads=heads), **changes))
+
+
+def prompt(n: int, seed: int = 0) -> list[int]:
+    return Random(seed).choices(range(3, 199), k=n)
+
+
+def asked(n: int, heads: HeadBudgets = "adaptive", select: Selector = SnapKV(window=8)) -> Any:  # noqa: B008 - frozen
+    return tiny.request(prompt(n, n), kv=replace(KV, heads=heads, select=select))
+
+
+@pytest.mark.parametrize("heads", DIVIDED)
+def test_logits_are_transformers_with_a_mask_for_each_head_while_the_ring_wraps(
+    folder: Path, heads: HeadBudgets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, tokens = started(folder, heads), prompt(150)
+    tiny.enter(engine, tiny.request(tokens[:100]), slot=1)
+    found = tiny.decode(engine, 50, slot=1, forced=tokens[100:])[1]
+    visible = kept.visible(engine, 100, len(tokens))
+    want = kept.logits(kept.model(folder, "Llama", visible, monkeypatch), tokens)
+    torch.testing.assert_close(found, want[99:149], atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("heads", DIVIDED)
+@pytest.mark.parametrize("select", [SnapKV(window=8), KeyDiff()])
+def test_entries_add_up_to_those_of_equal_heads(divided: LocalEngine, heads: HeadBudgets, select: Selector) -> None:
+    counts = torch.from_numpy(tiny.kept(divided, asked(150, heads, select)) >= 0).sum(-1)
+    assert counts.unique().numel() > 1
+    assert int(counts.sum()) == LAYERS * HEADS * 40
+    if heads == "adaptive":
+        assert counts.sum(1).tolist() == [HEADS * 40] * LAYERS
+
+
+def test_a_slot_has_eight_bytes_more_for_each_layer_and_head(folder: Path, divided: LocalEngine) -> None:
+    equal = build(tiny.config(folder))
+    assert divided.limits.slot_bytes == equal.limits.slot_bytes + 8 * LAYERS * HEADS
+    assert divided.limits.entry_bytes == equal.limits.entry_bytes
+
+
+def test_without_eviction_and_with_equal_heads_a_request_has_the_bits_of_a_slot_that_is_not_divided(
+    folder: Path, divided: LocalEngine
+) -> None:
+    equal = build(tiny.config(folder))
+    for one in (asked(30), asked(150, "equal"), tiny.request(prompt(40), kv=KVChoice("full", select=SnapKV(window=8)))):
+        logits = []
+        for engine in (equal, divided):
+            own = replace(one, kv=replace(one.kv, heads="equal")) if engine is equal else one
+            tiny.enter(engine, own, slot=1)
+            logits.append(tiny.decode(engine, 20, slot=1)[1])
+        assert torch.equal(*logits)
+
+
+def test_a_request_gives_the_same_tokens_alone_and_beside_others(divided: LocalEngine) -> None:
+    alone = {}
+    each = [asked(150), asked(90, "global"), asked(33, "equal")]
+    for slot, one in enumerate(each):
+        tiny.enter(divided, one, slot)
+        alone[slot] = tiny.decode(divided, 40, slot)[0]
+        divided.release(slot)
+    for slot, one in enumerate(each):
+        tiny.enter(divided, one, slot)
+    together: dict[int, list[int]] = {slot: [] for slot in alone}
+    for _ in range(40):
+        for slot, ((token, _),) in enumerate(divided.sample().read()):
+            together[slot].append(token)
+        divided.forward()
+    assert together == alone
+
+
+def test_drafts_that_are_taken_back_leave_every_heads_entries_as_they_were(folder: Path, divided: LocalEngine) -> None:
+    one, drafting = asked(150), started(folder, speculate=3)
+    tiny.enter(divided, one)
+    want, _ = tiny.decode(divided, 60)
+    tiny.enter(drafting, one)
+    tokens: list[int] = []
+    while len(tokens) < 60:
+        tokens += [token for token, _ in drafting.sample().read()[0] if token is not None]
+        right, wrong = want[len(tokens) : len(tokens) + 1], [5, 5]
+        drafting.forward({0: (*right, *wrong)})
+    assert tokens[:60] == want
+
+
+def test_a_slot_moves_to_another_engine(folder: Path, divided: LocalEngine) -> None:
+    tiny.enter(divided, asked(150), slot=2)
+    tiny.decode(divided, 5, slot=2)
+    packet = divided.export(2)
+    other = started(folder)
+    other.restore(packet, 0)
+    assert tiny.decode(other, 30, slot=0)[0] == tiny.decode(divided, 30, slot=2)[0]
+
+
+def test_what_divided_heads_cannot_do_is_refused(folder: Path, divided: LocalEngine) -> None:
+    equal = build(tiny.config(folder))
+    with pytest.raises(InvalidRequest, match="kv_heads is adaptive, and the engine was started with equal") as refused:
+        equal.admit(asked(50))
+    assert refused.value.param == "kv_heads"
+    with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented if heads divide the slots"):
+        divided.admit(tiny.request(prompt(50), kv=replace(KV, turns="continue")))
+    with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain, or equal"):
+        started(folder, dtype="bfloat16", kv_format="int8")
