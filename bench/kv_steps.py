@@ -117,7 +117,7 @@ def _fill_layer(group: LayerGroup, body: Body, layer: int, live: int) -> None:
     index = torch.arange(live).expand(1, group.spec.key.heads, live)
     one = allocate_slots(body.group._replace(layers=(0,)), 1, body.entries, like.new_zeros)
     one.take(0, staged, 0, index, live, torch.rand(index.shape))
-    for target, source in zip((*body.planes, *body.centers), (*one.planes, *one.centers), strict=True):
+    for target, source in zip((*body.planes, *body.beside), (*one.planes, *one.beside), strict=True):
         target[layer] = source[0]
 
 

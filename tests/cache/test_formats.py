@@ -44,13 +44,13 @@ def test_the_first_keys_that_stay_are_kept_exactly(name: PlaneFormat, count: int
     slots = Body.allocate(group.stored_as(name), 2, 20, torch.zeros)
     index = torch.randperm(20)[:count].expand(2, 2, count)
     slots.take(1, staged, 0, index, fixed)
-    center, *first = slots.centers[0][:, 1].unflatten(-1, (-1, 64)).unbind(2)
+    center, *first = slots.beside[0][:, 1].unflatten(-1, (-1, 64)).unbind(2)
     for at, exact in enumerate(first):
         if at < kept:
             torch.testing.assert_close(exact + center, staged.planes[0][:, 0, :, index[0, 0, at]])
         else:
             assert exact.isnan().all()
-    assert slots.centers[0][:, 0, :, 64:].isnan().all()
+    assert slots.beside[0][:, 0, :, 64:].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_prefill_and_decode_write_the_same_bytes_for_a_vector(name: PlaneFormat,
         plane[:] = torch.randn(plane.shape).bfloat16() * 3
     taken, stepped = (Body.allocate(group.stored_as(name), 1, entries, torch.zeros) for _ in range(2))
     taken.take(0, staged, 0, torch.arange(entries).expand(1, spec.key.heads, entries))
-    stepped.centers[0][:] = taken.centers[0]
+    stepped.beside[0][:] = taken.beside[0]
     slot = torch.zeros(1, dtype=torch.int32)
     for at in range(entries):
         new = [plane[0, :, :, at].bfloat16() for plane in staged.planes]

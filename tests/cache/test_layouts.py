@@ -92,7 +92,7 @@ def test_any_valid_choice_gives_a_consistent_layout_or_is_refused(choice: KVChoi
         plan = layout(choice, n, capacity)
     except (BudgetTooSmall, PromptTooLong):
         return
-    budget = capacity if choice.budget is None else choice.budget
+    budget = capacity if choice.budget is None or choice.policy == "arkvale" else choice.budget
     assert plan.capacity <= budget
     assert min(plan.sinks, plan.selected, plan.recent, plan.protected, plan.base) >= 0
     votes = torch.ones(1, n - plan.recent - plan.sinks) if plan.selected else None

@@ -14,6 +14,7 @@ from ringkv.base.selectors import KeyDiff, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import kept, tiny
+from tests.engine.test_poisoned import poison_all
 
 KV = tiny.choice("snapstream", budget=40, recent=8)
 LAYERS, HEADS = 3, 2
@@ -100,6 +101,14 @@ def test_a_request_gives_the_same_tokens_alone_and_beside_others(divided: LocalE
             together[slot].append(token)
         divided.forward()
     assert together == alone
+
+
+def test_nothing_of_an_earlier_request_is_read(divided: LocalEngine) -> None:
+    tiny.enter(divided, asked(150), slot=1)
+    want = tiny.decode(divided, 40, slot=1)[1]
+    poison_all(divided)
+    tiny.enter(divided, asked(150), slot=1)
+    assert torch.equal(tiny.decode(divided, 40, slot=1)[1], want)
 
 
 def test_drafts_that_are_taken_back_leave_every_heads_entries_as_they_were(folder: Path, divided: LocalEngine) -> None:

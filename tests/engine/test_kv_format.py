@@ -106,7 +106,7 @@ def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngi
         tiny.enter(engine, asked)
     exact = plain.batch.bodies[0].planes
     keys, key_scales, values, value_scales = small.batch.bodies[0].planes
-    center = small.batch.bodies[0].centers[0][:, 0, :, : keys.shape[-1]]
+    center = small.batch.bodies[0].beside[0][:, 0, :, : keys.shape[-1]]
     live = 40
     torch.testing.assert_close(center, exact[0][:, 0, :, :live].float().mean(2), rtol=1e-5, atol=1e-6)
     for one, whole, scales, common in (
@@ -127,9 +127,9 @@ def test_what_all_keys_share_costs_no_accuracy() -> None:
     slots = Body.allocate(group.stored_as("int8"), 2, 50, torch.zeros)
     slots.take(1, staged, 0, torch.arange(50).expand(2, 2, 50))
     whole, scales = slots.planes[:2]
-    found = decode(whole[:, 1], scales[:, 1]) + slots.centers[0][:, 1, :, None, :64]
+    found = decode(whole[:, 1], scales[:, 1]) + slots.beside[0][:, 1, :, None, :64]
     assert (found - staged.planes[0][:, 0]).abs().max() < 0.05
-    assert not slots.centers[0][:, 0, :, :64].any()
+    assert not slots.beside[0][:, 0, :, :64].any()
 
 
 @pytest.mark.parametrize("name", ENCODED)

@@ -34,7 +34,7 @@ def prompt(n: int, seed: int = 0) -> list[int]:
 def poison(bodies: tuple[Body, ...], row: int | slice = slice(None)) -> None:
     """Write NaN to these rows, and to everything that is not a floating-point number its largest value."""
     for body in bodies:
-        for plane in (*body.planes, *body.centers):
+        for plane in (*body.planes, *body.beside):
             plane[:, row] = NAN if plane.is_floating_point() else torch.iinfo(plane.dtype).max
 
 

@@ -59,4 +59,5 @@ _NEEDS: dict[str, Callable[[KVChoice, int], Needs]] = {
     "streaming": _streaming,
     "snapkv": _snapkv,
     "snapstream": _snapstream,
+    "arkvale": _snapstream,
 }

@@ -44,6 +44,7 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
 _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of values that are not those of keys
 
 
+COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
 PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that heads divide
 WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "turbo4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
@@ -52,12 +53,16 @@ WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4
 class SlotFormat(NamedTuple):
     """How slots store keys and values; the first and last `skip` layers of a model store them plain.
 
-    by_head: heads may have different numbers of entries.
+    by_head: heads may have different numbers of entries. page: entries of a page, if steps read
+    some pages only; else 0. by_means: digests of pages are means instead of bounds. on_disk: where pages are.
     """
 
     name: PlaneFormat = "plain"
     skip: int = 0
     by_head: bool = False
+    page: int = 0
+    by_means: bool = False
+    on_disk: bool = False
 
     def of(self, layer: int, layers: int) -> PlaneFormat:
         """Return the format of one of so many layers."""
@@ -186,7 +191,8 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and the prefix store are plain. by_head: heads may have different numbers of entries.
+    format: of slots; staging and the prefix store are plain. by_head, page, by_means,
+    on_disk: see `SlotFormat`.
     """
 
     layers: tuple[int, ...]
@@ -195,6 +201,9 @@ class LayerGroup(NamedTuple):
     window: int | None = None
     format: PlaneFormat = "plain"
     by_head: bool = False
+    page: int = 0
+    by_means: bool = False
+    on_disk: bool = False
 
     @property
     def elements(self) -> int:
@@ -215,9 +224,16 @@ class LayerGroup(NamedTuple):
         return self.stored_as(self.format)
 
     def slot_bytes(self, capacity: int, item: int) -> int:
-        """Return the bytes of a slot in all layers: of `capacity` entries, or of the window if there is one."""
-        places = PLACE_BYTES * self.spec.key.heads if self.by_head else 0
-        return len(self.layers) * (self.spec.slot_bytes(self.entries(capacity), item) + places)
+        """Return the bytes of a slot in memory, all layers: of `capacity` entries, or of the window if there is one."""
+        entries = self.entries(capacity)
+        planes = 0 if self.on_disk else self.spec.slot_bytes(entries, item)
+        return len(self.layers) * (planes + self._beside_bytes(entries, item))
+
+    def _beside_bytes(self, entries: int, item: int) -> int:
+        """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts."""
+        if self.by_head:
+            return PLACE_BYTES * self.spec.key.heads
+        return entries // self.page * 2 * item * self.spec.key.elements + COUNTS_BYTES if self.page else 0
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""
@@ -236,18 +252,14 @@ class LayerGroup(NamedTuple):
         return tokens if lane is None else min(tokens, lanes * lane)
 
 
-def is_by_head(group: LayerGroup, slots: SlotFormat) -> bool:
-    """Whether heads divide a group's entries: with a sliding window nothing is selected, so they need as many."""
-    return slots.by_head and group.window is None
-
-
 def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -> tuple[LayerGroup, ...]:
     """Divide groups of a model of so many layers by the format of their slots."""
     found: dict[LayerGroup, list[int]] = {}
     for group in groups:
         for layer in group.layers:
-            of_layer = group._replace(layers=(), format=slots.of(layer, layers), by_head=is_by_head(group, slots))
-            found.setdefault(of_layer, []).append(layer)
+            whole = slots if group.window is None else PLAIN_SLOTS  # with a sliding window nothing is chosen
+            own = group._replace(by_head=whole.by_head, page=whole.page, by_means=whole.by_means, on_disk=whole.on_disk)
+            found.setdefault(own._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
     return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ringkv.base.cache_spec import PlaneFormat, SlotFormat
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import Digest, KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 
 DType = Literal["bfloat16", "float16", "float32"]
@@ -35,6 +35,9 @@ class EngineConfig:
     activations: Activations = "16-bit"  # rows of products with quantised weights; "int8" rounds them by row
     kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`
     kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
+    kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
+    kv_digest: Digest = "mean"  # what pages are chosen by
+    kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
@@ -52,7 +55,9 @@ class EngineConfig:
 
     @property
     def slot_format(self) -> SlotFormat:
-        return SlotFormat(self.kv_format, self.kv_format_skip, self.kv.heads != "equal")
+        by_means = bool(self.kv_page) and self.kv_digest == "mean"
+        by_head, on_disk = self.kv.heads != "equal", bool(self.kv_page) and self.kv_tier is not None
+        return SlotFormat(self.kv_format, self.kv_format_skip, by_head, self.kv_page, by_means, on_disk)
 
     @property
     def staged_entries(self) -> int:

@@ -10,9 +10,12 @@ from typing import Any, Literal, NamedTuple, get_args
 from ringkv.base.checks import Rule, check, is_count, number, one_of
 from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 
-POLICIES = ("full", "streaming", "snapkv", "snapstream")
+POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale")
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
+PAGES = (32, 16)  # entries of a page; the first is the default
+Digest = Literal["mean", "bounds"]
+DIGESTS: tuple[Digest, ...] = get_args(Digest)
 HeadBudgets = Literal["equal", "adaptive", "global"]
 HEAD_BUDGETS: tuple[HeadBudgets, ...] = get_args(HeadBudgets)
 BLOCK = 64  # entries per block of the prefix store
@@ -26,7 +29,8 @@ class KVChoice:
     """Which tokens one request's cache keeps.
 
     policy: one of `POLICIES`.
-    budget: entries the request may hold (per layer and key-value head); None is the slot's whole capacity.
+    budget: entries the request may hold (per layer and key-value head), or with arkvale entries that a step reads; None
+    is the slot's whole capacity.
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
     protect: spans of prompt tokens that are never evicted, neither at prefill nor while decoding.
@@ -99,7 +103,8 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
 class Layout(NamedTuple):
     """One request's slot, as integers: a protected prefix, then a ring. The same for every layer and head.
 
-    If heads divide a slot, these are averages: a head has so many more or fewer selected tokens.
+    If heads divide a slot, these are averages: a head has so many more or fewer selected tokens. read: entries that a
+    step reads, in whole pages; 0 is all. Of these the first `leading` and last `newest` are always read.
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
 
@@ -118,6 +123,9 @@ class Layout(NamedTuple):
     base: int
     ring: int
     wraps: bool
+    read: int = 0
+    leading: int = 0
+    newest: int = 0
 
     @property
     def capacity(self) -> int:

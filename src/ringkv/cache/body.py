@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.kv import Layout
 from ringkv.cache.formats.registry import SlotKind, storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.encoded_attend import NO_KEY
@@ -28,7 +29,7 @@ class Body:
 
     group: LayerGroup
     planes: Planes  # [L, R, H, C, D] each; scales [L, R, H, C]
-    centers: Planes = ()  # float32 [L, R, H, W] if the keys' format is centered, see `StorageFormat`
+    beside: Planes = ()  # [L, R, ...] each; of encoded keys the centers, float32 [L, R, H, W], see `StorageFormat`
 
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
@@ -36,7 +37,7 @@ class Body:
         shapes = [(plane, (len(group.layers), rows, plane.heads, entries, plane.width)) for plane in group.spec.planes]
         planes = tuple(one for plane, shape in shapes for one in storage(plane).allocate(shape, allocate))
         key = group.spec.key
-        if not storage(key).centered:
+        if not storage(key).beside:
             return cls(group, planes)
         centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
         centers[..., key.width :] = NO_KEY
@@ -62,7 +63,7 @@ class Body:
 
     @property
     def bytes(self) -> int:
-        return sum(plane.nbytes for plane in (*self.planes, *self.centers))
+        return sum(plane.nbytes for plane in (*self.planes, *self.beside))
 
     @property
     def entry_bytes(self) -> int:
@@ -74,9 +75,12 @@ class Body:
         """Bytes of one row, all layers."""
         return self.bytes // self.rows
 
+    def place(self, row: int, layout: Layout) -> None:
+        """Note the layout of a row that was filled, if attention needs more of it than `Slots` has."""
+
     def layer(self, index: int) -> Planes:
         """Return one layer's planes [R, H, C, D] and centers [R, H, W], the arguments of its graph."""
-        return tuple(plane[index] for plane in (*self.planes, *self.centers))
+        return tuple(plane[index] for plane in (*self.planes, *self.beside))
 
     def take(
         self,
@@ -95,7 +99,7 @@ class Body:
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
-            center = self.centers[at][:, row] if at < len(self.centers) else None
+            center = self.beside[at][:, row] if at < len(self.beside) else None
             storage(plane).take(theirs, source_row, index, own, center, fixed)
 
     def read(self, row: int, entries: Entries) -> Planes:
@@ -107,7 +111,7 @@ class Body:
 
     def parts(self, row: int, live: int) -> Planes:
         """Return everything that a row with `live` entries stores, as views."""
-        return (*self.read(row, slice(live)), *(center[:, row] for center in self.centers))
+        return (*self.read(row, slice(live)), *(center[:, row] for center in self.beside))
 
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Return copies of entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""

@@ -39,7 +39,7 @@ class HeadsBody(Body):
         return self.average
 
     def layer(self, index: int) -> Planes:
-        return (*(plane[0] for plane in self.planes), self.centers[0][index])
+        return (*(plane[0] for plane in self.planes), self.beside[0][index])
 
     def take(
         self,
@@ -56,7 +56,7 @@ class HeadsBody(Body):
         more = counts - int(counts.sum()) // (layers * heads)
         room = more + self.average
         first = room.flatten().cumsum(0).view_as(room) - room
-        self.centers[0][:, row] = torch.stack((first, more), -1)
+        self.beside[0][:, row] = torch.stack((first, more), -1)
         for plane, theirs in zip(self.planes, source.planes, strict=True):
             own = plane[0, row, 0]
             for layer, starts in enumerate(first.tolist()):
@@ -66,7 +66,7 @@ class HeadsBody(Body):
                     own[start + count : start + int(room[layer, head])] = 0
 
     def parts(self, row: int, live: int) -> Planes:
-        return tuple(tensor[:, row] for tensor in (*self.planes, *self.centers))
+        return tuple(tensor[:, row] for tensor in (*self.planes, *self.beside))
 
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Return copies of entries int64 [N, n] of rows int64 [N], which are in the ring: [L, N, n, H, D] each."""
@@ -84,5 +84,5 @@ class HeadsBody(Body):
 
     def _in_rings(self, rows: Tensor, entries: Tensor) -> Tensor:
         """Return int64 [L, N, n, H], the places of entries int64 [N, n] of rows int64 [N] in their slots."""
-        first_and_more = self.centers[0][:, rows].sum(-1)
+        first_and_more = self.beside[0][:, rows].sum(-1)
         return first_and_more[:, :, None].long() + entries[..., None]

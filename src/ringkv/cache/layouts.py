@@ -27,9 +27,9 @@ def sliding(window: int, n: int) -> Layout:
 
 
 class LayoutRule(Protocol):
-    """Lays out a prompt of n tokens in `budget` entries."""
+    """Lays out a prompt of n tokens in so many entries."""
 
-    def __call__(self, choice: KVChoice, n: int, budget: int) -> Layout: ...
+    def __call__(self, choice: KVChoice, n: int, entries: int, /) -> Layout: ...
 
 
 def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
@@ -46,7 +46,7 @@ def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
             "kv_budget",
         )
     check_budget(choice, budget)
-    return _RULES[choice.policy](choice, n, budget)
+    return _RULES[choice.policy](choice, n, capacity if choice.policy in _KEEP_EVERY_TOKEN else budget)
 
 
 def _full(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -59,6 +59,18 @@ def _full(choice: KVChoice, n: int, budget: int) -> Layout:
             f"{larger}, or choose kv_policy snapstream, which compresses"
         )
     return Layout(n, sinks=0, selected=0, recent=n, protected=0, base=0, ring=budget, wraps=False)
+
+
+def _arkvale(choice: KVChoice, n: int, capacity: int) -> Layout:
+    """ArkVale: keep every token, and read some pages."""
+    if n > capacity:
+        raise PromptTooLong(
+            f"a slot holds {capacity:,} tokens and the prompt has {n:,}; start with a larger prompt_tokens, or choose "
+            "kv_policy snapstream, which compresses"
+        )
+    read = capacity if choice.budget is None else choice.budget
+    newest = choice.recent_entries(read)
+    return Layout(n, 0, 0, n, 0, 0, capacity, wraps=False, read=read, leading=choice.sinks, newest=newest)
 
 
 def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -127,9 +139,11 @@ def _refuse_too_many(protected_tokens: int, selected: int, budget: int) -> None:
         )
 
 
+_KEEP_EVERY_TOKEN = ("arkvale",)  # whose budget says how many a step reads
 _RULES: dict[str, LayoutRule] = {
     "full": _full,
     "streaming": _streaming,
     "snapkv": _snapkv,
     "snapstream": _snapstream,
+    "arkvale": _arkvale,
 }

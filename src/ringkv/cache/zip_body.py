@@ -56,11 +56,11 @@ class ZipBody(Body):
         assert saliency is not None
         for layer, (own, got) in enumerate(zip(*_by_age(index, saliency, fixed), strict=True)):
             keys, values = (_taken(plane[layer], source_row, own) for plane in source.planes)
-            slot = ZipSlots(*(tensor[layer, row] for tensor in (*self.planes, *self.centers)))
+            slot = ZipSlots(*(tensor[layer, row] for tensor in (*self.planes, *self.beside)))
             fill(slot, keys, values, min(fixed, own.shape[1]), got)
 
     def parts(self, row: int, live: int) -> Planes:
-        return tuple(tensor[:, row] for tensor in (*self.planes, *self.centers))
+        return tuple(tensor[:, row] for tensor in (*self.planes, *self.beside))
 
     def clear(self, row: int, first: int) -> None:
         """Do nothing: entries that counts do not name are not read."""

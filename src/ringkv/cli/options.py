@@ -9,7 +9,14 @@ import typer
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.option import option
 from ringkv.cli.settings import CACHE
-from ringkv.plan.kv_settings import BudgetSettings, CompressionSettings, FormatSettings, SelectionSettings, TurnSettings
+from ringkv.plan.kv_settings import (
+    BudgetSettings,
+    CompressionSettings,
+    FormatSettings,
+    PageSettings,
+    SelectionSettings,
+    TurnSettings,
+)
 from ringkv.plan.options import AUTO, Options
 
 MODEL, MACHINE, SAMPLING = "Model", "Machine", "Sampling"  # panels of --help
@@ -182,7 +189,7 @@ class _PrefixStore:
 
 # dataclass fields are ordered from the last base to the first; --help shows them in that order.
 @dataclass(frozen=True)
-class _StudySettings(_Machine, SelectionSettings, FormatSettings):
+class _StudySettings(_Machine, SelectionSettings, PageSettings, FormatSettings):
     def options(self, slots: int = 1) -> Options:
         """Return the planner's options; None leaves one open. `slots` is the command's default."""
         chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}

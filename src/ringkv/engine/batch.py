@@ -117,8 +117,11 @@ class Batch:
 
     def place(self, slot: int, layouts: Layouts, logits: Tensor, request: Request) -> None:
         """Give a slot with filled entries to a request. logits: float32 [V] of the last token it has seen."""
-        for slots, layout in zip(self._slots, layouts, strict=True):
+        own = self._share.place(slot)
+        for slots, body, layout in zip(self._slots, self.bodies, layouts, strict=True):
             slots.place(slot, layout)
+            if own is not None:
+                body.place(own, layout)
         self.logits[slot] = logits
         self._layouts[slot] = layouts
         self._sampling.enter(slot, request)

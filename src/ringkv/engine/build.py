@@ -15,6 +15,7 @@ from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
 from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.cache.store.pool import Pool
+from ringkv.cache.tier import on_disk
 from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
 from ringkv.engine.device import find_device, with_index
@@ -80,8 +81,10 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
+    tier = None if config.kv_tier is None else on_disk(config.kv_tier, like)
     slots = tuple(
-        allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros) for group in decoder.groups
+        allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros, tier)
+        for group in decoder.groups
     )
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)

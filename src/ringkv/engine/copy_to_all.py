@@ -20,7 +20,7 @@ def copy_to_all(own: CacheRow | None, bodies: Sequence[Body], exchange: Exchange
 
 
 def _copy(body: Body, row: int | None, exchange: Exchange) -> Body:
-    assert not body.centers, "the slots of several ranks are plain"
+    assert not body.beside, "the slots of several ranks are plain"
     return Body(body.group, tuple(_summed(plane, row, exchange)[:, None] for plane in body.planes))
 
 

@@ -21,7 +21,7 @@ from ringkv.engine.prefill import Prefill
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_heads_of_request
+from ringkv.models.slot_formats import check_heads_of_request, check_pages_of_request
 
 
 class LocalEngine:
@@ -81,6 +81,7 @@ class LocalEngine:
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
         check_turns(choice, self.lanes.groups, self.config.kv_format)
         check_heads_of_request(self.lanes.groups, choice.heads)
+        check_pages_of_request(self.lanes.groups, choice.policy)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

@@ -155,14 +155,14 @@ def _division(layer: Layer) -> Division | None:
 
 def _planes_of(layer: Layer, format: SlotKind) -> int:
     """Return how many tensors hold a layer's slots in a format."""
-    return len(layer.attention.cache.planes) * FORMATS[format].tensors + FORMATS[format].centered
+    return len(layer.attention.cache.planes) * FORMATS[format].tensors + len(FORMATS[format].beside)
 
 
 def _slots_from(place: int, layer: Layer, format: SlotKind) -> dict[int, tuple[int, ...]]:
-    """Return the dynamic dimensions, slots and entries, of the planes that start at this argument."""
-    stop = place + _planes_of(layer, format)
-    centers = stop - FORMATS[format].centered
-    return dict.fromkeys(range(place, centers), (0, 2)) | dict.fromkeys(range(centers, stop), (0,))
+    """Return the dynamic dimensions, such as slots and entries, of the slots' tensors, which start at this argument."""
+    beside = FORMATS[format].beside
+    planes = [(0, 2)] * (_planes_of(layer, format) - len(beside))
+    return dict(enumerate((*planes, *beside), place))
 
 
 def decode_layer(

@@ -149,6 +149,8 @@ def _engine(
     if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
         longest = min(config.context, longest + SECOND_PREFILL)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
+    if any(cell.choice.policy == "arkvale" for item in pending for cell in item.cells):
+        options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
     if any(cell.choice.heads != "equal" for item in pending for cell in item.cells):
         options = replace(options, kv_heads="adaptive")  # slots that heads can divide
     if options.prefix_store is None and any(item.shared for item in pending):

@@ -18,6 +18,9 @@ _OPTIONAL = _DECODE.replace("Tensor k, Tensor v", "Tensor? k, Tensor? v")
 _HEADS = _OPTIONAL.replace("Tensor slot", "Tensor places, Tensor slot")
 LIBRARY.define("decode_attend_heads" + _HEADS)
 LIBRARY.define("decode_attend_heads_any" + _HEADS)
+_PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor counts, Tensor slot")
+LIBRARY.define("decode_attend_pages" + _PAGES)
+LIBRARY.define("decode_attend_pages_any" + _PAGES)
 _ENCODED = (
     "(Tensor q, Tensor? k, Tensor? v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values,"
     " Tensor(d!) value_scales, Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale)"

@@ -26,6 +26,8 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming the setting, if the model cannot have slots in this format."""
     if slots.by_head:
         _check_heads(model, slots)
+    if slots.page:
+        _check_pages(model, slots)
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
     _check_latents(model, slots)
@@ -46,6 +48,11 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
 
 def check_handoff(slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming the setting, if slots in this format cannot leave for another process."""
+    if slots.page:
+        raise InvalidRequest(
+            "kv_policy arkvale is not implemented for prefill apart from decode; choose snapstream, or --role both",
+            "kv_policy",
+        )
     if slots.by_head:
         raise InvalidRequest(
             "kv_heads other than equal is not implemented for prefill apart from decode; choose equal, or --role both",
@@ -63,6 +70,8 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
     format = slots.name
     if slots.by_head:
         raise InvalidRequest("kv_heads other than equal is not implemented on CUDA; choose equal", "kv_heads")
+    if slots.page:
+        raise InvalidRequest("kv_policy arkvale is not implemented on CUDA; choose snapstream", "kv_policy")
     if format not in ON_CUDA:
         raise InvalidRequest(
             f"kv_format {format} is not implemented on CUDA; choose one of {', '.join(ON_CUDA)}", "kv_format"
@@ -77,6 +86,14 @@ def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> 
         raise InvalidRequest(
             f"kv_heads is {heads}, and the engine was started with equal; start it with {heads}, or send equal",
             "kv_heads",
+        )
+
+
+def check_pages_of_request(groups: Sequence[LayerGroup], policy: str) -> None:
+    """Raise InvalidRequest, naming `kv_policy`, if a request wants to read pages of slots that have none."""
+    if policy == "arkvale" and not any(group.page for group in groups):
+        raise InvalidRequest(
+            "kv_policy is arkvale, and the engine's slots have no pages; start it with kv_policy arkvale", "kv_policy"
         )
 
 
@@ -97,6 +114,18 @@ def _check_heads(model: Cached, slots: SlotFormat) -> None:
         )
     if any(group.spec.value is None for group in model.groups):
         raise InvalidRequest("kv_heads does not apply to latents, which all heads share; choose equal", "kv_heads")
+
+
+def _check_pages(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest if slots cannot be read in pages."""
+    if slots.name != "plain":
+        raise InvalidRequest(
+            f"kv_policy arkvale is not implemented for kv_format {slots.name}; choose plain", "kv_format"
+        )
+    if slots.by_head:
+        raise InvalidRequest("kv_policy arkvale keeps every token, so heads are equal; leave kv_heads out", "kv_heads")
+    if any(group.spec.value is None for group in model.groups):
+        raise InvalidRequest("kv_policy arkvale is not implemented for latent caches; choose snapstream", "kv_policy")
 
 
 def _check_nothing_is_skipped(slots: SlotFormat) -> None:

@@ -8,7 +8,7 @@ from typing import get_args
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import DIGESTS, PAGES, KVChoice
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
@@ -17,7 +17,7 @@ from ringkv.models.config import ModelConfig
 from ringkv.models.slot_formats import check_drafts, check_heads_of_ranks, check_on_cuda, check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
-from ringkv.plan.choose_kv import choose_kv
+from ringkv.plan.choose_kv import choose_kv, kept_entries
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.units import parse_bytes
 
@@ -43,6 +43,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
     slot_format = _slot_format(config, options, device, kv)
+    capacity = kept_entries(options, prompt_tokens, config.context, slot_format.page) if slot_format.page else kv.budget
     check_heads_of_ranks(slot_format, rank.count)
     weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
@@ -50,7 +51,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         model_dir=model_dir,
         kv=kv,
         slots=slots,
-        capacity=kv.budget,
+        capacity=capacity,
         prompt_tokens=prompt_tokens,
         chunk=chunk,
         lanes=longest if alone else max(longest, min(slots, MOST_LANES)),
@@ -70,6 +71,9 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         speculate=_speculate(options, slot_format),
         kv_format=slot_format.name,
         kv_format_skip=slot_format.skip,
+        kv_page=slot_format.page,
+        kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
+        kv_tier=_tier(options) if slot_format.page else None,
     )
 
 
@@ -125,11 +129,28 @@ def _device(requested: str | None) -> str:
 def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoice) -> SlotFormat:
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
     skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
-    slots = SlotFormat(format, skipped, kv.heads != "equal")
+    slots = SlotFormat(format, skipped, kv.heads != "equal", _page(options) if kv.policy == "arkvale" else 0)
     if device != "cpu":
         check_on_cuda(config, slots)
     check_slot_format(config, slots)
     return slots
+
+
+def _page(options: Options) -> int:
+    page = PAGES[0] if options.kv_page is None else options.kv_page
+    if page not in PAGES:
+        raise InvalidRequest(f"kv_page is {page}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
+    return page
+
+
+def _tier(options: Options) -> Path | None:
+    """Return the directory of the files that hold entries; None for memory."""
+    if options.kv_tier in (None, "memory"):
+        return None
+    folder = Path(options.kv_tier).expanduser()
+    if not folder.is_dir():
+        raise InvalidRequest(f"kv_tier {options.kv_tier} is not a directory; create it, or choose memory", "kv_tier")
+    return folder
 
 
 def _speculate(options: Options, slots: SlotFormat) -> int:

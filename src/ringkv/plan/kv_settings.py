@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, HeadBudgets, KVChoice, TurnMode
+from ringkv.base.kv import POLICIES, Digest, HeadBudgets, KVChoice, TurnMode
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -130,6 +130,33 @@ class FormatSettings:
 
 
 @dataclass(frozen=True)
+class PageSettings:
+    kv_page: Annotated[
+        int | None, Setting(None, int, "ENTRIES", "Entries of a page that arkvale reads: 32 or 16", fallback="32")
+    ] = None
+    kv_digest: Annotated[
+        Digest | None,
+        Setting(
+            None,
+            str,
+            "NAME",
+            "What arkvale chooses pages by: mean (of distances, as the paper) or bounds (of keys, as Quest)",
+            fallback="mean",
+        ),
+    ] = None
+    kv_tier: Annotated[
+        str | None,
+        Setting(
+            None,
+            str,
+            "WHERE",
+            "Where arkvale keeps all entries: memory, or a directory of a local disk",
+            fallback="memory",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class SelectionSettings:
     kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
     kv_recent: Annotated[
@@ -199,7 +226,7 @@ class TurnSettings:
 
 # Fields are in the order of the bases from last to first. Labels of evaluations follow the order of `PerRequest`.
 @dataclass(frozen=True)
-class AtStart(TurnSettings, SelectionSettings, FormatSettings, CompressionSettings, BudgetSettings):
+class AtStart(TurnSettings, SelectionSettings, PageSettings, FormatSettings, CompressionSettings, BudgetSettings):
     """The settings of an engine's default."""
 
 

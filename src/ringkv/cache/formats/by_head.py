@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from ringkv.cache.formats.storage import StorageFormat
+from ringkv.cache.formats.storage import BY_ROW, StorageFormat
 from ringkv.kernels.decode_attend_heads import decode_attend_heads
 
 
@@ -10,4 +10,4 @@ def _whole(*_: object) -> NoReturn:
     raise AssertionError("the entries of all heads are divided together, by `HeadsBody`")
 
 
-BY_HEAD = StorageFormat(1, True, _whole, _whole, decode_attend_heads)
+BY_HEAD = StorageFormat(1, BY_ROW, _whole, _whole, decode_attend_heads)

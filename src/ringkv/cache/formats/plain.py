@@ -18,4 +18,4 @@ def _take(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], *_:
     take_rows(staged, row, index, vectors)
 
 
-PLAIN = StorageFormat(1, False, _allocate, _take, decode_attend)
+PLAIN = StorageFormat(1, (), _allocate, _take, decode_attend)

@@ -9,13 +9,15 @@ from ringkv.cache.formats.fp8 import FP8_FORMAT
 from ringkv.cache.formats.int4 import INT4_FORMAT
 from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.latents import BY_GROUPS
+from ringkv.cache.formats.pages import PAGES
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
 from ringkv.cache.formats.turbo4 import TURBO4_FORMAT
 from ringkv.cache.formats.zipcache import ZIPCACHE
 
-SlotKind = PlaneFormat | Literal["by_head"]
-"""How a layer's graphs attend to its slots: in a format with as many entries for each head, or `HeadsBody`."""
+SlotKind = PlaneFormat | Literal["by_head", "pages"]
+"""How a layer's graphs attend to its slots: in a format with as many entries for each head, or as `HeadsBody` or
+`PagesBody`."""
 FORMATS: Mapping[SlotKind, StorageFormat] = {
     "plain": PLAIN,
     "int8": INT8_FORMAT,
@@ -24,6 +26,7 @@ FORMATS: Mapping[SlotKind, StorageFormat] = {
     "turbo4": TURBO4_FORMAT,
     "zipcache": ZIPCACHE,
     "by_head": BY_HEAD,
+    "pages": PAGES,
 }
 
 

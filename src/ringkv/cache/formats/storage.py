@@ -18,19 +18,24 @@ Allocate = Callable[..., Tensor]
 """Makes a tensor from a shape and an optional `dtype`; it decides the device and the initial contents."""
 
 
+BY_ROW = ((0,),)
+"""One tensor beside the planes, with a part for each row."""
+
+
 class StorageFormat(NamedTuple):
     """One way to store a plane, as this many `tensors`.
 
-    centered: a center of their row and head is subtracted from keys before they are stored. Beside it may be the keys
-    of the first entries, exactly, minus the center. (zipcache has another tensor in its place, see `ZipBody`.)
+    beside: for each tensor of rows beside the planes, the dimensions whose size differs between engines. Encoded keys
+    have one: a center of their row and head, which is subtracted from keys before they are stored, and the keys of the
+    first entries, exactly, minus the center. `ZipBody`, `HeadsBody` and `PagesBody` have others.
     allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
     take: `Body.take` for one plane; sets its centers [L, H, W], if it has any.
-    attend: see `decode_attend`. After v come the tensors of both planes, and the centers [R, H, W] if there are any.
+    attend: see `decode_attend`. After v come the tensors of both planes, and those beside them.
     Without k and v it attends to what another layer has written. Latents have no v, and one plane.
     """
 
     tensors: int
-    centered: bool
+    beside: tuple[tuple[int, ...], ...]
     allocate: Callable[[Sequence[int], Allocate], tuple[Tensor, ...]]
     take: Callable[[Tensor, int, Tensor, Sequence[Tensor], Tensor | None, int], None]
     attend: Callable[..., Partial]
@@ -45,7 +50,7 @@ class Part(NamedTuple):
 
 def encoded(encoding: Encoding, parts: Sequence[Part], attend: Callable[..., Partial]) -> StorageFormat:
     """Return the format whose vectors are encoded one by one, minus their center."""
-    return StorageFormat(len(parts), True, partial(_allocate, parts), partial(_take, encoding), attend)
+    return StorageFormat(len(parts), BY_ROW, partial(_allocate, parts), partial(_take, encoding), attend)
 
 
 def _allocate(parts: Sequence[Part], shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:

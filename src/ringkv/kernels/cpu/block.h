@@ -18,14 +18,42 @@ struct Partial {
   float *out, *top, *sum;
 };
 
-// A block's input: its head's queries [queries, width], and the keys and values of its entries [entries, width].
+// Entries that are not in place, but in pages of 1 << shift entries, at least kLanes; null is in place.
+struct PageList {
+  const int32_t* pages = nullptr;
+  int shift = 0;
+};
+
+// A block's input: its head's queries [queries, width], and the keys and values of its entries [entries, width]. If they
+// are in pages, `key` and `value` are those of page 0.
 template <typename T>
 struct Block {
   const T *query, *key, *value;
   int64_t entries;
   int64_t row, first;  // row of the batch; the slot's entry at which the block begins
+  PageList in = {};
 
   Block end_of_run() const { return {query, key, value, 0, 0, 0}; }  // a block without entries, which ends a run
+};
+
+// Rows [entries, width] that follow each other, or that are in pages; those of a group of kLanes always do.
+template <typename T>
+struct RowsInPlace {
+  const T* at;
+  int64_t width;
+  const T* operator()(int64_t j) const { return at + j * width; }
+  RowsInPlace from(int64_t d) const { return {at + d, width}; }
+};
+template <typename T>
+struct RowsInPages {
+  const T* at;
+  int64_t width;
+  PageList in;
+  const T* operator()(int64_t j) const {
+    const int64_t page = in.pages[j >> in.shift], inside = j & ((int64_t(1) << in.shift) - 1);
+    return at + ((page << in.shift) + inside) * width;
+  }
+  RowsInPages from(int64_t d) const { return {at + d, width, in}; }
 };
 
 // Masked entries, int32 [rows, count]. The queries of fresh token t, `queries_per_token` of them, do not see the first
@@ -55,15 +83,16 @@ inline void prefetch(const T* rows, int64_t count, int64_t width) {
 }
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale. Prefetches `later`, the values of the same entries.
-template <typename T, int G, typename Q = T>
-void score_rows(const Q* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
+template <typename T, int G, typename Q, typename Rows>
+void score_rows_of(const Q* q, const Rows& key, const Rows& later, int64_t entries, int64_t width, float scale,
+                   float* scores) {
   int64_t j = 0;
 #if defined(CPU_CAPABILITY_AVX512)
   for (; j + kLanes <= entries; j += kLanes) {
-    prefetch<2>(later + j * width, kLanes, width);
+    prefetch<2>(later(j), kLanes, width);
     Vec parts[G][4];
     for (int quarter = 0; quarter < 4; ++quarter) {
-      const T* rows = key + (j + 4 * quarter) * width;
+      const T* rows = key(j + 4 * quarter);
       Vec sums[G][4];
       for (int g = 0; g < G; ++g)
         for (int i = 0; i < 4; ++i) sums[g][i] = Vec(0.f);
@@ -78,23 +107,30 @@ void score_rows(const Q* q, const T* key, const T* later, int64_t entries, int64
   for (; j < entries; ++j)
     for (int g = 0; g < G; ++g) {
       Vec sum(0.f);
-      for (int64_t d = 0; d < width; d += kStep) sum = Row<T>::dot(sum, q + g * width + d, key + j * width + d);
+      for (int64_t d = 0; d < width; d += kStep) sum = Row<T>::dot(sum, q + g * width + d, key(j) + d);
       scores[g * kBlock + j] = sum_of(sum) * scale;
     }
 }
 
+template <typename T, int G, typename Q = T>
+void score_rows(const Q* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
+  score_rows_of<T, G>(q, RowsInPlace<T>{key, width}, RowsInPlace<T>{later, width}, entries, width, scale, scores);
+}
+
 // out[g * width + d] = sum over j of weights[g * kBlock + j] * value[j][d], for STEPS steps from d on. Prefetches
 // `later`, the same columns of the next block's keys.
-template <typename T, int G, int STEPS>
-void sum_columns(const float* weights, const T* value, const T* later, int64_t entries, int64_t width, float* out) {
+template <typename T, int G, int STEPS, typename Rows, typename Later>
+void sum_columns(const float* weights, const Rows& value, const Later& later, int64_t entries, int64_t width,
+                 float* out) {
   Vec low[G][STEPS], high[G][STEPS];
   for (int g = 0; g < G; ++g)
     for (int s = 0; s < STEPS; ++s) low[g][s] = high[g][s] = Vec(0.f);
   for (int64_t j = 0; j < entries; ++j) {
-    prefetch<2>(later + j * width, 1, STEPS * kStep);
+    prefetch<2>(later(j), 1, STEPS * kStep);
+    const T* row = value(j);
     for (int s = 0; s < STEPS; ++s) {
       Vec a, b;
-      Row<T>::split(value + j * width + s * kStep, a, b);
+      Row<T>::split(row + s * kStep, a, b);
       for (int g = 0; g < G; ++g) {
         const Vec weight(weights[g * kBlock + j]);
         low[g][s] = at::vec::fmadd(weight, a, low[g][s]);
@@ -106,12 +142,18 @@ void sum_columns(const float* weights, const T* value, const T* later, int64_t e
     for (int s = 0; s < STEPS; ++s) Row<T>::join(low[g][s], high[g][s], out + g * width + s * kStep);
 }
 
-template <typename T, int G>
-void sum_rows(const float* weights, const T* value, const T* later, int64_t entries, int64_t width, float* out) {
+template <typename T, int G, typename Rows, typename Later>
+void sum_rows_of(const float* weights, const Rows& value, const Later& later, int64_t entries, int64_t width,
+                 float* out) {
   int64_t d = 0;
   for (; d + 2 * kStep <= width; d += 2 * kStep)
-    sum_columns<T, G, 2>(weights, value + d, later + d, entries, width, out + d);
-  if (d < width) sum_columns<T, G, 1>(weights, value + d, later + d, entries, width, out + d);
+    sum_columns<T, G, 2>(weights, value.from(d), later.from(d), entries, width, out + d);
+  if (d < width) sum_columns<T, G, 1>(weights, value.from(d), later.from(d), entries, width, out + d);
+}
+
+template <typename T, int G>
+void sum_rows(const float* weights, const T* value, const T* later, int64_t entries, int64_t width, float* out) {
+  sum_rows_of<T, G>(weights, RowsInPlace<T>{value, width}, RowsInPlace<T>{later, width}, entries, width, out);
 }
 
 // Replaces scores by exp(score - maximum) and returns {maximum, sum}. If all scores are masked, the sum is 0.
@@ -123,17 +165,30 @@ inline std::pair<float, float> exponentiate(float* scores, int64_t entries) {
   return {top, at::vec::reduce_all<float>([](Vec& a, Vec& b) { return a + b; }, scores, entries)};
 }
 
-// Attends with G queries, from the block's query `from` on.
-template <typename T, int G>
-void attend_group(const Block<T>& block, int64_t from, int64_t width, float scale, const Holes& holes,
-                  const Partial& to) {
+// Attends with G queries, from the block's query `from` on. Prefetches the keys of the `next` block.
+template <typename T, int G, typename Rows, typename Next>
+void attend_group(const Block<T>& block, const Rows& key, const Rows& value, const Next& next, int64_t from,
+                  int64_t width, float scale, const Holes& holes, const Partial& to) {
   float scores[G * kBlock];
-  score_rows<T, G>(block.query + from * width, block.key, block.value, block.entries, width, scale, scores);
+  score_rows_of<T, G>(block.query + from * width, key, value, block.entries, width, scale, scores);
   for (int g = 0; g < G; ++g) {
     holes.mask(block.row, from + g, block.first, block.entries, scores + g * kBlock);
     std::tie(to.top[from + g], to.sum[from + g]) = exponentiate(scores + g * kBlock, block.entries);
   }
-  sum_rows<T, G>(scores, block.value, block.key + block.entries * width, block.entries, width, to.out + from * width);
+  sum_rows_of<T, G>(scores, value, next, block.entries, width, to.out + from * width);
+}
+
+template <typename T, int G>
+void attend_group(const Block<T>& block, const Block<T>& next, int64_t from, int64_t width, float scale,
+                  const Holes& holes, const Partial& to) {
+  if (!block.in.pages) {
+    const RowsInPlace<T> key{block.key, width}, value{block.value, width}, after{block.key + block.entries * width, width};
+    return attend_group<T, G>(block, key, value, after, from, width, scale, holes, to);
+  }
+  const RowsInPages<T> key{block.key, width, block.in}, value{block.value, width, block.in};
+  if (next.in.pages && next.entries >= block.entries)
+    return attend_group<T, G>(block, key, value, RowsInPages<T>{next.key, width, next.in}, from, width, scale, holes, to);
+  attend_group<T, G>(block, key, value, RowsInPlace<T>{next.key, width}, from, width, scale, holes, to);
 }
 
 // Calls `run` with the number of heads in a group, at most kGroupHeads, as a compile-time constant.
@@ -162,10 +217,10 @@ class BlockRows {
       : queries_(queries), width_(width), scale_(scale), holes_(holes) {}
 
   void begin(const Block<T>&) {}
-  void attend(const Block<T>& block, const Block<T>&, const Partial& to) const {
+  void attend(const Block<T>& block, const Block<T>& next, const Partial& to) const {
     for (int64_t from = 0; from < queries_; from += kGroupHeads) {
       const auto run = [&](auto count) {
-        attend_group<T, decltype(count)::value>(block, from, width_, scale_, holes_, to);
+        attend_group<T, decltype(count)::value>(block, next, from, width_, scale_, holes_, to);
       };
       for_group(std::min(kGroupHeads, queries_ - from), run);
     }

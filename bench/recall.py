@@ -1,0 +1,128 @@
+"""recall: whole decode steps that read some pages of all entries, beside steps over as many entries that were kept.
+
+    python -m bench.recall --model smollm2 --tokens 8000
+    python -m bench.recall --model qwen2.5-coder-1.5b --tokens 16000 --tier /var/tmp
+
+8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
+others, `arkvale` chooses pages. With --tier, arkvale runs a second time with its entries in files of that
+directory, which the operating system has in its cache, as after a prompt. Entries are random. Policies take turns, each
+in an engine of its own. Run it on an idle machine.
+"""
+
+import argparse
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import NamedTuple
+
+from bench.kv_steps import SLOTS, STEPS, WARM, fill
+from bench.results import keep, table
+from bench.steps import step_seconds
+from ringkv.engine.build import build
+from ringkv.models.config import load_config
+from ringkv.plan.memory import available_bytes
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from ringkv.residency.locate import locate
+
+READ = 4  # a step reads one of so many tokens
+
+
+class Case(NamedTuple):
+    """A policy, the entries of its slots, and where they are."""
+
+    policy: str
+    live: int
+    tier: str = "memory"
+
+
+@dataclass(frozen=True)
+class RecallFigure:
+    policy: str
+    live: int
+    tier: str
+    slots_bytes: int  # in memory
+    seconds: float
+    over_kept: float  # the step over snapstream's
+
+
+def cases(tokens: int, tier: str | None) -> Iterator[Case]:
+    yield Case("snapstream", tokens // READ)
+    yield Case("arkvale", tokens)
+    if tier:
+        yield Case("arkvale", tokens, tier)
+    yield Case("full", tokens)
+
+
+def measured(model: str, case: Case, tokens: int, graphs: str | None = None) -> RecallFigure:
+    """Build an engine, fill its slots and time its steps."""
+    folder = locate(model)
+    options = Options(
+        slots=SLOTS,
+        kv_policy=case.policy,
+        kv_budget=None if case.policy == "full" else tokens // READ,
+        kv_tier=case.tier if case.policy == "arkvale" else None,
+        prompt_tokens=case.live,
+        output_tokens=STEPS + 1,
+        prefix_store=0,
+        lanes=1,
+        graphs=graphs,
+    )
+    engine = build(resolve(folder, load_config(folder), options, available_bytes()))
+    fill(engine, case.live)
+    tier = "memory" if case.tier == "memory" else "file"
+    return RecallFigure(
+        case.policy, case.live, tier, engine.limits.slots_bytes, median(step_seconds(engine, STEPS, WARM)), 1
+    )
+
+
+def main() -> None:
+    args = _arguments()
+    every = list(cases(args.tokens, args.tier))
+    found: dict[Case, list[RecallFigure]] = {case: [] for case in every}
+    for turn in range(args.rounds):
+        for case in every:
+            found[case].append(measured(args.model, case, args.tokens))
+            gc.collect()
+            seconds = found[case][-1].seconds
+            print(f"round {turn + 1}: {case.policy}, {case.tier}: {1e3 * seconds:.1f} ms", flush=True)
+    kept = [one.seconds for one in found[every[0]]]
+    figures = [_over(kept, rounds) for rounds in found.values()]
+    workload = {"model": args.model, "tokens": args.tokens, "slots": SLOTS, "read": args.tokens // READ}
+    keep("recall", workload, [asdict(one) for one in figures], shown(figures))
+
+
+def _over(kept: Sequence[float], rounds: Sequence[RecallFigure]) -> RecallFigure:
+    """Return the figure of all rounds, with its step over that of entries that were kept."""
+    over = median(one.seconds / of_kept for one, of_kept in zip(rounds, kept, strict=True))
+    return replace(rounds[0], seconds=median(one.seconds for one in rounds), over_kept=over)
+
+
+def shown(figures: Sequence[RecallFigure]) -> str:
+    head = ("policy", "entries", "in", "bytes of slots in memory", "step", "over snapstream")
+    lines = [
+        (
+            one.policy,
+            f"{one.live:,}",
+            one.tier,
+            f"{one.slots_bytes:,}",
+            f"{1e3 * one.seconds:.1f} ms",
+            f"{one.over_kept:.2f}x",
+        )
+        for one in figures
+    ]
+    return table(head, lines)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--tokens", type=int, default=8000)
+    parser.add_argument("--tier", metavar="DIR", help="a directory of a local disk")
+    parser.add_argument("--rounds", type=int, default=2)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""PagesBody: slots that hold every token, of which a step reads some pages.
+
+L layers of a group, R rows, H key-value heads, C entries per row in P pages, D elements of a vector.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.kv import Layout
+from ringkv.cache.body import Body
+from ringkv.cache.formats.registry import SlotKind
+from ringkv.cache.formats.storage import Allocate
+from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
+
+
+@dataclass(frozen=True)
+class PagesBody(Body):
+    """Beside the planes are digests [L, R, H, P, 2, D] and counts int32 [L, R, 4] of `decode_attend_pages`."""
+
+    @classmethod
+    def allocate(
+        cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate, tier: Allocate | None = None
+    ) -> "PagesBody":
+        """tier: allocates the planes, if they are not in memory like all else."""
+        planes = Body.allocate(group, rows, entries, tier or allocate).planes
+        layers, key = len(group.layers), group.spec.key
+        digests = allocate((layers, rows, key.heads, entries // group.page, 2, key.width))
+        return cls(group, planes, (digests, allocate((layers, rows, 4), dtype=torch.int32)))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory."""
+        return sum(one.nbytes for one in (*(() if self.group.on_disk else self.planes), *self.beside))
+
+    @property
+    def kind(self) -> SlotKind:
+        return "pages"
+
+    def take(
+        self,
+        row: int,
+        source: Body,
+        source_row: int,
+        index: Tensor,
+        fixed: int = 0,
+        saliency: Tensor | None = None,
+    ) -> None:
+        super().take(row, source, source_row, index, fixed, saliency)
+        page, whole = self.group.page, index.shape[-1] // self.group.page
+        keys = self.planes[0][:, row, :, : whole * page].unflatten(2, (whole, page))
+        for own, pages in zip(self.beside[0][:, row], keys, strict=True):
+            own[:, :whole] = digest(pages, self.group.by_means)
+
+    def place(self, row: int, layout: Layout) -> None:
+        page = self.group.page
+        leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
+        most = max(layout.read // page, leading + newest + 1) if layout.read else EVERY_PAGE
+        for at, count in enumerate((most, leading, newest, int(self.group.by_means))):
+            self.beside[1][:, row, at] = count

@@ -1,0 +1,118 @@
+"""Decode attention that reads some pages of a slot: those whose digests promise the most attention.
+
+B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot in P pages, D
+head_dim. Source: ArkVale (NeurIPS 2024), section 3; with bounds, Quest (arXiv 2406.10774), algorithm 1.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels import decode_attend as plain
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.partial import Partial, empty_results
+
+OPERATOR = "decode_attend_pages"
+EVERY_PAGE = 2**31 - 1
+
+
+def decode_attend_pages(
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    digests: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """Do what `decode_attend` does, with at most so many pages of each head.
+
+    digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, written with the last entry of a page.
+    counts int32 [S, 4]: pages that a step reads; how many of them are the first; how many the newest, the open one
+    among them; and whether digests are means instead of bounds. The others are those with the highest `scores`; of
+    equal ones the first. If a slot has no more pages than it may read, results have the bits of `decode_attend`.
+    """
+    ops = torch.ops.ringkv
+    attend = ops.decode_attend_pages_any if plain.needs_reference(q, OPERATOR) else ops.decode_attend_pages
+    return Partial(*attend(q, k, v, keys, values, digests, counts, slot, entry, live, scale))
+
+
+def digest(pages: Tensor, is_mean: Tensor | bool) -> Tensor:
+    """Return the digests [..., 2, D] of pages of keys [..., page, D].
+
+    Bounds are the extremes of each element. Means are the middle of the extremes, plus and minus the mean distance from
+    it: no bounds, but they choose better pages (ArkVale, section 3.2).
+    """
+    wide = pages.float()
+    high, low = wide.amax(-2), wide.amin(-2)
+    middle, total = (high + low) * 0.5, torch.zeros_like(high)
+    for one in wide.unbind(-2):  # in the order of the C++ operator, for the same bits
+        total += (middle - one).abs()
+    radius = total / pages.shape[-2]
+    mean = torch.stack((middle + radius, middle - radius), -2)
+    means = torch.as_tensor(is_mean, device=pages.device)
+    return torch.where(means, mean, torch.stack((high, low), -2)).to(pages.dtype)
+
+
+def scores(q: Tensor, digests: Tensor) -> Tensor:
+    """Return float32 [B, H, P] of q [B, H, G, D] and digests [B, H, P, 2, D]: what q . k is at most, summed over G."""
+    upper, lower = digests.float().unbind(-2)
+    positive, negative = (part.sum(2)[:, :, None] for part in (q.float().clamp(min=0), q.float().clamp(max=0)))
+    return (positive * upper + negative * lower).sum(-1)
+
+
+def reference(
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    digests: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Implement `decode_attend_pages` in plain torch, over all entries with a mask."""
+    rows, page = slot.long(), keys.shape[2] // digests.shape[2]
+    if k is not None and v is not None:
+        plain.write((keys, values), (k, v), slot, entry, live)
+        _complete(keys, digests, counts, rows, entry, live, page)
+    seen = chosen(scores(q, digests[rows]), counts[rows], live, page).repeat_interleave(page, -1)
+    visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
+    return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
+
+
+def chosen(scores: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
+    """Return bool [B, H, P]: the pages that rows read, by scores [B, H, P]; counts int32 [B, 4], live int32 [B]."""
+    most, leading, newest, _ = (column[:, None, None] for column in counts.unbind(-1))
+    total = ((live + page - 1) // page)[:, None, None]
+    index = torch.arange(scores.shape[-1], device=scores.device)
+    sure = (index < leading) | (index >= total - newest)
+    others = scores.masked_fill(sure | (index >= total), float("-inf"))
+    order = others.argsort(dim=-1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
+    return ((total <= most) | sure | (rank < most - leading - newest)) & (index < total)
+
+
+def _complete(
+    keys: Tensor, digests: Tensor, counts: Tensor, rows: Tensor, entry: Tensor, live: Tensor, page: int
+) -> None:
+    """Write the digest of each row's page if its last entry was written."""
+    index = entry.long() // page
+    places = index[:, None] * page + torch.arange(page, device=keys.device)
+    pages = keys[rows[:, None], :, places].transpose(1, 2)  # [B, H, page, D]
+    new = digest(pages, (counts[rows, 3] > 0)[:, None, None, None])
+    is_last = (((entry + 1) % page == 0) & (live > 0))[:, None, None, None]
+    at = rows, slice(None), index
+    digests[at] = torch.where(is_last, new, digests[at])
+
+
+for name in (OPERATOR, f"{OPERATOR}_any"):
+    LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
+    register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)

@@ -1,0 +1,29 @@
+"""The benchmark of recall: an engine for each policy, and its ratio to entries that were kept."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import recall
+from bench.recall import Case, RecallFigure, _over, cases, measured, shown
+from tests.engine import tiny
+
+
+@pytest.mark.parametrize("case", [Case("snapstream", 64), Case("arkvale", 256), Case("full", 256)], ids=str)
+def test_each_policy_has_its_entries_and_is_timed(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.save(tmp_path, "Llama")
+    monkeypatch.setattr(recall, "locate", lambda model: tmp_path)
+    found = measured("any", case, 256, graphs="off")
+    assert found.seconds > 0
+    vectors, item = 3 * 2 * 2, 2  # layers, heads, keys and values; bytes of bfloat16
+    entries = 64 if case.policy == "snapstream" else 512  # the context
+    beside = 512 // 32 * vectors * 32 * item + 3 * 16 if case.policy == "arkvale" else 0
+    assert found.slots_bytes == 8 * (entries * vectors * 32 * item + beside)
+
+
+def test_a_tier_is_a_case_of_its_own_and_ratios_are_of_the_same_round() -> None:
+    assert [one.tier for one in cases(8000, "/disk")] == ["memory", "memory", "/disk", "memory"]
+    rounds = [RecallFigure("arkvale", 8000, "memory", 10, seconds, 1) for seconds in (2.0, 9.0, 4.0)]
+    one = _over([1.0, 3.0, 4.0], rounds)
+    assert (one.seconds, one.over_kept) == (4.0, 2.0)
+    assert "| arkvale | 8,000 | memory | 10 | 4000.0 ms | 2.00x |" in shown([one])

@@ -1,0 +1,145 @@
+"""Slots that keep every token and read some pages: what they read, and what a question that comes later finds."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.kernels.decode_attend_pages import EVERY_PAGE
+from tests.engine import tiny
+from tests.engine.test_poisoned import poison_all
+
+PAGE, CAPACITY = 16, 320
+KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny.save(folder, "Llama")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def paged(folder: Path) -> LocalEngine:
+    return build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE))
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> LocalEngine:
+    return build(tiny.config(folder, kv=KVChoice("full", select=SnapKV(window=8)), capacity=CAPACITY))
+
+
+def prompt(n: int, seed: int = 0) -> list[int]:
+    return Random(seed).choices(range(3, 199), k=n)
+
+
+def decoded(engine: LocalEngine, kv: KVChoice, slot: int = 0, n: int = 200) -> torch.Tensor:
+    tiny.enter(engine, tiny.request(prompt(n), kv=kv), slot)
+    return tiny.decode(engine, 40, slot, forced=prompt(40, 9))[1]
+
+
+def test_a_budget_of_all_pages_and_other_policies_have_the_bits_of_slots_without_pages(
+    paged: LocalEngine, whole: LocalEngine
+) -> None:
+    full = replace(KV, policy="full", budget=None)
+    want = decoded(whole, full)
+    assert torch.equal(decoded(paged, replace(KV, budget=None)), want)
+    assert torch.equal(decoded(paged, replace(KV, budget=240)), want)
+    assert torch.equal(decoded(paged, full, slot=2), want)
+    narrow = tiny.choice("snapstream")
+    assert torch.equal(decoded(paged, narrow), decoded(whole, narrow))
+
+
+def test_a_smaller_budget_reads_less(paged: LocalEngine, whole: LocalEngine) -> None:
+    """So that the test above can fail."""
+    off = decoded(paged, KV) - decoded(whole, replace(KV, policy="full", budget=None))
+    assert not off[0].any()  # the prompt's own logits
+    assert off[1:].abs().max() > 1e-3
+
+
+def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
+    tiny.enter(paged, tiny.request(prompt(200)), slot=1)
+    tiny.enter(paged, tiny.request(prompt(200), kv=tiny.choice("streaming")), slot=2)
+    counts = paged.batch.bodies[0].beside[1]
+    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
+    assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
+
+
+def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:
+    layers, heads, width, item = 3, 2, 32, 4
+    digests = CAPACITY // PAGE * layers * heads * 2 * width * item
+    assert paged.limits.slot_bytes == whole.limits.slot_bytes + digests + 16 * layers
+
+
+def test_a_request_gives_the_same_bits_alone_and_beside_others(paged: LocalEngine) -> None:
+    alone = decoded(paged, KV, slot=1)
+    paged.release(1)
+    tiny.enter(paged, tiny.request(prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
+    tiny.enter(paged, tiny.request(prompt(33, 4), kv=tiny.choice("snapstream")), slot=2)
+    assert torch.equal(decoded(paged, KV, slot=1), alone)
+
+
+def test_nothing_of_an_earlier_request_is_read(paged: LocalEngine) -> None:
+    want = decoded(paged, KV, slot=1)
+    poison_all(paged)
+    assert torch.equal(decoded(paged, KV, slot=1), want)
+
+
+def test_drafts_that_are_taken_back_leave_the_same_tokens(folder: Path, paged: LocalEngine) -> None:
+    drafting = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, speculate=3))
+    one = tiny.request(prompt(200))
+    tiny.enter(paged, one)
+    want, _ = tiny.decode(paged, 60)
+    tiny.enter(drafting, one)
+    tokens: list[int] = []
+    while len(tokens) < 60:
+        tokens += [token for token, _ in drafting.sample().read()[0] if token is not None]
+        drafting.forward({0: (*want[len(tokens) : len(tokens) + 1], 5, 5)})
+    assert tokens[:60] == want
+
+
+def test_the_next_turn_continues_from_every_token(paged: LocalEngine, folder: Path) -> None:
+    engine = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, store_bytes=10**7))
+    first = tiny.request(prompt(150), "one", replace(KV, turns="continue"), max_tokens=4, ignore_eos=True)
+    tokens = tiny.serve(engine, first)["one"]
+    second = tiny.request([*prompt(150), *tokens, *prompt(30, 5)], "two", replace(KV, turns="continue"))
+    cached = engine.begin(second, 0)
+    assert (cached.tokens, cached.gap) == (150 + len(tokens) - 1, 0)
+
+
+def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
+    folder: Path, paged: LocalEngine, tmp_path: Path
+) -> None:
+    filed = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+    assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
+    layers, heads, width, item = 3, 2, 32, 4
+    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * 2 * width * item + 16 * layers
+    assert list(tmp_path.iterdir()) == []
+    with open("/proc/self/maps") as maps:
+        assert sum(str(tmp_path) in line for line in maps) == 2  # keys and values
+
+
+def test_a_disk_without_room_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"kv_tier /dev/shm cannot hold .* bytes") as refused:
+        build(tiny.config(folder, kv=KV, capacity=2**33, kv_page=PAGE, kv_tier=Path("/dev/shm"), slots=1))
+    assert refused.value.param == "kv_tier"
+
+
+def test_what_pages_cannot_do_is_refused(folder: Path, paged: LocalEngine, whole: LocalEngine) -> None:
+    with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_policy arkvale") as refused:
+        whole.admit(tiny.request(prompt(50), kv=KV))
+    assert refused.value.param == "kv_policy"
+    with pytest.raises(PromptTooLong, match="256"):
+        paged.admit(tiny.request(prompt(300), kv=KV))
+    with pytest.raises(BudgetTooSmall):
+        paged.admit(tiny.request(prompt(50), kv=replace(KV, budget=16)))
+    with pytest.raises(InvalidRequest, match="arkvale is not implemented for kv_format int8"):
+        build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, dtype="bfloat16", kv_format="int8"))
