@@ -22,6 +22,7 @@ from bench.report.kv_rotation import kv_rotation
 from bench.report.kv_steps import kv_steps
 from bench.report.models import models
 from bench.report.ranks import ranks
+from bench.report.recall import recall
 from bench.report.roles import roles
 from bench.report.sampling import sampling
 from bench.report.targets import targets_table
@@ -30,13 +31,10 @@ from bench.results import RESULTS, TABLE, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-NAMES = ("performance", "accuracy", "serving", "models", "distributed", "gpu", "formats")
+NAMES = ("performance", "accuracy", "policies", "serving", "models", "distributed", "gpu", "formats")
 PAGES = (
     ROOT / "README.md",
-    *(
-        DOCS / f"{name}.md"
-        for name in ("performance", "accuracy", "serving", "models", "distributed", "gpu", "formats")
-    ),
+    *(DOCS / f"{name}.md" for name in NAMES),
 )
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
@@ -59,6 +57,7 @@ def files() -> Mapping[Path, str]:
         "kv_format": partial(decoding.kv_format, rows),
         "kv_steps": partial(kv_steps, rows),
         "kv_rotation": partial(kv_rotation, rows),
+        "recall": partial(recall, rows),
         "sampling": partial(sampling, rows),
         "slots": partial(slot_formats.slots, rows, answers),
         "chains": partial(slot_formats.chains, answers),

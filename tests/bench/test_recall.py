@@ -6,6 +6,8 @@ import pytest
 
 from bench import recall
 from bench.recall import Case, RecallFigure, _over, cases, measured, shown
+from bench.report.recall import recall as report
+from tests.bench.report.made import measured as rows_of
 from tests.engine import tiny
 
 
@@ -27,3 +29,9 @@ def test_a_tier_is_a_case_of_its_own_and_ratios_are_of_the_same_round() -> None:
     one = _over([1.0, 3.0, 4.0], rounds)
     assert (one.seconds, one.over_kept) == (4.0, 2.0)
     assert "| arkvale | 8,000 | memory | 10 | 4000.0 ms | 2.00x |" in shown([one])
+
+
+def test_the_table_has_the_bytes_in_memory_and_the_ratio_to_entries_that_were_kept() -> None:
+    row = {"model": "smollm2", "policy": "arkvale", "live": 8000, "tier": "file", "slots_bytes": 47_200_000}
+    line = report(rows_of("recall", {**row, "seconds": 0.0319, "over_kept": 1.38})).splitlines()[2]
+    assert line.endswith("| arkvale | 8,000 in file | 47 | 31.9 ms | 1.38x |")

@@ -1,0 +1,25 @@
+"""recall: whole decode steps that read some pages of all entries."""
+
+from collections.abc import Sequence
+
+from bench.report.machine import machine_table
+from bench.report.speed import MACHINES, MODELS
+from bench.results import ResultRow, figures, newest
+
+
+def recall(rows: Sequence[ResultRow]) -> str:
+    """Return the table of steps by policy, from the newest run of each model and machine."""
+    lines = [
+        (
+            MODELS[one["model"]],
+            MACHINES[one["machine"]],
+            one["policy"],
+            f"{one['live']:,} in {one['tier']}",
+            f"{one['slots_bytes'] / 1e6:,.0f}",
+            f"{1e3 * one['seconds']:.1f} ms",
+            f"{one['over_kept']:.2f}x",
+        )
+        for one in newest(figures(rows, "recall"), "model", "machine")
+    ]
+    head = ("model", "machine", "policy", "entries", "slots in memory, MB", "step", "over `snapstream`")
+    return machine_table(head, lines)
