@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import HEAD_BUDGETS, KVChoice
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
@@ -26,13 +26,12 @@ WITHOUT_WINDOW = (TOVA(), KeyDiff(), KVzip())
 EASY_NEEDLES = ("niah_single_2", "niah_multikey_1")
 STUDIED: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
 SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in STUDIED}
-READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
 CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
-CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUDIED, "turbo4", "zipcache")}
-FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **READING, **CODE, **CHAINS}
+CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in STUDIED}
+FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS}
+LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
-READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
 
 
@@ -130,6 +129,17 @@ def shares() -> list[Cell]:
     return [FULL, *_at_each_budget(KVChoice())]
 
 
+def divided() -> list[Cell]:
+    """Return our default and KeyDiff at half of the prompt, by what heads divide."""
+    choices = (replace(choice, heads=heads) for choice in (KVChoice(), KEYDIFF) for heads in HEAD_BUDGETS)
+    return [FULL, *(Cell(choice, "2x") for choice in choices)]
+
+
+def recalled() -> list[Cell]:
+    """Return the full cache, and pages that steps read of it."""
+    return [FULL, *(Cell(KVChoice("arkvale"), budget) for budget in BUDGETS)]
+
+
 def small_models() -> list[Cell]:
     """Return streaming, SnapStream, and SnapStream with one selection for all heads of a layer, at each budget."""
     choices = (KVChoice(policy="streaming"), KVChoice(), KVChoice(select=TOVA()))
@@ -164,8 +174,9 @@ ABOUT: Mapping[str, str] = {
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
+    "recall-qwen": "RULER with the question later, pages read of a whole cache, Qwen2.5-Coder-1.5B",
+    "heads-qwen": "RULER with the question later, heads that divide the entries, Qwen2.5-Coder-1.5B",
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
-    **{study: f"LongBench with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in READING.items()},
     **{study: f"HumanEval with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CODE.items()},
     **{study: f"GSM8K with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CHAINS.items()},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
@@ -188,8 +199,9 @@ STUDIES: Mapping[str, Study] = {
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
+    "recall-qwen": Study(QWEN, LATER_TASKS, recalled(), (2048,), ("after",), count=4, seed=4),
+    "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (2048,), ("after",), count=4, seed=4),
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
-    **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=5) for study in READING},
     **{study: Study(QWEN, ("humaneval",), [FULL], (2048,), count=30) for study in CODE},
     **{study: Study(QWEN, ("gsm8k",), [FULL], (2048,), count=40) for study in CHAINS},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),

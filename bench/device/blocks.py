@@ -95,7 +95,7 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
             format = FORMATS[name]
             planes = [part for _ in range(2) for part in format.allocate((slots, heads, entries, width), zeros)]
             center_width = Plane(heads, width, name).center_width
-            centers = [zeros(slots, heads, center_width, dtype=torch.float32)] * format.centered
+            centers = [zeros(slots, heads, center_width, dtype=torch.float32)] * len(format.beside)
             run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)
             taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
             stored = sum(plane.nbytes for plane in planes)

@@ -108,3 +108,29 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
     found = of("gemma-3n-e2b").with_slots(SlotFormat(by_head=True)).groups
     assert {group.window is None for group in found if group.by_head} == {True}
     assert {group.window is None for group in found if not group.by_head} == {False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options(kv_page=16), "kv_page 16 is for kv_policy arkvale, and it is snapstream; choose arkvale, or leave"),
+        (Options(kv_policy="arkvale", kv_page=20), "kv_page is 20; it must be one of 32, 16"),
+        (Options(kv_policy="arkvale", kv_tier="/nowhere"), "kv_tier /nowhere is not a directory; create it, or choose"),
+        (Options(kv_policy="arkvale", kv_format="int8"), "kv_policy arkvale is not implemented for kv_format int8"),
+        (Options(kv_policy="arkvale", kv_heads="global"), "arkvale keeps every token, so heads are equal"),
+        (
+            Options(kv_policy="arkvale", device="cuda"),
+            "kv_policy arkvale is not implemented on CUDA; choose snapstream",
+        ),
+    ],
+)
+def test_pages_that_cannot_be_are_refused(options: Options, message: str) -> None:
+    assert message in refused(complete, Path("model"), SMOLLM2, options)[0]
+
+
+def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:
+    engine = complete(Path("model"), SMOLLM2, Options(kv_policy="arkvale", prompt_tokens=2000, output_tokens=100))
+    assert (engine.kv.budget, engine.kv_page, engine.capacity) == (2048, 32, 2176)  # 2048 is 4 chunks
+    filed = replace(engine, kv_tier=Path("/tmp"))
+    (memory, files) = (SMOLLM2.with_slots(one.slot_format).groups[0].slot_bytes(2176, 2) for one in (engine, filed))
+    assert memory - files == 2176 * SMOLLM2.groups[0].token_bytes(2)

@@ -19,7 +19,8 @@ from ringkv.plan.units import parse_share
 from ringkv.server.responses import ResponsesBody
 from ringkv.server.schemas import ChatBody, CompletionBody
 
-START_ALONE, REQUEST_ALONE = {"kv_compression", "kv_format", "kv_format_skip"}, {"kv_protect"}
+START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_page", "kv_digest", "kv_tier"}
+REQUEST_ALONE = {"kv_protect"}
 
 
 def ours(names: Any) -> set[str]:

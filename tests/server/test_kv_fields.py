@@ -21,6 +21,7 @@ SENT: dict[str, tuple[Any, Any]] = {
     "kv_groups": ("max", "max"),
     "kv_domain": ("candidates", "candidates"),
     "kv_select": ("keydiff", KeyDiff()),
+    "kv_heads": ("global", "global"),
     "kv_elastic": (False, False),
     "kv_protect": ([[2, 5], [7, 9]], ((2, 5), (7, 9))),
     "kv_turns": ("continue", "continue"),

@@ -127,6 +127,7 @@ def _device(requested: str | None) -> str:
 
 
 def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoice) -> SlotFormat:
+    _check_pages_are_read(options, kv)
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
     skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
     slots = SlotFormat(format, skipped, kv.heads != "equal", _page(options) if kv.policy == "arkvale" else 0)
@@ -134,6 +135,17 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
         check_on_cuda(config, slots)
     check_slot_format(config, slots)
     return slots
+
+
+def _check_pages_are_read(options: Options, kv: KVChoice) -> None:
+    """Raise InvalidRequest for a setting of pages if there are none."""
+    for name in ("kv_page", "kv_digest", "kv_tier"):
+        value = getattr(options, name)
+        if value is not None and kv.policy != "arkvale":
+            raise InvalidRequest(
+                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or leave {name} out",
+                name,
+            )
 
 
 def _page(options: Options) -> int:

@@ -30,7 +30,6 @@ def answers(tasks: str, *cells: tuple[str, float]) -> list[Record]:
 ANSWERED = {
     "slots-plain-qwen": answers("vt niah_single_3", ("full", 1.0), ("snapstream 4x", 0.75)),
     "slots-int4-qwen": answers("vt niah_single_3", ("full", 0.5), ("snapstream 4x", 0.25)),
-    "reading-int4-qwen": answers("trec lcc", ("snapstream 4x", 0.3)),
     "chains-plain-qwen": answers("gsm8k", ("full", 0.5)),
     "chains-int4-qwen": answers("gsm8k", ("full", 0.4)),
     "code-int4-qwen": answers("humaneval", ("full", 0.2)),
@@ -48,7 +47,6 @@ def test_a_share_in_fewer_bits_takes_the_product_of_both_and_is_compared_with_al
     assert lines == [
         ["RULER, 2k", "1", "100.0%: 100.0", "", "28.0%: 50.0 -50.0"],
         ["RULER, 2k", "1/4", "25.0%: 75.0 -25.0", "", "7.0%: 25.0 -75.0"],
-        ["LongBench, 4k", "1/4", "", "", "7.0%: 30.0"],
     ]
 
 
