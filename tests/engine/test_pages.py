@@ -93,6 +93,25 @@ def test_nothing_of_an_earlier_request_is_read(paged: LocalEngine) -> None:
     assert torch.equal(decoded(paged, KV, slot=1), want)
 
 
+def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
+    want = decoded(paged, KV, slot=1)
+    tiny.enter(paged, tiny.request(prompt(200, 1)), slot=0)
+    tiny.enter(paged, tiny.request(prompt(200), kv=KV), slot=1)
+    with torch.inference_mode():
+        for tensor in (*paged.batch.bodies[0].planes, paged.batch.bodies[0].beside[0]):
+            tensor[:, 0] = float("nan")
+    assert torch.equal(tiny.decode(paged, 40, 1, forced=prompt(40, 9))[1], want)
+    assert paged.batch.logits[0].isnan().all()
+
+
+def test_a_slot_moves_to_an_engine_with_other_digests(paged: LocalEngine, folder: Path) -> None:
+    tiny.enter(paged, tiny.request(prompt(200)), slot=2)
+    tiny.decode(paged, 5, slot=2)
+    other = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_digest="bounds"))
+    other.restore(paged.export(2), 0)
+    assert tiny.decode(other, 40, slot=0)[0] == tiny.decode(paged, 40, slot=2)[0]
+
+
 def test_drafts_that_are_taken_back_leave_the_same_tokens(folder: Path, paged: LocalEngine) -> None:
     drafting = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, speculate=3))
     one = tiny.request(prompt(200))

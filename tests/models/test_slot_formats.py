@@ -134,3 +134,21 @@ def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:
     filed = replace(engine, kv_tier=Path("/tmp"))
     (memory, files) = (SMOLLM2.with_slots(one.slot_format).groups[0].slot_bytes(2176, 2) for one in (engine, filed))
     assert memory - files == 2176 * SMOLLM2.groups[0].token_bytes(2)
+
+
+def test_a_budget_is_no_more_than_a_slot_in_pages_holds() -> None:
+    engine = complete(Path("model"), SMOLLM2, Options(kv_policy="arkvale", prompt_tokens=512, output_tokens=256))
+    assert engine.kv.budget == engine.capacity == 768
+
+
+@pytest.mark.parametrize("options", [Options(kv_policy="arkvale"), Options(kv_heads="adaptive")])
+def test_a_model_that_has_sliding_windows_alone_is_refused(options: Options) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 99, "rms_norm_eps": 1e-5}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "hidden_act": "silu", "rope_theta": 1e4}
+    limits = {"max_position_embeddings": 4096, "sliding_window": 64}
+    config = parse_config(
+        {"architectures": ["MistralForCausalLM"], "model_type": "mistral", **sizes, **heads, **limits}
+    )
+    assert (
+        "a model whose layers all have a sliding window; choose" in refused(complete, Path("model"), config, options)[0]
+    )

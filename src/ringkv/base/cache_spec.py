@@ -53,8 +53,8 @@ WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4
 class SlotFormat(NamedTuple):
     """How slots store keys and values; the first and last `skip` layers of a model store them plain.
 
-    by_head: heads may have different numbers of entries. page: entries of a page, if steps read
-    some pages only; else 0. by_means: digests of pages are means instead of bounds. on_disk: where pages are.
+    by_head: heads may have different numbers of entries. page: entries of a page, if steps read some pages only; else
+    0. by_means: digests of pages are means instead of bounds. on_disk: the planes of pages are in files.
     """
 
     name: PlaneFormat = "plain"

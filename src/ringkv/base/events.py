@@ -15,7 +15,7 @@ class KVUsage:
     kept: int  # prompt tokens kept at the end of prefill
     evicted: int  # tokens seen, prompt and output, that are no longer in the cache
     ring_wraps: int  # how often decoding wrapped the ring
-    bytes_held: int  # allocated for its slot in all layers, filled or not
+    bytes_held: int  # of memory, allocated for its slot in all layers, filled or not
 
 
 @dataclass(frozen=True)

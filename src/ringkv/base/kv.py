@@ -103,7 +103,7 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
 class Layout(NamedTuple):
     """One request's slot, as integers: a protected prefix, then a ring. The same for every layer and head.
 
-    If heads divide a slot, these are averages: a head has so many more or fewer selected tokens. read: entries that a
+    If heads divide a slot, `selected`, `protected` and `capacity` are averages over heads. read: entries that a
     step reads, in whole pages; 0 is all. Of these the first `leading` and last `newest` are always read.
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring

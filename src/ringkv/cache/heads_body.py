@@ -16,7 +16,7 @@ from ringkv.cache.formats.storage import Allocate
 
 @dataclass(frozen=True)
 class HeadsBody(Body):
-    """Planes [1, R, 1, L H C, D]; centers are the `places` int32 [L, R, H, 2] of `decode_attend_heads`.
+    """Planes [1, R, 1, L H C, D]; beside them are the `places` int32 [L, R, H, 2] of `decode_attend_heads`.
 
     A row is a whole slot: it is filled, exported and restored, and only decode attention changes it.
     """

@@ -1,4 +1,4 @@
-"""Layouts: a slot's `Layout` from a prompt's length and a budget. The four policies are settings of one mechanism.
+"""Layouts: a slot's `Layout` from a prompt's length and a budget. The policies are settings of one mechanism.
 
 n prompt tokens, S sinks, K selected, R recent, C budget, W window. No torch.
 """

@@ -53,10 +53,12 @@ class PagesBody(Body):
         keys = self.planes[0][:, row, :, : whole * page].unflatten(2, (whole, page))
         for own, pages in zip(self.beside[0][:, row], keys, strict=True):
             own[:, :whole] = digest(pages, self.group.by_means)
+        self.beside[1][:, row, 3] = int(self.group.by_means)
 
     def place(self, row: int, layout: Layout) -> None:
+        """Note how many pages a step reads: whole ones, and at least one besides the leading and newest."""
         page = self.group.page
         leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
         most = max(layout.read // page, leading + newest + 1) if layout.read else EVERY_PAGE
-        for at, count in enumerate((most, leading, newest, int(self.group.by_means))):
+        for at, count in enumerate((most, leading, newest)):
             self.beside[1][:, row, at] = count

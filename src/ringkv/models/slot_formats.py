@@ -83,10 +83,9 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
 def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> None:
     """Raise InvalidRequest, naming `kv_heads`, if a request wants heads to divide slots that they cannot divide."""
     if heads != "equal" and not any(group.by_head for group in groups):
-        raise InvalidRequest(
-            f"kv_heads is {heads}, and the engine was started with equal; start it with {heads}, or send equal",
-            "kv_heads",
-        )
+        start = "" if any(group.page for group in groups) else f"start it with {heads}, or "
+        message = f"kv_heads is {heads}, and the engine was started with equal; {start}send equal"
+        raise InvalidRequest(message, "kv_heads")
 
 
 def check_pages_of_request(groups: Sequence[LayerGroup], policy: str) -> None:
@@ -107,6 +106,10 @@ def check_heads_of_ranks(slots: SlotFormat, ranks: int) -> None:
 
 def _check_heads(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest if heads cannot divide the entries of a slot."""
+    if all(group.window is not None for group in model.groups):
+        raise InvalidRequest(
+            "kv_heads does not apply to a model whose layers all have a sliding window; choose equal", "kv_heads"
+        )
     if slots.name != "plain":
         raise InvalidRequest(
             f"kv_heads other than equal is not implemented for kv_format {slots.name}; choose plain, or equal",
@@ -118,6 +121,11 @@ def _check_heads(model: Cached, slots: SlotFormat) -> None:
 
 def _check_pages(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest if slots cannot be read in pages."""
+    if all(group.window is not None for group in model.groups):
+        raise InvalidRequest(
+            "kv_policy arkvale does not apply to a model whose layers all have a sliding window; choose snapstream",
+            "kv_policy",
+        )
     if slots.name != "plain":
         raise InvalidRequest(
             f"kv_policy arkvale is not implemented for kv_format {slots.name}; choose plain", "kv_format"

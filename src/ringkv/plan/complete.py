@@ -44,6 +44,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     longest = _longest(options)
     slot_format = _slot_format(config, options, device, kv)
     capacity = kept_entries(options, prompt_tokens, config.context, slot_format.page) if slot_format.page else kv.budget
+    kv = replace(kv, budget=min(kv.budget, capacity))
     check_heads_of_ranks(slot_format, rank.count)
     weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators

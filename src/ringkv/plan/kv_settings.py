@@ -90,7 +90,7 @@ class BudgetSettings:
             "budget",
             int,
             "ENTRIES",
-            "Tokens that a request may hold, however long it gets",
+            "Tokens that a request may hold, however long it gets; with arkvale, that a step reads",
             fallback="2048 (512 for demo)",
         ),
     ] = None

@@ -133,9 +133,11 @@ def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footpri
             f"{show_bytes(block)}; raise it or set it to 0",
             "prefix_store",
         )
-    if engine.kv.turns == "continue" and need.store < -(-need.slot // block) * block:
+    of_entries = engine.capacity * staged_token_bytes(config, engine) * engine.rank.count
+    slot = of_entries if engine.kv_tier else need.slot  # which leaves out what is in files
+    if engine.kv.turns == "continue" and need.store < -(-slot // block) * block:
         raise InvalidRequest(
-            f"kv_turns continue stores a slot of {show_bytes(need.slot)} for each conversation, and "
+            f"kv_turns continue stores a slot of {show_bytes(slot)} for each conversation, and "
             f"prefix_store is {show_bytes(engine.store_bytes)}; raise prefix_store, or leave kv_turns out",
             "prefix_store",
         )

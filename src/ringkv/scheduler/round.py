@@ -65,7 +65,8 @@ def decode(engine: Engine, request: Request, steps: int, lane: int = 0) -> tuple
 
 def live_entries(layout: Layout, steps: int) -> list[int]:
     """Return the entries that each of the first steps after the prompt reads in a slot."""
-    return [layout.live(seen) for seen in range(layout.prompt + 1, layout.prompt + 1 + steps)]
+    live = (layout.live(seen) for seen in range(layout.prompt + 1, layout.prompt + 1 + steps))
+    return [min(entries, layout.read) if layout.read else entries for entries in live]
 
 
 def _step(engine: Engine) -> float:

@@ -1,6 +1,6 @@
 """by_head: which prompt tokens each entry holds if heads divide the entries of a layer, or of all layers.
 
-N heads of all layers that divide entries with each other or not, n candidates, K selected tokens of a head on average.
+L layers of a group, H key-value heads, n candidates, K selected tokens of a head on average.
 Source: AdaKV (arXiv 2407.11550), Algorithm 1, for a layer's heads; KVzip (arXiv 2505.23416) for those of all layers.
 """
 

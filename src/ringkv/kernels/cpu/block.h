@@ -165,7 +165,7 @@ inline std::pair<float, float> exponentiate(float* scores, int64_t entries) {
   return {top, at::vec::reduce_all<float>([](Vec& a, Vec& b) { return a + b; }, scores, entries)};
 }
 
-// Attends with G queries, from the block's query `from` on. Prefetches the keys of the `next` block.
+// Attends with G queries, from the block's query `from` on. Prefetches `next`, the keys that are probably read next.
 template <typename T, int G, typename Rows, typename Next>
 void attend_group(const Block<T>& block, const Rows& key, const Rows& value, const Next& next, int64_t from,
                   int64_t width, float scale, const Holes& holes, const Partial& to) {

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -102,7 +103,10 @@ class ChosenPages {
     scores.resize(total);
     order.resize(stop - counts.leading);
     std::iota(order.begin(), order.end(), counts.leading);
-    for (int32_t i : order) scores[i] = score(i);
+    for (int32_t i : order) {
+      const float found = score(i);
+      scores[i] = std::isnan(found) ? -std::numeric_limits<float>::infinity() : found;  // NaNs have no order
+    }
     const auto above = [of = scores.data()](int32_t a, int32_t b) { return of[a] > of[b] || (of[a] == of[b] && a < b); };
     const int64_t wanted = counts.most - counts.leading - counts.newest;
     std::nth_element(order.begin(), order.begin() + wanted, order.end(), above);
