@@ -4,7 +4,7 @@
     python -m bench.recall --model qwen2.5-coder-1.5b --tokens 16000 --tier /var/tmp
 
 8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
-others, `arkvale` chooses pages. With --tier, arkvale runs a second time with its entries in files of that
+others, `arkvale` selects pages. With --tier, arkvale runs a second time with its entries in files of that
 directory, which the operating system has in its cache, as after a prompt. Entries are random. Policies take turns, each
 in an engine of its own. Run it on an idle machine.
 """

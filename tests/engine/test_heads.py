@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -22,38 +21,27 @@ DIVIDED: list[HeadBudgets] = ["adaptive", "global"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("llama")
-    tiny.save(folder, "Llama")
-    return folder
+def divided(llama_dir: Path) -> LocalEngine:
+    return started(llama_dir)
 
 
-@pytest.fixture(scope="module")
-def divided(folder: Path) -> LocalEngine:
-    return started(folder)
-
-
-def started(folder: Path, heads: HeadBudgets = "adaptive", **changes: Any) -> LocalEngine:
-    return build(tiny.config(folder, kv=replace(KV, heads=heads), **changes))
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return Random(seed).choices(range(3, 199), k=n)
+def started(llama_dir: Path, heads: HeadBudgets = "adaptive", **changes: Any) -> LocalEngine:
+    return build(tiny.config(llama_dir, kv=replace(KV, heads=heads), **changes))
 
 
 def asked(n: int, heads: HeadBudgets = "adaptive", select: Selector = SnapKV(window=8)) -> Any:  # noqa: B008 - frozen
-    return tiny.request(prompt(n, n), kv=replace(KV, heads=heads, select=select))
+    return tiny.request(tiny.prompt(n, n), kv=replace(KV, heads=heads, select=select))
 
 
 @pytest.mark.parametrize("heads", DIVIDED)
 def test_logits_are_transformers_with_a_mask_for_each_head_while_the_ring_wraps(
-    folder: Path, heads: HeadBudgets, monkeypatch: pytest.MonkeyPatch
+    llama_dir: Path, heads: HeadBudgets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, tokens = started(folder, heads), prompt(150)
+    engine, tokens = started(llama_dir, heads), tiny.prompt(150)
     tiny.enter(engine, tiny.request(tokens[:100]), slot=1)
     found = tiny.decode(engine, 50, slot=1, forced=tokens[100:])[1]
     visible = kept.visible(engine, 100, len(tokens))
-    want = kept.logits(kept.model(folder, "Llama", visible, monkeypatch), tokens)
+    want = kept.logits(kept.model(llama_dir, "Llama", visible, monkeypatch), tokens)
     torch.testing.assert_close(found, want[99:149], atol=2e-5, rtol=2e-5)
 
 
@@ -67,17 +55,21 @@ def test_entries_add_up_to_those_of_equal_heads(divided: LocalEngine, heads: Hea
         assert counts.sum(1).tolist() == [HEADS * 40] * LAYERS
 
 
-def test_a_slot_has_eight_bytes_more_for_each_layer_and_head(folder: Path, divided: LocalEngine) -> None:
-    equal = build(tiny.config(folder))
+def test_a_slot_has_eight_bytes_more_for_each_layer_and_head(llama_dir: Path, divided: LocalEngine) -> None:
+    equal = build(tiny.config(llama_dir))
     assert divided.limits.slot_bytes == equal.limits.slot_bytes + 8 * LAYERS * HEADS
     assert divided.limits.entry_bytes == equal.limits.entry_bytes
 
 
 def test_without_eviction_and_with_equal_heads_a_request_has_the_bits_of_a_slot_that_is_not_divided(
-    folder: Path, divided: LocalEngine
+    llama_dir: Path, divided: LocalEngine
 ) -> None:
-    equal = build(tiny.config(folder))
-    for one in (asked(30), asked(150, "equal"), tiny.request(prompt(40), kv=KVChoice("full", select=SnapKV(window=8)))):
+    equal = build(tiny.config(llama_dir))
+    for one in (
+        asked(30),
+        asked(150, "equal"),
+        tiny.request(tiny.prompt(40), kv=KVChoice("full", select=SnapKV(window=8))),
+    ):
         logits = []
         for engine in (equal, divided):
             own = replace(one, kv=replace(one.kv, heads="equal")) if engine is equal else one
@@ -111,8 +103,10 @@ def test_nothing_of_an_earlier_request_is_read(divided: LocalEngine) -> None:
     assert torch.equal(tiny.decode(divided, 40, slot=1)[1], want)
 
 
-def test_drafts_that_are_taken_back_leave_every_heads_entries_as_they_were(folder: Path, divided: LocalEngine) -> None:
-    one, drafting = asked(150), started(folder, speculate=3)
+def test_drafts_that_are_taken_back_leave_every_heads_entries_as_they_were(
+    llama_dir: Path, divided: LocalEngine
+) -> None:
+    one, drafting = asked(150), started(llama_dir, speculate=3)
     tiny.enter(divided, one)
     want, _ = tiny.decode(divided, 60)
     tiny.enter(drafting, one)
@@ -124,21 +118,21 @@ def test_drafts_that_are_taken_back_leave_every_heads_entries_as_they_were(folde
     assert tokens[:60] == want
 
 
-def test_a_slot_moves_to_another_engine(folder: Path, divided: LocalEngine) -> None:
+def test_a_slot_moves_to_another_engine(llama_dir: Path, divided: LocalEngine) -> None:
     tiny.enter(divided, asked(150), slot=2)
     tiny.decode(divided, 5, slot=2)
     packet = divided.export(2)
-    other = started(folder)
+    other = started(llama_dir)
     other.restore(packet, 0)
     assert tiny.decode(other, 30, slot=0)[0] == tiny.decode(divided, 30, slot=2)[0]
 
 
-def test_what_divided_heads_cannot_do_is_refused(folder: Path, divided: LocalEngine) -> None:
-    equal = build(tiny.config(folder))
+def test_what_divided_heads_cannot_do_is_refused(llama_dir: Path, divided: LocalEngine) -> None:
+    equal = build(tiny.config(llama_dir))
     with pytest.raises(InvalidRequest, match="kv_heads is adaptive, and the engine was started with equal") as refused:
         equal.admit(asked(50))
     assert refused.value.param == "kv_heads"
     with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented if heads divide the slots"):
-        divided.admit(tiny.request(prompt(50), kv=replace(KV, turns="continue")))
+        divided.admit(tiny.request(tiny.prompt(50), kv=replace(KV, turns="continue")))
     with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain, or equal"):
-        started(folder, dtype="bfloat16", kv_format="int8")
+        started(llama_dir, dtype="bfloat16", kv_format="int8")

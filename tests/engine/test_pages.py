@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 import torch
@@ -21,29 +20,18 @@ KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("llama")
-    tiny.save(folder, "Llama")
-    return folder
+def paged(llama_dir: Path) -> LocalEngine:
+    return build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE))
 
 
 @pytest.fixture(scope="module")
-def paged(folder: Path) -> LocalEngine:
-    return build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE))
-
-
-@pytest.fixture(scope="module")
-def whole(folder: Path) -> LocalEngine:
-    return build(tiny.config(folder, kv=KVChoice("full", select=SnapKV(window=8)), capacity=CAPACITY))
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return Random(seed).choices(range(3, 199), k=n)
+def whole(llama_dir: Path) -> LocalEngine:
+    return build(tiny.config(llama_dir, kv=KVChoice("full", select=SnapKV(window=8)), capacity=CAPACITY))
 
 
 def decoded(engine: LocalEngine, kv: KVChoice, slot: int = 0, n: int = 200) -> torch.Tensor:
-    tiny.enter(engine, tiny.request(prompt(n), kv=kv), slot)
-    return tiny.decode(engine, 40, slot, forced=prompt(40, 9))[1]
+    tiny.enter(engine, tiny.request(tiny.prompt(n), kv=kv), slot)
+    return tiny.decode(engine, 40, slot, forced=tiny.prompt(40, 9))[1]
 
 
 def test_a_budget_of_all_pages_and_other_policies_have_the_bits_of_slots_without_pages(
@@ -66,8 +54,8 @@ def test_a_smaller_budget_reads_less(paged: LocalEngine, whole: LocalEngine) -> 
 
 
 def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
-    tiny.enter(paged, tiny.request(prompt(200)), slot=1)
-    tiny.enter(paged, tiny.request(prompt(200), kv=tiny.choice("streaming")), slot=2)
+    tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=1)
+    tiny.enter(paged, tiny.request(tiny.prompt(200), kv=tiny.choice("streaming")), slot=2)
     counts = paged.batch.bodies[0].beside[1]
     assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
     assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
@@ -82,8 +70,8 @@ def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine
 def test_a_request_gives_the_same_bits_alone_and_beside_others(paged: LocalEngine) -> None:
     alone = decoded(paged, KV, slot=1)
     paged.release(1)
-    tiny.enter(paged, tiny.request(prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
-    tiny.enter(paged, tiny.request(prompt(33, 4), kv=tiny.choice("snapstream")), slot=2)
+    tiny.enter(paged, tiny.request(tiny.prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
+    tiny.enter(paged, tiny.request(tiny.prompt(33, 4), kv=tiny.choice("snapstream")), slot=2)
     assert torch.equal(decoded(paged, KV, slot=1), alone)
 
 
@@ -95,26 +83,26 @@ def test_nothing_of_an_earlier_request_is_read(paged: LocalEngine) -> None:
 
 def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
     want = decoded(paged, KV, slot=1)
-    tiny.enter(paged, tiny.request(prompt(200, 1)), slot=0)
-    tiny.enter(paged, tiny.request(prompt(200), kv=KV), slot=1)
+    tiny.enter(paged, tiny.request(tiny.prompt(200, 1)), slot=0)
+    tiny.enter(paged, tiny.request(tiny.prompt(200), kv=KV), slot=1)
     with torch.inference_mode():
         for tensor in (*paged.batch.bodies[0].planes, paged.batch.bodies[0].beside[0]):
             tensor[:, 0] = float("nan")
-    assert torch.equal(tiny.decode(paged, 40, 1, forced=prompt(40, 9))[1], want)
+    assert torch.equal(tiny.decode(paged, 40, 1, forced=tiny.prompt(40, 9))[1], want)
     assert paged.batch.logits[0].isnan().all()
 
 
-def test_a_slot_moves_to_an_engine_with_other_digests(paged: LocalEngine, folder: Path) -> None:
-    tiny.enter(paged, tiny.request(prompt(200)), slot=2)
+def test_a_slot_moves_to_an_engine_with_other_digests(paged: LocalEngine, llama_dir: Path) -> None:
+    tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=2)
     tiny.decode(paged, 5, slot=2)
-    other = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_digest="bounds"))
+    other = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_digest="bounds"))
     other.restore(paged.export(2), 0)
     assert tiny.decode(other, 40, slot=0)[0] == tiny.decode(paged, 40, slot=2)[0]
 
 
-def test_drafts_that_are_taken_back_leave_the_same_tokens(folder: Path, paged: LocalEngine) -> None:
-    drafting = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, speculate=3))
-    one = tiny.request(prompt(200))
+def test_drafts_that_are_taken_back_leave_the_same_tokens(llama_dir: Path, paged: LocalEngine) -> None:
+    drafting = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, speculate=3))
+    one = tiny.request(tiny.prompt(200))
     tiny.enter(paged, one)
     want, _ = tiny.decode(paged, 60)
     tiny.enter(drafting, one)
@@ -125,19 +113,19 @@ def test_drafts_that_are_taken_back_leave_the_same_tokens(folder: Path, paged: L
     assert tokens[:60] == want
 
 
-def test_the_next_turn_continues_from_every_token(paged: LocalEngine, folder: Path) -> None:
-    engine = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, store_bytes=10**7))
-    first = tiny.request(prompt(150), "one", replace(KV, turns="continue"), max_tokens=4, ignore_eos=True)
+def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir: Path) -> None:
+    engine = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, store_bytes=10**7))
+    first = tiny.request(tiny.prompt(150), "one", replace(KV, turns="continue"), max_tokens=4, ignore_eos=True)
     tokens = tiny.serve(engine, first)["one"]
-    second = tiny.request([*prompt(150), *tokens, *prompt(30, 5)], "two", replace(KV, turns="continue"))
+    second = tiny.request([*tiny.prompt(150), *tokens, *tiny.prompt(30, 5)], "two", replace(KV, turns="continue"))
     cached = engine.begin(second, 0)
     assert (cached.tokens, cached.gap) == (150 + len(tokens) - 1, 0)
 
 
 def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
-    folder: Path, paged: LocalEngine, tmp_path: Path
+    llama_dir: Path, paged: LocalEngine, tmp_path: Path
 ) -> None:
-    filed = build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+    filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
     layers, heads, width, item = 3, 2, 32, 4
     assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * 2 * width * item + 16 * layers
@@ -146,19 +134,19 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
         assert sum(str(tmp_path) in line for line in maps) == 2  # keys and values
 
 
-def test_a_disk_without_room_is_refused(folder: Path) -> None:
+def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"kv_tier /dev/shm cannot hold .* bytes") as refused:
-        build(tiny.config(folder, kv=KV, capacity=2**33, kv_page=PAGE, kv_tier=Path("/dev/shm"), slots=1))
+        build(tiny.config(llama_dir, kv=KV, capacity=2**33, kv_page=PAGE, kv_tier=Path("/dev/shm"), slots=1))
     assert refused.value.param == "kv_tier"
 
 
-def test_what_pages_cannot_do_is_refused(folder: Path, paged: LocalEngine, whole: LocalEngine) -> None:
+def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, whole: LocalEngine) -> None:
     with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_policy arkvale") as refused:
-        whole.admit(tiny.request(prompt(50), kv=KV))
+        whole.admit(tiny.request(tiny.prompt(50), kv=KV))
     assert refused.value.param == "kv_policy"
     with pytest.raises(PromptTooLong, match="256"):
-        paged.admit(tiny.request(prompt(300), kv=KV))
+        paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):
-        paged.admit(tiny.request(prompt(50), kv=replace(KV, budget=16)))
+        paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
     with pytest.raises(InvalidRequest, match="arkvale is not implemented for kv_format int8"):
-        build(tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, dtype="bfloat16", kv_format="int8"))
+        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, dtype="bfloat16", kv_format="int8"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,11 @@ def kept(engine: LocalEngine, asked: Request) -> np.ndarray:
     """int64 [L, H, live]: the prompt token that each entry of the slot holds once the prompt is compressed."""
     prefill(engine, asked)
     return np.stack(engine.kept(0, asked.kv or engine.default_kv))
+
+
+def prompt(n: int, seed: int = 0) -> list[int]:
+    """Random tokens, none of them special."""
+    return Random(seed).choices(range(3, SIZES["vocab_size"]), k=n)
 
 
 def request(tokens: list[int], name: str = "r", kv: KVChoice | None = None, **sampling: Any) -> Request:

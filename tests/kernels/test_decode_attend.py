@@ -105,7 +105,7 @@ def operators(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param == "native":
         request.getfixturevalue("compiled")
     else:
-        monkeypatch.setattr(decode_attend, "needs_reference", lambda q: True)
+        monkeypatch.setattr(decode_attend, "needs_reference", lambda q, name: True)
 
 
 def drafts(fresh: int, dtype: torch.dtype = torch.float32):  # type: ignore[no-untyped-def]

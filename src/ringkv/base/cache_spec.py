@@ -50,19 +50,31 @@ WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4
 """Elements that are packed together: they divide the width of a plane."""
 
 
+class Pages(NamedTuple):
+    """Pages of slots, of which a step reads some.
+
+    size: entries of a page. by_means: digests are means instead of bounds. on_disk: keys and values are in files.
+    """
+
+    size: int
+    by_means: bool = True
+    on_disk: bool = False
+
+
+SlotKind = PlaneFormat | Literal["by_head", "pages"]
+"""How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages."""
+
+
 class SlotFormat(NamedTuple):
     """How slots store keys and values; the first and last `skip` layers of a model store them plain.
 
-    by_head: heads may have different numbers of entries. page: entries of a page, if steps read some pages only; else
-    0. by_means: digests of pages are means instead of bounds. on_disk: the planes of pages are in files.
+    by_head: heads may have different numbers of entries. pages: None if a step reads all entries.
     """
 
     name: PlaneFormat = "plain"
     skip: int = 0
     by_head: bool = False
-    page: int = 0
-    by_means: bool = False
-    on_disk: bool = False
+    pages: Pages | None = None
 
     def of(self, layer: int, layers: int) -> PlaneFormat:
         """Return the format of one of so many layers."""
@@ -191,8 +203,8 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and the prefix store are plain. by_head, page, by_means,
-    on_disk: see `SlotFormat`.
+    format: of slots; staging and the prefix store are plain. by_head, pages: see
+    `SlotFormat`.
     """
 
     layers: tuple[int, ...]
@@ -201,9 +213,14 @@ class LayerGroup(NamedTuple):
     window: int | None = None
     format: PlaneFormat = "plain"
     by_head: bool = False
-    page: int = 0
-    by_means: bool = False
-    on_disk: bool = False
+    pages: Pages | None = None
+
+    @property
+    def kind(self) -> SlotKind:
+        """How attention reads the slots."""
+        if self.by_head:
+            return "by_head"
+        return "pages" if self.pages else self.spec.key.format
 
     @property
     def elements(self) -> int:
@@ -226,14 +243,16 @@ class LayerGroup(NamedTuple):
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in memory, all layers: of `capacity` entries, or of the window if there is one."""
         entries = self.entries(capacity)
-        planes = 0 if self.on_disk else self.spec.slot_bytes(entries, item)
+        planes = 0 if self.pages and self.pages.on_disk else self.spec.slot_bytes(entries, item)
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
     def _beside_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts."""
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
-        return entries // self.page * 2 * item * self.spec.key.elements + COUNTS_BYTES if self.page else 0
+        if self.pages:
+            return entries // self.pages.size * 2 * item * self.spec.key.elements + COUNTS_BYTES
+        return 0
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""
@@ -257,8 +276,8 @@ def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -
     found: dict[LayerGroup, list[int]] = {}
     for group in groups:
         for layer in group.layers:
-            whole = slots if group.window is None else PLAIN_SLOTS  # with a sliding window nothing is chosen
-            own = group._replace(by_head=whole.by_head, page=whole.page, by_means=whole.by_means, on_disk=whole.on_disk)
+            whole = slots if group.window is None else PLAIN_SLOTS  # with a sliding window nothing is selected
+            own = group._replace(by_head=whole.by_head, pages=whole.pages)
             found.setdefault(own._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
     return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ringkv.base.cache_spec import PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import Pages, PlaneFormat, SlotFormat
 from ringkv.base.kv import Digest, KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 
@@ -36,7 +36,7 @@ class EngineConfig:
     kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`
     kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
     kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
-    kv_digest: Digest = "mean"  # what pages are chosen by
+    kv_digest: Digest = "mean"  # what pages are selected by
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
@@ -55,9 +55,8 @@ class EngineConfig:
 
     @property
     def slot_format(self) -> SlotFormat:
-        by_means = bool(self.kv_page) and self.kv_digest == "mean"
-        by_head, on_disk = self.kv.heads != "equal", bool(self.kv_page) and self.kv_tier is not None
-        return SlotFormat(self.kv_format, self.kv_format_skip, by_head, self.kv_page, by_means, on_disk)
+        pages = Pages(self.kv_page, self.kv_digest == "mean", self.kv_tier is not None) if self.kv_page else None
+        return SlotFormat(self.kv_format, self.kv_format_skip, self.kv.heads != "equal", pages)
 
     @property
     def staged_entries(self) -> int:

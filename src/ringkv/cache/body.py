@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import Layout
-from ringkv.cache.formats.registry import SlotKind, storage
+from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.encoded_attend import NO_KEY
 
@@ -42,11 +42,6 @@ class Body:
         centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
         centers[..., key.width :] = NO_KEY
         return cls(group, planes, (centers,))
-
-    @property
-    def kind(self) -> SlotKind:
-        """How graphs attend to rows that are slots."""
-        return self.group.spec.key.format
 
     @property
     def device(self) -> torch.device:
@@ -138,6 +133,16 @@ class Body:
         """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it."""
         for plane in self.planes:
             plane[:, row, :, first:] = 0
+
+
+class WholeRows(Body):
+    """Rows that are whole slots: they are filled, exported and restored, and only decode attention changes them."""
+
+    def parts(self, row: int, live: int) -> Planes:
+        return tuple(tensor[:, row] for tensor in (*self.planes, *self.beside))
+
+    def clear(self, row: int, first: int) -> None:
+        """Do nothing: a row is restored whole, and entries that were not filled are not read."""
 
 
 class Span(NamedTuple):

@@ -9,17 +9,13 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.body import Body, Planes
-from ringkv.cache.formats.registry import SlotKind
+from ringkv.cache.body import Body, Planes, WholeRows
 from ringkv.cache.formats.storage import Allocate
 
 
 @dataclass(frozen=True)
-class HeadsBody(Body):
-    """Planes [1, R, 1, L H C, D]; beside them are the `places` int32 [L, R, H, 2] of `decode_attend_heads`.
-
-    A row is a whole slot: it is filled, exported and restored, and only decode attention changes it.
-    """
+class HeadsBody(WholeRows):
+    """Planes [1, R, 1, L H C, D]; beside them are the `places` int32 [L, R, H, 2] of `decode_attend_heads`."""
 
     average: int = 0
 
@@ -29,10 +25,6 @@ class HeadsBody(Body):
         planes = (allocate((1, rows, 1, layers * heads * entries, one.width)) for one in group.spec.planes)
         places = allocate((layers, rows, heads, 2), dtype=torch.int32)
         return cls(group, tuple(planes), (places,), entries)
-
-    @property
-    def kind(self) -> SlotKind:
-        return "by_head"
 
     @property
     def entries(self) -> int:
@@ -65,9 +57,6 @@ class HeadsBody(Body):
                     own[start : start + count] = theirs[layer, source_row, head].index_select(0, taken)
                     own[start + count : start + int(room[layer, head])] = 0
 
-    def parts(self, row: int, live: int) -> Planes:
-        return tuple(tensor[:, row] for tensor in (*self.planes, *self.beside))
-
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Return copies of entries int64 [N, n] of rows int64 [N], which are in the ring: [L, N, n, H, D] each."""
         at = self._in_rings(rows, entries)
@@ -78,9 +67,6 @@ class HeadsBody(Body):
         for plane, copy in zip(self.planes, copies, strict=True):
             to = 0, rows[:, None, None], 0, at
             plane[to] = torch.where(kept, copy, plane[to])
-
-    def clear(self, row: int, first: int) -> None:
-        """Do nothing: a row is restored whole."""
 
     def _in_rings(self, rows: Tensor, entries: Tensor) -> Tensor:
         """Return int64 [L, N, n, H], the places of entries int64 [N, n] of rows int64 [N] in their slots."""

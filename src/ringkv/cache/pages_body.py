@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.cache_spec import LayerGroup, Pages
 from ringkv.base.kv import Layout
 from ringkv.cache.body import Body
-from ringkv.cache.formats.registry import SlotKind
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
 
@@ -27,17 +26,13 @@ class PagesBody(Body):
         """tier: allocates the planes, if they are not in memory like all else."""
         planes = Body.allocate(group, rows, entries, tier or allocate).planes
         layers, key = len(group.layers), group.spec.key
-        digests = allocate((layers, rows, key.heads, entries // group.page, 2, key.width))
+        digests = allocate((layers, rows, key.heads, entries // _pages(group).size, 2, key.width))
         return cls(group, planes, (digests, allocate((layers, rows, 4), dtype=torch.int32)))
 
     @property
     def bytes(self) -> int:
         """Bytes in memory."""
-        return sum(one.nbytes for one in (*(() if self.group.on_disk else self.planes), *self.beside))
-
-    @property
-    def kind(self) -> SlotKind:
-        return "pages"
+        return sum(one.nbytes for one in (*(() if _pages(self.group).on_disk else self.planes), *self.beside))
 
     def take(
         self,
@@ -49,16 +44,22 @@ class PagesBody(Body):
         saliency: Tensor | None = None,
     ) -> None:
         super().take(row, source, source_row, index, fixed, saliency)
-        page, whole = self.group.page, index.shape[-1] // self.group.page
+        page, by_means, _ = _pages(self.group)
+        whole = index.shape[-1] // page
         keys = self.planes[0][:, row, :, : whole * page].unflatten(2, (whole, page))
         for own, pages in zip(self.beside[0][:, row], keys, strict=True):
-            own[:, :whole] = digest(pages, self.group.by_means)
-        self.beside[1][:, row, 3] = int(self.group.by_means)
+            own[:, :whole] = digest(pages, by_means)
+        self.beside[1][:, row, 3] = int(by_means)
 
     def place(self, row: int, layout: Layout) -> None:
         """Note how many pages a step reads: whole ones, and at least one besides the leading and newest."""
-        page = self.group.page
+        page = _pages(self.group).size
         leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
         most = max(layout.read // page, leading + newest + 1) if layout.read else EVERY_PAGE
         for at, count in enumerate((most, leading, newest)):
             self.beside[1][:, row, at] = count
+
+
+def _pages(group: LayerGroup) -> Pages:
+    assert group.pages is not None
+    return group.pages

@@ -1,4 +1,4 @@
-"""ZipBody: slots in the format zipcache. Its planes are the tensors of `ZipSlots`, its centers their counts.
+"""ZipBody: slots in the format zipcache. Its planes are the tensors of `ZipSlots`; beside them are the counts.
 
 L layers of a group, R rows, H key-value heads, n entries, D elements of a vector.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.zip_sizes import ZipSizes
-from ringkv.cache.body import Body, Planes
+from ringkv.cache.body import Body, WholeRows
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.take_rows import take_rows
 from ringkv.kernels.zip_slots import ZipSlots, allocate
@@ -18,11 +18,8 @@ from ringkv.kernels.zip_tokens import fill
 
 
 @dataclass(frozen=True)
-class ZipBody(Body):
-    """A row is a whole slot: it is filled, exported and restored, and only decode attention changes it.
-
-    capacity: C, entries that a layout may have.
-    """
+class ZipBody(WholeRows):
+    """capacity: C, entries that a layout may have."""
 
     capacity: int = 0
 
@@ -58,12 +55,6 @@ class ZipBody(Body):
             keys, values = (_taken(plane[layer], source_row, own) for plane in source.planes)
             slot = ZipSlots(*(tensor[layer, row] for tensor in (*self.planes, *self.beside)))
             fill(slot, keys, values, min(fixed, own.shape[1]), got)
-
-    def parts(self, row: int, live: int) -> Planes:
-        return tuple(tensor[:, row] for tensor in (*self.planes, *self.beside))
-
-    def clear(self, row: int, first: int) -> None:
-        """Do nothing: entries that counts do not name are not read."""
 
 
 def _by_age(index: Tensor, saliency: Tensor, fixed: int) -> tuple[Tensor, Tensor]:

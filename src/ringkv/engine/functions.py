@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ringkv.cache.formats.registry import FORMATS, SlotKind
+from ringkv.base.cache_spec import SlotKind
+from ringkv.cache.formats.registry import FORMATS
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.absorb import absorb, project_values
 from ringkv.kernels.expanded_attend import Expansion

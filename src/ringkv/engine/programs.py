@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import SlotKind
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
-from ringkv.cache.formats.registry import SlotKind
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.sampling.graphs import draft_samplers, is_compiled, samplers
@@ -185,7 +185,7 @@ class _Examples:
         return functions.head(self._decoder, tuple(shared)), [hidden, *shared.values()]
 
     def _format(self, group: int) -> SlotKind:
-        return self._bodies[group].kind
+        return self._bodies[group].group.kind
 
     def _numbers(self, rows: int, *tokens: int) -> list[Tensor]:
         """Slot int32 [rows]; entry and live int32 [rows, tokens]."""

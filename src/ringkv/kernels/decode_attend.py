@@ -4,7 +4,7 @@ B rows of a step, T fresh tokens per row, S slots, H key-value heads, G query he
 slot, D head_dim.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 import torch
@@ -37,16 +37,13 @@ def decode_attend(
     """
     if k is None or v is None:
         return read_attend(q, keys, values, slot, live, scale)
-    ops = torch.ops.ringkv
-    attend = ops.decode_attend_any if needs_reference(q) else ops.decode_attend
-    return Partial(*attend(q, k, v, keys, values, slot, entry, live, scale))
+    return Partial(*operator("decode_attend", q)(q, k, v, keys, values, slot, entry, live, scale))
 
 
 def read_attend(q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, live: Tensor, scale: float) -> Partial:
     """Attend as `decode_attend` does, to entries that another layer has written."""
-    ops, none = torch.ops.ringkv, torch.full_like(live[:, None], -1)
-    attend = ops.cache_attend_any if needs_reference(q) else ops.cache_attend
-    return Partial(*attend(q, keys, values, slot, none, live, scale))
+    none = torch.full_like(live[:, None], -1)
+    return Partial(*operator("cache_attend", q)(q, keys, values, slot, none, live, scale))
 
 
 def fresh_attend(
@@ -68,9 +65,7 @@ def fresh_attend(
     """
     rows, fresh, heads, groups, width = q.shape
     queries = q.permute(0, 2, 1, 3, 4).reshape(rows, heads, fresh * groups, width)
-    ops = torch.ops.ringkv
-    attend = ops.cache_attend_any if needs_reference(q) else ops.cache_attend
-    cached = Partial(*attend(queries, keys, values, slot, entry, live, scale))
+    cached = Partial(*operator("cache_attend", q)(queries, keys, values, slot, entry, live, scale))
     merged = merge(cached, _attend_fresh(queries, k, v, live, scale))
     out = merged.out.view(rows, heads, fresh, groups, width).transpose(1, 2)
     return Partial(out, merged.lse.view(rows, heads, fresh, groups).transpose(1, 2))
@@ -141,9 +136,24 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: floa
     return torch.matmul(weights, values.float()).to(q.dtype), lse
 
 
-def needs_reference(q: Tensor, operator: str = "decode_attend") -> bool:
+def needs_reference(q: Tensor, name: str) -> bool:
     """Whether q is on the CPU, where the operator's C++ kernel is loaded but does not support this head_dim."""
-    return q.device.type == "cpu" and q.shape[-1] % WIDTH_STEP != 0 and is_native(operator)
+    return q.device.type == "cpu" and q.shape[-1] % WIDTH_STEP != 0 and is_native(name)
+
+
+def operator(name: str, q: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return an operator of attention with queries q, or its reference."""
+    found: Callable[..., tuple[Tensor, Tensor]] = getattr(
+        torch.ops.ringkv, f"{name}_any" if needs_reference(q, name) else name
+    )
+    return found
+
+
+def register(name: str, function: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    """Register the reference of an operator of attention, for any width too."""
+    for each in (name, f"{name}_any"):
+        LIBRARY.impl(each, function, "CompositeExplicitAutograd")
+        register_fake(f"ringkv::{each}", empty_results, lib=LIBRARY)
 
 
 def _cuda(
@@ -170,10 +180,8 @@ def _cache_cuda(
     return gpu.cache_attend(q, keys, values, slot, holes, live, scale)
 
 
-for operator, function in {"decode_attend": reference, "cache_attend": cache_reference}.items():
-    for name in (operator, f"{operator}_any"):
-        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)
+register("decode_attend", reference)
+register("cache_attend", cache_reference)
 if find_spec("triton"):
     LIBRARY.impl("decode_attend", _cuda, "CUDA")
     LIBRARY.impl("cache_attend", _cache_cuda, "CUDA")

@@ -5,13 +5,9 @@ B rows of a step, S slots, H key-value heads, G query heads per key-value head, 
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.library import LIBRARY
-from ringkv.kernels.partial import Partial, empty_results
-
-OPERATOR = "decode_attend_heads"
+from ringkv.kernels.partial import Partial
 
 
 def decode_attend_heads(
@@ -31,9 +27,7 @@ def decode_attend_heads(
     keys, values [S, 1, E, D]. places int32 [S, H, 2]: the first entry of a head, and how many more entries than `live`
     it has. They are before the ring, so that the head's new token goes that much further than `entry`, too.
     """
-    ops = torch.ops.ringkv
-    attend = ops.decode_attend_heads_any if plain.needs_reference(q, OPERATOR) else ops.decode_attend_heads
-    return Partial(*attend(q, k, v, keys, values, places, slot, entry, live, scale))
+    return Partial(*plain.operator("decode_attend_heads", q)(q, k, v, keys, values, places, slot, entry, live, scale))
 
 
 def reference(
@@ -61,6 +55,4 @@ def reference(
     return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
 
 
-for name in (OPERATOR, f"{OPERATOR}_any"):
-    LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
-    register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)
+plain.register("decode_attend_heads", reference)

@@ -6,13 +6,10 @@ head_dim. Source: ArkVale (NeurIPS 2024), section 3; with bounds, Quest (arXiv 2
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.library import LIBRARY
-from ringkv.kernels.partial import Partial, empty_results
+from ringkv.kernels.partial import Partial
 
-OPERATOR = "decode_attend_pages"
 EVERY_PAGE = 2**31 - 1
 
 
@@ -36,16 +33,16 @@ def decode_attend_pages(
     among them; and whether digests are means instead of bounds. The others are those with the highest `scores`; of
     equal ones the first. If a slot has no more pages than it may read, results have the bits of `decode_attend`.
     """
-    ops = torch.ops.ringkv
-    attend = ops.decode_attend_pages_any if plain.needs_reference(q, OPERATOR) else ops.decode_attend_pages
-    return Partial(*attend(q, k, v, keys, values, digests, counts, slot, entry, live, scale))
+    return Partial(
+        *plain.operator("decode_attend_pages", q)(q, k, v, keys, values, digests, counts, slot, entry, live, scale)
+    )
 
 
 def digest(pages: Tensor, is_mean: Tensor | bool) -> Tensor:
     """Return the digests [..., 2, D] of pages of keys [..., page, D].
 
     Bounds are the extremes of each element. Means are the middle of the extremes, plus and minus the mean distance from
-    it: no bounds, but they choose better pages (ArkVale, section 3.2).
+    it: no bounds, but they select better pages (ArkVale, section 3.2).
     """
     wide = pages.float()
     high, low = wide.amax(-2), wide.amin(-2)
@@ -83,21 +80,21 @@ def reference(
     if k is not None and v is not None:
         plain.write((keys, values), (k, v), slot, entry, live)
         _complete(keys, digests, counts, rows, entry, live, page)
-    seen = chosen(scores(q, digests[rows]), counts[rows], live, page).repeat_interleave(page, -1)
+    seen = selected(scores(q, digests[rows]), counts[rows], live, page).repeat_interleave(page, -1)
     visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
     return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
 
 
-def chosen(scores: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
+def selected(scores: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
     """Return bool [B, H, P]: the pages that rows read, by scores [B, H, P]; counts int32 [B, 4], live int32 [B]."""
     most, leading, newest, _ = (column[:, None, None] for column in counts.unbind(-1))
     total = ((live + page - 1) // page)[:, None, None]
     index = torch.arange(scores.shape[-1], device=scores.device)
-    sure = (index < leading) | (index >= total - newest)
-    others = scores.masked_fill(sure | (index >= total), float("-inf"))
+    always = (index < leading) | (index >= total - newest)
+    others = scores.masked_fill(always | (index >= total), float("-inf"))
     order = others.argsort(dim=-1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
-    return ((total <= most) | sure | (rank < most - leading - newest)) & (index < total)
+    return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)
 
 
 def _complete(
@@ -113,6 +110,4 @@ def _complete(
     digests[at] = torch.where(is_last, new, digests[at])
 
 
-for name in (OPERATOR, f"{OPERATOR}_any"):
-    LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
-    register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)
+plain.register("decode_attend_pages", reference)

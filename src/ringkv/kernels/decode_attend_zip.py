@@ -5,11 +5,9 @@ B rows of a step, S slots, H key-value heads, G query heads per key-value head, 
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.library import LIBRARY
-from ringkv.kernels.partial import Partial, empty_results
+from ringkv.kernels.partial import Partial
 from ringkv.kernels.zip_slots import BUFFERED, FIRST, TENSORS, ZipSlots
 from ringkv.kernels.zip_tokens import append, decoded
 
@@ -24,8 +22,7 @@ def decode_attend_zip(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float) 
     `decode_attend` returns, for a row with live 0 too.
     """
     slots, (slot, _, live, scale) = others[:TENSORS], others[TENSORS:]
-    attend = getattr(torch.ops.ringkv, f"{NAME}_any" if plain.needs_reference(q, NAME) else NAME)
-    return Partial(*attend(q, k, v, *slots, slot, live, scale))
+    return Partial(*plain.operator(NAME, q)(q, k, v, *slots, slot, live, scale))
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float) -> tuple[Tensor, Tensor]:
@@ -55,6 +52,4 @@ def _attend(q: Tensor, slot: ZipSlots, scale: float) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-for _name in (NAME, f"{NAME}_any"):
-    LIBRARY.impl(_name, reference, "CompositeExplicitAutograd")
-    register_fake(f"ringkv::{_name}", empty_results, lib=LIBRARY)
+plain.register(NAME, reference)

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.library import LIBRARY
-from ringkv.kernels.partial import Partial, empty_results
+from ringkv.kernels.partial import Partial
 
 NO_KEY = float("nan")  # an element of a first key that is not kept exactly
 
@@ -56,8 +55,7 @@ def encoded_attend(name: str, q: Tensor, k: Tensor | None, v: Tensor | None, *ot
     others: the tensors of `EncodedPlanes`; slot, entry, live int32 [B]; scale. k and v are None if another layer has
     written them. Nothing is written then.
     """
-    attend = getattr(torch.ops.ringkv, f"{name}_any" if plain.needs_reference(q, name) else name)
-    return Partial(*attend(q, k, v, *others))
+    return Partial(*plain.operator(name, q)(q, k, v, *others))
 
 
 def reference(
@@ -99,9 +97,7 @@ def register(
 ) -> tuple[Callable[..., Partial], Callable[..., tuple[Tensor, Tensor]]]:
     """Register the reference of the operator `name`; return its `encoded_attend` and its reference."""
     own = partial(_with_planes, partial(reference, (keys, values)))
-    for each in (name, f"{name}_any"):
-        LIBRARY.impl(each, own, "CompositeExplicitAutograd")
-        register_fake(f"ringkv::{each}", empty_results, lib=LIBRARY)
+    plain.register(name, own)
     return partial(encoded_attend, name), own
 
 

@@ -26,7 +26,7 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming the setting, if the model cannot have slots in this format."""
     if slots.by_head:
         _check_heads(model, slots)
-    if slots.page:
+    if slots.pages:
         _check_pages(model, slots)
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
@@ -48,7 +48,7 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
 
 def check_handoff(slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming the setting, if slots in this format cannot leave for another process."""
-    if slots.page:
+    if slots.pages:
         raise InvalidRequest(
             "kv_policy arkvale is not implemented for prefill apart from decode; choose snapstream, or --role both",
             "kv_policy",
@@ -70,7 +70,7 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
     format = slots.name
     if slots.by_head:
         raise InvalidRequest("kv_heads other than equal is not implemented on CUDA; choose equal", "kv_heads")
-    if slots.page:
+    if slots.pages:
         raise InvalidRequest("kv_policy arkvale is not implemented on CUDA; choose snapstream", "kv_policy")
     if format not in ON_CUDA:
         raise InvalidRequest(
@@ -83,14 +83,14 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
 def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> None:
     """Raise InvalidRequest, naming `kv_heads`, if a request wants heads to divide slots that they cannot divide."""
     if heads != "equal" and not any(group.by_head for group in groups):
-        start = "" if any(group.page for group in groups) else f"start it with {heads}, or "
+        start = "" if any(group.pages for group in groups) else f"start it with {heads}, or "
         message = f"kv_heads is {heads}, and the engine was started with equal; {start}send equal"
         raise InvalidRequest(message, "kv_heads")
 
 
 def check_pages_of_request(groups: Sequence[LayerGroup], policy: str) -> None:
     """Raise InvalidRequest, naming `kv_policy`, if a request wants to read pages of slots that have none."""
-    if policy == "arkvale" and not any(group.page for group in groups):
+    if policy == "arkvale" and not any(group.pages for group in groups):
         raise InvalidRequest(
             "kv_policy is arkvale, and the engine's slots have no pages; start it with kv_policy arkvale", "kv_policy"
         )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import DIGESTS, PAGES, KVChoice
@@ -43,7 +43,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
     slot_format = _slot_format(config, options, device, kv)
-    capacity = kept_entries(options, prompt_tokens, config.context, slot_format.page) if slot_format.page else kv.budget
+    page = slot_format.pages.size if slot_format.pages else 0
+    capacity = kept_entries(options, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
     check_heads_of_ranks(slot_format, rank.count)
     weights = _weights(options, dtype, device)
@@ -72,9 +73,9 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         speculate=_speculate(options, slot_format),
         kv_format=slot_format.name,
         kv_format_skip=slot_format.skip,
-        kv_page=slot_format.page,
+        kv_page=page,
         kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
-        kv_tier=_tier(options) if slot_format.page else None,
+        kv_tier=_tier(options) if page else None,
     )
 
 
@@ -131,7 +132,7 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
     _check_pages_are_read(options, kv)
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
     skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
-    slots = SlotFormat(format, skipped, kv.heads != "equal", _page(options) if kv.policy == "arkvale" else 0)
+    slots = SlotFormat(format, skipped, kv.heads != "equal", _pages(options) if kv.policy == "arkvale" else None)
     if device != "cpu":
         check_on_cuda(config, slots)
     check_slot_format(config, slots)
@@ -149,11 +150,11 @@ def _check_pages_are_read(options: Options, kv: KVChoice) -> None:
             )
 
 
-def _page(options: Options) -> int:
-    page = PAGES[0] if options.kv_page is None else options.kv_page
-    if page not in PAGES:
-        raise InvalidRequest(f"kv_page is {page}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    return page
+def _pages(options: Options) -> Pages:
+    size = PAGES[0] if options.kv_page is None else options.kv_page
+    if size not in PAGES:
+        raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
+    return Pages(size)
 
 
 def _tier(options: Options) -> Path | None:

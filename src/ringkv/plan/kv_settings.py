@@ -140,7 +140,7 @@ class PageSettings:
             None,
             str,
             "NAME",
-            "What arkvale chooses pages by: mean (of distances, as the paper) or bounds (of keys, as Quest)",
+            "What arkvale selects pages by: mean (of distances, as the paper) or bounds (of keys, as Quest)",
             fallback="mean",
         ),
     ] = None

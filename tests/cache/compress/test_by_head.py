@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ringkv.base.kv import HeadBudgets, Layout
-from ringkv.cache.compress.by_head import SAFEGUARD, chosen, kept_by_head
+from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask
 from ringkv.cache.compress.kept import EMPTY, kept
 
 LAYERS, HEADS, CANDIDATES, SELECTED = 3, 4, 50, 12
@@ -37,7 +37,7 @@ def by_hand(votes: torch.Tensor, heads: HeadBudgets) -> set[tuple[int, int, int]
 @pytest.mark.parametrize("seed", range(5))
 def test_the_highest_votes_of_a_scope_win_and_every_head_has_its_sure_ones(heads: HeadBudgets, seed: int) -> None:
     votes = some_votes(seed)
-    found = chosen(votes, SELECTED, heads)
+    found = selected_mask(votes, SELECTED, heads)
     assert {tuple(at) for at in found.nonzero().tolist()} == by_hand(votes, heads)
     assert found.sum(-1).min() >= int(SAFEGUARD * SELECTED)
     assert found.sum(-1).unique().numel() > 2  # heads differ, or nothing was tested
@@ -47,7 +47,7 @@ def test_the_highest_votes_of_a_scope_win_and_every_head_has_its_sure_ones(heads
 
 def test_a_heads_entries_are_sinks_its_selected_tokens_and_the_ring_in_order() -> None:
     votes = some_votes()
-    found, mask = kept_by_head(LAYOUT, votes, "adaptive"), chosen(votes, SELECTED, "adaptive")
+    found, mask = kept_by_head(LAYOUT, votes, "adaptive"), selected_mask(votes, SELECTED, "adaptive")
     ring = kept(LAYOUT, votes.flatten(0, 1), LAYERS * HEADS)[0, LAYOUT.protected :].tolist()
     for layer, head in product(range(LAYERS), range(HEADS)):
         selected = (mask[layer, head].nonzero()[:, 0] + LAYOUT.sinks).tolist()
@@ -58,4 +58,4 @@ def test_a_heads_entries_are_sinks_its_selected_tokens_and_the_ring_in_order() -
 def test_protected_tokens_are_in_every_head() -> None:
     votes = some_votes()
     votes[..., 20:31] = float("inf")
-    assert chosen(votes, SELECTED, "global")[..., 20:31].all()
+    assert selected_mask(votes, SELECTED, "global")[..., 20:31].all()

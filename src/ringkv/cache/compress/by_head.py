@@ -28,7 +28,7 @@ def kept_by_head(layout: Layout, votes: Tensor, heads: HeadBudgets) -> Tensor:
     votes: float32 [L, H, candidates], of tokens sinks .. n-recent-1. The entries of each scope add up to those that
     equal heads have. Of equal votes the first wins, in the order of layers, heads and tokens.
     """
-    mask = chosen(votes, layout.selected, heads).flatten(0, 1)
+    mask = selected_mask(votes, layout.selected, heads).flatten(0, 1)
     before, after = shared(layout)
     counts = mask.sum(1)
     most = len(before) + int(counts.max()) + len(after)
@@ -42,7 +42,7 @@ def kept_by_head(layout: Layout, votes: Tensor, heads: HeadBudgets) -> Tensor:
     return found.view(*votes.shape[:2], most)
 
 
-def chosen(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
+def selected_mask(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
     """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each."""
     own = _top(votes, int(SAFEGUARD * selected))
     competing = SCOPES[heads](votes.masked_fill(own, float("inf")))

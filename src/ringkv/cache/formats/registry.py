@@ -1,9 +1,8 @@
 """FORMATS: the storage formats by name. storage: that of a plane."""
 
 from collections.abc import Mapping
-from typing import Literal
 
-from ringkv.base.cache_spec import Plane, PlaneFormat
+from ringkv.base.cache_spec import Plane, SlotKind
 from ringkv.cache.formats.by_head import BY_HEAD
 from ringkv.cache.formats.fp8 import FP8_FORMAT
 from ringkv.cache.formats.int4 import INT4_FORMAT
@@ -15,9 +14,6 @@ from ringkv.cache.formats.storage import StorageFormat
 from ringkv.cache.formats.turbo4 import TURBO4_FORMAT
 from ringkv.cache.formats.zipcache import ZIPCACHE
 
-SlotKind = PlaneFormat | Literal["by_head", "pages"]
-"""How a layer's graphs attend to its slots: in a format with as many entries for each head, or as `HeadsBody` or
-`PagesBody`."""
 FORMATS: Mapping[SlotKind, StorageFormat] = {
     "plain": PLAIN,
     "int8": INT8_FORMAT,

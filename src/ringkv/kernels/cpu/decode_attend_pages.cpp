@@ -1,4 +1,4 @@
-// decode_attend_pages on the CPU: attend to some pages of a slot, chosen by digests. See decode_attend_pages.py.
+// decode_attend_pages on the CPU: attend to some pages of a slot, selected by their digests. See decode_attend_pages.py.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -84,12 +84,12 @@ class SummedQueries {
 };
 
 // The pages that each head of each row reads, in order.
-class ChosenPages {
+class SelectedPages {
  public:
-  ChosenPages(int64_t heads, int64_t page) : page_(page), pages_(heads), lengths_(heads, 0) {}
+  SelectedPages(int64_t heads, int64_t page) : page_(page), pages_(heads), lengths_(heads, 0) {}
 
   // All of `live` entries.
-  void all(int64_t head, int64_t live) {
+  void every(int64_t head, int64_t live) {
     pages_[head].resize((live + page_ - 1) / page_);
     std::iota(pages_[head].begin(), pages_[head].end(), 0);
     lengths_[head] = int32_t(live);
@@ -136,7 +136,7 @@ const T* gathered(const T* plane, const int32_t* pages, int64_t page, int64_t co
   return memory;
 }
 
-// Makes blocks of a head's chosen pages: in place if they follow each other, else in pages, or for tiles copied. A thread
+// Makes blocks of a head's selected pages: in place if they follow each other, else in pages, or for tiles copied. A thread
 // keeps the copies of its last two blocks.
 template <typename T>
 class PagedBlocks {
@@ -209,7 +209,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   const auto* counts_of = reinterpret_cast<const PageCounts*>(cc.const_data_ptr<int32_t>());
   const int64_t rows = q.size(0), heads = q.size(1), queries = q.size(2), width = q.size(3);
   const int64_t page = keys.size(2) / digests.size(2);
-  ChosenPages chosen(rows * heads, page);
+  SelectedPages selected(rows * heads, page);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -227,21 +227,21 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
           write(slots, NewVectors<T>(*k), NewVectors<T>(*v), row, head, own, to, limits.is_mean);
         }
         if ((lives[row] + page - 1) / page <= limits.most) {
-          chosen.all(i, lives[row]);
+          selected.every(i, lives[row]);
           continue;
         }
         const SummedQueries<T> summed(query + i * queries * width, queries, width);
-        chosen.best(i, lives[row], limits, [&](int64_t index) {
+        selected.best(i, lives[row], limits, [&](int64_t index) {
           const T* upper = slots.upper(own, head, index);
           return summed.score(upper, upper + width);
         });
       }
     });
-    const RowSlots lengths{slot_of, lives, chosen.lengths()};
+    const RowSlots lengths{slot_of, lives, selected.lengths()};
     const PagedBlocks<T> blocks(slots.keys, slots.values, page, width, with_tiles<T>(queries, width, {}));
     const auto block_of = [&](const BlockIndex& index) {
       const int64_t plane = slots.plane(slot_of[index.row], index.head % heads);
-      return blocks(query + index.head * queries * width, plane, chosen.of(index.head) + index.first / page, index);
+      return blocks(query + index.head * queries * width, plane, selected.of(index.head) + index.first / page, index);
     };
     const auto with = [&](const auto& run) { with_attention<T>(queries, width, float(scale), {}, run); };
     const Result<T> to{out.template data_ptr<T>(), lse.template data_ptr<float>()};
