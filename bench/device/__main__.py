@@ -55,11 +55,14 @@ def _plan(scale: Scale) -> Iterator[list[str]]:
     yield ["probe"]
     for policy, budget in caches(scale):
         which = "full" if policy == "full" else str(budget)
-        yield [f"decode:{which}/{backend}" for backend in scale.backends]
+        yield [f"decode:{which}/{backend}/plain" for backend in scale.backends]
+    least = min(scale.budgets)
+    for which, kv_format in (*((f"{least}", one) for one in scale.formats), ("full", scale.formats[-1])):
+        yield [f"decode:{which}/{backend}/{kv_format}" for backend in scale.backends]
     yield ["kernels"]
     yield ["blocks"]
     yield [f"prefill:{backend}" for backend in scale.backends]
-    yield [f"decode:{min(scale.budgets)}/{scale.backends[-1]}"]  # the gain from fused graphs
+    yield [f"decode:{least}/{scale.backends[-1]}/plain"]  # the gain from fused graphs
 
 
 def _first_that_works(

@@ -8,6 +8,7 @@ import torch
 
 from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
+from bench.device.made import make_random
 from bench.device.scale import Scale
 from ringkv.base.cache_spec import Plane
 from ringkv.cache.formats.registry import FORMATS
@@ -83,7 +84,7 @@ def _latents(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
 
 
 def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
-    """Measure decode attention of one layer with full slots of zeros in each format; a rate counts what is stored."""
+    """Measure decode attention of one layer with full slots in each format; a rate counts what is stored."""
     model = scale.config
     heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
     zeros = torch.zeros(0, device=scale.device, dtype=getattr(torch, scale.dtype)).new_zeros
@@ -94,6 +95,8 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         for name in ON_CUDA:
             format = FORMATS[name]
             planes = [part for _ in range(2) for part in format.allocate((slots, heads, entries, width), zeros)]
+            for plane in planes:
+                make_random(plane)
             center_width = Plane(heads, width, name).center_width
             centers = [zeros(slots, heads, center_width, dtype=torch.float32)] * len(format.beside)
             run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)

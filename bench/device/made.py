@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from bench.device.scale import Scale
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -24,13 +25,16 @@ from ringkv.plan.resolve import resolve
 ANY_MEMORY = 1 << 50  # bytes; the number of slots is already planned
 
 
-def engine_config(scale: Scale, policy: str, budget: int, slots: int, chunk: int) -> EngineConfig:
+def engine_config(
+    scale: Scale, policy: str, budget: int, slots: int, chunk: int, kv_format: PlaneFormat = "plain"
+) -> EngineConfig:
     cache: dict[str, Any] = {"kv_policy": policy} | ({} if policy == "full" else {"kv_budget": budget})
     options = Options(
         **cache,
         slots=slots,
         prompt_tokens=scale.prompt,
         chunk=chunk,
+        kv_format=kv_format,
         device=scale.device,
         dtype=scale.dtype,  # type: ignore[arg-type]
     )
@@ -80,6 +84,14 @@ def _random_weights(model: ModelConfig, dtype: torch.dtype, device: torch.device
     return ModelWeights(made(model.shared_weights()), layers)
 
 
+def make_random(stored: torch.Tensor) -> None:
+    """Overwrite a plane with random numbers; zeros would be read and multiplied faster on some GPUs."""
+    if stored.is_floating_point():
+        stored.normal_()
+    else:
+        stored.view(torch.int8).random_(-128, 128)
+
+
 @torch.inference_mode()
 def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
     """Fill every slot as after a prompt, with random keys and values. Returns the live entries of a slot."""
@@ -87,7 +99,7 @@ def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
     for body in engine.batch.bodies:
         for plane in body.planes:
             for layer in plane:
-                layer.normal_()
+                make_random(layer)
     # A full cache has no entries beyond its capacity, so its prompt leaves `steps` of them free.
     seen = min(prompt, limits.capacity - steps) if engine.default_kv.policy == "full" else prompt - steps
     plan = layout(engine.default_kv, seen, limits.capacity)

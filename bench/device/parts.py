@@ -13,6 +13,7 @@ from bench.device.clock import seconds_of, settle
 from bench.device.journal import DeviceJournal
 from bench.device.made import engine_config, fill, make_engine
 from bench.device.scale import Scale
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.engine import prefill as prefill_prompt
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -85,12 +86,12 @@ def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Calla
 
 
 def decode(scale: Scale, journal: DeviceJournal, name: str) -> None:
-    """Measure steps of an engine with the planned number of slots. name: `full/inductor`, `32768/eager`."""
-    which, backend = name.split("/")
+    """Measure steps of an engine with the planned number of slots. name: `full/inductor/plain`, `8192/eager/int4`."""
+    which, backend, kv_format = name.split("/")
     policy, budget = ("full", scale.prompt) if which == "full" else ("snapstream", int(which))
-    row = planned(scale, budget)[policy]
+    row = planned(scale, budget, kv_format=kv_format)[policy]
     slots = row.slots or 1
-    config = engine_config(scale, policy, budget, slots, min(CHUNK, scale.prompt))
+    config = engine_config(scale, policy, budget, slots, min(CHUNK, scale.prompt), kv_format)
     began = time.perf_counter()
     engine = make_engine(scale, config, backend, ("decode-", "head-", "sample-temperature"))
     live = fill(engine, scale.prompt, scale.steps)
@@ -103,6 +104,7 @@ def decode(scale: Scale, journal: DeviceJournal, name: str) -> None:
         cache=policy,
         budget=budget,
         backend=backend,
+        kv_format=kv_format,
         slots=slots,
         live=live,
         step_s=median(taken),
@@ -166,13 +168,16 @@ def caches(scale: Scale) -> list[tuple[str, int]]:
     return [("full", scale.prompt), *(("snapstream", budget) for budget in scale.budgets)]
 
 
-def planned(scale: Scale, budget: int, bandwidth: int = 1) -> dict[str, CachePlan]:
+def planned(
+    scale: Scale, budget: int, bandwidth: int = 1, kv_format: PlaneFormat = "plain"
+) -> dict[str, CachePlan]:
     """Return `ringkv plan`'s rows for a full cache and this budget in free memory. Times need a bandwidth."""
     shape = Shape.of(scale.config, scale.model)
     request = PlanRequest(
         tokens=scale.prompt,
         budget=budget,
         dtype=scale.dtype,
+        kv_format=kv_format,
         weights_dtype=scale.dtype,
         memory=scale.free_memory(),
         bandwidth=bandwidth,

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.models.config import ModelConfig, parse_config
 
 LLAMA_31_8B: dict[str, Any] = {
@@ -53,6 +54,7 @@ class Scale:
     device: str
     memory: int | None  # bytes to fill; None: all free memory of the device
     backends: tuple[str, ...]  # by preference; the first that works is measured
+    formats: tuple[PlaneFormat, ...]  # of slots of the smallest budget; the last one also of the full cache
 
     @property
     def config(self) -> ModelConfig:
@@ -82,6 +84,7 @@ REAL = Scale(
     device="cuda:0",
     memory=None,
     backends=("inductor", "eager"),
+    formats=("fp8", "int8", "int4"),
 )
 SMALL = Scale(
     model="tiny, random weights",
@@ -96,5 +99,6 @@ SMALL = Scale(
     device="cpu",
     memory=8 << 20,
     backends=("eager",),
+    formats=("int8",),
 )
 SCALES = {"real": REAL, "small": SMALL}

@@ -22,18 +22,19 @@ def tables(scale: Scale, journal: DeviceJournal) -> str:
 def _decode(scale: Scale, figures: list[Figure], best: float) -> str:
     if not figures or not best:
         return ""
-    full = next((one for one in figures if one["cache"] == "full"), None)
+    full = next((one for one in figures if (one["cache"], one["kv_format"]) == ("full", "plain")), None)
     rows = [_decode_row(scale, one, full, best) for one in figures]
-    speed = ("cache", "graphs", "slots", "step", "tokens/s", "share of the floor")
+    speed = ("cache", "format", "graphs", "slots", "step", "tokens/s", "share of the floor")
     return table((*speed, "gain over full", "plan says", "of the plan", "forward", "sample"), rows)
 
 
 def _decode_row(scale: Scale, one: Figure, full: Figure | None, best: float) -> tuple[str, ...]:
     rate = one["slots"] / one["step_s"]
     gain = rate / (full["slots"] / full["step_s"]) if full else 0.0
-    planned_gain = _planned_gain(scale, one["budget"], int(best)) if one["cache"] != "full" else 1.0
+    planned_gain = _planned_gain(scale, one, int(best))
     return (
         "full" if one["cache"] == "full" else f"{one['cache']} {one['budget']:,}",
+        one["kv_format"],
         one["backend"],
         f"{one['slots']} x {one['live']:,}",
         f"{one['step_s'] * 1e3:.2f} ms",
@@ -47,11 +48,11 @@ def _decode_row(scale: Scale, one: Figure, full: Figure | None, best: float) -> 
     )
 
 
-def _planned_gain(scale: Scale, budget: int, bandwidth: int) -> float:
-    """Return the planned throughput of this budget over that of the full cache, each with the slots that fit."""
-    rows = planned(scale, budget, bandwidth)
-    full, compressed = rows["full"].tokens_per_second, rows["snapstream"].tokens_per_second
-    return compressed / full if full and compressed else float("nan")
+def _planned_gain(scale: Scale, one: Figure, bandwidth: int) -> float:
+    """Return the planned throughput of a cache over that of the full plain one, each with the slots that fit."""
+    full = planned(scale, one["budget"], bandwidth)["full"].tokens_per_second
+    own = planned(scale, one["budget"], bandwidth, one["kv_format"])[one["cache"]].tokens_per_second
+    return own / full if full and own else float("nan")
 
 
 def _kernels(figures: list[Figure], best: float) -> str:

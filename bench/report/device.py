@@ -9,11 +9,12 @@ def device(rows: Sequence[ResultRow]) -> str:
     """Return the tables of steps, of prefill, and of experts and latents."""
     found = figures(rows, "device", model="llama-3.1-8b, random weights")
     best = max((one["rate"] for one in found if one["kind"] == "bandwidth"), default=0.0)
-    steps = newest([one for one in found if one["kind"] == "decode"], "processor", "cache", "budget", "backend")
-    full = max(one["slots"] / one["step_s"] for one in steps if one["cache"] == "full")
+    measured = [{"kv_format": "plain"} | one for one in found if one["kind"] == "decode"]
+    steps = newest(measured, "processor", "cache", "budget", "backend", "kv_format")
+    full = max(one["slots"] / one["step_s"] for one in steps if one["cache"] == "full" and one["kv_format"] == "plain")
     prompts = newest([one for one in found if one["kind"] == "prefill"], "processor", "tokens", "chunk")
     decode = table(
-        ("GPU", "cache", "graphs", "slots", "step", "tokens/s", "of the floor", "gain over full"),
+        ("GPU", "cache", "format", "graphs", "slots", "step", "tokens/s", "of the floor", "gain over full"),
         [_decode(one, full, best) for one in steps],
     )
     prefill = table(("GPU", "prompt", "chunk", "prefill", "TFLOP/s", "compress, insert"), list(map(_prefill, prompts)))
@@ -35,7 +36,7 @@ def _decode(one: ResultRow, full: float, best: float) -> tuple[str, ...]:
     rate, floor = one["slots"] / one["step_s"], one["need_bytes"] / best
     sizes = f"{one['slots']} x {one['live']:,}"
     step, share = f"{1e3 * one['step_s']:.1f} ms", f"{floor / one['step_s']:.0%}"
-    return (_gpu(one), one["cache"], one["backend"], sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
+    return (_gpu(one), one["cache"], one["kv_format"], one["backend"], sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
 
 
 def _prefill(one: ResultRow) -> tuple[str, ...]:

@@ -47,6 +47,16 @@ def test_the_devices_tokens_are_the_cpus(folder: Path, captured: LocalEngine, sa
         torch.testing.assert_close(logits.cpu(), answers[0][1], atol=1e-3, rtol=1e-3)
 
 
+def test_every_way_to_sample_compiles_for_a_vocabulary_of_the_usual_size(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama", vocab_size=49_152)
+    answers = []
+    for place, graphs in (("cpu", "off"), ("cuda:0", "compiled")):
+        one = engine(tmp_path, place, graphs)
+        tiny.enter(one, tiny.request(PROMPT, top_p=0.7, min_p=0.01, **SAMPLED), slot=1)
+        answers.append(tiny.decode(one, 20, slot=1)[0])
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("name", ["mixtral", "qwen3-moe", "gpt-oss", "deepseek-v2", "deepseek-v3"])
 def test_the_devices_tokens_are_the_cpus_with_experts_and_latents(name: str, tmp_path: Path) -> None:
     kind, changes = MODELS[name]

@@ -62,6 +62,7 @@ def attend_bytes(
     scales = slot * scale_slot + head.to(tl.int64) * scale_head
     keys, key_scales = keys_at + plane, key_scales_at + scales
     values, value_scales = values_at + plane, value_scales_at + scales
+    q_low, q_high = tl.trans(q_low), tl.trans(q_high)
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     acc_low = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -69,15 +70,15 @@ def attend_bytes(
     for start in range(first, stop, BLOCK):
         at = start + tl.arange(0, BLOCK)
         read = tl.minimum(at, stop - 1)
-        k = tl.trans(load_words(keys, read, WIDTH // 2, COLUMNS))
-        scores = tl.dot(q_low, LOW(k, PACKED).to(q_low.dtype), input_precision="ieee")
-        scores = tl.dot(q_high, HIGH(k, PACKED).to(q_low.dtype), scores, input_precision="ieee")
-        scores *= factor[:, None] * tl.load(key_scales + read).to(tl.float32)[None, :]
+        k = load_words(keys, read, WIDTH // 2, COLUMNS)
+        scores = tl.dot(LOW(k, PACKED).to(q_low.dtype), q_low, input_precision="ieee")
+        scores = tl.dot(HIGH(k, PACKED).to(q_low.dtype), q_high, scores, input_precision="ieee")
+        scores *= factor[None, :] * tl.load(key_scales + read).to(tl.float32)[:, None]
         scores = with_first(scores, dots + 2, is_query, start, at, scale, EXACT)
-        scores = tl.where((at < stop)[None, :], scores, float("-inf"))
+        scores = tl.where((at < stop)[:, None], scores, float("-inf"))
         of_values = tl.load(value_scales + read).to(tl.float32)
         weights, shrink, _, top, total = next_weights(scores, of_values, top, total)
-        weights = weights.to(q_low.dtype)
+        weights = tl.trans(weights.to(q_low.dtype))
         v = load_words(values, read, WIDTH // 2, COLUMNS)
         acc_low = tl.dot(weights, LOW(v, PACKED).to(q_low.dtype), acc_low * shrink[:, None], input_precision="ieee")
         acc_high = tl.dot(weights, HIGH(v, PACKED).to(q_low.dtype), acc_high * shrink[:, None], input_precision="ieee")

@@ -67,6 +67,7 @@ def attend_nibbles(
     ranges = slot * scale_slot + head.to(tl.int64) * scale_head
     keys, key_ranges = keys_at + plane, key_ranges_at + ranges
     values, value_ranges = values_at + plane, value_ranges_at + ranges
+    q0, q1, q2, q3 = tl.trans(q0), tl.trans(q1), tl.trans(q2), tl.trans(q3)
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     shift = tl.zeros((ROWS,), tl.float32)  # of all elements of the weighted sum
@@ -77,22 +78,23 @@ def attend_nibbles(
     for start in range(first, stop, BLOCK):
         at = start + tl.arange(0, BLOCK)
         read = tl.minimum(at, stop - 1)
-        k = tl.trans(load_words(keys, read, WIDTH // 4, COLUMNS))
+        k = load_words(keys, read, WIDTH // 4, COLUMNS)
         limits = tl.load(key_ranges + read)
         steps = low_half(limits)
-        scores = tl.dot(q0, nibble_0(k, PACKED).to(q0.dtype), input_precision="ieee")
-        scores = tl.dot(q1, nibble_1(k, PACKED).to(q0.dtype), scores, input_precision="ieee")
-        scores = tl.dot(q2, nibble_2(k, PACKED).to(q0.dtype), scores, input_precision="ieee")
-        scores = tl.dot(q3, nibble_3(k, PACKED).to(q0.dtype), scores, input_precision="ieee")
-        scores = scores * steps[None, :] + sums[:, None] * (low_half(limits >> 16) - OFFSET * steps)[None, :]
-        scores = with_first(scores * factor[:, None], dots + 2, is_query, start, at, scale, EXACT)
-        scores = tl.where((at < stop)[None, :], scores, float("-inf"))
+        scores = tl.dot(nibble_0(k, PACKED).to(q0.dtype), q0, input_precision="ieee")
+        scores = tl.dot(nibble_1(k, PACKED).to(q0.dtype), q1, scores, input_precision="ieee")
+        scores = tl.dot(nibble_2(k, PACKED).to(q0.dtype), q2, scores, input_precision="ieee")
+        scores = tl.dot(nibble_3(k, PACKED).to(q0.dtype), q3, scores, input_precision="ieee")
+        scores = scores * steps[:, None] + sums[None, :] * (low_half(limits >> 16) - OFFSET * steps)[:, None]
+        scores = with_first(scores * factor[None, :], dots + 2, is_query, start, at, scale, EXACT)
+        scores = tl.where((at < stop)[:, None], scores, float("-inf"))
         limits = tl.load(value_ranges + read)
         steps = low_half(limits)
         weights, shrink, unscaled, top, total = next_weights(scores, steps, top, total)
         weights = weights.to(q0.dtype)
-        middles = unscaled * (low_half(limits >> 16) + MIDDLE * steps)[None, :]
-        shift = shift * shrink + tl.sum(middles - (OFFSET + MIDDLE) * weights.to(tl.float32), 1)
+        middles = unscaled * (low_half(limits >> 16) + MIDDLE * steps)[:, None]
+        shift = shift * shrink + tl.sum(middles - (OFFSET + MIDDLE) * weights.to(tl.float32), 0)
+        weights = tl.trans(weights)
         v = load_words(values, read, WIDTH // 4, COLUMNS)
         acc0 = tl.dot(weights, nibble_0(v, PACKED).to(q0.dtype), acc0 * shrink[:, None], input_precision="ieee")
         acc1 = tl.dot(weights, nibble_1(v, PACKED).to(q0.dtype), acc1 * shrink[:, None], input_precision="ieee")

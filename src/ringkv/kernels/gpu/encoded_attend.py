@@ -16,10 +16,13 @@ from ringkv.kernels.encoded_attend import EncodedPlanes
 from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
 from ringkv.kernels.gpu.forms import WORD, Form
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
-from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split, tiling
+from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split
 from ringkv.kernels.gpu.write_token import write_token
 
-MOST_SCORES = {2: 2048, 4: 512}  # of a tile, by bytes of a query's element: they stay in registers
+LEAST_ROWS = 8  # queries of one program
+ENTRIES, MOST_ELEMENTS = 64, 8192  # of a tile, by warp: they are in registers
+ONE_WARP, MORE_WARPS = 16, 4  # queries of at most 128 elements that one warp can process; warps for more
+FLOAT32 = Tiling(1, 16, 8, 2)  # does not use tensor cores
 ENCODE_WARPS, ROTATE_WARPS = 1, 4
 
 
@@ -85,7 +88,7 @@ def attend(
 ) -> Attended:
     """Attend with q [B, H, Q, D] to the live entries, all of which are written."""
     cut = cut or usual_tiling(form, q, planes)
-    (rows, heads, queries, width), padded = q.shape, tile(q)
+    (rows, heads, queries, width), padded = q.shape, encoded_tile(form, q, planes)
     exact = planes.centers.shape[-1] // width - 1
     rotated, dots = _rotated(form, q, planes.centers, slot, live)
     part, part_lse = empty_parts(q, cut)
@@ -156,17 +159,23 @@ def usual_tiling(form: Form, q: Tensor, planes: EncodedPlanes) -> Tiling:
     """Return the default tiling for q [B, H, Q, D]."""
     keys, padded = planes.keys, encoded_tile(form, q, planes)
     programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
-    usual = tiling(programs, keys.shape[2], padded, chip(keys.device))
-    one = replace(usual, block=min(usual.block, MOST_SCORES[padded.itemsize] // padded.rows))
-    return split(one, programs, keys.shape[2], padded, chip(keys.device))
+    return split(_program(form, padded), programs, keys.shape[2], padded, chip(keys.device))
+
+
+def _program(form: Form, padded: Tile) -> Tiling:
+    """Return how one program processes a split."""
+    if padded.itemsize == torch.float32.itemsize:
+        return FLOAT32
+    warps = 1 if padded.rows * max(1, padded.columns // 128) <= ONE_WARP else MORE_WARPS
+    return Tiling(1, min(ENTRIES, warps * MOST_ELEMENTS // padded.columns), warps, form.pipeline)
 
 
 def encoded_tile(form: Form, q: Tensor, planes: EncodedPlanes) -> Tile:
     """Return the tile of queries of one program, and the bytes of the entries that it loads."""
-    plain = tile(q)
+    plain, rows = tile(q), max(LEAST_ROWS, triton.next_power_of_2(q.shape[2]))
     columns = max(MIN_ROWS, plain.columns // form.per_word)
     range_bytes = planes.key_scales.element_size() * planes.key_scales.shape[3:].numel()
-    return replace(plain, stored=columns * WORD.itemsize + range_bytes)
+    return replace(plain, rows=min(rows, plain.rows), stored=columns * WORD.itemsize + range_bytes)
 
 
 def _head_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:

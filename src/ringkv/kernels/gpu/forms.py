@@ -20,7 +20,8 @@ class Form:
     """How the kernels process a format.
 
     store: encodes a vector and stores it as elements of dtype `stored`. attend: attends to one split. per_word:
-    elements of the 16-bit words in which it loads them. range: dtype in which it loads their scales.
+    elements of the 16-bit words in which it loads them. range: dtype in which it loads their scales. pipeline:
+    stages of the pipeline that loads them.
     """
 
     store: Any
@@ -29,6 +30,7 @@ class Form:
     constants: Mapping[str, Any]
     per_word: int
     range: torch.dtype
+    pipeline: int
     is_rotated: bool = True
 
     def stages(self, width: int) -> int:
@@ -39,7 +41,7 @@ class Form:
 INT8 = {"LOW": int8_low, "HIGH": int8_high, "UNIT": 1.0}
 E4M3 = {"LOW": e4m3_low, "HIGH": e4m3_high, "UNIT": E4M3_UNIT}
 FORMS = {
-    "int8": Form(store_int8, torch.int8, attend_bytes, INT8, 2, torch.float32),
-    "fp8": Form(store_fp8, torch.uint8, attend_bytes, E4M3, 2, torch.float16, is_rotated=False),
-    "int4": Form(store_int4, WORD, attend_nibbles, {}, 4, torch.int32),
+    "int8": Form(store_int8, torch.int8, attend_bytes, INT8, 2, torch.float32, 2),
+    "fp8": Form(store_fp8, torch.uint8, attend_bytes, E4M3, 2, torch.float16, 2, is_rotated=False),
+    "int4": Form(store_int4, WORD, attend_nibbles, {}, 4, torch.int32, 3),
 }

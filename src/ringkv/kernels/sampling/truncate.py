@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+_PART = 256  # tokens
 _BITS = 32  # of a float32
 _LOWEST, _HIGHEST = -0x7F800001, 0x7F800000  # the ranks of -inf and inf, see `_float_of`
 _MIN_MASS = 1e-300  # float64, below any token's probability mass
@@ -33,9 +34,21 @@ def truncate(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, 
     scaled = logits / torch.where(temperature > 0, temperature, 1.0)[:, None]
     weights = (scaled - scaled.amax(-1, keepdim=True)).exp()  # probabilities, scaled so that the highest is 1
     kept = _nucleus(logits, weights, top_p, _highest(logits, top_k))
-    equal = logits == kept.last
-    keep = (logits > kept.last) | (equal & (equal.cumsum(-1, dtype=torch.int32) <= kept.ties))
+    keep = (logits > kept.last) | _first(logits == kept.last, kept.ties)
     return logits.masked_fill(~(keep & (weights >= min_p)), float("-inf"))
+
+
+def _first(equal: Tensor, count: Tensor) -> Tensor:
+    """Return which of the true elements of each row of bool [B, V] are among its first `count` [B, 1].
+
+    They are counted by part: torch 2.11 cannot compile a scan of a whole vocabulary for CUDA.
+    """
+    vocab = equal.shape[1]
+    parts = torch.nn.functional.pad(equal.int(), (0, -vocab % _PART)).unflatten(1, (-1, _PART))
+    sizes = parts.sum(-1, keepdim=True, dtype=torch.int32)
+    before = sizes.cumsum(1, dtype=torch.int32) - sizes
+    place = (parts.cumsum(-1, dtype=torch.int32) + before).flatten(1)[:, :vocab]
+    return equal & (place <= count)
 
 
 def _highest(logits: Tensor, top_k: Tensor) -> _Kept:
