@@ -1,4 +1,4 @@
-"""blocks: the part of the device benchmark that measures experts, latent attention and slots in each format."""
+"""blocks: the part of the device benchmark that measures experts, latents, and slots in formats and with budgets."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,10 +12,13 @@ from bench.device.made import make_random
 from bench.device.scale import Scale
 from ringkv.base.cache_spec import Plane
 from ringkv.cache.formats.registry import FORMATS
+from ringkv.kernels.decode_attend_heads import decode_attend_heads
+from ringkv.kernels.decode_attend_pages import decode_attend_pages, digest
 from ringkv.kernels.experts import experts
 from ringkv.kernels.latent_attend import decode_attend_latent
 from ringkv.models.slot_formats import ON_CUDA
 
+PAGE, FIRST, NEWEST = 32, 1, 1  # entries of a page; pages that are always read
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
 
 
@@ -44,8 +47,9 @@ TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),), ((2, 64),))
 def blocks(scale: Scale, journal: DeviceJournal, _: str) -> None:
     """Measure each operator inside a CUDA graph, without its launch."""
     shapes = PUBLISHED if scale.torch_device.type == "cuda" else TINY
-    for figure in (*_experts(scale, shapes), *_latents(scale, shapes), *_formats(scale, shapes)):
-        journal.add("block", **figure)
+    for measure in (_experts, _latents, _formats, _budgets):
+        for figure in measure(scale, shapes):
+            journal.add("block", **figure)
 
 
 def _experts(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
@@ -104,6 +108,51 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
             stored = sum(plane.nbytes for plane in planes)
             figure = {"s": taken, "rate": stored / taken, "operations": 4.0 * slots * heads * groups * entries * width}
             yield {"part": f"{name} slots", "slots": slots, "live": entries, **figure}
+
+
+def _budgets(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
+    """Measure one layer's step with full slots: heads of different lengths, and a quarter of the pages read."""
+    for slots, entries in of.encoded:
+        for part, step in (("unequal heads", _unequal_heads), ("a quarter of pages", _quarter_of_pages)):
+            run, read, attended = step(scale, slots, entries)
+            taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
+            figure = {"s": taken, "rate": read / taken, "operations": 4.0 * attended * scale.config.head_dim}
+            yield {"part": part, "slots": slots, "live": entries, **figure}
+
+
+class _Step(NamedTuple):
+    run: Callable[[], object]
+    bytes: float  # that it reads
+    attended: float  # entries, counted for each query
+
+
+def _unequal_heads(scale: Scale, slots: int, entries: int) -> _Step:
+    """Heads have from a quarter to seven quarters of the entries that they have on average."""
+    model, slot = scale.config, torch.arange(slots, device=scale.device).int()
+    heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
+    more = (torch.linspace(-0.75, 0.75, heads) * entries).round().int()
+    first = (more + entries).cumsum(0) - (more + entries)
+    places = torch.stack((first, more), -1).int().to(scale.device).expand(slots, -1, -1).contiguous()
+    planes = [_random(scale, slots, 1, heads * entries, width) for _ in range(2)]
+    q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
+    live = torch.full_like(slot, entries)
+    run = partial(decode_attend_heads, q, k, k, *planes, places, slot, live - 1, live, width**-0.5)
+    return _Step(run, sum(plane.nbytes for plane in planes), slots * heads * groups * entries)
+
+
+def _quarter_of_pages(scale: Scale, slots: int, entries: int) -> _Step:
+    """It reads all digests, and the entries of the selected pages."""
+    model, slot = scale.config, torch.arange(slots, device=scale.device).int()
+    heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
+    keys, values = (_random(scale, slots, heads, entries, width) for _ in range(2))
+    digests = digest(keys.unflatten(2, (-1, PAGE)), True)
+    pages = max(entries // PAGE // 4, FIRST + NEWEST + 1)
+    counts = torch.tensor([[pages, FIRST, NEWEST, 1]] * slots, dtype=torch.int32, device=scale.device)
+    q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
+    live, share = torch.full_like(slot, entries), min(1.0, pages * PAGE / entries)
+    run = partial(decode_attend_pages, q, k, k, keys, values, digests, counts, slot, live - 1, live, width**-0.5)
+    read = share * (keys.nbytes + values.nbytes) + digests.nbytes
+    return _Step(run, read, share * slots * heads * groups * entries)
 
 
 def _random(scale: Scale, *shape: int) -> torch.Tensor:

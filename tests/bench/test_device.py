@@ -53,6 +53,8 @@ def test_the_table_shows_them_all(out: Path) -> None:
         "| latents | 2 x 64 |",
         "| plain slots | 2 x 64 |",
         "| int4 slots | 2 x 64 |",
+        "| unequal heads | 2 x 64 |",
+        "| a quarter of pages | 2 x 64 |",
     ):
         assert words in shown
     assert "Failed" not in shown

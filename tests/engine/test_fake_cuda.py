@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.cache_spec import PLAIN_SLOTS, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
@@ -210,4 +210,15 @@ def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_pat
     with fake_cuda(), torch.inference_mode():
         assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
     assert {*traced.outputs} == {f"decode-global-{kv_format}-3", f"decode-global-{kv_format}-3x4"}
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+
+
+@pytest.mark.parametrize("slots", [SlotFormat(by_head=True), SlotFormat(pages=Pages(16))], ids=["heads", "pages"])
+def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(slots: SlotFormat, tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama")
+    traced = Traced("decode")
+    with fake_cuda(), torch.inference_mode():
+        engine = assembled(tmp_path, torch.bfloat16, traced, slots=slots)
+    assert {engine.batch.bodies[0].group.kind} == {"by_head" if slots.by_head else "pages"}
+    assert {*traced.outputs} == {"decode-global-3", "decode-global-3x4"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}

@@ -24,20 +24,26 @@ from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
+from ringkv.kernels.gpu.heads_split import heads_split
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_splits import merge_splits
+from ringkv.kernels.gpu.pages_split import pages_split
 from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
+from ringkv.kernels.gpu.score_pages import score_pages
+from ringkv.kernels.gpu.select_pages import select_pages
 from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
+from ringkv.kernels.gpu.write_page import write_page
 from ringkv.kernels.gpu.write_token import write_token
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
+    *(heads_split, write_page, score_pages, select_pages, pages_split),
     *(write_token, rotate_queries, attend_bytes, attend_nibbles),
     *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
 )
@@ -88,6 +94,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
             FakeTensorMode(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
+            patch("ringkv.kernels.gpu.heads_attend.chip", lambda _: H100),
             patch("ringkv.kernels.gpu.encoded_attend.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.experts.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
@@ -116,6 +123,23 @@ def inputs(
     planes = [(2 * rows, heads, capacity, width)] * 2
     shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
     return [*_tensors(shapes, dtype), *_tensors([(rows,)] * 3, torch.int32)]
+
+
+def heads_inputs(dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2) -> list[torch.Tensor]:
+    """Return q, k, v, keys, values, places, slot, entry, live of `decode_attend_heads`."""
+    planes = [(2 * rows, 1, heads * 4096 * 4, width)] * 2
+    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
+    return [*_tensors(shapes, dtype), *_tensors([(2 * rows, heads, 2), *[(rows,)] * 3], torch.int32)]
+
+
+def pages_inputs(
+    dtype: torch.dtype, groups: int, width: int, page: int = 32, rows: int = 3, heads: int = 2, capacity: int = 4096
+) -> list[torch.Tensor]:
+    """Return q, k, v, keys, values, digests, counts, slot, entry, live of `decode_attend_pages`."""
+    planes = [(2 * rows, heads, capacity, width)] * 2
+    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
+    digests = (2 * rows, heads, capacity // page, 2, width)
+    return [*_tensors([*shapes, digests], dtype), *_tensors([(2 * rows, 4), *[(rows,)] * 3], torch.int32)]
 
 
 def cache_inputs(

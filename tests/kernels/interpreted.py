@@ -37,6 +37,22 @@ def cache_attend(inputs: list[torch.Tensor], cut: Cut) -> Result:
     return _run("cache_attend", inputs, cut)
 
 
+def heads_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """Run on the arguments of `decode_attend_heads`. Return the result, and keys and values afterwards."""
+    return _run("decode_attend_heads", inputs, cut, "heads_attend"), inputs[3:5]
+
+
+def pages_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """Run on the arguments of `decode_attend_pages`. Return the result, and keys, values and digests afterwards."""
+    return _run("decode_attend_pages", inputs, cut, "pages_attend"), inputs[3:6]
+
+
+def pages_selected(inputs: list[torch.Tensor], page: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run on scores, counts, slot, live. Return the pages of each head, and the live entries in them."""
+    found: tuple[torch.Tensor, torch.Tensor] = _call("pages_attend", "selected", *inputs, page)
+    return found
+
+
 def encoded_attend(name: str, inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
     """Run on the arguments of `kernels.encoded_attend` in this format. Return the result, and the planes afterwards."""
     from ringkv.kernels.gpu.forms import FORMS

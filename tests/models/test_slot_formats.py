@@ -93,7 +93,6 @@ def test_layers_cannot_stay_plain_without_a_format() -> None:
     [
         ("smollm2", Options(kv_format="int4"), "not implemented for kv_format int4; choose plain, or equal"),
         ("smollm2", Options(tensor_parallel=3), "not implemented for heads on 3 ranks; choose equal"),
-        ("smollm2", Options(device="cuda"), "not implemented on CUDA; choose equal"),
         ("deepseek-v2-lite", Options(), "does not apply to latents, which all heads share; choose equal"),
     ],
 )
@@ -119,13 +118,19 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
         (Options(kv_policy="arkvale", kv_format="int8"), "kv_policy arkvale is not implemented for kv_format int8"),
         (Options(kv_policy="arkvale", kv_heads="global"), "arkvale keeps every token, so heads are equal"),
         (
-            Options(kv_policy="arkvale", device="cuda"),
-            "kv_policy arkvale is not implemented on CUDA; choose snapstream",
+            Options(kv_policy="arkvale", kv_tier="/tmp", device="cuda"),
+            "kv_tier with a directory is not implemented on CUDA; choose memory",
         ),
     ],
 )
 def test_pages_that_cannot_be_are_refused(options: Options, message: str) -> None:
     assert message in refused(complete, Path("model"), SMOLLM2, options)[0]
+
+
+@pytest.mark.parametrize("options", [Options(kv_policy="arkvale", kv_tier="memory"), Options(kv_heads="global")])
+def test_pages_and_heads_of_different_lengths_are_accepted_on_a_gpu(options: Options) -> None:
+    found = complete(Path("model"), SMOLLM2, replace(options, device="cuda:0")).slot_format
+    assert bool(found.pages) != found.by_head
 
 
 def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:

@@ -5,7 +5,10 @@ slot, D head_dim.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -156,32 +159,19 @@ def register(name: str, function: Callable[..., tuple[Tensor, Tensor]]) -> None:
         register_fake(f"ringkv::{each}", empty_results, lib=LIBRARY)
 
 
-def _cuda(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
-
-    return gpu.decode_attend(q, k, v, keys, values, slot, entry, live, scale)
+def register_cuda(name: str, module: str) -> None:
+    """Register the function `name` of a module of `kernels.gpu` for CUDA, if Triton is installed."""
+    if find_spec("triton"):
+        LIBRARY.impl(name, partial(_in_triton, module, name), "CUDA")
 
 
-def _cache_cuda(
-    q: Tensor, keys: Tensor, values: Tensor, slot: Tensor, holes: Tensor, live: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
-
-    return gpu.cache_attend(q, keys, values, slot, holes, live, scale)
+def _in_triton(module: str, name: str, *arguments: Any) -> tuple[Tensor, Tensor]:
+    found = import_module(f"ringkv.kernels.gpu.{module}")  # loads Triton
+    result: tuple[Tensor, Tensor] = getattr(found, name)(*arguments)
+    return result
 
 
 register("decode_attend", reference)
 register("cache_attend", cache_reference)
-if find_spec("triton"):
-    LIBRARY.impl("decode_attend", _cuda, "CUDA")
-    LIBRARY.impl("cache_attend", _cache_cuda, "CUDA")
+register_cuda("decode_attend", "decode_attend")
+register_cuda("cache_attend", "decode_attend")

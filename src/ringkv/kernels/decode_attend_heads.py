@@ -56,3 +56,4 @@ def reference(
 
 
 plain.register("decode_attend_heads", reference)
+plain.register_cuda("decode_attend_heads", "heads_attend")

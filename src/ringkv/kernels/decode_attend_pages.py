@@ -111,3 +111,4 @@ def _complete(
 
 
 plain.register("decode_attend_pages", reference)
+plain.register_cuda("decode_attend_pages", "pages_attend")

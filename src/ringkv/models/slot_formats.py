@@ -68,10 +68,8 @@ def check_handoff(slots: SlotFormat) -> None:
 def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming the setting, if decode attention has no kernel for it on CUDA."""
     format = slots.name
-    if slots.by_head:
-        raise InvalidRequest("kv_heads other than equal is not implemented on CUDA; choose equal", "kv_heads")
-    if slots.pages:
-        raise InvalidRequest("kv_policy arkvale is not implemented on CUDA; choose snapstream", "kv_policy")
+    if slots.pages and slots.pages.on_disk:
+        raise InvalidRequest("kv_tier with a directory is not implemented on CUDA; choose memory", "kv_tier")
     if format not in ON_CUDA:
         raise InvalidRequest(
             f"kv_format {format} is not implemented on CUDA; choose one of {', '.join(ON_CUDA)}", "kv_format"

@@ -30,6 +30,7 @@ MAX_STEP = 150  # ms; a token every 150 ms is faster than people read
 MOST_LANES = 16  # prompts that share passes; each lane has a window of queries
 SHORT_PROMPTS = 4096  # entries for short prompts beside the longest
 MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
+IN_MEMORY = (None, "memory")  # values of `kv_tier`
 
 
 def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
@@ -154,12 +155,12 @@ def _pages(options: Options) -> Pages:
     size = PAGES[0] if options.kv_page is None else options.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    return Pages(size)
+    return Pages(size, on_disk=options.kv_tier not in IN_MEMORY)
 
 
 def _tier(options: Options) -> Path | None:
     """Return the directory of the files that hold entries; None for memory."""
-    if options.kv_tier in (None, "memory"):
+    if options.kv_tier in IN_MEMORY:
         return None
     folder = Path(options.kv_tier).expanduser()
     if not folder.is_dir():

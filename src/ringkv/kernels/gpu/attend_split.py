@@ -7,6 +7,7 @@ B rows of a step, H key-value heads, G query heads each, C entries, D head_dim, 
 import triton
 import triton.language as tl
 
+from ringkv.kernels.gpu.new_token import attend_new
 from ringkv.kernels.gpu.tiles import attend_tiles, entries_per_split, store_part
 
 
@@ -51,27 +52,17 @@ def attend_split(
         return
     entry, slot = tl.load(entry_at + row), tl.load(slot_at + row).to(tl.int64)
     query, column = block * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    real = column < WIDTH
-    real_q = (query < groups)[:, None] & real[None, :]
+    real_q = (query < groups)[:, None] & (column < WIDTH)[None, :]
     q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_group + column[None, :], mask=real_q, other=0.0)
     if UPCAST:
         q = q.to(tl.float32)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
     keys, values = keys_at + plane, values_at + plane
 
-    # The first split adds the new token to the softmax and writes it to the cache. All tiles skip its entry, so that no
-    # program reads it while it is written, or multiplies by its old content, which may be NaN.
-    new_k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
-    new_v = tl.load(v_at + row * v_row + head * v_head + column, mask=real, other=0.0)
-    is_first = split == 0
-    is_written = real & is_first & (block == 0)
-    tl.store(keys + entry * WIDTH + column, new_k, mask=is_written)
-    tl.store(values + entry * WIDTH + column, new_v, mask=is_written)
-    score = tl.sum(q.to(tl.float32) * new_k.to(tl.float32)[None, :], 1) * scale
-    top = tl.where(is_first, score, float("-inf"))
-    total = tl.where(is_first, tl.full((ROWS,), 1.0, tl.float32), 0.0)
-    acc = tl.where(is_first, tl.zeros((ROWS, COLUMNS), tl.float32) + new_v.to(tl.float32)[None, :], 0.0)
-
+    new_k, new_v = k_at + row * k_row + head * k_head, v_at + row * v_row + head * v_head
+    top, total, acc = attend_new(
+        q, new_k, new_v, keys, values, entry, split == 0, block == 0, scale, ROWS, WIDTH, COLUMNS
+    )
     top, total, acc = attend_tiles(
         q, keys, values, first, stop, entry, entry_at, query, top, total, acc, scale, WIDTH, COLUMNS, BLOCK, 0
     )

@@ -8,7 +8,7 @@ cache is not written. A query does not see entries that its token, or a fresh to
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.tiles import attend_tiles, entries_per_split, store_part
+from ringkv.kernels.gpu.tiles import attend_tiles, entries_per_split, nothing_attended, store_part
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "groups", "splits", "blocks"])
@@ -54,9 +54,7 @@ def cache_split(
         q = q.to(tl.float32)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
     keys, values = keys_at + plane, values_at + plane
-    top = tl.full((ROWS,), float("-inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    acc = tl.zeros((ROWS, COLUMNS), tl.float32)
+    top, total, acc = nothing_attended(ROWS, COLUMNS)
     holes, token = holes_at + row * HOLES, query // groups
     top, total, acc = attend_tiles(
         q, keys, values, first, stop, -1, holes, token, top, total, acc, scale, WIDTH, COLUMNS, BLOCK, HOLES

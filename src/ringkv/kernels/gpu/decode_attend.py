@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
-from ringkv.kernels.gpu.merge_splits import merge_splits
+from ringkv.kernels.gpu.merge_splits import merge_splits, splits_of_row
 from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, tiling
 
 LOG2_E = log2(2.718281828459045)
@@ -146,8 +146,19 @@ def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
     return keys.stride()[:2]
 
 
-def merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling, stages: int = 0) -> Attended:
-    """Merge the splits of `live` entries to the result for q [B, H, Q, D], rotated by so many stages."""
+def merged(
+    q: Tensor,
+    part: Tensor,
+    part_lse: Tensor,
+    live: Tensor,
+    cut: Tiling,
+    stages: int = 0,
+    count: triton.JITFunction = splits_of_row,
+) -> Attended:
+    """Merge the splits of `live` entries to the result for q [B, H, Q, D], rotated by so many stages.
+
+    count: returns how many splits were written, from `live`.
+    """
     (rows, heads, queries, width), columns = q.shape, tile(q).columns
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
     merge_splits[queries, heads, rows](
@@ -162,6 +173,7 @@ def merged(q: Tensor, part: Tensor, part_lse: Tensor, live: Tensor, cut: Tiling,
         WIDTH=width,
         COLUMNS=columns,
         BLOCK=cut.block,
+        COUNT=count,
         STEP=MERGE_STEP,
         STAGES=stages,
         num_warps=max(2, columns // 128),

@@ -14,11 +14,24 @@ from ringkv.kernels.gpu.tiles import entries_per_split
 LN_2 = tl.constexpr(0.6931471805599453)
 
 
+@triton.jit
+def splits_of_row(live_at, row, head, heads, splits, BLOCK: tl.constexpr):
+    """Return the splits of a row's live entries, int32 [B]."""
+    live = tl.load(live_at + row)
+    return tl.cdiv(live, tl.maximum(entries_per_split(live, splits, BLOCK), 1))
+
+
+@triton.jit
+def splits_of_head(used_at, row, head, heads, splits, BLOCK: tl.constexpr):
+    """Return the splits of a row's head, which its first program has noted in int32 [B, H]."""
+    return tl.load(used_at + row * heads + head)
+
+
 @triton.jit(do_not_specialize=["heads", "queries", "splits"])
 def merge_splits(
     part_at,  # as `store_part` wrote them
     part_lse_at,
-    live_at,
+    live_at,  # of which COUNT knows how many splits were written
     out_at,  # [B, H, Q, D]
     lse_at,  # float32 [B, H, Q], natural
     heads,
@@ -27,12 +40,12 @@ def merge_splits(
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
+    COUNT: tl.constexpr,
     STEP: tl.constexpr,  # splits read at a time
     STAGES: tl.constexpr,  # of the rotation; 0 if values are not rotated
 ):
     query, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    live = tl.load(live_at + row)
-    used = tl.cdiv(live, tl.maximum(entries_per_split(live, splits, BLOCK), 1))
+    used = COUNT(live_at, row, head, heads, splits, BLOCK)
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     place = row.to(tl.int64) * heads + head

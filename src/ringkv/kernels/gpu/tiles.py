@@ -34,29 +34,58 @@ def attend_tiles(
     BLOCK: tl.constexpr,
     HOLES: tl.constexpr,
 ):
-    """Continue the softmax over entries first .. stop-1. Exponentials are powers of two: `scale` includes log2(e)."""
-    column = tl.arange(0, COLUMNS)
-    real = column < WIDTH
+    """Continue the softmax over entries first .. stop-1."""
     for start in range(first, stop, BLOCK):
         at = start + tl.arange(0, BLOCK)
         is_read = (at < stop) & (at != skip)
-        mask = is_read[:, None] & real[None, :]
-        tile = at[:, None] * WIDTH + column[None, :]
-        k = tl.load(keys + tile, mask=mask, other=0.0)
-        scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee") * scale
-        scores = tl.where(is_read[None, :], scores, float("-inf"))
-        for hole in tl.static_range(HOLES):
-            is_hidden = (at == tl.load(holes_at + hole))[None, :] & (token >= hole)[:, None]
-            scores = tl.where(is_hidden, float("-inf"), scores)
-        highest = tl.maximum(top, tl.max(scores, 1))
-        against = tl.where(highest == float("-inf"), 0.0, highest)  # if a query sees no entry of the tile
-        weights = tl.exp2(scores - against[:, None])
-        shrink = tl.exp2(top - against)
-        total = total * shrink + tl.sum(weights, 1)
-        v = tl.load(values + tile, mask=mask, other=0.0)
-        acc = tl.dot(weights.to(v.dtype).to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
-        top = highest
+        top, total, acc = attend_tile(
+            q, keys, values, at, is_read, holes_at, token, top, total, acc, scale, WIDTH, COLUMNS, HOLES
+        )
     return top, total, acc
+
+
+@triton.jit
+def attend_tile(
+    q,  # [ROWS, COLUMNS]
+    keys,  # pointers to entry 0 of one slot and head
+    values,
+    at,  # [BLOCK], the entries of a tile
+    is_read,  # [BLOCK]
+    holes_at,
+    token,
+    top,
+    total,
+    acc,
+    scale,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    HOLES: tl.constexpr,
+):
+    """Continue the softmax over a tile. Exponentials are powers of two: `scale` includes log2(e)."""
+    column = tl.arange(0, COLUMNS)
+    mask = is_read[:, None] & (column < WIDTH)[None, :]
+    tile = at[:, None] * WIDTH + column[None, :]
+    k = tl.load(keys + tile, mask=mask, other=0.0)
+    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee") * scale
+    scores = tl.where(is_read[None, :], scores, float("-inf"))
+    for hole in tl.static_range(HOLES):
+        is_hidden = (at == tl.load(holes_at + hole))[None, :] & (token >= hole)[:, None]
+        scores = tl.where(is_hidden, float("-inf"), scores)
+    highest = tl.maximum(top, tl.max(scores, 1))
+    against = tl.where(highest == float("-inf"), 0.0, highest)  # if a query sees no entry of the tile
+    weights = tl.exp2(scores - against[:, None])
+    shrink = tl.exp2(top - against)
+    total = total * shrink + tl.sum(weights, 1)
+    v = tl.load(values + tile, mask=mask, other=0.0)
+    acc = tl.dot(weights.to(v.dtype).to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
+    return highest, total, acc
+
+
+@triton.jit
+def nothing_attended(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the softmax before any entry: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]."""
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
+    return top, tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
 
 
 @triton.jit

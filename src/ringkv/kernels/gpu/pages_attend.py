@@ -1,0 +1,178 @@
+"""Decode attention on CUDA that reads some pages of a slot: five Triton kernels, whose launches depend on no length.
+
+They write the new token and complete its page's digest, score the pages, select them, attend to one split, and merge.
+
+B rows of a step, S slots, H key-value heads, G query heads each, C entries per slot in P pages, D head_dim.
+"""
+
+import torch
+import triton
+from torch import Tensor
+
+from ringkv.kernels.gpu.decode_attend import LOG2_E, Attended, empty_parts, merged, tile, usual_tiling
+from ringkv.kernels.gpu.pages_split import pages_split
+from ringkv.kernels.gpu.score_pages import score_pages
+from ringkv.kernels.gpu.select_pages import select_pages
+from ringkv.kernels.gpu.tiling import Tiling
+from ringkv.kernels.gpu.write_page import write_page
+
+SCORED = 32  # pages that a program scores
+WRITE_WARPS, SCORE_WARPS, MOST_WARPS = 1, 4, 16
+SELECTED = 1024  # pages of each warp of a program that selects
+
+
+def decode_attend_pages(
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    digests: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+    cut: Tiling | None = None,
+) -> Attended:
+    """See `kernels.decode_attend_pages`, whose reference is the contract. `cut` replaces `usual_tiling`.
+
+    keys and values [S, H, C, D] and digests [S, H, P, 2, D] may be views of larger tensors if each head's part is
+    contiguous.
+    """
+    assert keys.stride() == values.stride()
+    assert keys.stride()[2:] == (keys.shape[3], 1)
+    assert digests.stride()[2:] == (2 * keys.shape[3], keys.shape[3], 1)
+    assert counts.stride() == (4, 1)
+    if k is not None and v is not None:
+        write(k, v, keys, values, digests, counts, slot, entry, live)
+    q = q if q.stride(-1) == 1 else q.contiguous()
+    page = keys.shape[2] // digests.shape[2]
+    pages, lengths = selected(scores(q, digests, counts, slot, live, page), counts, slot, live, page)
+    return attend(q, keys, values, pages, lengths, slot, scale, page, cut or usual_tiling(q, keys))
+
+
+def write(
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    digests: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+) -> None:
+    """Write k, v [B, H, D] at `entry` of the slots of rows with live entries, and the digest of a page that is full."""
+    rows, heads, width = k.shape
+    k, v = (one if one.stride(-1) == 1 else one.contiguous() for one in (k, v))
+    write_page[heads, rows](
+        k,
+        v,
+        keys,
+        values,
+        digests,
+        counts,
+        slot,
+        entry,
+        live,
+        *k.stride()[:2],
+        *v.stride()[:2],
+        *keys.stride()[:2],
+        *digests.stride()[:2],
+        PAGE=keys.shape[2] // digests.shape[2],
+        WIDTH=width,
+        COLUMNS=triton.next_power_of_2(width),
+        num_warps=WRITE_WARPS,
+    )
+
+
+def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int) -> Tensor:
+    """Return float32 [B, H, P] for pages of so many entries, of which a row that reads all has none."""
+    (rows, heads, groups, width), pages = q.shape, digests.shape[2]
+    found = q.new_empty(rows, heads, pages, dtype=torch.float32)
+    score_pages[triton.cdiv(pages, SCORED), heads, rows](
+        q,
+        digests,
+        counts,
+        slot,
+        live,
+        found,
+        *q.stride()[:3],
+        *digests.stride()[:2],
+        heads,
+        groups,
+        pages,
+        PAGE=page,
+        WIDTH=width,
+        COLUMNS=triton.next_power_of_2(width),
+        BLOCK=SCORED,
+        num_warps=SCORE_WARPS,
+    )
+    return found
+
+
+def selected(scores: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int) -> tuple[Tensor, Tensor]:
+    """Return the pages that each head reads in order, int32 [B, H, P], and how many live entries these have, [B]."""
+    rows, heads, pages = scores.shape
+    found = torch.empty_like(scores, dtype=torch.int32)
+    lengths = torch.empty_like(live)
+    padded = triton.next_power_of_2(pages)
+    select_pages[heads, rows](
+        scores,
+        counts,
+        slot,
+        live,
+        found,
+        lengths,
+        heads,
+        pages,
+        PAGE=page,
+        PAGES=padded,
+        num_warps=max(1, min(MOST_WARPS, padded // SELECTED)),
+    )
+    return found, lengths
+
+
+def attend(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    pages: Tensor,
+    lengths: Tensor,
+    slot: Tensor,
+    scale: float,
+    page: int,
+    cut: Tiling,
+) -> Attended:
+    """Attend with q [B, H, G, D] to the first `lengths` int32 [B] entries of the pages int32 [B, H, P] of each head."""
+    (rows, heads, groups, width), padded = q.shape, tile(q)
+    part, part_lse = empty_parts(q, cut)
+    blocks = triton.cdiv(groups, padded.rows)
+    pages_split[cut.splits, heads * blocks, rows](
+        q,
+        keys,
+        values,
+        pages,
+        lengths,
+        slot,
+        part,
+        part_lse,
+        *q.stride()[:3],
+        *keys.stride()[:2],
+        scale * LOG2_E,
+        heads,
+        groups,
+        pages.shape[2],
+        cut.splits,
+        blocks,
+        PAGE=page,
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=padded.columns,
+        BLOCK=cut.block,
+        UPCAST=not keys.is_cuda,
+        num_warps=cut.warps,
+        num_stages=2 * cut.stages - 1,  # half of them load numbers of pages ahead of entries
+    )
+    return merged(q, part, part_lse, lengths, cut)

@@ -1,0 +1,113 @@
+"""The Triton kernels of heads of different lengths and of pages, in Triton's interpreter, against the references."""
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+
+from ringkv.kernels import decode_attend_heads, decode_attend_pages
+from tests.kernels import interpreted
+from tests.kernels.budgets import HEADS, PAGE, copied, heads_inputs, pages_inputs
+from tests.kernels.interpreted import SCALE, Cut
+
+if find_spec("triton") is None:
+    pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
+
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+ROUNDING = 2**-7  # the interpreter truncates to bfloat16, such as means
+SHAPES = [(torch.float32, 64, 4), (torch.float32, 80, 7), (torch.float16, 128, 1), (torch.bfloat16, 80, 4)]
+REFERENCES: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
+    "heads_attend": decode_attend_heads.reference,
+    "pages_attend": decode_attend_pages.reference,
+}
+
+
+def compare(pool: ProcessPoolExecutor, name: str, inputs: list[Any], cut: Cut) -> torch.Tensor:
+    """Compare out, lse and all that may be written; return out."""
+    wanted = copied(inputs)
+    (out, lse), planes = pool.submit(getattr(interpreted, name), inputs, cut).result()
+    want = REFERENCES[name](*wanted, SCALE)
+    off = TOLERANCE[out.dtype]
+    torch.testing.assert_close(out.float(), want[0].float(), atol=off, rtol=off)
+    torch.testing.assert_close(lse, want[1], atol=2e-6, rtol=2e-6)
+    for plane, other in zip(planes, wanted[3:], strict=False):
+        torch.testing.assert_close(plane, other, atol=0, rtol=ROUNDING if out.dtype == torch.bfloat16 else 0)
+    found: torch.Tensor = out
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "width", "groups"), SHAPES)
+def test_heads_of_different_lengths_equal_the_reference(
+    pool: ProcessPoolExecutor, dtype: torch.dtype, width: int, groups: int
+) -> None:
+    out = compare(pool, "heads_attend", heads_inputs([90, 0, 33, 1], dtype, groups, width), (2, 16))
+    assert not out[1].any()
+
+
+@pytest.mark.parametrize("cut", [(1, 64), (5, 32), None])
+def test_any_tiling_of_heads_gives_the_same_result(pool: ProcessPoolExecutor, cut: Cut) -> None:
+    compare(pool, "heads_attend", heads_inputs([200, 17], torch.float32, 3, 64), cut)
+
+
+def test_a_head_with_many_times_the_usual_entries_has_longer_splits(pool: ProcessPoolExecutor) -> None:
+    """One split of a usual head is four of any head at most: here 307 entries are four of 80."""
+    q, k, v, keys, values, _, slot, _, _ = heads_inputs([160], torch.float32, 2, 64)
+    places = torch.tensor([[[0, -10], [7, 290]]], dtype=torch.int32)
+    entry, live = (torch.tensor([n], dtype=torch.int32) for n in (16, 17))
+    compare(pool, "heads_attend", [q, k, v, keys, values, places, slot, entry, live], (1, 16))
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_without_new_keys_they_read_what_is_written(pool: ProcessPoolExecutor, name: str) -> None:
+    make = heads_inputs if name == "heads_attend" else pages_inputs
+    inputs = make([250, 0, 33], torch.float32, 4, 64)
+    inputs[1] = inputs[2] = None
+    compare(pool, name, inputs, (2, 16))
+
+
+@pytest.mark.parametrize(("dtype", "width", "groups"), SHAPES)
+@pytest.mark.parametrize("is_mean", [True, False])
+def test_pages_equal_the_reference(
+    pool: ProcessPoolExecutor, dtype: torch.dtype, width: int, groups: int, is_mean: bool
+) -> None:
+    """The second row reads 12 of 16 pages, the last one all of 18."""
+    out = compare(pool, "pages_attend", pages_inputs([0, 250, 33, 288], dtype, groups, width, is_mean), (2, 16))
+    assert not out[0].any()
+
+
+@pytest.mark.parametrize("cut", [(1, 64), (5, 32), None])
+def test_any_tiling_of_pages_gives_the_same_result(pool: ProcessPoolExecutor, cut: Cut) -> None:
+    compare(pool, "pages_attend", pages_inputs([300, 17], torch.float32, 3, 64), cut)
+
+
+def selected_pages(pool: ProcessPoolExecutor, scores: torch.Tensor, *numbers: torch.Tensor) -> torch.Tensor:
+    """Return bool [B, H, P], from the kernel's lists."""
+    pages, lengths = pool.submit(interpreted.pages_selected, [scores, *numbers], PAGE).result()
+    found = torch.zeros(scores.shape, dtype=torch.bool)
+    for row, length in enumerate(lengths.tolist()):
+        for head in range(scores.shape[1]):
+            own = pages[row, head, : -(-length // PAGE)].tolist()
+            assert own == sorted(set(own))
+            found[row, head, own] = True
+    return found
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 1e30])
+def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor, scale: float) -> None:
+    torch.manual_seed(0)
+    live = torch.tensor([100 * PAGE, 77 * PAGE - 3, 13 * PAGE, 0, 5], dtype=torch.int32)
+    scores = scale * torch.randint(-4, 5, (len(live), HEADS, 100)).float()
+    scores[:, 0] *= -0.0  # zeros of both signs
+    counts = torch.tensor([[12, 1, 3, 1], [40, 0, 1, 1], [12, 2, 2, 0], [12, 1, 3, 1], [12, 1, 3, 1]]).int()
+    slot = torch.arange(len(live)).int()
+    found = selected_pages(pool, scores, counts, slot, live)
+    assert torch.equal(found, decode_attend_pages.selected(scores, counts, live, PAGE))
+    assert found.sum(-1)[:, 0].tolist() == [12, 40, 12, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["decode_attend_heads", "decode_attend_pages"])
+def test_the_operators_run_the_kernels_on_cuda(name: str) -> None:
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ringkv::{name}", "CUDA")
