@@ -33,7 +33,7 @@ def decode_attend_heads(
 ) -> Attended:
     """See `kernels.decode_attend_heads`, whose reference is the contract. `cut` replaces `usual_tiling`.
 
-    The splits of `cut` are those of a head with `live` entries.
+    The splits of `cut` are those of a head on average.
     """
     usual = cut or usual_tiling(q, keys)
     most = replace(usual, splits=usual.splits * SPREAD)

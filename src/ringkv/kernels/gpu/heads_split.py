@@ -37,7 +37,7 @@ def heads_split(
     scale,  # times log2(e)
     heads,
     groups,
-    usual,  # splits of a head with `live` entries
+    usual,  # splits of a head on average
     splits,  # the most splits of a head
     blocks,  # programs that share the queries of one head
     ROWS: tl.constexpr,  # queries of one program, padded
@@ -53,7 +53,9 @@ def heads_split(
     more = tl.load(own + 1)
     length = tl.where(live > 0, live + more, 0)
     # Splits of all heads have as many entries, so that programs take equally long, unless a head would need too many.
-    width = tl.maximum(entries_per_split(live, usual, BLOCK), entries_per_split(length, splits, BLOCK))
+    # The last split of a head is half full on average: all heads then have `usual` splits on average.
+    even = entries_per_split(2 * live, 2 * usual - 1, BLOCK)
+    width = tl.maximum(even, entries_per_split(length, splits, BLOCK))
     if (split == 0) & (block == 0):
         tl.store(used_at + row * heads + head, tl.cdiv(length, tl.maximum(width, 1)))
     first, stop = split * width, tl.minimum((split + 1) * width, length)
