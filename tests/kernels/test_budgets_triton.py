@@ -109,6 +109,15 @@ def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor,
     assert found.sum(-1)[:, 0].tolist() == [12, 40, 12, 0, 1]
 
 
+def test_scores_that_are_nan_are_the_lowest(pool: ProcessPoolExecutor) -> None:
+    scores = torch.full((1, HEADS, 30), float("nan"))
+    scores[0, 1, 20:22] = torch.tensor([-3e38, float("-inf")])
+    numbers = torch.tensor([[6, 1, 2, 1]]).int(), torch.zeros(1).int(), torch.tensor([30 * PAGE]).int()
+    found = selected_pages(pool, scores, *numbers)
+    assert found[0, 0].nonzero()[:, 0].tolist() == [0, 1, 2, 3, 28, 29]
+    assert found[0, 1].nonzero()[:, 0].tolist() == [0, 1, 2, 20, 28, 29]
+
+
 @pytest.mark.parametrize("name", ["decode_attend_heads", "decode_attend_pages"])
 def test_the_operators_run_the_kernels_on_cuda(name: str) -> None:
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ringkv::{name}", "CUDA")
