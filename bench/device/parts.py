@@ -168,9 +168,7 @@ def caches(scale: Scale) -> list[tuple[str, int]]:
     return [("full", scale.prompt), *(("snapstream", budget) for budget in scale.budgets)]
 
 
-def planned(
-    scale: Scale, budget: int, bandwidth: int = 1, kv_format: PlaneFormat = "plain"
-) -> dict[str, CachePlan]:
+def planned(scale: Scale, budget: int, bandwidth: int = 1, kv_format: PlaneFormat = "plain") -> dict[str, CachePlan]:
     """Return `ringkv plan`'s rows for a full cache and this budget in free memory. Times need a bandwidth."""
     shape = Shape.of(scale.config, scale.model)
     request = PlanRequest(

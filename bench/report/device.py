@@ -36,7 +36,8 @@ def _decode(one: ResultRow, full: float, best: float) -> tuple[str, ...]:
     rate, floor = one["slots"] / one["step_s"], one["need_bytes"] / best
     sizes = f"{one['slots']} x {one['live']:,}"
     step, share = f"{1e3 * one['step_s']:.1f} ms", f"{floor / one['step_s']:.0%}"
-    return (_gpu(one), one["cache"], one["kv_format"], one["backend"], sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
+    cache = one["cache"], one["kv_format"], one["backend"]
+    return (_gpu(one), *cache, sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
 
 
 def _prefill(one: ResultRow) -> tuple[str, ...]:
