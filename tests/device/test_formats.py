@@ -14,7 +14,6 @@ from tests.kernels.encoded import FORMATS
 
 pytestmark = pytest.mark.device
 
-SCALE = 0.09
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 1e-2}
 Tensors = list[torch.Tensor]
 
@@ -38,9 +37,14 @@ def some(
     return [*vectors, *planes, centers, slot, (lives - 1).clamp(min=0) // 2, lives]
 
 
+def scale_of(inputs: Tensors) -> float:
+    """Return the usual scale of scores for q [B, H, Q, D]."""
+    return float(inputs[0].shape[-1] ** -0.5)
+
+
 def compare(name: str, inputs: Tensors, twin: Tensors, found: tuple[torch.Tensor, ...]) -> None:
     """Compare out, lse and the planes with the reference's."""
-    out, lse = FORMATS[name].reference(*twin, SCALE)
+    out, lse = FORMATS[name].reference(*twin, scale_of(twin))
     tolerance = TOLERANCE[out.dtype]
     torch.testing.assert_close(found[0], out, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(found[1], lse, atol=tolerance, rtol=tolerance)
@@ -55,7 +59,7 @@ def test_it_equals_the_reference(
 ) -> None:
     inputs = some(device, name, dtype, [4000, 0, 1, 2049, 77], groups, width, exact)
     twin = [t.clone() for t in inputs]
-    compare(name, inputs, twin, FORMATS[name].attend(*inputs, SCALE))
+    compare(name, inputs, twin, FORMATS[name].attend(*inputs, scale_of(inputs)))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -67,7 +71,7 @@ def test_any_tiling_gives_the_same_result(device: torch.device, name: str, cut: 
     inputs = some(device, name, torch.bfloat16, [4000, 0, 1, 2049, 77], 4, 128, 4)
     twin = [t.clone() for t in inputs]
     q, k, v, *planes = inputs[:8]
-    compare(name, inputs, twin, attend(FORMS[name], q, k, v, EncodedPlanes(*planes), *inputs[8:], SCALE, cut))
+    compare(name, inputs, twin, attend(FORMS[name], q, k, v, EncodedPlanes(*planes), *inputs[8:], scale_of(inputs), cut))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -81,7 +85,7 @@ def test_the_bytes_of_prefill_and_of_decode_are_equal_and_those_of_a_cpu(
     sizes = torch.logspace(-6, 6, rows, device=device)[:, None, None]
     k *= sizes
     v *= sizes
-    FORMATS[name].attend(*inputs, SCALE)
+    FORMATS[name].attend(*inputs, scale_of(inputs))
     new = k - centers[slot.long()], v
     for place in (device, torch.device("cpu")):
         encoded = [part for vectors in new for part in FORMATS[name].encoding.encode(vectors.to(place))]
@@ -96,7 +100,7 @@ def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(device: tor
         inputs = some(device, name, torch.bfloat16, [4000, 77, 1], 4, 128)
         inputs[-1][:] = torch.tensor(live)
         inputs[-2][:] = 0
-        results.append(FORMATS[name].attend(*inputs, SCALE).out[1])
+        results.append(FORMATS[name].attend(*inputs, scale_of(inputs)).out[1])
     assert torch.equal(*results)
 
 
