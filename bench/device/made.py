@@ -59,7 +59,7 @@ class Only:
 @torch.inference_mode()
 def make_engine(scale: Scale, config: EngineConfig, backend: str, graphs: tuple[str, ...]) -> LocalEngine:
     """graphs: beginnings of the names of the graphs that will run; only these are compiled."""
-    model, device = scale.config, scale.torch_device
+    model, device = scale.config.with_slots(config.slot_format), scale.torch_device
     if device.type == "cuda":
         torch.cuda.set_device(device)
     weights = _random_weights(model, getattr(torch, scale.dtype), device)

@@ -48,7 +48,8 @@ def _first(equal: Tensor, count: Tensor) -> Tensor:
     sizes = parts.sum(-1, keepdim=True, dtype=torch.int32)
     before = sizes.cumsum(1, dtype=torch.int32) - sizes
     place = (parts.cumsum(-1, dtype=torch.int32) + before).flatten(1)[:, :vocab]
-    return equal & (place <= count)
+    is_first: Tensor = equal & (place <= count)
+    return is_first
 
 
 def _highest(logits: Tensor, top_k: Tensor) -> _Kept:
