@@ -11,7 +11,8 @@ from torch import Tensor
 from ringkv.base.kv import HeadBudgets, KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
-from ringkv.kernels import decode_attend_heads, decode_attend_pages
+from ringkv.kernels import decode_attend, decode_attend_heads, decode_attend_pages
+from ringkv.kernels.decode_attend_pages import EVERY_PAGE
 from ringkv.kernels.gpu.tiling import Tiling
 from tests.device.test_experts import no_waiting
 from tests.device.test_kernels import SCALE, TOLERANCE, close
@@ -84,6 +85,17 @@ def test_without_new_keys_they_read_what_is_written(device: torch.device) -> Non
         inputs = make(LIVE, torch.bfloat16, 4, 128, device=device)
         inputs[1] = inputs[2] = None
         run(inputs)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_with_all_pages_a_step_has_the_bits_of_decode_attention(device: torch.device, dtype: torch.dtype) -> None:
+    inputs = pages_inputs(LIVE, dtype, 4, 128, True, device)
+    inputs[6][:, 0] = EVERY_PAGE
+    plain = copied([*inputs[:5], *inputs[7:]])
+    found = decode_attend_pages.decode_attend_pages(*inputs, SCALE)
+    want = decode_attend.decode_attend(*plain, SCALE)
+    for one, other in zip((*found, *inputs[3:5]), (*want, *plain[3:5]), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("pages", [20, 1000, 8192])

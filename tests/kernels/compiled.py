@@ -23,6 +23,7 @@ from ringkv.kernels.gpu.attend_bytes import attend_bytes
 from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
+from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.heads_split import heads_split
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
@@ -37,13 +38,12 @@ from ringkv.kernels.gpu.select_pages import select_pages
 from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
-from ringkv.kernels.gpu.write_page import write_page
 from ringkv.kernels.gpu.write_token import write_token
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
-    *(heads_split, write_page, score_pages, select_pages, pages_split),
+    *(heads_split, complete_page, score_pages, select_pages, pages_split),
     *(write_token, rotate_queries, attend_bytes, attend_nibbles),
     *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
 )

@@ -11,6 +11,7 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
+from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.decode_attend import tile
 from ringkv.kernels.gpu.decode_attend import usual_tiling as pages_tiling
 from ringkv.kernels.gpu.heads_attend import SPREAD, decode_attend_heads
@@ -21,7 +22,6 @@ from ringkv.kernels.gpu.pages_attend import decode_attend_pages
 from ringkv.kernels.gpu.pages_split import pages_split
 from ringkv.kernels.gpu.score_pages import score_pages
 from ringkv.kernels.gpu.select_pages import select_pages
-from ringkv.kernels.gpu.write_page import write_page
 from tests.kernels.compiled import absent_device, heads_inputs, pages_inputs, stack_bytes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -57,7 +57,7 @@ def test_pages_compile_use_the_predicted_memory_and_spill_nothing(
         tensors = pages_inputs(dtype, groups, width)
         out, lse = decode_attend_pages(*tensors, SCALE)
         assert (out.shape, lse.shape) == (tensors[0].shape, tensors[0].shape[:3])
-        kernels = write_page, score_pages, select_pages, pages_split, merge_splits
+        kernels = complete_page, score_pages, select_pages, pages_split, merge_splits
         assert [name for name, _ in absent.launches] == [kernel.fn.__name__ for kernel in kernels]
         (made,) = absent.made(pages_split)
         predicted = pages_tiling(tensors[0], tensors[3]).shared_bytes(tile(tensors[0]))
@@ -82,9 +82,10 @@ def test_without_a_new_token_nothing_is_written() -> None:
         heads, pages = heads_inputs(BF16, 4, 64), pages_inputs(BF16, 4, 64)
         for inputs, attend in ((heads, decode_attend_heads), (pages, decode_attend_pages)):
             attend(inputs[0], None, None, *inputs[3:], SCALE)
-        assert "write_page" not in [name for name, _ in absent.launches]
-        (made,) = absent.made(heads_split)
-        assert not re.search(r"tt\.store .*!tt\.ptr<bf16>", made.asm["ttir"])
+        assert "complete_page" not in [name for name, _ in absent.launches]
+        for kernel in (heads_split, pages_split):
+            (made,) = absent.made(kernel)
+            assert not re.search(r"tt\.store .*!tt\.ptr<bf16>", made.asm["ttir"])
 
 
 @pytest.mark.parametrize(("capacity", "page"), [(64, 16), (32768, 32), (1 << 18, 16)])

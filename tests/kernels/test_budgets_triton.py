@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ringkv.kernels import decode_attend_heads, decode_attend_pages
+from ringkv.kernels.decode_attend_pages import EVERY_PAGE
 from tests.kernels import interpreted
 from tests.kernels.budgets import HEADS, PAGE, copied, heads_inputs, pages_inputs
 from tests.kernels.interpreted import SCALE, Cut
@@ -82,6 +83,16 @@ def test_pages_equal_the_reference(
 @pytest.mark.parametrize("cut", [(1, 64), (5, 32), None])
 def test_any_tiling_of_pages_gives_the_same_result(pool: ProcessPoolExecutor, cut: Cut) -> None:
     compare(pool, "pages_attend", pages_inputs([300, 17], torch.float32, 3, 64), cut)
+
+
+def test_with_all_pages_a_step_has_the_bits_of_decode_attention(pool: ProcessPoolExecutor) -> None:
+    inputs = pages_inputs([200, 0, 48], torch.float32, 3, 64)
+    inputs[6][:, 0] = EVERY_PAGE
+    plain = copied([*inputs[:5], *inputs[7:]])
+    found, planes = pool.submit(interpreted.pages_attend, inputs, (3, 32)).result()
+    want, others = pool.submit(interpreted.decode_attend, plain, (3, 32)).result()
+    for one, other in zip((*found, *planes), (*want, *others), strict=False):
+        assert torch.equal(one, other)
 
 
 def selected_pages(pool: ProcessPoolExecutor, scores: torch.Tensor, *numbers: torch.Tensor) -> torch.Tensor:

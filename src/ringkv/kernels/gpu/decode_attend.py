@@ -140,6 +140,11 @@ def empty_parts(q: Tensor, cut: Tiling) -> Attended:
     return part, q.new_empty(part.shape[:-1], dtype=torch.float32)
 
 
+def strides(new: Tensor | None) -> tuple[int, ...]:
+    """Return the strides of a row and of a head of new keys or values [B, H, D], if there are any."""
+    return (0, 0) if new is None else new.stride()[:2]
+
+
 def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
     assert keys.stride() == values.stride()
     assert keys.stride()[2:] == (keys.shape[3], 1)

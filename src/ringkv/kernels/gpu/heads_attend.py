@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.decode_attend import LOG2_E, Attended, empty_parts, merged, tile
+from ringkv.kernels.gpu.decode_attend import LOG2_E, Attended, empty_parts, merged, strides, tile
 from ringkv.kernels.gpu.heads_split import heads_split
 from ringkv.kernels.gpu.merge_splits import splits_of_head
 from ringkv.kernels.gpu.tiling import Tiling, chip, tiling
@@ -59,8 +59,8 @@ def decode_attend_heads(
         part_lse,
         used,
         *q.stride()[:3],
-        *_strides(k),
-        *_strides(v),
+        *strides(k),
+        *strides(v),
         keys.stride(0),
         places.stride(0),
         scale * LOG2_E,
@@ -85,7 +85,3 @@ def usual_tiling(q: Tensor, keys: Tensor) -> Tiling:
     padded, (rows, heads, groups, _) = tile(q), q.shape
     programs = rows * heads * triton.cdiv(groups, padded.rows)
     return tiling(programs, min(HEAD_ENTRIES, keys.shape[2] // heads), padded, chip(keys.device))
-
-
-def _strides(new: Tensor | None) -> tuple[int, ...]:
-    return (0, 0) if new is None else new.stride()[:2]

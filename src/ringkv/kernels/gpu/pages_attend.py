@@ -1,6 +1,6 @@
 """Decode attention on CUDA that reads some pages of a slot: five Triton kernels, whose launches depend on no length.
 
-They write the new token and complete its page's digest, score the pages, select them, attend to one split, and merge.
+They complete the digest of the new token's page, score the pages, select them, attend to one split, and merge.
 
 B rows of a step, S slots, H key-value heads, G query heads each, C entries per slot in P pages, D head_dim.
 """
@@ -9,15 +9,15 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.decode_attend import LOG2_E, Attended, empty_parts, merged, tile, usual_tiling
+from ringkv.kernels.gpu.complete_page import complete_page
+from ringkv.kernels.gpu.decode_attend import LOG2_E, Attended, empty_parts, merged, strides, tile, usual_tiling
 from ringkv.kernels.gpu.pages_split import pages_split
 from ringkv.kernels.gpu.score_pages import score_pages
 from ringkv.kernels.gpu.select_pages import select_pages
 from ringkv.kernels.gpu.tiling import Tiling
-from ringkv.kernels.gpu.write_page import write_page
 
 SCORED = 32  # pages that a program scores
-WRITE_WARPS, SCORE_WARPS, MOST_WARPS = 1, 4, 16
+COMPLETE_WARPS, SCORE_WARPS, MOST_WARPS = 1, 4, 16
 SELECTED = 1024  # pages of each warp of a program that selects
 
 
@@ -44,46 +44,35 @@ def decode_attend_pages(
     assert keys.stride()[2:] == (keys.shape[3], 1)
     assert digests.stride()[2:] == (2 * keys.shape[3], keys.shape[3], 1)
     assert counts.stride() == (4, 1)
-    if k is not None and v is not None:
-        write(k, v, keys, values, digests, counts, slot, entry, live)
     q = q if q.stride(-1) == 1 else q.contiguous()
+    k, v = (one if one is None or one.stride(-1) == 1 else one.contiguous() for one in (k, v))
+    if k is not None:
+        complete(k, keys, digests, counts, slot, entry, live)
     page = keys.shape[2] // digests.shape[2]
     pages, lengths = selected(scores(q, digests, counts, slot, live, page), counts, slot, live, page)
-    return attend(q, keys, values, pages, lengths, slot, scale, page, cut or usual_tiling(q, keys))
+    return attend(q, k, v, keys, values, pages, lengths, slot, entry, scale, page, cut or usual_tiling(q, keys))
 
 
-def write(
-    k: Tensor,
-    v: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    digests: Tensor,
-    counts: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
+def complete(
+    k: Tensor, keys: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, entry: Tensor, live: Tensor
 ) -> None:
-    """Write k, v [B, H, D] at `entry` of the slots of rows with live entries, and the digest of a page that is full."""
+    """Write the digests of pages whose last key is in k [B, H, D]; all others of a page are in the slot."""
     rows, heads, width = k.shape
-    k, v = (one if one.stride(-1) == 1 else one.contiguous() for one in (k, v))
-    write_page[heads, rows](
+    complete_page[heads, rows](
         k,
-        v,
         keys,
-        values,
         digests,
         counts,
         slot,
         entry,
         live,
         *k.stride()[:2],
-        *v.stride()[:2],
         *keys.stride()[:2],
         *digests.stride()[:2],
         PAGE=keys.shape[2] // digests.shape[2],
         WIDTH=width,
         COLUMNS=triton.next_power_of_2(width),
-        num_warps=WRITE_WARPS,
+        num_warps=COMPLETE_WARPS,
     )
 
 
@@ -136,29 +125,40 @@ def selected(scores: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: i
 
 def attend(
     q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     keys: Tensor,
     values: Tensor,
     pages: Tensor,
     lengths: Tensor,
     slot: Tensor,
+    entry: Tensor,
     scale: float,
     page: int,
     cut: Tiling,
 ) -> Attended:
-    """Attend with q [B, H, G, D] to the first `lengths` int32 [B] entries of the pages int32 [B, H, P] of each head."""
+    """Write k, v [B, H, D] at `entry`, and attend with q [B, H, G, D] to entries of the pages int32 [B, H, P].
+
+    lengths int32 [B]: so many, from the first page on.
+    """
     (rows, heads, groups, width), padded = q.shape, tile(q)
     part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(groups, padded.rows)
     pages_split[cut.splits, heads * blocks, rows](
         q,
+        k,
+        v,
         keys,
         values,
         pages,
         lengths,
         slot,
+        entry,
         part,
         part_lse,
         *q.stride()[:3],
+        *strides(k),
+        *strides(v),
         *keys.stride()[:2],
         scale * LOG2_E,
         heads,

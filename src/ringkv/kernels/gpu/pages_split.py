@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Decode attention of one split of the pages that a head reads, all of whose entries are written.
+"""Decode attention of one split of the pages that a head reads, including the new token.
 
 B rows of a step, S slots, H key-value heads, G query heads each, P pages of a slot, D head_dim.
 """
@@ -7,22 +7,30 @@ B rows of a step, S slots, H key-value heads, G query heads each, P pages of a s
 import triton
 import triton.language as tl
 
+from ringkv.kernels.gpu.new_token import attend_new
 from ringkv.kernels.gpu.tiles import attend_tile, entries_per_split, nothing_attended, store_part
 
 
 @triton.jit(do_not_specialize=["heads", "groups", "pages", "splits", "blocks"])
 def pages_split(
     q_at,
+    k_at,  # None if another layer has written the new token
+    v_at,
     keys_at,
     values_at,
     pages_at,  # int32 [B, H, P], see `select_pages`
     lengths_at,  # int32 [B]
     slot_at,
+    entry_at,
     part_at,
     lse_at,
     q_row,  # strides, in elements
     q_head,
     q_group,
+    k_row,
+    k_head,
+    v_row,
+    v_head,
     plane_slot,
     plane_head,
     scale,  # times log2(e)
@@ -54,11 +62,20 @@ def pages_split(
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
     keys, values = keys_at + plane, values_at + plane
     own = row.to(tl.int64) * heads + head
-    top, total, acc = nothing_attended(ROWS, COLUMNS)
+    if k_at is None:
+        entry = -1
+        top, total, acc = nothing_attended(ROWS, COLUMNS)
+    else:
+        entry = tl.load(entry_at + row)
+        new_k, new_v = k_at + row * k_row + head * k_head, v_at + row * v_row + head * v_head
+        top, total, acc = attend_new(
+            q, new_k, new_v, keys, values, entry, split == 0, block == 0, scale, ROWS, WIDTH, COLUMNS
+        )
     for start in range(first, stop, BLOCK):
         i = start + tl.arange(0, BLOCK)
-        page = tl.load(pages_at + own * pages + i // PAGE, mask=i < stop, other=0)
+        at = tl.load(pages_at + own * pages + i // PAGE, mask=i < stop, other=0) * PAGE + i % PAGE
+        is_read = (i < stop) & (at != entry)
         top, total, acc = attend_tile(
-            q, keys, values, page * PAGE + i % PAGE, i < stop, None, None, top, total, acc, scale, WIDTH, COLUMNS, 0
+            q, keys, values, at, is_read, None, None, top, total, acc, scale, WIDTH, COLUMNS, 0
         )
     store_part(part_at, lse_at, own * splits + split, query, top, total, acc, groups, WIDTH, COLUMNS)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Writing of a step's keys and values to slots in pages: the first kernel of `decode_attend_pages`.
+"""Digests of the pages that a step completes: the first kernel of `decode_attend_pages`.
 
 B rows of a step, S slots, H key-value heads, P pages of a slot, D head_dim.
 """
@@ -9,11 +9,9 @@ import triton.language as tl
 
 
 @triton.jit
-def write_page(
+def complete_page(
     k_at,
-    v_at,
     keys_at,
-    values_at,
     digests_at,  # [S, H, P, 2, D]
     counts_at,  # int32 [S, 4]
     slot_at,
@@ -21,8 +19,6 @@ def write_page(
     live_at,
     k_row,  # strides, in elements
     k_head,
-    v_row,
-    v_head,
     plane_slot,
     plane_head,
     digest_slot,
@@ -32,29 +28,24 @@ def write_page(
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
 ):
     head, row = tl.program_id(0), tl.program_id(1)
-    if tl.load(live_at + row) == 0:
-        return
     slot, entry = tl.load(slot_at + row).to(tl.int64), tl.load(entry_at + row)
+    if (tl.load(live_at + row) == 0) | (entry % PAGE != PAGE - 1):
+        return
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
-    column = tl.arange(0, COLUMNS)
+    column, page = tl.arange(0, COLUMNS), entry // PAGE
     real = column < WIDTH
     k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
-    v = tl.load(v_at + row * v_row + head * v_head + column, mask=real, other=0.0)
-    tl.store(keys_at + plane + entry * WIDTH + column, k, mask=real)
-    tl.store(values_at + plane + entry * WIDTH + column, v, mask=real)
-    page = entry // PAGE
-    if entry % PAGE == PAGE - 1:
-        own = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + page * 2 * WIDTH + column
-        is_mean = tl.load(counts_at + slot * 4 + 3) > 0
-        upper, lower = digest_of(keys_at + plane + page * PAGE * WIDTH, k, is_mean, PAGE, WIDTH, COLUMNS)
-        tl.store(own, upper.to(digests_at.dtype.element_ty), mask=real)
-        tl.store(own + WIDTH, lower.to(digests_at.dtype.element_ty), mask=real)
+    is_mean = tl.load(counts_at + slot * 4 + 3) > 0
+    upper, lower = digest_of(keys_at + plane + page * PAGE * WIDTH, k, is_mean, PAGE, WIDTH, COLUMNS)
+    own = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + page * 2 * WIDTH + column
+    tl.store(own, upper.to(digests_at.dtype.element_ty), mask=real)
+    tl.store(own + WIDTH, lower.to(digests_at.dtype.element_ty), mask=real)
 
 
 @triton.jit
 def digest_of(
     keys,  # pointer to the keys of a page
-    last,  # [COLUMNS], its last key, which may not be visible in memory yet
+    last,  # [COLUMNS], its last key, which is not written yet
     is_mean,
     PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
