@@ -27,8 +27,10 @@ EASY_NEEDLES = ("niah_single_2", "niah_multikey_1")
 STUDIED: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
 SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in STUDIED}
 CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
-CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in STUDIED}
-FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS}
+CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUDIED, "turbo4", "zipcache")}
+READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
+FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS, **READING}
+READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
@@ -177,6 +179,7 @@ ABOUT: Mapping[str, str] = {
     "recall-qwen": "RULER with the question later, pages read of a whole cache, Qwen2.5-Coder-1.5B",
     "heads-qwen": "RULER with the question later, heads that divide the entries, Qwen2.5-Coder-1.5B",
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
+    **{study: f"LongBench with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in READING.items()},
     **{study: f"HumanEval with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CODE.items()},
     **{study: f"GSM8K with slots in {form}, Qwen2.5-Coder-1.5B" for study, form in CHAINS.items()},
     "wikitext": "Perplexity of the text after a compressed prefix, SmolLM2-135M",
@@ -202,6 +205,7 @@ STUDIES: Mapping[str, Study] = {
     "recall-qwen": Study(QWEN, LATER_TASKS, recalled(), (2048,), ("after",), count=4, seed=4),
     "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (2048,), ("after",), count=4, seed=4),
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
+    **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=3) for study in READING},
     **{study: Study(QWEN, ("humaneval",), [FULL], (2048,), count=30) for study in CODE},
     **{study: Study(QWEN, ("gsm8k",), [FULL], (2048,), count=40) for study in CHAINS},
     "wikitext": Study(SMOLLM2, ("wikitext",), policies(WIDE, OURS), (2048, 4096, 7936), count=10),

@@ -37,8 +37,8 @@ class Shapes(NamedTuple):
     encoded: tuple[tuple[int, int], ...]  # the same, of the scale's model
 
 
-LATENTS, ENCODED = ((8, 8192), (64, 8192), (64, 32768)), ((8, 8192), (64, 8192), (8, 131072))
-PUBLISHED = Shapes(2048, 768, 128, 8, (1, 8, 64, 2048), 128, 576, 512, LATENTS, ENCODED)
+LATENTS, ENCODED = ((64, 8192), (64, 32768)), ((64, 8192), (8, 131072))
+PUBLISHED = Shapes(2048, 768, 128, 8, (1, 64, 2048), 128, 576, 512, LATENTS, ENCODED)
 TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),), ((2, 64),))
 """PUBLISHED: experts of Qwen3-30B-A3B, latents of DeepSeek-R1."""
 

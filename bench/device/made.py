@@ -11,7 +11,7 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.cache.layouts import layout
+from ringkv.cache.layouts import layouts
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
@@ -102,8 +102,8 @@ def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
                 make_random(layer)
     # A full cache has no entries beyond its capacity, so its prompt leaves `steps` of them free.
     seen = min(prompt, limits.capacity - steps) if engine.default_kv.policy == "full" else prompt - steps
-    plan = layout(engine.default_kv, seen, limits.capacity)
+    plans = layouts(engine.default_kv, seen, limits.capacity, engine.lanes.groups)
     request = Request("r", (1,), SamplingParams(max_tokens=10**6, temperature=1.0, ignore_eos=True))
     for slot in range(limits.slots):
-        engine.batch.place(slot, (plan,), engine.batch.logits[slot], request)
-    return plan.live(seen + steps // 2)
+        engine.batch.place(slot, plans, engine.batch.logits[slot], request)
+    return plans[0].live(seen + steps // 2)

@@ -16,6 +16,6 @@ def kv_rotation(rows: Sequence[ResultRow]) -> str:
             f"{1e3 * one['divergence']:.2f}",
         )
         for one in newest(figures(rows, "kv_rotation"), "model")
-        if one["encoding"].startswith("int4")
+        if one["encoding"] in ("int4", "int4, not rotated")
     ]
     return table(("model", "keys and values in", "perplexity", "divergence"), lines)

@@ -9,7 +9,7 @@ from bench.report.accuracy import SHARES
 from bench.report.chart import Panel, Point, chart
 from bench.report.claims import StudyRecords
 from bench.results import ResultRow, figures, newest, table
-from bench.studies import CHAINS, CODE, QWEN, SLOTS, STUDIED
+from bench.studies import CHAINS, CODE, QWEN, READING, SLOTS, STUDIED
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
@@ -37,7 +37,7 @@ class Suite(NamedTuple):
 
 
 NEEDLES = Suite("RULER, 2k", SLOTS)
-SUITES = (NEEDLES, Suite("RULER, 2k, question later", SLOTS, "after"))
+SUITES = (NEEDLES, Suite("LongBench, 4k", READING))
 
 
 def slots(rows: Sequence[ResultRow], answered: StudyRecords) -> str:

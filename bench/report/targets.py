@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.peers.cells import Protocol
-from bench.report import peers, sampling, traffic
+from bench.report import peers, traffic
 from bench.report.peers import EVICTS, FULL, KEEP_ALL, LLAMA, OPENVINO, OURS, PEERS, VLLM, choose, closest
 from bench.report.speed import MACHINES, MODELS
 from bench.results import ResultRow, figures, newest, table
@@ -48,22 +48,22 @@ class Target(NamedTuple):
 def targets_table(rows: Sequence[ResultRow]) -> str:
     return table(
         ("", "target", *MACHINES.values()),
-        [target.row(rows) for target in (*_peers(), *_traffic(), *_blocks(), *_ourselves())],
+        [target.row(rows) for target in (*_peers(), *_traffic(), *_ourselves())],
     )
 
 
 def _peers() -> Iterator[Target]:
     several = {SMOLLM2: (8192, (4, 8, 16)), QWEN: (16384, (4, 8))}
-    bounds = {SMOLLM2: (5.0, 3.0, 1.5, 1.2), QWEN: (None, None, 1.5, 1.2)}
-    named = {"llama.cpp": LLAMA, "vLLM": VLLM, "OpenVINO": OPENVINO, "OpenVINO, evicting": EVICTS}
+    bounds = {SMOLLM2: (5.0, 3.0, 1.2), QWEN: (None, None, 1.2)}
+    named = {"llama.cpp": LLAMA, "vLLM": VLLM, "OpenVINO, evicting": EVICTS}
     for model, (prompt, requests) in several.items():
         prefix = f"{MODELS[model]}, {requests[0]} to {requests[-1]} x {prompt // 1024}k: decode over"
         for (name, engines), bound in zip(named.items(), bounds[model], strict=True):
             if bound:
                 yield Target(f"{prefix} {name}", bound, _ratios(model, (OURS,), engines, (prompt,), requests), _times)
         yield Target(f"{prefix} our full cache, of the ratio of bytes", 0.85, _gains(model, prompt, requests), _percent)
-    for name, bound in (("llama.cpp", 7.0), ("vLLM", 4.3), ("OpenVINO", 2.0)):
-        measured = _ratios(SMOLLM2, (OURS,), named[name], (8192,), (None,), protocol="equal-bytes")
+    for name, engines, bound in (("llama.cpp", LLAMA, 7.0), ("vLLM", VLLM, 4.3), ("OpenVINO", OPENVINO, 2.0)):
+        measured = _ratios(SMOLLM2, (OURS,), engines, (8192,), (None,), protocol="equal-bytes")
         yield Target(f"SmolLM2-135M, 8k, equal cache bytes: decode over {name}", bound, measured, _times)
     for model, name in MODELS.items():
         full = _ratios(model, (FULL,), KEEP_ALL, MIDDLE, (1, 4, 8, 16))
@@ -87,15 +87,6 @@ def _traffic() -> Iterator[Target]:
         yield Target(f"{claim} arrivals: goodput over the best peer", bound, measured, _times)
 
 
-def _blocks() -> Iterator[Target]:
-    for claim, bound, part, counts in (
-        ("experts, 1 and 8 rows: of their floor", 0.7, "experts", (1, 8)),
-        ("experts, 512 rows: of a dense product's rate", 0.5, "experts", (512,)),
-        ("latent attention, 8 x 8k: of a dense product's rate", 0.5, "latents", (8,)),
-    ):
-        yield Target(claim, bound, partial(_shares, part=part, counts=counts), _percent)
-
-
 def _ourselves() -> Iterator[Target]:
     of = _figures
     yield Target("decode step, of its floor", 0.8, of("limits", "share", what="decode", weights="bfloat16"), _percent)
@@ -116,8 +107,6 @@ def _ourselves() -> Iterator[Target]:
         ("token selection, of prefill", 0.02, of("limits", "of_prefill"), _percent),
         ("this commit over 099e118: prefill of 2k", 1.02, partial(_beside, metric="prefill_ratio"), "{:.3f}x".format),
         ("this commit over 099e118: decode step", 1.02, partial(_beside, metric="step_ratio"), "{:.3f}x".format),
-        ("memory of a rank while loading, over its share", 1.1, of("ranks", "loading_ratio"), "{:.3f}x".format),
-        ("step at temperature, top-p or top-k: slower than greedy by", 0.05, sampling.added, _percent),
     ):
         yield Target(claim, bound, measured, show, at_most=True)
 
@@ -170,13 +159,6 @@ def _figures(bench: str, metric: str, **columns: str) -> Measured:
     return lambda rows, machine: [
         one[metric] for one in figures(rows, bench, machine=machine, **columns) if metric in one
     ]
-
-
-def _shares(rows: Sequence[ResultRow], machine: str, part: str, counts: Sequence[int]) -> Found:
-    """Measure the share of what the machine allows in the newest run of each number of rows and format."""
-    found = figures(rows, "blocks", machine=machine, part=part)
-    each = newest([{"weights": "", **one} for one in found], "rows", "weights")
-    return [one["share"] for one in each if one["rows"] in counts]
 
 
 def _beside(rows: Sequence[ResultRow], machine: str, metric: str) -> Found:

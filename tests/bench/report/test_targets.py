@@ -114,21 +114,6 @@ def test_a_second_turn_is_compared_with_one_from_an_empty_store() -> None:
     assert table_verdict(rows, claim) == "9.00x to 30.00x, **missed in 1/2**"
 
 
-def test_experts_and_latents_are_judged_by_the_newest_run_of_each_format() -> None:
-    def run(number: str, rows: int, weights: str, share: float, part: str = "experts") -> list[ResultRow]:
-        return measured("blocks", {"part": part, "rows": rows, "weights": weights, "share": share}, run=number)
-
-    rows = [
-        *run("1", 1, "bf16", 0.2),
-        *run("2", 1, "bf16", 0.75),
-        *run("2", 8, "int8", 0.6),
-        *run("2", 512, "bf16", 0.8),
-    ]
-    assert table_verdict(rows, "experts, 1 and 8 rows: of their floor") == "60% to 75%, **missed in 1/2**"
-    assert table_verdict(rows, "experts, 512 rows: of a dense product's rate") == "80%, met"
-    assert table_verdict(rows, "latent attention, 8 x 8k: of a dense product's rate") == ""
-
-
 def test_the_time_over_an_earlier_commits_is_of_the_newest_run_of_each_model_and_slot_count() -> None:
     def run(number: str, slots: int, ratio: float, before: str = "099e118") -> list[ResultRow]:
         figure = {"model": "smollm2", "slots": slots, "before": before, "prefill_ratio": 0.5, "step_ratio": ratio}
