@@ -10,6 +10,7 @@ from typing import Literal
 from ringkv.base.cache_spec import Pages, PlaneFormat, SlotFormat
 from ringkv.base.kv import Digest, KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
+from ringkv.base.workspace import Workspace, workspace
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
@@ -40,7 +41,8 @@ class EngineConfig:
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
-    staged_tokens: int = 0  # of all lanes together; 0: each lane has room for the longest prompt
+    staged_tokens: int = 0  # of all lanes together; 0: each lane has room for its workspace
+    prefill_workspace: int = 0  # staged entries of one prompt at most; longer prompts are compacted. 0: prompt_tokens
     rank: Rank = ONE_RANK  # which part of the model the engine holds
     exchange: Exchange = "none"  # how it exchanges results with other ranks
     nodes: Nodes = ONE_NODE  # the machines of all ranks
@@ -61,4 +63,9 @@ class EngineConfig:
     @property
     def staged_entries(self) -> int:
         """Entries of the staging."""
-        return self.staged_tokens or self.lanes * self.prompt_tokens
+        return self.staged_tokens or self.lanes * self.workspace.size
+
+    @property
+    def workspace(self) -> Workspace:
+        """Staged entries of one prompt."""
+        return workspace(self.prefill_workspace, self.prompt_tokens, self.chunk)

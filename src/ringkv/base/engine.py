@@ -17,6 +17,7 @@ from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
+from ringkv.base.workspace import Workspace, workspace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +37,7 @@ class Limits:
 
     slots: int  # requests that decode together
     capacity: int  # entries per slot
-    prompt_tokens: int  # longest prompt that staging takes
+    prompt_tokens: int  # longest prompt
     context: int  # longest prompt plus output that the model supports
     chunk: int  # rows of a pass with prompts, at most
     lanes: int  # prompts staged at once
@@ -47,7 +48,8 @@ class Limits:
     staging_bytes: int = 0  # staging's part of held_bytes
     sampler_bytes: int = 0  # not in held_bytes: logits and sampling state of all slots
     drafts: int = 0  # drafts that `forward` takes for one slot, at most
-    staged_entries: int = 0  # of all lanes together; 0: each lane has prompt_tokens
+    staged_entries: int = 0  # of all lanes together; 0: each lane has its workspace
+    prefill_workspace: int = 0  # staged entries of one prompt at most; longer prompts are compacted. 0: prompt_tokens
     unit: int = 0  # a prompt may be cut into chunks at multiples of this; 0: of chunk
     packs: bool = False  # whether a pass takes chunks of several prompts
     rides: bool = False  # whether slots may be fed in a pass with chunks
@@ -55,6 +57,11 @@ class Limits:
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
+
+    @property
+    def workspace(self) -> Workspace:
+        """Staged entries of one prompt."""
+        return workspace(self.prefill_workspace, self.prompt_tokens, self.chunk)
 
     @property
     def slots_bytes(self) -> int:
@@ -74,7 +81,7 @@ class Limits:
 
     @property
     def longest_prompt(self) -> int:
-        """Tokens that fit staging and leave at least one token of the context for the answer."""
+        """Tokens that prefill takes and that leave at least one token of the context for the answer."""
         return min(self.prompt_tokens, self.context - 1)
 
 
@@ -104,8 +111,8 @@ class Cached(NamedTuple):
 
 
 def lane_entries(tokens: int, choice: KVChoice, longest: int) -> int:
-    """Return the staged entries that a prompt needs: as many as the longest if it is prefilled twice."""
-    return longest if choice.select.prefills_twice else tokens
+    """Return the staged entries that a prompt needs: as many as the longest lane if it is prefilled twice."""
+    return longest if choice.select.prefills_twice else min(tokens, longest)
 
 
 def chunks(request: Request, lane: int, start: int, size: int) -> Iterator[PrefillChunk]:
@@ -170,7 +177,7 @@ class Engine(Protocol):
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
         """Load the cached prefix of a prompt into its lane.
 
-        entries: the staged entries that the lane gets, `lane_entries` of them; None: as many as the longest prompt has.
+        entries: the staged entries that the lane gets, `lane_entries` of them; None: as many as the longest lane has.
         """
         ...
 

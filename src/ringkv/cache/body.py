@@ -129,6 +129,15 @@ class Body:
         for layer in (layer for plane in self.planes for layer in plane[:, row]):
             layer[:, to : to + count] = layer[:, first : first + count].clone()
 
+    def compact(self, row: int, first: int, kept: Tensor) -> None:
+        """Move entries first + `kept`, int64 [L, H, n], of each layer and head to its entry `first` and those after it.
+
+        Memory grows by one layer's entries.
+        """
+        for plane in self.planes:
+            for layer, own in zip(plane[:, row, :, first:], kept, strict=True):
+                layer[:, : own.shape[1]] = layer.gather(1, own[..., None].expand(-1, -1, layer.shape[2]))
+
     def clear(self, row: int, first: int) -> None:
         """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it."""
         for plane in self.planes:

@@ -58,6 +58,15 @@ class _Lengths:
             "Longest prompt. Default: the model's context, at most 32768, or less if memory is short.",
         ),
     ] = None
+    prefill_workspace: Annotated[
+        int | None,
+        _machine(
+            "--prefill-workspace",
+            "TOKENS",
+            "Staged tokens of one prompt at most; a longer prompt is compressed while it is prefilled. "
+            "Default: --max-prompt, so that prompts are prefilled exactly.",
+        ),
+    ] = None
     output_tokens: Annotated[
         int | None,
         _machine("--max-output", "TOKENS", "Longest output with policy full; 1024 by default."),

@@ -77,7 +77,8 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     decoder = Decoder(model, dtype, device)
     like = torch.empty(0, dtype=dtype, device=device)
     readers = Counter(place.group for place in decoder.places)
-    staged_sizes = staging.StagingSizes(config.lanes, config.staged_entries, config.kv.window, config.chunk)
+    window, compacts = config.kv.window, config.prefill_workspace > 0
+    staged_sizes = staging.StagingSizes(config.lanes, config.staged_entries, window, config.chunk, compacts)
     staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
@@ -89,7 +90,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
     passes = Passes(decoder, weights, staged, slots, made)
-    sizes = LaneSizes(config.prompt_tokens, config.chunk, config.capacity)
+    sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
     lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)

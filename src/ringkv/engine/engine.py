@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringkv.base.compacted import check_compacted
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
@@ -59,6 +60,7 @@ class LocalEngine:
             sampler_bytes=self.batch.sampler_bytes,
             drafts=self.batch.drafts,
             staged_entries=self.lanes.staging.entries,
+            prefill_workspace=config.prefill_workspace,
             unit=self._prefill.unit,
             packs=self._prefill.packs,
             rides=self._prefill.rides,
@@ -94,6 +96,8 @@ class LocalEngine:
                 f"the prompt has {n:,} tokens and the staging workspace takes {limits.prompt_tokens:,}; "
                 "shorten it, or start with a larger prompt_tokens"
             )
+        if n > limits.workspace.size:
+            check_compacted(choice, limits.workspace)
         named = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
         for field, tokens in {"prompt": request.tokens, "forced": request.forced, **named}.items():
             if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
@@ -120,8 +124,8 @@ class LocalEngine:
 
     @torch.inference_mode()
     def kept(self, lane: int, choice: KVChoice) -> list[NDArray[np.int64]]:
-        sources = self.lanes.select(lane, choice).sources
-        return [sources[place.group][place.row].cpu().numpy() for place in self.model.places]
+        tokens = list(self.lanes.tokens_of(lane, self.lanes.select(lane, choice).sources))
+        return [tokens[place.group][place.row].cpu().numpy() for place in self.model.places]
 
     @torch.inference_mode()
     def insert(self, lane: int, slot: int, request: Request) -> None:

@@ -6,8 +6,11 @@ SlidingWindowStorage   a window and a chunk for each lane, whose entries move up
 
 from typing import NamedTuple, Protocol
 
+from torch import Tensor
+
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import BLOCK
+from ringkv.base.workspace import Workspace
 from ringkv.cache.body import Body, Planes, Span
 
 
@@ -17,6 +20,12 @@ class LaneStorage(Protocol):
 
     def make_room(self, body: Body, span: Span, start: int, stop: int) -> Span:
         """Make room for tokens start .. stop-1 in place, and return the span of the lane then."""
+
+    def compact(self, body: Body, span: Span, full: Workspace, kept: Tensor | None) -> Span:
+        """Let the entries `kept` int64 [L, H, full.kept] of a full lane be its first ones, or its newest if None.
+
+        Returns the span of the lane then.
+        """
 
     def copy(self, body: Body, span: Span) -> Planes:
         """Copy what tokens after a prompt's end may overwrite."""
@@ -30,6 +39,13 @@ class FullStorage:
         return Span(first)
 
     def make_room(self, body: Body, span: Span, start: int, stop: int) -> Span:
+        return span
+
+    def compact(self, body: Body, span: Span, full: Workspace, kept: Tensor | None) -> Span:
+        if kept is None:
+            body.move(0, span.shift + full.block, span.shift, full.kept)
+        else:
+            body.compact(0, span.shift, kept)
         return span
 
     def copy(self, body: Body, span: Span) -> Planes:
@@ -55,11 +71,16 @@ class SlidingWindowStorage(NamedTuple):
         assert start >= span.low, "these tokens are no longer staged"
         if stop - span.low <= self.size:
             return span
-        at = self._place(span)
-        to = self._from(at, start)
+        to = self._moved(body, span, start)
         assert stop - to.low <= self.size, "the piece is longer than a chunk"
-        body.move(0, to.low + span.shift, at, start - to.low)
         return to
+
+    def compact(self, body: Body, span: Span, full: Workspace, kept: Tensor | None) -> Span:
+        """The tokens that the next one attends to get earlier places, as in the other layers."""
+        assert kept is None
+        to = self._moved(body, span, full.size)
+        assert to.low >= full.block, "the window is longer than what a compaction leaves"
+        return Span(to.shift + full.block, to.low - full.block)
 
     def copy(self, body: Body, span: Span) -> Planes:
         at = self._place(span)
@@ -71,6 +92,13 @@ class SlidingWindowStorage(NamedTuple):
     def _place(self, span: Span) -> int:
         """Return the lane's first entry."""
         return span.low + span.shift
+
+    def _moved(self, body: Body, span: Span, token: int) -> Span:
+        """Move all tokens that `token` attends to to the lane's first entry, and return their span."""
+        at = self._place(span)
+        to = self._from(at, token)
+        body.move(0, to.low + span.shift, at, token - to.low)
+        return to
 
     def _from(self, at: int, token: int) -> Span:
         """Return the span, from entry `at` on, of all tokens that `token` attends to."""

@@ -12,15 +12,19 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.compacted import check_compacted, leading
 from ringkv.base.engine import Cached, PrefillChunk
+from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
+from ringkv.base.workspace import Workspace
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.selection import Selection, saliency_of, select
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
-from ringkv.cache.layouts import layouts
+from ringkv.cache.compress.working_set import WorkingSet
+from ringkv.cache.layouts import layout, layouts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
 from ringkv.engine.programs import Programs
@@ -30,7 +34,7 @@ from ringkv.engine.turns import Turns
 from ringkv.models.base import ModelConfig
 from ringkv.models.decoder import Decoder
 
-_NOTHING = Start()
+_NOTHING, NO_WORKSPACE, NOTHING = Start(), Workspace(0, 0), WorkingSet(0, 0)
 SELECTIONS = 8  # of one prompt, kept for requests that share it with the same choices
 
 
@@ -41,13 +45,21 @@ class _Lane:
     tokens: tuple[int, ...] = ()
     start: Start = _NOTHING
     count: int = 0  # staged entries that are the lane's own
+    workspace: Workspace = NO_WORKSPACE
+    working_set: WorkingSet = NOTHING  # what compactions keep
+    dropped: int = 0  # entries that compactions have evicted from each head
     logits: Tensor | None = None  # float32 [V] of its last token, once all of it is prefilled
     selections: dict[KVChoice, Selection] = field(default_factory=dict)  # of the requests that share the prompt
 
     @property
+    def gap(self) -> int:
+        """Tokens that an earlier turn or a compaction evicted. A token's position is its place plus this."""
+        return self.start.cached.gap + self.dropped
+
+    @property
     def entries(self) -> int:
-        """One for each token except those that an earlier turn had evicted."""
-        return len(self.tokens) - self.start.cached.gap
+        """Entries once it is full, or its prompt is prefilled: one for each token that was not evicted."""
+        return min(len(self.tokens) - self.gap, self.workspace.size)
 
     @property
     def read(self) -> int:
@@ -56,9 +68,9 @@ class _Lane:
 
 
 class LaneSizes(NamedTuple):
-    """prompt: entries of the longest prompt. chunk: tokens of a pass. capacity: entries of a slot."""
+    """workspace: entries of the longest lane. chunk: tokens of a pass. capacity: entries of a slot."""
 
-    prompt: int
+    workspace: Workspace
     chunk: int
     capacity: int
 
@@ -104,23 +116,29 @@ class Lanes:
 
         It is empty if the prompt's log-probabilities are requested: they come from its prefill.
         """
-        first, count = lane * self._sizes.prompt, self._sizes.prompt
+        workspace = self._sizes.workspace
+        first, count = lane * workspace.size, workspace.size
         if entries is not None:
             first, count = entries.start, len(entries)
-        assert len(request.tokens) <= count <= self.staging.entries - first, "the lane lies outside the staging"
+        needed = min(len(request.tokens), workspace.size)
+        assert needed <= count <= self.staging.entries - first, "the lane lies outside the staging"
         is_scored = request.sampling.prompt_logprobs is not None
         begin = partial(self.staging.begin, lane, first, count)
         start = self._turns.begin(request, choice if not is_scored else None, count, begin)
-        self._lanes[lane] = _Lane(request.tokens, start, count)
+        self._lanes[lane] = _Lane(request.tokens, start, count, workspace, self._working_set(request, choice))
         return start.cached
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
         """Yield the pieces that each take a pass; one if a pass may have any size.
 
-        There is room for the whole chunk, because `staged` stores it when all of its pieces have run.
+        There is room for the whole chunk, because `staged` stores it when all of its pieces have run. A full lane is
+        compacted first.
         """
         lane = self._lanes[work.lane]
-        gap, is_scored = lane.start.cached.gap, work.request.sampling.prompt_logprobs is not None
+        if lane.workspace.compacts(work.start):
+            self._compact(work.lane)
+        assert work.stop <= lane.workspace.stop(work.start), "a chunk ends where its lane is compacted"
+        gap, is_scored = lane.gap, work.request.sampling.prompt_logprobs is not None
         self.staging.make_room(work.lane, work.start - gap, work.stop - gap)
         for start, size in self._programs.pieces(work.start - gap, work.stop - gap):
             tokens = work.request.tokens[start + gap : min(start + gap + size, work.stop)]
@@ -133,7 +151,7 @@ class Lanes:
         hidden [T, hidden]: the hidden states of its tokens.
         """
         request, lane = work.request, self._lanes[work.lane]
-        if lane.start.is_dense:
+        if lane.start.is_dense and not lane.dropped:
             self._turns.staged(request, work.start, work.stop, self.staging.lane(work.lane))
         wanted = request.sampling.prompt_logprobs
         if wanted is None:
@@ -157,8 +175,10 @@ class Lanes:
         assert prompt.logits is not None, "the lane's prompt is not prefilled yet"
         if choice not in prompt.selections:
             groups = self._decoder.groups
+            if prompt.dropped:
+                self._check(choice, prompt)
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
-            moved = tuple(plan.shifted(prompt.start.cached.gap) for plan in plans)
+            moved = tuple(plan.shifted(prompt.gap) for plan in plans)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
             found = select(self._views(lane, choice.select.queries), choice, plans)
@@ -166,6 +186,41 @@ class Lanes:
             salient = saliency_of(self._views(lane, self.window), sources)
             prompt.selections[choice] = Selection(moved, sources, salient)
         return prompt.selections[choice]
+
+    def _working_set(self, request: Request, choice: KVChoice) -> WorkingSet:
+        """Return what compactions of a prompt's lane keep for a choice."""
+        if len(request.tokens) <= self._sizes.workspace.size:
+            return NOTHING
+        check_compacted(choice, self._sizes.workspace)
+        # In a layout that evicts something, `recent` is what the choice keeps of the newest tokens.
+        plan = layout(choice, len(request.tokens) + self._sizes.capacity, self._sizes.capacity)
+        return WorkingSet.of(self._sizes.workspace, leading(choice), max(plan.recent, self.window))
+
+    def _check(self, choice: KVChoice, prompt: _Lane) -> None:
+        """Raise InvalidRequest for a choice that a compacted lane cannot serve."""
+        check_compacted(choice, prompt.workspace)
+        if leading(choice) > prompt.working_set.leading:
+            raise InvalidRequest(
+                f"kv_protect and kv_sinks keep {leading(choice):,} first tokens, and the prompt was prefilled for a "
+                f"request that keeps {prompt.working_set.leading:,}; send it by itself",
+                "kv_protect",
+            )
+
+    def _compact(self, lane: int) -> None:
+        """Evict entries of a full lane, before the next token is prefilled."""
+        prompt, full = self._lanes[lane], self._sizes.workspace
+        kept = prompt.working_set.places(self._views(lane, self.window), full)
+        self.staging.compact(lane, full, kept, prompt.dropped, len(prompt.tokens) - full.size - prompt.gap)
+        prompt.dropped += full.block
+
+    def tokens_of(self, lane: int, entries: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield which tokens a lane's entries [L, H, n] of each group hold."""
+        prompt = self._lanes[lane]
+        for group, own in zip(range(len(self.groups)), entries, strict=True):
+            if prompt.dropped and self.groups[group].window is None:
+                yield self.staging.tokens_of(lane, group, own)
+            else:
+                yield torch.where(own < 0, own, own + prompt.dropped)
 
     def _views(self, lane: int, queries: int) -> list[GroupView]:
         """Return a view of a lane in each group, with its last queries."""
@@ -199,6 +254,7 @@ class Lanes:
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
         """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
+        assert len(tokens) <= self.staging.entries, "the text is longer than the staging"
         self._lanes[0] = _Lane()
         self.staging.begin(0, 0, len(tokens))
         for start, size in self._programs.pieces_of(len(tokens), self._sizes.chunk):
@@ -219,7 +275,7 @@ class Lanes:
             keys=planes[0],
             values=planes[-1][..., : spec.value_width],
             scale=spec.scale,
-            seen=len(prompt.tokens),
+            seen=prompt.entries + prompt.gap,
             rotate=self._rotations(group),
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),

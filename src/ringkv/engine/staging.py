@@ -14,35 +14,47 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached
+from ringkv.base.workspace import Workspace
 from ringkv.cache.body import Body, CacheRow, Planes, Span
 from ringkv.engine.lane_storage import LaneStorage, storage_of
 
 
 class StagingSizes(NamedTuple):
-    """lanes: P. entries: S, of all lanes. window: W. chunk: most tokens of one prompt in a pass."""
+    """lanes: P. entries: S, of all lanes. window: W. chunk: most tokens of one prompt in a pass.
+
+    compacts: whether a prompt may be longer than its lane.
+    """
 
     lanes: int
     entries: int
     window: int
     chunk: int
+    compacts: bool = False
 
 
 class Staging:
     """Entries of all lanes, and each lane's last queries, which select what is kept.
 
     bodies: one per group. queries: one per group, [N, P, H, G, W, D] of its N readers, rotated, right-aligned.
+    tokens: one per group, int32 [L, H, S], which token each entry of a compacted lane holds; [L, H, 0] if lanes are not
+    compacted, or the group has a sliding window.
     """
 
     def __init__(
-        self, bodies: Sequence[Body], storages: Sequence[LaneStorage], queries: Sequence[Tensor], entries: int
+        self,
+        bodies: Sequence[Body],
+        storages: Sequence[LaneStorage],
+        queries: Sequence[Tensor],
+        tokens: Sequence[Tensor],
+        entries: int,
     ) -> None:
-        self.bodies, self.queries, self.entries = tuple(bodies), tuple(queries), entries
+        self.bodies, self.queries, self.tokens, self.entries = tuple(bodies), tuple(queries), tuple(tokens), entries
         self._storages = tuple(storages)
         self._lanes = [CacheRow(self.bodies, 0, tuple(Span() for _ in bodies), 0) for _ in range(self.lanes)]
 
     @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in self.bodies) + sum(part.nbytes for part in self.queries)
+        return sum(part.bytes for part in self.bodies) + sum(part.nbytes for part in (*self.queries, *self.tokens))
 
     @property
     def device(self) -> torch.device:
@@ -80,6 +92,29 @@ class Staging:
         self._lanes[lane] = row._replace(spans=spans)
         return spans
 
+    def compact(self, lane: int, full: Workspace, kept: Sequence[Tensor | None], dropped: int, following: int) -> None:
+        """Compact a full lane in place, by group, to the entries `kept`; see `LaneStorage.compact`.
+
+        dropped: entries that earlier compactions have evicted. following: tokens until the next one, or the prompt's
+        end. If they are fewer than W, the last queries will be theirs and some of those that are there.
+        """
+        row = self._lanes[lane]
+        each = zip(self._storages, self.bodies, row.spans, kept, strict=True)
+        spans = tuple(storage.compact(body, span, full, places) for storage, body, span, places in each)
+        for tokens, (shift, _), places in zip(self.tokens, row.spans, kept, strict=True):
+            if places is not None:
+                _note(tokens[..., shift : shift + full.size], places, dropped)
+        self._lanes[lane] = row._replace(spans=spans)
+        for windows in self.queries:
+            left = windows[:, lane, ..., following:, :].clone()
+            windows[:, lane, ..., : left.shape[-2], :] = left
+
+    def tokens_of(self, lane: int, group: int, entries: Tensor) -> Tensor:
+        """Return int64 like entries [L, H, n], which tokens these entries of a compacted lane hold; EMPTY for EMPTY."""
+        tokens, (shift, _) = self.tokens[group], self._lanes[lane].spans[group]
+        found = tokens.long().gather(2, (entries + shift).clamp(min=0))
+        return torch.where(entries < 0, entries, found)
+
     def save(self, lane: int) -> "Saved":
         """Copy what tokens after the end of a lane's prompt may overwrite."""
         row, queries = self._lanes[lane], [windows[:, lane].clone() for windows in self.queries]
@@ -115,7 +150,7 @@ def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: Stagin
 
     readers: layers that read each group's caches.
     """
-    lanes, entries, window, chunk = sizes
+    lanes, entries, window, chunk, compacts = sizes
     held = [group.staged_entries(entries, lanes, chunk) for group in groups]
     return Staging(
         [Body.allocate(group, 1, count, like.new_zeros) for group, count in zip(groups, held, strict=True)],
@@ -124,5 +159,24 @@ def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: Stagin
             like.new_zeros(count, lanes, g.spec.key.heads, g.queries, window, g.spec.key.width)
             for g, count in zip(groups, readers, strict=True)
         ],
+        [
+            like.new_zeros(
+                len(g.layers), g.spec.key.heads, entries if compacts and g.window is None else 0, dtype=torch.int32
+            )
+            for g in groups
+        ],
         entries,
     )
+
+
+def _note(tokens: Tensor, kept: Tensor, dropped: int) -> None:
+    """Note in place, int32 [L, H, size], which tokens a lane holds once its entries `kept` are its first ones.
+
+    dropped: entries that earlier compactions have evicted; if there are none, its tokens are in order so far.
+    """
+    size, left = tokens.shape[2], kept.shape[2]
+    places = torch.arange(size, dtype=tokens.dtype, device=tokens.device)
+    if not dropped:
+        tokens[:] = places
+    tokens[..., :left] = tokens.gather(2, kept)
+    tokens[..., left:] = places[left:] + dropped + size - left

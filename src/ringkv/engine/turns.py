@@ -55,12 +55,14 @@ class Turns:
     def begin(self, request: Request, choice: KVChoice | None, room: int, lane: Callable[[int], CacheRow]) -> Start:
         """Begin a prompt's lane of `room` entries with its longest cached prefix; with nothing if choice is None.
 
+        The last tokens of a lane that will be compacted are prefilled too.
+
         lane: begins it with so many entries, which are loaded next, and returns it.
         """
         if not self.bytes or choice is None:
             lane(0)
             return Start()
-        blocks = max(0, len(request.tokens) - self._window) // BLOCK
+        blocks = max(0, min(len(request.tokens), room) - self._window) // BLOCK
         known = list(self._prefixes.cached(prefixes.block_hashes(request.tokens, request.salt)[:blocks]))
         tokens = len(known) * BLOCK
         found = self._found(request, choice, room)

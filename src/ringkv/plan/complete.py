@@ -19,6 +19,7 @@ from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv, kept_entries
 from ringkv.plan.options import AUTO, Options
+from ringkv.plan.prefill_workspace import prefill_workspace
 from ringkv.plan.units import parse_bytes
 
 DEFAULT_CHUNK = 512
@@ -43,6 +44,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     rank, nodes = _ranks(config, options)
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
+    workspace = prefill_workspace(options, config, kv, prompt_tokens, chunk)
+    staged = workspace or prompt_tokens
     slot_format = _slot_format(config, options, device, kv)
     page = slot_format.pages.size if slot_format.pages else 0
     capacity = kept_entries(options, prompt_tokens, config.context, page) if page else kv.budget
@@ -58,7 +61,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         prompt_tokens=prompt_tokens,
         chunk=chunk,
         lanes=longest if alone else max(longest, min(slots, MOST_LANES)),
-        staged_tokens=longest * prompt_tokens + (0 if alone else min(prompt_tokens, SHORT_PROMPTS)),
+        staged_tokens=longest * staged + (0 if alone else min(staged, SHORT_PROMPTS)),
+        prefill_workspace=workspace,
         max_step=at_least(1, "max_step", options.max_step, MAX_STEP) / 1000,
         dtype=dtype,
         weights=weights,
@@ -81,14 +85,14 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
 
 
 def longest_prompts_only(engine: EngineConfig, options: Options) -> EngineConfig | None:
-    """Return the configuration whose staging holds the longest prompts only; None if it holds no others."""
+    """Return the configuration whose staging holds the longest lanes only; None if it holds no others."""
     lanes = _longest(options)
-    entries = lanes * engine.prompt_tokens
+    entries = lanes * engine.workspace.size
     return replace(engine, lanes=lanes, staged_tokens=entries) if entries < engine.staged_entries else None
 
 
 def _longest(options: Options) -> int:
-    """Return how many of the longest prompts staging holds at once."""
+    """Return how many of the longest lanes staging holds at once."""
     return at_least(1, "lanes", options.lanes, 1)
 
 
@@ -186,16 +190,20 @@ def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
     """Return the chunk and the prompt limit: the requested limit, rounded up to a multiple of the chunk.
 
     If the rounded limit exceeds the context, the chunk is made smaller so that whole chunks fit in the context. The
-    limit is then below the context by less than one token per chunk.
+    limit is then below the context by less than one token per chunk. The default limit is the context if a workspace
+    bounds the staging.
     """
-    requested = at_least(1, "prompt_tokens", options.prompt_tokens, min(context, DEFAULT_PROMPT))
+    usual = context if options.prefill_workspace else min(context, DEFAULT_PROMPT)
+    requested = at_least(1, "prompt_tokens", options.prompt_tokens, usual)
     if requested > context:
         raise InvalidRequest(
             f"prompt_tokens is {requested:,}; lower it to the model's context of {context:,} tokens or less",
             "prompt_tokens",
         )
-    usual = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
-    chunk = min(context, at_least(1, "chunk", options.chunk, usual))
+    of_device = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
+    chunk = min(context, at_least(1, "chunk", options.chunk, of_device))
+    if options.prefill_workspace is not None and options.prefill_workspace < requested:
+        return chunk, requested  # whole chunks are staged whatever the limit is
     chunks = -(-requested // chunk)
     if chunks * chunk > context:
         chunk = context // chunks

@@ -15,7 +15,9 @@ class Options(AtStart):
     """The cache's settings are those of `AtStart`; `EngineConfig` documents the others.
 
     kv_compression: replaces `kv_budget`. With "4x" or 4, the budget is a quarter of the longest prompt.
-    kv_recent: "25%" or 0.25 of the budget, or a number of entries. prompt_tokens: longest prompt to stage.
+    kv_recent: "25%" or 0.25 of the budget, or a number of entries. prompt_tokens: longest prompt.
+    prefill_workspace: staged tokens of one prompt at most. A longer prompt is compressed while it is prefilled.
+    Default: prompt_tokens.
     output_tokens: longest output under policy full, which evicts nothing.
     prefix_store: host memory of the prefix store, "1GB" or 10**9 bytes. "auto" is 1 GB if that fits. Default: 0.
     speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
@@ -33,6 +35,7 @@ class Options(AtStart):
     prefix_store: str | int | None = None
     slots: int | None = None
     prompt_tokens: int | None = None
+    prefill_workspace: int | None = None
     output_tokens: int | None = None
     chunk: int | None = None
     lanes: int | None = None

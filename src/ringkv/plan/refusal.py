@@ -43,11 +43,17 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str
         f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(each)} each, "
         f"and {show_bytes(need.sampler)} of sampler state) "
         f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging "
-        f"for a prompt of {engine.prompt_tokens:,} tokens"
+        f"for {_staged(engine)}"
         f"{f', {store} of prefix store' if need.store else ''}"
         f" and {reserve} of reserve {available}"
     )
-    return f"{problem}; {_remedy(need, slots, memory)}"
+    staged = "prefill_workspace" if engine.prefill_workspace else "prompt_tokens"
+    return f"{problem}; {_remedy(need, slots, memory, staged)}"
+
+
+def _staged(engine: EngineConfig) -> str:
+    size = engine.prefill_workspace
+    return f"a prefill_workspace of {size:,} tokens" if size else f"a prompt of {engine.prompt_tokens:,} tokens"
 
 
 def _smaller_weights(config: ModelConfig, engine: EngineConfig, memory: int) -> str:
@@ -60,11 +66,12 @@ def _smaller_weights(config: ModelConfig, engine: EngineConfig, memory: int) -> 
     return f', or use weights="int4", which take {show_bytes(need.weights)}; then everything fits'
 
 
-def _remedy(need: Footprint, slots: int, memory: int) -> str:
+def _remedy(need: Footprint, slots: int, memory: int, staged: str) -> str:
+    """staged: the option that bounds the staging."""
     if need.store and need.total(1) - need.store <= memory:
         return "lower prefix_store"
     if slots:
         return f"{slots} {'slot' if slots == 1 else 'slots'} would fit"
     if need.total(1) - need.staging - need.store > memory:
         return "not even one slot fits, so choose a smaller model or budget"
-    return "not even one slot fits, so lower prompt_tokens"
+    return f"not even one slot fits, so lower {staged}"

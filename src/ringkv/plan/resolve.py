@@ -148,8 +148,11 @@ def _less_staging(engine: EngineConfig, config: ModelConfig, options: Options) -
 
 
 def _half_the_prompt(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
-    """Return the configuration for half the prompt limit; None if the user set the limit or it is at its lowest."""
-    if options.prompt_tokens is not None or engine.prompt_tokens <= SMALLEST_PROMPT:
+    """Return the configuration for half the prompt limit; None if the user set the limit or it is at its lowest.
+
+    A workspace bounds the staging instead of the limit.
+    """
+    if options.prompt_tokens is not None or engine.prefill_workspace or engine.prompt_tokens <= SMALLEST_PROMPT:
         return None
     half = max(SMALLEST_PROMPT, engine.prompt_tokens // 2)
     half = max(half - half % engine.chunk, engine.chunk)  # rounded down to whole chunks

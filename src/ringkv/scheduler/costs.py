@@ -6,6 +6,8 @@ state is a slow random walk, so they adapt if the machine gets slower. A margin 
 
 from typing import NamedTuple
 
+from ringkv.base.workspace import Workspace
+
 DRIFT = 0.01  # standard deviation of a weight's change from one measurement to the next, relative to the weight
 NOISE = 0.1  # standard deviation of a measurement, relative to it
 HIGH, RATE = 0.95, 0.02  # the share of measurements that a prediction covers, and how fast its margin follows
@@ -18,8 +20,8 @@ class Work(NamedTuple):
     """What happens between two samplings.
 
     rows: of passes. pairs: of a prompt's token and a token before it, that attention scores. entries: of slots, that
-    decode attention reads. ends: prompts that are compressed and inserted. moved: tokens that are copied to or from
-    the staging.
+    decode attention reads. ends: prompts that are compressed and inserted, or compacted. moved: tokens that are copied
+    to or from the staging, or in it.
     """
 
     rows: int = 0
@@ -35,9 +37,12 @@ class Work(NamedTuple):
 SCALE = (1.0, 1 / 64, 1e-5, 1e-4, 1.0, 1e-3)  # of the constant and the fields, so that each costs about as much
 
 
-def chunk_work(start: int, stop: int) -> Work:
-    """Return the work of prefilling tokens start .. stop-1 of a prompt."""
-    return Work(rows=stop - start, pairs=(stop * stop - start * start) // 2)
+def chunk_work(start: int, stop: int, workspace: Workspace | None = None) -> Work:
+    """Return the work of prefilling tokens start .. stop-1 of a prompt, and of compacting its lane before them."""
+    dropped = workspace.dropped(start) if workspace else 0
+    first, last = start - dropped, stop - dropped
+    work = Work(rows=stop - start, pairs=(last * last - first * first) // 2)
+    return work + Work(ends=1, moved=workspace.size) if workspace and workspace.compacts(start) else work
 
 
 class Costs:

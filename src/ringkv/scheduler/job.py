@@ -67,14 +67,21 @@ class PendingPrompt:
         """Equal for prompts that may share one prefill; None for one that shares with nobody.
 
         Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice, and so does a
-        lane's size if the prompt is prefilled twice.
+        lane's size if the prompt is prefilled twice. A prompt that is longer than its lane is compacted for the choice.
         """
         if any(job.request.sampling.prompt_logprobs is not None for job in self.jobs):
             return None
         if any(job.kv.turns != "reread" or job.kv.select.prefills_twice for job in self.jobs):
             return None
-        salt = blake2b(self.request.salt.encode("utf-8", "surrogatepass"), digest_size=32).digest()
-        return blake2b(salt + array("q", self.request.tokens).tobytes(), digest_size=32).digest()
+        compacted_for = repr(self.jobs[0].kv) if self.length > self.jobs[0].limits.workspace.size else ""
+        salts = (self.request.salt, compacted_for)
+        digests = (blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=32).digest() for salt in salts)
+        return blake2b(b"".join((*digests, array("q", self.request.tokens).tobytes())), digest_size=32).digest()
+
+    @property
+    def furthest(self) -> int:
+        """Where its next chunk ends at the latest: at its end, or where its lane is compacted."""
+        return min(self.length, self.jobs[0].limits.workspace.stop(self.prefilled))
 
     def common(self, other: "PendingPrompt") -> int:
         """Return the leading tokens that two prompts have in common, in whole blocks; computed once."""

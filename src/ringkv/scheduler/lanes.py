@@ -14,8 +14,8 @@ from ringkv.scheduler.space import Space
 
 class Lanes:
     def __init__(self, limits: Limits) -> None:
-        self._longest = limits.prompt_tokens
-        self._space = Space(limits.staged_entries, limits.prompt_tokens) if limits.staged_entries else None
+        self._longest = limits.workspace.size
+        self._space = Space(limits.staged_entries, self._longest) if limits.staged_entries else None
         self._free = list(range(limits.lanes))
         self._kept: OrderedDict[bytes, PendingPrompt] = OrderedDict()
         heapify(self._free)

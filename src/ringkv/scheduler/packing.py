@@ -24,7 +24,8 @@ def in_order(prompts: Sequence[PendingPrompt], number: int) -> list[PendingPromp
 def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[PrefillChunk]:
     """Return chunks of at most `rows` tokens together: as much of each prompt as fits, in their order.
 
-    Chunks end at places in their lane that are multiples of `unit`, or at their prompt's end. Only the first prompt's
+    Chunks end at places in their lane that are multiples of `unit`, where the lane is compacted, or at their
+    prompt's end. Only the first prompt's
     may be longer than `rows`: it has at least one unit.
     """
     chunks, left = list[PrefillChunk](), rows
@@ -38,5 +39,5 @@ def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[Prefill
 
 def _cut(prompt: PendingPrompt, tokens: int, unit: int) -> int:
     """Return where a prompt's next chunk of at most so many tokens ends."""
-    stop, gap = prompt.prefilled + tokens, prompt.gap
-    return prompt.length if stop >= prompt.length else max(prompt.prefilled, (stop - gap) // unit * unit + gap)
+    stop, gap, furthest = prompt.prefilled + tokens, prompt.gap, prompt.furthest
+    return furthest if stop >= furthest else max(prompt.prefilled, (stop - gap) // unit * unit + gap)

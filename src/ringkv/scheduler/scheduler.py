@@ -259,7 +259,8 @@ class Scheduler:
         """Whether no prompt that begins like this one is being prefilled, whose blocks it could soon have cached."""
         if self._key(prompt) is None or self._twin(prompt):
             return True
-        most = prompt.length - prompt.jobs[0].kv.window  # the last tokens are always prefilled
+        # The last tokens are always prefilled, and a compacted lane stores nothing.
+        most = min(prompt.length, self._limits.workspace.size) - prompt.jobs[0].kv.window
         return not any(self._will_cache(other, prompt, most) for other in self._staged)
 
     @staticmethod
@@ -317,7 +318,7 @@ class Scheduler:
         return self._insertion_of(self._shared[0])
 
     def _insertion_of(self, prompt: PendingPrompt) -> Work:
-        return Work(ends=1, moved=prompt.length)
+        return Work(ends=1, moved=min(prompt.length, self._limits.workspace.size))
 
     def _insert(self) -> Insert:
         prompt = self._shared[0]
@@ -361,7 +362,7 @@ class Scheduler:
         if feed:
             self._feed()
         self._stalls = True
-        self._work += _work_of(chunks)
+        self._work += self._work_of(chunks)
         self._staged.rotate(-1)
         slots = []
         for chunk in chunks:
@@ -385,13 +386,16 @@ class Scheduler:
             rows = max(unit, min(rows - unit, rows * 3 // 4 // unit * unit))
             chunks = pack(prompts, rows, unit)
         if bounded:
-            self._most_rows = max(self._most_rows, _work_of(chunks).rows)
+            self._most_rows = max(self._most_rows, self._work_of(chunks).rows)
         return chunks
 
     def _ending(self, chunks: Sequence[PrefillChunk]) -> Work:
         """The work of chunks, and of inserting the prompts that end with them."""
-        ends = [len(chunk.request.tokens) for chunk in chunks if chunk.is_last]
-        return _work_of(chunks) + Work(ends=len(ends), moved=sum(ends))
+        ends = [self._jobs[chunk.request.id].prompt for chunk in chunks if chunk.is_last]
+        return sum(map(self._insertion_of, ends), self._work_of(chunks))
+
+    def _work_of(self, chunks: Sequence[PrefillChunk]) -> Work:
+        return sum((chunk_work(chunk.start, chunk.stop, self._limits.workspace) for chunk in chunks), Work())
 
     def _decode(self) -> Decode:
         owners: list[str | None] = [None] * self._limits.slots
@@ -454,7 +458,3 @@ class Scheduler:
         elif prompt in self._staged:
             self._staged.remove(prompt)
             self._lanes.give(prompt)
-
-
-def _work_of(chunks: Sequence[PrefillChunk]) -> Work:
-    return sum((chunk_work(chunk.start, chunk.stop) for chunk in chunks), Work())

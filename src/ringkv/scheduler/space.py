@@ -13,7 +13,7 @@ class Run(NamedTuple):
 
 
 class Space:
-    """Long prompts are put at the front, short ones at the end. Short ones are those that fit beside the longest."""
+    """Long lanes are put at the front, short ones at the end. Short ones are those that fit beside the longest."""
 
     def __init__(self, entries: int, longest: int) -> None:
         self._entries, self._longest = entries, longest

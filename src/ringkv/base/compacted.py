@@ -1,0 +1,31 @@
+"""compacted: what a request may not choose if its prompt is longer than its lane, and so is compacted in it."""
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.base.workspace import Workspace
+
+KEEP_EVERY_TOKEN = ("full", "arkvale")  # policies
+
+
+def leading(choice: KVChoice) -> int:
+    """Return how many first tokens are never evicted: sinks, and protected tokens from the first on."""
+    return max(choice.sinks, *(stop for start, stop in choice.protect if start == 0), 0)
+
+
+def check_compacted(choice: KVChoice, workspace: Workspace) -> None:
+    """Raise InvalidRequest for a choice that needs all tokens of a prompt, or some that a compaction may evict."""
+    first, most = leading(choice), workspace.kept - max(choice.window, workspace.kept // 2)
+    inner, many = any(start for start, _ in choice.protect), first > most
+    for is_wrong, setting, reason, instead in (
+        (choice.policy in KEEP_EVERY_TOKEN, f"kv_policy {choice.policy}", "keeps every token", "choose snapstream"),
+        (choice.select.prefills_twice, f"kv_select {choice.select.name}", "prefills all of it again", "choose snapkv"),
+        (choice.turns == "continue", "kv_turns continue", "is not implemented for it", "choose reread"),
+        (inner, "kv_protect", "names tokens after others", "protect first tokens only"),
+        (many, "kv_protect", f"names {first:,} tokens, and {most:,} first ones may be", "protect less"),
+    ):
+        if is_wrong:
+            raise InvalidRequest(
+                f"{setting} {reason}: a prompt of more than {workspace.size:,} tokens, the prefill_workspace, is "
+                f"compressed while it is prefilled; {instead}, or start with a larger prefill_workspace, or none",
+                setting.partition(" ")[0],
+            )

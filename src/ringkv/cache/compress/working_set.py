@@ -1,0 +1,54 @@
+"""working_set: the entries that stay if a lane is compacted, because its prompt is longer than it.
+
+The first entries, the newest ones, and of the others those with the most votes in each layer and head. Later queries
+are not known yet, so votes must not depend on the prompt's last ones: `SELECTOR` is a selector whose queries, if it has
+any, are those of the block that was prefilled last. The request's own selector has the last word, at the prompt's end.
+
+L layers of a group, H key-value heads.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ringkv.base.kv import Layout
+from ringkv.base.selectors import KeyDiff, Selector
+from ringkv.base.workspace import Workspace
+from ringkv.cache.compress.kept import kept
+from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.staged_prompt import GroupView
+
+SELECTOR: Selector = KeyDiff()
+RECENT = 4  # the newest entries take one of so many
+
+
+class WorkingSet(NamedTuple):
+    """leading: first entries that always stay. recent: newest entries that always stay."""
+
+    leading: int
+    recent: int
+
+    @classmethod
+    def of(cls, workspace: Workspace, leading: int, recent: int) -> "WorkingSet":
+        """Return the working set of a request with so many leading and recent tokens, which must fit together."""
+        return cls(leading, min(max(recent, workspace.kept // RECENT), workspace.kept - leading))
+
+    def places(self, views: Sequence[GroupView], workspace: Workspace) -> tuple[Tensor | None, ...]:
+        """Return per group int64 [L, H, kept], the places of a full lane's entries that stay, in ascending order.
+
+        None for layers with a sliding window: they need their newest entries only.
+        """
+        plan = self._layout(workspace)
+        return tuple(None if view.group.window is not None else _kept(view, plan) for view in views)
+
+    def _layout(self, workspace: Workspace) -> Layout:
+        size, left, (leading, recent) = *workspace, self
+        return Layout(size, leading, left - leading - recent, recent, left, base=size, ring=1, wraps=False)
+
+
+def _kept(view: GroupView, plan: Layout) -> Tensor:
+    layers, heads = len(view.group.layers), view.group.spec.key.heads
+    low, high = plan.sinks, plan.prompt - plan.recent
+    votes = VOTES[type(SELECTOR)](view.read(), low, high, SELECTOR) if plan.selected else None
+    return kept(plan, votes, layers * heads).view(layers, heads, -1)
