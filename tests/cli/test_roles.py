@@ -10,6 +10,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from ringkv.base.errors import InvalidRequest
+from ringkv.cli.roles import RoleOptions
+from ringkv.plan.options import Options
 from ringkv.ranks.rendezvous import KEY
 from tests.cli.commands.test_serve import serving
 from tests.cli.conftest import SMALL, Cli
@@ -86,3 +89,9 @@ def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: py
         monkeypatch.setenv(name, value)
     result = cli("serve", "--model", "/nowhere/model", *SMALL, "--role", "prefill")
     assert (result.status, "--role prefill runs on one machine" in result.last_line) == (2, True)
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_workspace_is_refused_for_a_role(role: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"prefill_workspace is not implemented for --role {role}; leave it out"):
+        RoleOptions(role=role).adapted(Options(prefill_workspace=4096))

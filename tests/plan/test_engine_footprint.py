@@ -25,11 +25,12 @@ def test_the_planned_cache_memory_is_what_an_engine_allocates(tmp_path: Path) ->
     from ringkv.engine.build import build
 
     tiny.save(tmp_path, "Llama")
-    config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6)
-    engine = build(config)
-    planned = engine_footprint(load_config(tmp_path), config)
-    assert planned.held(3) == engine.limits.held_bytes
-    assert (planned.staging, planned.store) == (engine.limits.staging_bytes, engine.limits.store_bytes)
+    for workspace in (0, 128):
+        config = tiny.config(tmp_path, lanes=2, slots=3, store_bytes=10**6, prefill_workspace=workspace)
+        engine = build(config)
+        planned = engine_footprint(load_config(tmp_path), config)
+        assert planned.held(3) == engine.limits.held_bytes
+        assert (planned.staging, planned.store) == (engine.limits.staging_bytes, engine.limits.store_bytes)
 
 
 def test_the_sampler_state_of_a_slot_grows_with_the_vocabulary_and_covers_an_engines_planes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from ringkv.base.workspace import Workspace
 from ringkv.scheduler.costs import Costs, Work, chunk_work
 
 
@@ -60,3 +61,10 @@ def test_one_disturbed_measurement_changes_little():
     before = costs.predict(work)
     costs.observe(work, 50 * seconds(work))
     assert costs.predict(work) < 1.5 * before
+
+
+def test_a_compacted_lane_costs_the_pairs_of_what_it_holds_and_its_compaction() -> None:
+    bounded = Workspace(size=256, kept=192)
+    assert chunk_work(0, 256, bounded) == chunk_work(0, 256)
+    assert chunk_work(256 + 64 * 50, 256 + 64 * 51, bounded) == chunk_work(192, 256) + Work(ends=1, moved=256)
+    assert chunk_work(256 + 64 * 50 + 32, 256 + 64 * 51, bounded) == chunk_work(224, 256)

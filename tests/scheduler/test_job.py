@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import toy
 
@@ -87,3 +89,15 @@ def test_a_request_without_a_slot_has_used_no_entries():
     usage = job.usage()
     assert (usage.prompt_tokens, usage.completion_tokens) == (2, 0)
     assert (usage.kv.capacity, usage.kv.kept, usage.kv.evicted, usage.kv.bytes_held) == (32, 0, 0, 0)
+
+
+def test_prompts_that_are_compacted_share_a_prefill_only_if_their_choices_are_equal() -> None:
+    def key(n: int, **changes: Any) -> bytes | None:
+        prompt = PendingPrompt()
+        request = Request("r", (1,) * n, SamplingParams())
+        prompt.jobs.append(Job(request, KVChoice(**changes), toy.limits(prefill_workspace=256), prompt))
+        return prompt.twin_key
+
+    assert key(256, sinks=9) == key(256)
+    assert key(257) == key(257)
+    assert key(257, sinks=9) != key(257)

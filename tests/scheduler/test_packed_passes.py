@@ -33,7 +33,7 @@ class Timed(toy.ToyEngine):
 
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
         assert entries is not None
-        assert len(entries) >= len(request.tokens)
+        assert len(entries) >= min(len(request.tokens), self.limits.workspace.size)
         self.places[lane] = entries
         return super().begin(request, lane, entries)
 
@@ -186,6 +186,16 @@ def test_a_prompt_waits_for_the_blocks_of_one_that_begins_alike() -> None:
     before = [line.work.stop for line in chunks[:place] if isinstance(line, toy.Chunk) and line.work.request.id == "a"]
     assert begun == ["a", "c", "b"]
     assert max(before) >= 128
+
+
+def test_a_prompt_waits_no_longer_than_the_other_stores_blocks() -> None:
+    engine, loop = started(chunk=64, prefill_workspace=128)
+    loop.submit(prompt("a", [7] * 500))
+    loop.submit(prompt("b", [7] * 500 + [8]))
+    serve(loop)
+    order = [line for line in engine.log if isinstance(line, toy.Begun | toy.Chunk)]
+    before = order[: order.index(toy.Begun("b"))]
+    assert max(line.work.stop for line in before if isinstance(line, toy.Chunk)) == 64  # the last tokens are prefilled
 
 
 def test_a_short_prompt_passes_one_that_needs_more_entries_than_are_free() -> None:

@@ -54,6 +54,14 @@ def test_a_prompt_that_begins_between_units_ends_its_first_chunk_at_one() -> Non
     assert spans(waiting, 100) == [(0, 45, 128)]
 
 
+def test_a_chunk_ends_where_its_lane_is_compacted() -> None:
+    waiting = prompts(600, 600, 100, limits=toy.limits(prefill_workspace=256))  # 192 entries stay
+    waiting[0].prefilled, waiting[1].prefilled = 224, 288
+    assert spans(waiting, 512) == [(0, 224, 256), (1, 288, 320), (2, 0, 100)]
+    waiting[0].prefilled = 256
+    assert spans(waiting[:1], 512) == [(0, 256, 320)]
+
+
 def test_tokens_without_an_entry_do_not_count_for_units() -> None:
     waiting = prompts(300)
     waiting[0].begin(Cached(45, 20))  # token 57 has place 32

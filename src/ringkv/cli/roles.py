@@ -60,7 +60,14 @@ class RoleOptions:
             key("role")
 
     def adapted(self, options: Options) -> Options:
-        """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store."""
+        """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store.
+
+        Raises InvalidRequest for a workspace: the entries that a prefill worker sends are those of whole prompts.
+        """
+        if self.role != "both" and options.prefill_workspace is not None:
+            raise InvalidRequest(
+                f"prefill_workspace is not implemented for --role {self.role}; leave it out", "prefill_workspace"
+            )
         if self.role != "decode":
             return options
         store = 0 if options.prefix_store == AUTO and options.kv_turns != "continue" else options.prefix_store

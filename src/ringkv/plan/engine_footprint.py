@@ -3,7 +3,15 @@
 from ringkv.base.config import EngineConfig
 from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
-from ringkv.plan.footprint import Footprint, item_bytes, sampler_bytes, staging_bytes, token_bytes, weight_bytes
+from ringkv.plan.footprint import (
+    Footprint,
+    item_bytes,
+    place_bytes,
+    sampler_bytes,
+    staging_bytes,
+    token_bytes,
+    weight_bytes,
+)
 from ringkv.plan.shapes import Shape
 from ringkv.plan.stored_bits import stored_as
 
@@ -25,7 +33,8 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
         slot=sum(group.in_slots.slot_bytes(engine.capacity, item) for group in config.groups),
         weights=weight_bytes(shape, _stored(engine)),
         staging=staging_bytes(shape, engine.staged_entries, engine.lanes, engine.chunk, engine.dtype)
-        + engine.lanes * engine.kv.window * elements * item,
+        + engine.lanes * engine.kv.window * elements * item
+        + (place_bytes(shape, engine.staged_entries) if engine.prefill_workspace else 0),
         reserve=RESERVE,
         store=engine.store_bytes // engine.rank.count // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),

@@ -2,8 +2,8 @@
 
 token    layers with a cache x elements of one token in one layer x bytes of an element
 slot     entries x token in the slots' format, and its centers; a layer with a sliding window has `window` entries
-staging  staged tokens x token               dense keys and values of the prompts being prefilled; a layer with a
-                                             sliding window has a window and a chunk of each
+staging  staged tokens x token               dense keys and values of the prompts being prefilled, or of as much of them
+                                             as fits a workspace; a layer with a sliding window has a window and a chunk
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
 step     weights read + slots x slot         the least bytes that a decode step reads; of a mixture of experts, those
@@ -71,6 +71,12 @@ def staging_bytes(shape: Shape, tokens: int, lanes: int, chunk: int, dtype: str,
     item = item_bytes(dtype)
     entries = [(group, group.staged_entries(tokens, lanes, chunk)) for group in shape.groups]
     return sum(count * len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group, count in entries)
+
+
+def place_bytes(shape: Shape, tokens: int, ranks: int = 1) -> int:
+    """Bytes that note which token each staged entry holds, int32 by layer and head, if prompts may be longer."""
+    groups = (group for group in shape.groups if group.window is None)
+    return 4 * tokens * sum(len(group.layers) * group.spec.on_rank(ranks).key.heads for group in groups)
 
 
 def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1) -> int:

@@ -17,6 +17,7 @@ from ringkv.plan.expert_costs import ExpertCosts, expert_costs
 from ringkv.plan.footprint import (
     SERVED,
     Footprint,
+    place_bytes,
     read_bytes,
     sampler_bytes,
     slot_bytes,
@@ -35,6 +36,7 @@ class PlanRequest:
 
     tokens: int | None = None  # longest prompt plus output; None is the model's context
     prompt_tokens: int | None = None  # longest prompt; None is `tokens`
+    prefill_workspace: int | None = None  # staged tokens of one prompt at most; None is `prompt_tokens`
     budget: int = 2048  # entries of a compressed slot
     lanes: int = 1  # prompts staged at once
     chunk: int = 2048  # tokens of a prefill pass, which layers with a sliding window stage beside the window
@@ -74,6 +76,7 @@ class Report:
     attention_parallel: AttentionParallel
     tokens: int
     prompt_tokens: int
+    staged_tokens: int  # of one prompt at most
     lanes: int
     memory: int | None
     token_bytes: int  # of a staged token
@@ -127,8 +130,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
     stored = _stored(shape, weights_dtype)
     weights = weight_bytes(shape, stored, request.tensor_parallel)
-    staged = request.lanes * prompt, request.lanes, request.chunk
-    staging = staging_bytes(shape, *staged, request.dtype, request.tensor_parallel)
+    staging = _staging(shape, request, prompt)
     sampler = sampler_bytes(shape.vocab)
 
     def row(cache: str, entries: int) -> CachePlan:
@@ -150,6 +152,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         attention_parallel=parallel,
         tokens=tokens,
         prompt_tokens=prompt,
+        staged_tokens=min(prompt, request.prefill_workspace or prompt),
         lanes=request.lanes,
         memory=request.memory,
         token_bytes=token,
@@ -164,6 +167,13 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         experts=_experts(shape, stored, request, rows[-1]),
         divided=_divided(shape, stored, request),
     )
+
+
+def _staging(shape: Shape, request: PlanRequest, prompt: int) -> int:
+    tokens = request.lanes * min(prompt, request.prefill_workspace or prompt)
+    staging = staging_bytes(shape, tokens, request.lanes, request.chunk, request.dtype, request.tensor_parallel)
+    is_longer = request.prefill_workspace is not None and request.prefill_workspace < prompt
+    return staging + (place_bytes(shape, tokens, request.tensor_parallel) if is_longer else 0)
 
 
 def _stored(shape: Shape, weights: str) -> str:
@@ -216,6 +226,7 @@ def _check(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> None
     for name, value, top in (
         ("tokens", tokens, shape.context),
         ("prompt_tokens", prompt, tokens),
+        ("prefill_workspace", request.prefill_workspace, None),
         ("budget", request.budget, None),
         ("lanes", request.lanes, None),
         ("tensor_parallel", request.tensor_parallel, None),

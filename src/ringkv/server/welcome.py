@@ -50,8 +50,13 @@ def show_cache(limits: Limits) -> str:
     total = sum(rank.held for rank in limits.rank_bytes)
     return (f"{show_bytes(total)} on {ranks} ranks; on the first, " if ranks else "") + (
         f"{show_bytes(limits.held_bytes)} reserved: {show_bytes(limits.slots_bytes)} in {slots}, "
-        f"{show_bytes(limits.staging_bytes)} in staging, {show_bytes(limits.store_bytes)} in the prefix store"
+        f"{show_bytes(limits.staging_bytes)} in staging{_workspace(limits)}, "
+        f"{show_bytes(limits.store_bytes)} in the prefix store"
     )
+
+
+def _workspace(limits: Limits) -> str:
+    return f" of {limits.prefill_workspace:,} tokens of a prompt" if limits.prefill_workspace else ""
 
 
 def curl(url: str, name: str, chats: bool, with_key: bool) -> str:

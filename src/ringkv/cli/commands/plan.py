@@ -47,7 +47,11 @@ def plan(
         ),
     ] = None,
     prompt_tokens: Annotated[
-        str | None, _option("--max-prompt", "COUNT", "Longest prompt in staging; --tokens by default.", MODEL)
+        str | None, _option("--max-prompt", "COUNT", "Longest prompt; --tokens by default.", MODEL)
+    ] = None,
+    prefill_workspace: Annotated[
+        str | None,
+        _option("--prefill-workspace", "COUNT", "Staged tokens of one prompt at most; --max-prompt by default.", MODEL),
     ] = None,
     budget: Annotated[
         str | None, _option("--kv-budget", "ENTRIES", "Entries of a compressed slot; 2048 by default.", CACHE)
@@ -138,6 +142,7 @@ def plan(
     request = PlanRequest(
         tokens=longest,
         prompt_tokens=parse_count(prompt_tokens, "prompt_tokens"),
+        prefill_workspace=parse_count(prefill_workspace, "prefill_workspace"),
         budget=_budget(parse_count(budget, "kv_budget"), kv_compression, longest or shape.context),
         lanes=lanes,
         tensor_parallel=tensor_parallel,
@@ -177,7 +182,8 @@ def _print(found: "Report") -> None:
     console().print(
         f"{found.model}: {found.parameters / 1e9:.3g} billion parameters in {found.weights_dtype}, "
         f"cache in {found.dtype}{slots}{ranks}\n"
-        f"requests of up to {found.tokens:,} tokens, prompts of up to {found.prompt_tokens:,}\n{_served(found)}",
+        f"requests of up to {found.tokens:,} tokens, prompts of up to {found.prompt_tokens:,}{_staged(found)}\n"
+        f"{_served(found)}",
         soft_wrap=True,
     )
     print_table(
@@ -198,6 +204,11 @@ def _print(found: "Report") -> None:
     if found.memory is not None and not _fits(found):
         reserved = f"; --reserve takes {show_bytes(found.reserve)}" if found.reserve else ""
         console().print(f"\nno slot fits in {show_bytes(found.memory)}: {_too_large(found)}{reserved}", soft_wrap=True)
+
+
+def _staged(found: "Report") -> str:
+    """Return what is staged of a prompt, if it is less than the longest one."""
+    return "" if found.staged_tokens == found.prompt_tokens else f", {found.staged_tokens:,} of them staged"
 
 
 def _served(found: "Report") -> str:
