@@ -24,7 +24,7 @@ class Workspace(NamedTuple):
         one = step(chunk)
         assert size >= 2 * one, "a compaction would leave nothing"
         assert size % one == 0, "compactions would not lie between two chunks"
-        return cls(size, max(one, size * 3 // 4 // one * one))
+        return cls(size, max(one, size * 7 // 8 // one * one))
 
     @property
     def block(self) -> int:

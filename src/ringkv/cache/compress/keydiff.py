@@ -14,11 +14,11 @@ from ringkv.cache.compress.staged_prompt import StagedPrompt
 
 def votes(prompt: StagedPrompt, low: int, high: int, selector: KeyDiff) -> Tensor:
     """Return 1 minus the cosine between each key and the prompt's mean direction, from 0 to 2."""
-    return torch.cat([_layer_votes(keys, low, high) for keys in prompt.keys])
+    return torch.cat([differences(keys, low, high) for keys in prompt.keys])
 
 
-def _layer_votes(keys: Tensor, low: int, high: int) -> Tensor:
-    """Return float32 [H, high - low] from keys [H, n, D]."""
-    unit = F.normalize(keys.float(), dim=-1)
+def differences(vectors: Tensor, low: int, high: int) -> Tensor:
+    """Return float32 [H, high - low], 1 minus the cosine between vectors [H, n, D] and their mean direction."""
+    unit = F.normalize(vectors.float(), dim=-1)
     anchor = F.normalize(unit.mean(1, keepdim=True), dim=-1)
     return 1 - (unit[:, low:high] * anchor).sum(-1).clamp(max=1)

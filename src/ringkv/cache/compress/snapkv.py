@@ -24,7 +24,7 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: SnapKV) -> Tensor
     """Return each candidate's pooled attention from the last queries, mean or maximum over the G query heads."""
     count = partial(_attention, low=low, high=high, scale=prompt.scale, domain=selector.domain)
     merged = partial(_GROUPS[selector.groups], count=count, reduction=prompt.reduction)
-    return _pool(torch.cat([merged(q, keys) for q, keys in zip(prompt.q, prompt.keys, strict=True)]), selector)
+    return pool(torch.cat([merged(q, keys) for q, keys in zip(prompt.q, prompt.keys, strict=True)]), selector)
 
 
 def _attention(q: Tensor, keys: Tensor, low: int, high: int, scale: float, domain: Domain) -> Tensor:
@@ -45,7 +45,7 @@ def _max(q: Tensor, keys: Tensor, count: CountVotes, reduction: VoteReduction) -
 _GROUPS: Mapping[Groups, Callable[..., Tensor]] = {"mean": _mean, "max": _max}
 
 
-def _pool(scores: Tensor, selector: SnapKV) -> Tensor:
+def pool(scores: Tensor, selector: SnapKV) -> Tensor:
     """Pool along the tokens, so that a token is kept with its neighbours. At the edges the window is shorter."""
     width = selector.kernel
     if selector.pooling == "max":

@@ -1,26 +1,36 @@
 """working_set: the entries that stay if a lane is compacted, because its prompt is longer than it.
 
-The first entries, the newest ones, and of the others those with the most votes in each layer and head. Later queries
-are not known yet, so votes must not depend on the prompt's last ones: `SELECTOR` is a selector whose queries, if it has
-any, are those of the block that was prefilled last. The request's own selector has the last word, at the prompt's end.
+They are the first ones, the newest ones, and of the others those with the most votes in each layer and head. The
+queries that will need them are not known yet, and those at the end of a block attend to what is near. So `valuediff`
+votes. The request's own selector has the last word, at the prompt's end.
 
 L layers of a group, H key-value heads.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from ringkv.base.kv import Layout
-from ringkv.base.selectors import KeyDiff, Selector
 from ringkv.base.workspace import Workspace
+from ringkv.cache.compress import valuediff
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.staged_prompt import GroupView
+from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 
-SELECTOR: Selector = KeyDiff()
-RECENT = 4  # the newest entries take one of so many
+RECENT = 8  # the newest entries take at least one of so many
+
+
+class Score(Protocol):
+    """Returns the votes of tokens low .. high-1 of a full lane: float32 [L * H, high - low], none negative.
+
+    The prompt's queries are the last ones that were prefilled.
+    """
+
+    def __call__(self, prompt: StagedPrompt, low: int, high: int, /) -> Tensor: ...
+
+
+SCORE: Score = valuediff.votes
 
 
 class WorkingSet(NamedTuple):
@@ -50,5 +60,5 @@ class WorkingSet(NamedTuple):
 def _kept(view: GroupView, plan: Layout) -> Tensor:
     layers, heads = len(view.group.layers), view.group.spec.key.heads
     low, high = plan.sinks, plan.prompt - plan.recent
-    votes = VOTES[type(SELECTOR)](view.read(), low, high, SELECTOR) if plan.selected else None
+    votes = SCORE(view.read(), low, high) if plan.selected else None
     return kept(plan, votes, layers * heads).view(layers, heads, -1)
