@@ -19,6 +19,10 @@ def test_without_a_budget_the_slots_capacity_is_used():
     assert protect_system_message(KVChoice(recent=20, select=SnapKV(window=10)), 36, 1000).protect == ((0, 36),)
 
 
+def test_a_capacity_below_the_budget_bounds_it():
+    assert protect_system_message(CHOICE, 35, 99).protect == ()
+
+
 def test_a_choice_that_protects_spans_is_unchanged():
     choice = KVChoice(budget=100, recent=20, select=SnapKV(window=10), protect=((50, 60),))
     assert protect_system_message(choice, 5, 1000) == choice

@@ -174,6 +174,14 @@ def test_the_last_queries_are_those_of_one_shot_prefill_if_few_tokens_follow_a_c
     torch.testing.assert_close(first[1], first[0])
 
 
+@pytest.mark.parametrize("policy", ["streaming", "snapkv"])
+def test_the_newest_tokens_of_other_policies_stay_too(bounded: LocalEngine, policy: str) -> None:
+    one = tiny.request(tiny.prompt(LENGTH), kv=tiny.choice(policy))
+    found = tiny.kept(bounded, one)
+    newest = 59 if policy == "streaming" else 8  # a compaction evicts at least one of 64
+    assert (np.sort(found)[..., -newest:] == np.arange(LENGTH - newest, LENGTH)).all()
+
+
 def test_protected_first_tokens_stay_in_every_head(bounded: LocalEngine) -> None:
     one = asked(protect=((0, 20),))
     assert (tiny.kept(bounded, one)[..., :20] == np.arange(20)).all()

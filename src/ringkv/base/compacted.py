@@ -14,7 +14,7 @@ def leading(choice: KVChoice) -> int:
 
 def check_compacted(choice: KVChoice, workspace: Workspace) -> None:
     """Raise InvalidRequest for a choice that needs all tokens of a prompt, or some that a compaction may evict."""
-    first, most = leading(choice), workspace.kept - max(choice.window, workspace.kept // 2)
+    first, most = leading(choice), workspace.kept - max(choice.window + 1, workspace.kept // 2)
     inner, many = any(start for start, _ in choice.protect), first > most
     for is_wrong, setting, reason, instead in (
         (choice.policy in KEEP_EVERY_TOKEN, f"kv_policy {choice.policy}", "keeps every token", "choose snapstream"),

@@ -63,6 +63,10 @@ class Limits:
         """Staged entries of one prompt."""
         return workspace(self.prefill_workspace, self.prompt_tokens, self.chunk)
 
+    def kept_of(self, prompt: int) -> int:
+        """Return the most entries that a slot may hold of a prompt of so many tokens."""
+        return self.capacity if prompt <= self.workspace.size else min(self.capacity, self.workspace.kept)
+
     @property
     def slots_bytes(self) -> int:
         """The part of `held_bytes` that is in slots."""

@@ -93,7 +93,7 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
 
     The choice is unchanged if the message would take more than half of the selected entries, or if it protects spans.
     """
-    budget = capacity if choice.budget is None else choice.budget
+    budget = capacity if choice.budget is None else min(choice.budget, capacity)
     selected = budget - choice.recent_entries(budget) - max(choice.sinks, choice.window)
     if choice.protect or not 0 < 2 * tokens <= selected:
         return choice

@@ -189,12 +189,14 @@ class Lanes:
 
     def _working_set(self, request: Request, choice: KVChoice) -> WorkingSet:
         """Return what compactions of a prompt's lane keep for a choice."""
-        if len(request.tokens) <= self._sizes.workspace.size:
+        workspace = self._sizes.workspace
+        if len(request.tokens) <= workspace.size:
             return NOTHING
-        check_compacted(choice, self._sizes.workspace)
+        check_compacted(choice, workspace)
         # In a layout that evicts something, `recent` is what the choice keeps of the newest tokens.
-        plan = layout(choice, len(request.tokens) + self._sizes.capacity, self._sizes.capacity)
-        return WorkingSet.of(self._sizes.workspace, leading(choice), max(plan.recent, self.window))
+        plan, kept = layout(choice, len(request.tokens) + self._sizes.capacity, self._sizes.capacity), workspace.kept
+        recent = plan.recent * min(plan.capacity, kept) // plan.capacity
+        return WorkingSet.of(workspace, leading(choice), max(recent, self.window))
 
     def _check(self, choice: KVChoice, prompt: _Lane) -> None:
         """Raise InvalidRequest for a choice that a compacted lane cannot serve."""
@@ -210,7 +212,8 @@ class Lanes:
         """Evict entries of a full lane, before the next token is prefilled."""
         prompt, full = self._lanes[lane], self._sizes.workspace
         kept = prompt.working_set.places(self._views(lane, self.window), full)
-        self.staging.compact(lane, full, kept, prompt.dropped, len(prompt.tokens) - full.size - prompt.gap)
+        here = [None if places is None else places.to(self.staging.device) for places in kept]
+        self.staging.compact(lane, full, here, prompt.dropped, len(prompt.tokens) - full.size - prompt.gap)
         prompt.dropped += full.block
 
     def tokens_of(self, lane: int, entries: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -127,7 +127,8 @@ class LLM:
 
         The system message is protected from eviction if the budget allows, unless `kv` sets `protect`.
         """
-        return self.generate([self.encode_chat(messages)], sampling, kv=self._protect_system_message(messages, kv))[0]
+        tokens = self.encode_chat(messages)
+        return self.generate([tokens], sampling, kv=self._protect_system_message(messages, len(tokens), kv))[0]
 
     @sampling_hint
     def stream(
@@ -151,7 +152,9 @@ class LLM:
         on_prefill: OnPrefill | None = None,
     ) -> Stream:
         tokens = self.encode_chat(messages)  # first, because it rejects a prompt that is too long
-        return self.stream(tokens, sampling, kv=self._protect_system_message(messages, kv), on_prefill=on_prefill)
+        return self.stream(
+            tokens, sampling, kv=self._protect_system_message(messages, len(tokens), kv), on_prefill=on_prefill
+        )
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return a conversation's token ids. Raises InvalidRequest if the model has no chat template."""
@@ -159,10 +162,10 @@ class LLM:
         self.tokenizer.check_length(prompt.text, self.limits.longest_prompt, "messages")
         return self.tokenizer.encode_prompt(prompt)
 
-    def _protect_system_message(self, messages: Sequence[ChatMessage], kv: KVChoice | None) -> KVChoice:
+    def _protect_system_message(self, messages: Sequence[ChatMessage], prompt: int, kv: KVChoice | None) -> KVChoice:
         template = ChatTemplate.from_directory(self.config.model_dir)
         system = template.system_tokens(messages, self.tokenizer)
-        return protect_system_message(kv or self._engine.default_kv, system, self.limits.capacity)
+        return protect_system_message(kv or self._engine.default_kv, system, self.limits.kept_of(prompt))
 
     def _encode(self, prompt: TextOrTokens) -> list[int]:
         if not isinstance(prompt, str):

@@ -56,7 +56,8 @@ def build_requests(
         check_tokens(getattr(body, field) or (), limits.vocab, field)
     kv = kv_choice(body, serving.engine.default_kv, limits.capacity)
     if system_tokens and body.kv_protect is None:
-        kv = protect_system_message(kv or serving.engine.default_kv, system_tokens, limits.capacity)
+        kept = limits.kept_of(max(map(len, prompts)))
+        kv = protect_system_message(kv or serving.engine.default_kv, system_tokens, kept)
     samplings = [
         replace(sampling_params(body, max_tokens, number), grammar=grammar, prompt_logprobs=prompt_logprobs)
         for number in range(body.answers)

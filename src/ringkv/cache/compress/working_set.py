@@ -41,8 +41,8 @@ class WorkingSet(NamedTuple):
 
     @classmethod
     def of(cls, workspace: Workspace, leading: int, recent: int) -> "WorkingSet":
-        """Return the working set of a request with so many leading and recent tokens, which must fit together."""
-        return cls(leading, min(max(recent, workspace.kept // RECENT), workspace.kept - leading))
+        """Return the working set of a request with so many leading and recent tokens; fewer recent if not all fit."""
+        return cls(leading, min(max(recent, workspace.kept // RECENT), workspace.kept - leading - 1))
 
     def places(self, views: Sequence[GroupView], workspace: Workspace) -> tuple[Tensor | None, ...]:
         """Return per group int64 [L, H, kept], the places of a full lane's entries that stay, in ascending order.
@@ -60,5 +60,4 @@ class WorkingSet(NamedTuple):
 def _kept(view: GroupView, plan: Layout) -> Tensor:
     layers, heads = len(view.group.layers), view.group.spec.key.heads
     low, high = plan.sinks, plan.prompt - plan.recent
-    votes = SCORE(view.read(), low, high) if plan.selected else None
-    return kept(plan, votes, layers * heads).view(layers, heads, -1)
+    return kept(plan, SCORE(view.read(), low, high), layers * heads).view(layers, heads, -1)
