@@ -5,8 +5,8 @@
 
 A pass key lies in a text, at depths from 0 to 1, and the question is at the prompt's end. Three engines answer, each in
 a process of its own: `bounded` with the workspace, `exact` with staging for the whole prompt, and `short` exactly for
-prompts as long as the workspace. Slots have as many entries as the workspace. Peak memory is the whole process's, the
-model's pages included. Run it on an idle machine.
+prompts as long as the workspace. Slots have as many entries as the workspace. Peak memory is that of the whole process
+once it is built, the model's pages included. Run it on an idle machine.
 """
 
 import argparse
@@ -86,6 +86,7 @@ def measured(args: argparse.Namespace) -> WorkspaceFigure:
     engine = build(resolve(folder, load_config(folder), options, available_bytes()))
     tokenizer = Tokenizer.from_directory(folder)
     times, found = [], 0
+    forget_peak()
     for prompt, key in needles(tokenizer, args.text, tokens, args.needles):
         times.append(_prefill(engine, prompt))
         found += key in tokenizer.decode(_answer(engine))
@@ -132,8 +133,13 @@ def _answer(engine: "LocalEngine") -> list[int]:
     return tokens
 
 
+def forget_peak() -> None:
+    """Let the most resident memory be what is resident now: loading weights takes more for a moment."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_bytes(status: Path = STATUS) -> int:
-    """Return the most memory that this process ever had resident."""
+    """Return the most memory that this process had resident since `forget_peak`."""
     (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
 

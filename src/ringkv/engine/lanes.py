@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.compacted import check_compacted, leading
 from ringkv.base.engine import Cached, PrefillChunk
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
@@ -24,7 +22,8 @@ from ringkv.cache.compress.selection import Selection, saliency_of, select
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
-from ringkv.cache.layouts import layout, layouts
+from ringkv.cache.layouts import layouts
+from ringkv.engine.compaction import NOTHING, check_kept, working_set
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
 from ringkv.engine.programs import Programs
@@ -34,7 +33,7 @@ from ringkv.engine.turns import Turns
 from ringkv.models.base import ModelConfig
 from ringkv.models.decoder import Decoder
 
-_NOTHING, NO_WORKSPACE, NOTHING = Start(), Workspace(0, 0), WorkingSet(0, 0)
+_NOTHING, _NO_WORKSPACE = Start(), Workspace(0, 0)
 SELECTIONS = 8  # of one prompt, kept for requests that share it with the same choices
 
 
@@ -45,7 +44,7 @@ class _Lane:
     tokens: tuple[int, ...] = ()
     start: Start = _NOTHING
     count: int = 0  # staged entries that are the lane's own
-    workspace: Workspace = NO_WORKSPACE
+    workspace: Workspace = _NO_WORKSPACE
     working_set: WorkingSet = NOTHING  # what compactions keep
     dropped: int = 0  # entries that compactions have evicted from each head
     logits: Tensor | None = None  # float32 [V] of its last token, once all of it is prefilled
@@ -125,7 +124,8 @@ class Lanes:
         is_scored = request.sampling.prompt_logprobs is not None
         begin = partial(self.staging.begin, lane, first, count)
         start = self._turns.begin(request, choice if not is_scored else None, count, begin)
-        self._lanes[lane] = _Lane(request.tokens, start, count, workspace, self._working_set(request, choice))
+        kept = working_set(choice, len(request.tokens), workspace, self._sizes.capacity, self.window)
+        self._lanes[lane] = _Lane(request.tokens, start, count, workspace, kept)
         return start.cached
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
@@ -176,7 +176,7 @@ class Lanes:
         if choice not in prompt.selections:
             groups = self._decoder.groups
             if prompt.dropped:
-                self._check(choice, prompt)
+                check_kept(choice, prompt.workspace, prompt.working_set)
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
             moved = tuple(plan.shifted(prompt.gap) for plan in plans)
             if len(prompt.selections) == SELECTIONS:
@@ -186,27 +186,6 @@ class Lanes:
             salient = saliency_of(self._views(lane, self.window), sources)
             prompt.selections[choice] = Selection(moved, sources, salient)
         return prompt.selections[choice]
-
-    def _working_set(self, request: Request, choice: KVChoice) -> WorkingSet:
-        """Return what compactions of a prompt's lane keep for a choice."""
-        workspace = self._sizes.workspace
-        if len(request.tokens) <= workspace.size:
-            return NOTHING
-        check_compacted(choice, workspace)
-        # In a layout that evicts something, `recent` is what the choice keeps of the newest tokens.
-        plan, kept = layout(choice, len(request.tokens) + self._sizes.capacity, self._sizes.capacity), workspace.kept
-        recent = plan.recent * min(plan.capacity, kept) // plan.capacity
-        return WorkingSet.of(workspace, leading(choice), max(recent, self.window))
-
-    def _check(self, choice: KVChoice, prompt: _Lane) -> None:
-        """Raise InvalidRequest for a choice that a compacted lane cannot serve."""
-        check_compacted(choice, prompt.workspace)
-        if leading(choice) > prompt.working_set.leading:
-            raise InvalidRequest(
-                f"kv_protect and kv_sinks keep {leading(choice):,} first tokens, and the prompt was prefilled for a "
-                f"request that keeps {prompt.working_set.leading:,}; send it by itself",
-                "kv_protect",
-            )
 
     def _compact(self, lane: int) -> None:
         """Evict entries of a full lane, before the next token is prefilled."""
