@@ -36,7 +36,7 @@ class PlanRequest:
 
     tokens: int | None = None  # longest prompt plus output; None is the model's context
     prompt_tokens: int | None = None  # longest prompt; None is `tokens`
-    prefill_workspace: int | None = None  # staged tokens of one prompt at most; None is `prompt_tokens`
+    prefill_workspace: int | None = None  # staged tokens of one prompt at most; None, or a full cache: `prompt_tokens`
     budget: int = 2048  # entries of a compressed slot
     lanes: int = 1  # prompts staged at once
     chunk: int = 2048  # tokens of a prefill pass, which layers with a sliding window stage beside the window
@@ -130,10 +130,10 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     token = token_bytes(shape, request.dtype, request.tensor_parallel)
     stored = _stored(shape, weights_dtype)
     weights = weight_bytes(shape, stored, request.tensor_parallel)
-    staging = _staging(shape, request, prompt)
+    staging, whole = _staging(shape, request, prompt), _staging(shape, replace(request, prefill_workspace=None), prompt)
     sampler = sampler_bytes(shape.vocab)
 
-    def row(cache: str, entries: int) -> CachePlan:
+    def row(cache: str, entries: int, staging: int) -> CachePlan:
         slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel)
         slot_ranks = request.tensor_parallel if parallel == "slots" else 1
         need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
@@ -141,7 +141,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         read = read_bytes(shape, stored, request.tensor_parallel, slots or 1)
         return _row(cache, entries, slots, need, read, request.bandwidth)
 
-    rows = row("full", tokens), row("compressed", min(request.budget, tokens))
+    rows = row("full", tokens, whole), row("compressed", min(request.budget, tokens), staging)
     return Report(
         model=shape.name,
         parameters=shape.parameters,
