@@ -66,9 +66,10 @@ def served(engine: LocalEngine, kv: KVChoice) -> Served:
     return Served(engine.kept(0, kv), *tiny.decode(engine, 24))
 
 
-def check(folder: Path, count: int, kv: KVChoice = CHOICE, rank: Rank = ONE_RANK) -> None:
+def check(folder: Path, count: int, kv: KVChoice = CHOICE, rank: Rank = ONE_RANK, workspace: int = 0) -> None:
     """Compare each of so many ranks with one that has the whole model."""
-    config, work = tiny.config(folder, threads=1, capacity=kv.budget, rank=rank), partial(served, kv=kv)
+    config = tiny.config(folder, threads=1, capacity=kv.budget, rank=rank, prefill_workspace=workspace)
+    work = partial(served, kv=kv)
     alone = work(build(config))
     for index, one in enumerate(on_ranks(config, count, work)):
         assert one.tokens == alone.tokens
@@ -97,6 +98,11 @@ def test_ranks_keep_the_tokens_and_give_the_logits_of_one_rank(name: str, count:
 )
 def test_ranks_with_whole_experts_give_the_logits_of_one_rank(name: str, count: int, folders: dict[str, Path]) -> None:
     check(folders[name], count, rank=WHOLE_EXPERTS)
+
+
+@pytest.mark.parametrize(("name", "count"), [("llama", 2), ("llama", 8), ("deepseek", 4)])
+def test_ranks_compact_a_lane_as_one_rank_does(name: str, count: int, folders: dict[str, Path]) -> None:
+    check(folders[name], count, workspace=128)  # of a prompt of 130
 
 
 def test_an_expert_that_two_ranks_compute_is_noticed(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

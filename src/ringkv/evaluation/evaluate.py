@@ -105,7 +105,9 @@ def _about(study: Study, options: Options) -> dict[str, Any]:
     """The `about` of a journal. Labels of cells omit default settings, so the defaults are part of it."""
     dtype, weights = options.dtype or "bfloat16", options.weights or "bf16"
     stored = weights if dtype == "bfloat16" else dtype
-    about = {"model": study.model, "weights": stored, "seed": study.seed, "usual": usual()}
+    about: dict[str, Any] = {"model": study.model, "weights": stored, "seed": study.seed, "usual": usual()}
+    if options.prefill_workspace is not None:
+        about["prefill_workspace"] = options.prefill_workspace
     form, skip = options.kv_format or "plain", options.kv_format_skip
     if form == "plain":  # older journals do not name it
         return about
