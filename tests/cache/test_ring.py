@@ -103,7 +103,7 @@ def test_laps_count_each_return_to_the_rings_first_entry(n: int, steps: int, rec
 @settings(deadline=None, max_examples=200)
 @given(n=st.integers(1, 60), gap=st.integers(0, 100), elastic=st.booleans(), policy=st.sampled_from(POLICIES))
 def test_evicted_tokens_shift_positions_and_no_entry(n: int, gap: int, elastic: bool, policy: str) -> None:
-    choice = KVChoice(policy, sinks=4, recent=6, select=SnapKV(window=3), elastic=elastic)
+    choice = KVChoice(policy, sinks=4, recent=6, select=SnapKV(window=3), elastic=elastic, review=5)
     plan = layout(choice, n, capacity=64 if policy in ("full", "arkvale") else 20)
     moved, slots, twin = plan.shifted(gap), Slots.empty(1, torch.device("cpu")), Slots.empty(1, torch.device("cpu"))
     slots.place(0, moved)

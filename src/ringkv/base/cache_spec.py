@@ -45,6 +45,8 @@ _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of va
 
 
 COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
+HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
+NOTED_BYTES = 8 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
 PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that heads divide
 WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "turbo4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
@@ -61,20 +63,23 @@ class Pages(NamedTuple):
     on_disk: bool = False
 
 
-SlotKind = PlaneFormat | Literal["by_head", "pages"]
-"""How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages."""
+SlotKind = PlaneFormat | Literal["by_head", "pages", "watched"]
+"""How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages;
+watched: whole, and it keeps its queries."""
 
 
 class SlotFormat(NamedTuple):
     """How slots store keys and values; the first and last `skip` layers of a model store them plain.
 
-    by_head: heads may have different numbers of entries. pages: None if a step reads all entries.
+    by_head: heads may have different numbers of entries. pages: None if a step reads all entries. review: N, the last
+    queries that slots keep for policies that watch decoding; 0 for none.
     """
 
     name: PlaneFormat = "plain"
     skip: int = 0
     by_head: bool = False
     pages: Pages | None = None
+    review: int = 0
 
     def of(self, layer: int, layers: int) -> PlaneFormat:
         """Return the format of one of so many layers."""
@@ -203,7 +208,7 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and the prefix store are plain. by_head, pages: see
+    format: of slots; staging and the prefix store are plain. by_head, pages, review: see
     `SlotFormat`.
     """
 
@@ -214,12 +219,15 @@ class LayerGroup(NamedTuple):
     format: PlaneFormat = "plain"
     by_head: bool = False
     pages: Pages | None = None
+    review: int = 0
 
     @property
     def kind(self) -> SlotKind:
         """How attention reads the slots."""
         if self.by_head:
             return "by_head"
+        if self.review:
+            return "watched"
         return "pages" if self.pages else self.spec.key.format
 
     @property
@@ -247,11 +255,15 @@ class LayerGroup(NamedTuple):
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
     def _beside_bytes(self, entries: int, item: int) -> int:
-        """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts."""
+        """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts, or queries
+        and what reviews note."""
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
         if self.pages:
             return entries // self.pages.size * 2 * item * self.spec.key.elements + COUNTS_BYTES
+        if self.review:
+            queries = (self.review + 1) * self.queries * item * self.spec.key.elements
+            return queries + entries * NOTED_BYTES * self.spec.key.heads
         return 0
 
     def entries(self, capacity: int) -> int:
@@ -277,7 +289,7 @@ def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -
     for group in groups:
         for layer in group.layers:
             whole = slots if group.window is None else PLAIN_SLOTS  # with a sliding window nothing is selected
-            own = group._replace(by_head=whole.by_head, pages=whole.pages)
+            own = group._replace(by_head=whole.by_head, pages=whole.pages, review=whole.review)
             found.setdefault(own._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
     return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
 

@@ -10,7 +10,12 @@ from typing import Any, Literal, NamedTuple, get_args
 from ringkv.base.checks import Rule, check, is_count, number, one_of
 from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 
-POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale")
+POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", "h2o", "scissorhands", "reselect")
+WATCHING = ("h2o", "scissorhands", "reselect")
+"""Policies that watch decoding: a slot is reviewed every N tokens, and loses the N entries that matter least."""
+MOST_REVIEWED = 255  # tokens of a review; their low or high weights are counted in 8 bits
+Reading = Literal["low", "high", "rate"]
+READINGS: tuple[Reading, ...] = get_args(Reading)
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 PAGES = (32, 16)  # entries of a page; the first is the default
@@ -39,6 +44,9 @@ class KVChoice:
     select: the selector, one of `base.selectors` with its parameters.
     heads: what heads divide. "equal": each selects as many tokens. "adaptive": those of a layer select what has the
     most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
+    review: N, tokens between two reviews of a policy that watches decoding.
+    reading: how scissorhands ranks entries. "low": those with the most low weights go. "high": those with the fewest
+    high weights. "rate": those with the smallest share of high weights.
     Raises `InvalidRequest`, which names the setting at fault.
     """
 
@@ -51,6 +59,8 @@ class KVChoice:
     turns: TurnMode = "reread"
     select: Selector = SnapKV()  # noqa: RUF009 - frozen
     heads: HeadBudgets = "equal"
+    review: int = 32
+    reading: Reading = "low"
 
     def __post_init__(self) -> None:
         selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
@@ -64,6 +74,8 @@ class KVChoice:
                 *map(_span_rule, self.protect),
                 one_of("kv_turns", self.turns, TURN_MODES),
                 one_of("kv_heads", self.heads, HEAD_BUDGETS),
+                ("kv_review", self.review, _is_reviewed(self.review), f"whole tokens, 1 to {MOST_REVIEWED}"),
+                one_of("kv_reading", self.reading, READINGS),
                 ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
             )
         )
@@ -83,6 +95,10 @@ def _is_part(recent: object) -> bool:
     return isinstance(recent, int | float) and (0 < recent < 1 or (recent >= 1 and recent % 1 == 0))
 
 
+def _is_reviewed(tokens: object) -> bool:
+    return isinstance(tokens, int) and 1 <= tokens <= MOST_REVIEWED
+
+
 def _span_rule(span: Any) -> Rule:
     is_span = len(span) == 2 and is_count(span[0], 0) and is_count(span[1], span[0] + 1)
     return "kv_protect", span, is_span, "spans of a first token and the one after the last, such as (0, 120)"
@@ -94,7 +110,8 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
     The choice is unchanged if the message would take more than half of the selected entries, or if it protects spans.
     """
     budget = capacity if choice.budget is None else min(choice.budget, capacity)
-    selected = budget - choice.recent_entries(budget) - max(choice.sinks, choice.window)
+    free = choice.review if choice.policy in WATCHING else 0
+    selected = budget - free - choice.recent_entries(budget) - max(choice.sinks, choice.window)
     if choice.protect or not 0 < 2 * tokens <= selected:
         return choice
     return replace(choice, protect=((0, tokens),))
@@ -105,6 +122,8 @@ class Layout(NamedTuple):
 
     If heads divide a slot, `selected`, `protected` and `capacity` are averages over heads. read: entries that a
     step reads, in whole pages; 0 is all. Of these the first `leading` and last `newest` are always read.
+    review: N, tokens between two reviews if the policy watches decoding, else 0. A review of a full slot moves what it
+    keeps to the first entries, so that the last N are free again.
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
 
@@ -126,11 +145,17 @@ class Layout(NamedTuple):
     read: int = 0
     leading: int = 0
     newest: int = 0
+    review: int = 0
 
     @property
     def capacity(self) -> int:
         """Entries the request may hold."""
         return self.protected + self.ring
+
+    @property
+    def again(self) -> int:
+        """Entries that are filled again and again once the slot is full."""
+        return self.review or self.ring
 
     @property
     def fixed(self) -> int:
@@ -139,12 +164,17 @@ class Layout(NamedTuple):
 
     def live(self, n: int) -> int:
         """Return how many entries hold a token after n >= prompt tokens were seen; they are 0 .. live-1."""
+        beyond = n - self.base - self.ring
+        if self.review and beyond > 0:
+            return self.capacity - self.review + (beyond - 1) % self.review + 1
         return min(self.protected + n - self.base, self.capacity)
 
     def entry(self, position: int) -> int:
         """Return the entry of the token generated at `position` (>= prompt)."""
         beyond = position - self.base
-        return self.protected + (beyond if beyond < 0 else beyond % self.ring)
+        if beyond < self.ring:
+            return self.protected + beyond
+        return self.capacity - self.again + (beyond - self.ring) % self.again
 
     def evicted(self, n: int) -> int:
         """Return how many of n seen tokens are no longer in the cache."""
@@ -154,7 +184,7 @@ class Layout(NamedTuple):
         """Return how often generated tokens, up to n seen, have returned to the ring's first entry."""
 
         def starts(seen: int) -> int:
-            return max(0, (seen - 1 - self.base) // self.ring)
+            return max(0, (seen - 1 - self.base - self.ring + self.again) // self.again)
 
         return starts(n) - starts(self.prompt)
 
@@ -163,6 +193,15 @@ class Layout(NamedTuple):
         live = self.live(n)
         first = n - max(0, live - self.protected)
         return [*range(min(live, self.protected)), *map(self.entry, range(first, n))]
+
+    def is_due(self, n: int) -> bool:
+        """Return whether the slot is reviewed before it takes another token, after n were seen."""
+        fed = n - self.prompt
+        return self.review > 0 and fed > 0 and (fed - self.ring) % self.review == 0
+
+    def reviewed(self, n: int) -> "Layout":
+        """Return the layout of a full slot after a review, once n tokens were seen."""
+        return self._replace(prompt=n, base=n, protected=self.capacity - self.review, ring=self.review)
 
     def shifted(self, offset: int) -> "Layout":
         """Return this layout for a prompt after `offset` earlier tokens that are no longer in the cache."""

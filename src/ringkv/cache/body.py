@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.kv import Layout
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.encoded_attend import NO_KEY
@@ -73,6 +73,10 @@ class Body:
     def place(self, row: int, layout: Layout) -> None:
         """Note the layout of a row that was filled, if attention needs more of it than `Slots` has."""
 
+    def review(self, row: int, layout: Layout, seen: int, choice: KVChoice) -> None:
+        """Review a row that has seen so many tokens; only a `WatchedBody` can."""
+        raise AssertionError("nothing watches these rows")
+
     def layer(self, index: int) -> Planes:
         """Return one layer's planes [R, H, C, D] and centers [R, H, W], the arguments of its graph."""
         return tuple(plane[index] for plane in (*self.planes, *self.beside))
@@ -89,7 +93,7 @@ class Body:
         """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0.
 
         fixed: so many first entries will not be overwritten. Their keys may be kept exactly. saliency: float32
-        [L, H, n], for `ZipBody` alone.
+        [L, H, n], for `ZipBody` and `WatchedBody` alone.
         """
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):

@@ -9,7 +9,7 @@ from typing import Protocol
 from ringkv.base.budgets import check_budget
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import KVChoice, Layout, Layouts, TokenSpan
+from ringkv.base.kv import WATCHING, KVChoice, Layout, Layouts, TokenSpan
 from ringkv.cache.protect import end, protected, tokens
 
 
@@ -139,6 +139,17 @@ def _refuse_too_many(protected_tokens: int, selected: int, budget: int) -> None:
         )
 
 
+def _watching(choice: KVChoice, n: int, budget: int) -> Layout:
+    """A policy that watches decoding: what the prompt selects, then N free entries before the first review."""
+    review, recent = choice.review, choice.recent_entries(budget)
+    kept = budget - review
+    selected = kept - choice.sinks - recent
+    _refuse_too_many(tokens(protected(choice.protect, n), choice.sinks), selected, budget)
+    if n <= kept:
+        return Layout(n, n, 0, 0, n, base=n, ring=budget - n, wraps=True, review=review)
+    return Layout(n, choice.sinks, selected, recent, kept, base=n, ring=review, wraps=True, review=review)
+
+
 _KEEP_EVERY_TOKEN = ("arkvale",)  # whose budget says how many a step reads
 _RULES: dict[str, LayoutRule] = {
     "full": _full,
@@ -146,4 +157,5 @@ _RULES: dict[str, LayoutRule] = {
     "snapkv": _snapkv,
     "snapstream": _snapstream,
     "arkvale": _arkvale,
+    **dict.fromkeys(WATCHING, _watching),
 }

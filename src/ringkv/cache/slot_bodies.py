@@ -7,9 +7,15 @@ from ringkv.cache.body import Body
 from ringkv.cache.formats.storage import Allocate
 from ringkv.cache.heads_body import HeadsBody
 from ringkv.cache.pages_body import PagesBody
+from ringkv.cache.watched_body import WatchedBody
 from ringkv.cache.zip_body import ZipBody
 
-_BODIES: Mapping[SlotKind, type[Body]] = {IN_CHUNKS: ZipBody, "by_head": HeadsBody, "pages": PagesBody}
+_BODIES: Mapping[SlotKind, type[Body]] = {
+    IN_CHUNKS: ZipBody,
+    "by_head": HeadsBody,
+    "pages": PagesBody,
+    "watched": WatchedBody,
+}
 
 
 def allocate_slots(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.engine import Packet
-from ringkv.base.kv import Layouts
+from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body, CacheRow
@@ -126,6 +126,16 @@ class Batch:
         self._layouts[slot] = layouts
         self._sampling.enter(slot, request)
         self._owners[slot] = request
+
+    def review(self, slot: int, seen: int, choice: KVChoice) -> None:
+        """Review a slot that has seen so many tokens, before it takes another one."""
+        row = self._share.place(slot)
+        assert row is not None, "one rank has all slots"
+        for slots, body, layout in zip(self._slots, self.bodies, self._layouts[slot], strict=True):
+            if layout.review:
+                body.review(row, layout, seen, choice)
+                if layout.live(seen) == layout.capacity:
+                    slots.place(slot, layout.reviewed(seen))
 
     def export(self, slot: int) -> Packet:
         """Return everything that another engine needs to continue a request."""

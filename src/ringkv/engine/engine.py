@@ -19,10 +19,11 @@ from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.prefill import Prefill
+from ringkv.engine.reviews import Reviews
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_heads_of_request, check_pages_of_request
+from ringkv.models.slot_formats import check_heads_of_request, check_pages_of_request, check_watching_of_request
 
 
 class LocalEngine:
@@ -40,7 +41,7 @@ class LocalEngine:
     ) -> None:
         self.config, self.model, self.lanes, self.batch, self._prefill = config, model, lanes, batch, prefill
         self.weight_bytes = weight_bytes
-        self._turns = turns
+        self._turns, self._reviews = turns, Reviews(batch)
 
     @property
     def limits(self) -> Limits:
@@ -84,6 +85,7 @@ class LocalEngine:
         check_turns(choice, self.lanes.groups, self.config.kv_format)
         check_heads_of_request(self.lanes.groups, choice.heads)
         check_pages_of_request(self.lanes.groups, choice.policy)
+        check_watching_of_request(self.lanes.groups, choice)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:
@@ -116,6 +118,8 @@ class LocalEngine:
 
     @torch.inference_mode()
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
+        if feed:
+            self._reviews.run()
         return self._prefill.run(work, feed)
 
     @torch.inference_mode()
@@ -131,6 +135,7 @@ class LocalEngine:
     def insert(self, lane: int, slot: int, request: Request) -> None:
         selection = self.lanes.fill(lane, self._choice(request), self.batch.slot(slot))
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
+        self._reviews.enter(slot, self._choice(request), selection.layouts)
 
     @torch.inference_mode()
     def export(self, slot: int) -> Packet:
@@ -151,6 +156,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
+        self._reviews.run()
         self.batch.forward(drafts or {})
 
     @torch.inference_mode()
@@ -161,6 +167,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
+        self._reviews.leave(slot)
         self.batch.release(slot)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import WATCHING
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -153,6 +154,9 @@ def _engine(
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
     if any(cell.choice.policy == "arkvale" for item in pending for cell in item.cells):
         options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
+    watching = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in WATCHING]
+    if watching:
+        options = replace(options, kv_policy=watching[0].policy, kv_review=max(one.review for one in watching))
     if any(cell.choice.heads != "equal" for item in pending for cell in item.cells):
         options = replace(options, kv_heads="adaptive")  # slots that heads can divide
     if options.prefix_store is None and any(item.shared for item in pending):

@@ -83,6 +83,7 @@ LIBRARY.define(
 LIBRARY.define("by_head(Tensor x, Tensor weight, int? among=None) -> Tensor")
 LIBRARY.define("hadamard(Tensor x, int block, int stride) -> Tensor")
 LIBRARY.define("add_sink_logits(Tensor out, Tensor lse, Tensor sinks) -> Tensor")
+LIBRARY.define("keep_queries(Tensor q, Tensor(a!) queries, Tensor slot, Tensor entry, Tensor live) -> ()")
 LIBRARY.define("take_rows(Tensor staged, int lane, Tensor source, Tensor(a!) out) -> ()")
 LIBRARY.define("window_votes(Tensor q, Tensor keys, int first, int last, float scale) -> Tensor")
 LIBRARY.define(

@@ -5,10 +5,15 @@ from typing import Protocol
 
 from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import HeadBudgets
+from ringkv.base.kv import WATCHING, HeadBudgets, KVChoice
+from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
 ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
 """Formats that decode attention has kernels for on CUDA."""
+
+
+RESELECTING: tuple[type[Selector], ...] = (SnapKV, TOVA, KeyDiff)
+"""Selectors that need only queries and keys, so that they can select again while decoding."""
 
 
 class Cached(Protocol):
@@ -28,6 +33,8 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
         _check_heads(model, slots)
     if slots.pages:
         _check_pages(model, slots)
+    if slots.review:
+        _check_watched(model, slots)
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
     _check_latents(model, slots)
@@ -44,6 +51,12 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
             "choose 0, or kv_format int4",
             "speculate",
         )
+    if drafts and slots.review:
+        raise InvalidRequest(
+            f"speculate {drafts} is not implemented for policies that watch decoding; choose 0, or kv_policy "
+            "snapstream",
+            "speculate",
+        )
 
 
 def check_handoff(slots: SlotFormat) -> None:
@@ -51,6 +64,12 @@ def check_handoff(slots: SlotFormat) -> None:
     if slots.pages:
         raise InvalidRequest(
             "kv_policy arkvale is not implemented for prefill apart from decode; choose snapstream, or --role both",
+            "kv_policy",
+        )
+    if slots.review:
+        raise InvalidRequest(
+            "policies that watch decoding are not implemented for prefill apart from decode; choose kv_policy "
+            "snapstream, or --role both",
             "kv_policy",
         )
     if slots.by_head:
@@ -94,8 +113,40 @@ def check_pages_of_request(groups: Sequence[LayerGroup], policy: str) -> None:
         )
 
 
+def check_watching_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
+    """Raise InvalidRequest, naming the setting, if a request wants to watch slots that keep no queries, or too few."""
+    if choice.policy not in WATCHING:
+        return
+    kept = max(group.review for group in groups)
+    if not kept:
+        raise InvalidRequest(
+            f"kv_policy is {choice.policy}, and the engine's slots keep no queries; start it with kv_policy "
+            f"{choice.policy}",
+            "kv_policy",
+        )
+    if choice.review > kept:
+        raise InvalidRequest(
+            f"kv_review is {choice.review}, and the engine's slots keep {kept} queries; lower it, or start with more",
+            "kv_review",
+        )
+    if choice.turns == "continue":
+        raise InvalidRequest(
+            f"kv_turns continue is not implemented for kv_policy {choice.policy}; choose reread", "kv_turns"
+        )
+    if choice.policy == "reselect" and type(choice.select) not in RESELECTING:
+        names = ", ".join(kind().name for kind in RESELECTING)
+        raise InvalidRequest(
+            f"kv_select {choice.select.name} cannot select again while decoding; choose one of {names}", "kv_select"
+        )
+
+
 def check_heads_of_ranks(slots: SlotFormat, ranks: int) -> None:
-    """Raise InvalidRequest, naming `kv_heads`, if heads that divide entries would be on several ranks."""
+    """Raise InvalidRequest, naming the setting, if heads on several ranks would divide entries or be reviewed."""
+    if slots.review and ranks > 1:
+        raise InvalidRequest(
+            f"policies that watch decoding are not implemented for heads on {ranks} ranks; choose kv_policy snapstream",
+            "kv_policy",
+        )
     if slots.by_head and ranks > 1:
         raise InvalidRequest(
             f"kv_heads other than equal is not implemented for heads on {ranks} ranks; choose equal", "kv_heads"
@@ -132,6 +183,28 @@ def _check_pages(model: Cached, slots: SlotFormat) -> None:
         raise InvalidRequest("kv_policy arkvale keeps every token, so heads are equal; leave kv_heads out", "kv_heads")
     if any(group.spec.value is None for group in model.groups):
         raise InvalidRequest("kv_policy arkvale is not implemented for latent caches; choose snapstream", "kv_policy")
+
+
+def _check_watched(model: Cached, slots: SlotFormat) -> None:
+    """Raise InvalidRequest if slots cannot be reviewed."""
+    if all(group.window is not None for group in model.groups):
+        raise InvalidRequest(
+            "policies that watch decoding do not apply to a model whose layers all have a sliding window; choose "
+            "kv_policy snapstream",
+            "kv_policy",
+        )
+    if slots.name != "plain":
+        raise InvalidRequest(
+            f"policies that watch decoding are not implemented for kv_format {slots.name}; choose plain", "kv_format"
+        )
+    if slots.by_head:
+        raise InvalidRequest("policies that watch decoding keep as much in each head; leave kv_heads out", "kv_heads")
+    if model.shares_caches or any(group.spec.value is None for group in model.groups):
+        raise InvalidRequest(
+            "policies that watch decoding are not implemented for latents or shared caches; choose kv_policy "
+            "snapstream",
+            "kv_policy",
+        )
 
 
 def _check_nothing_is_skipped(slots: SlotFormat) -> None:

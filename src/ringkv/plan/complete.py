@@ -8,7 +8,7 @@ from typing import get_args
 from ringkv.base.cache_spec import SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import DIGESTS, PAGES, KVChoice
+from ringkv.base.kv import DIGESTS, PAGES, WATCHING, KVChoice
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
@@ -137,7 +137,9 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
     _check_pages_are_read(options, kv)
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
     skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
-    slots = SlotFormat(format, skipped, kv.heads != "equal", _pages(options) if kv.policy == "arkvale" else None)
+    pages = _pages(options) if kv.policy == "arkvale" else None
+    review = kv.review if kv.policy in WATCHING else 0
+    slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review)
     if device != "cpu":
         check_on_cuda(config, slots)
     check_slot_format(config, slots)

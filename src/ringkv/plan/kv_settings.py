@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, Digest, HeadBudgets, KVChoice, TurnMode
+from ringkv.base.kv import POLICIES, WATCHING, Digest, HeadBudgets, KVChoice, Reading, TurnMode
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -183,6 +183,19 @@ class SelectionSettings:
             str,
             "NAME",
             "Selected tokens of each head: equal, adaptive (heads share those of a layer) or global (of all layers)",
+        ),
+    ] = None
+    kv_review: Annotated[
+        int | None,
+        Setting("review", int, "TOKENS", f"Tokens that {_one_of(WATCHING)} evicts together, once a slot is full"),
+    ] = None
+    kv_reading: Annotated[
+        Reading | None,
+        Setting(
+            "reading",
+            str,
+            "NAME",
+            "What scissorhands evicts: entries with the most low weights, the fewest high ones, or the lowest rate",
         ),
     ] = None
     kv_elastic: Annotated[

@@ -20,7 +20,7 @@ def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
     before, after = (tokens.expand(heads, -1) for tokens in shared(layout))
     if votes is None:
         return torch.cat((before, after), 1)
-    selected = _top_votes(votes, layout.selected) + layout.sinks
+    selected = top_votes(votes, layout.selected) + layout.sinks
     return torch.cat((before.to(selected), selected, after.to(selected)), 1)
 
 
@@ -42,7 +42,7 @@ def ordered(votes: Tensor) -> Tensor:
     return votes.contiguous().view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
 
 
-def _top_votes(votes: Tensor, count: int) -> Tensor:
+def top_votes(votes: Tensor, count: int) -> Tensor:
     """Return int64 [H, count], the places of each row's highest votes in ascending order."""
     keys = ordered(votes)
     mask = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, keys.topk(count, sorted=False).indices, True)

@@ -3,13 +3,13 @@
 L layers of a group, H key-value heads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import IN_CHUNKS
+from ringkv.base.cache_spec import IN_CHUNKS, SlotKind
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.by_head import kept_by_head
@@ -18,6 +18,9 @@ from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.protect import protected, tokens
+from ringkv.cache.watching.ledger import of_prompt
+
+_SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt], Tensor]] = {IN_CHUNKS: saliency, "watched": of_prompt}
 
 
 class Selection(NamedTuple):
@@ -38,9 +41,11 @@ def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tupl
 
 
 def saliency_of(views: Sequence[GroupView], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """Return the saliency of a `Selection`. Only groups whose slots are in chunks are read."""
+    """Return the saliency of a `Selection`. Only groups whose slots are in chunks, or are watched, are read."""
     return tuple(
-        saliency(view.read()).to(source.device).gather(2, source) if view.group.format == IN_CHUNKS else None
+        _SALIENCY[kind](view.read()).to(source.device).gather(2, source)
+        if (kind := view.group.in_slots.kind) in _SALIENCY
+        else None
         for view, source in zip(views, sources, strict=True)
     )
 

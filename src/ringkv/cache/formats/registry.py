@@ -12,6 +12,7 @@ from ringkv.cache.formats.pages import PAGES
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
 from ringkv.cache.formats.turbo4 import TURBO4_FORMAT
+from ringkv.cache.formats.watched import WATCHED
 from ringkv.cache.formats.zipcache import ZIPCACHE
 
 FORMATS: Mapping[SlotKind, StorageFormat] = {
@@ -23,6 +24,7 @@ FORMATS: Mapping[SlotKind, StorageFormat] = {
     "zipcache": ZIPCACHE,
     "by_head": BY_HEAD,
     "pages": PAGES,
+    "watched": WATCHED,
 }
 
 

@@ -27,7 +27,7 @@ class StorageFormat(NamedTuple):
 
     beside: for each tensor of rows beside the planes, the dimensions whose size differs between engines. Encoded keys
     have one: a center of their row and head, which is subtracted from keys before they are stored, and the keys of the
-    first entries, exactly, minus the center. `ZipBody`, `HeadsBody` and `PagesBody` have others.
+    first entries, exactly, minus the center. `ZipBody`, `HeadsBody`, `PagesBody` and `WatchedBody` have others.
     allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
     take: `Body.take` for one plane; sets its centers [L, H, W], if it has any.
     attend: see `decode_attend`. After v come the tensors of both planes, and those beside them.

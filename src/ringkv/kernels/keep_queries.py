@@ -1,0 +1,51 @@
+"""keep_queries: a step's queries, kept beside the slots that they attend to.
+
+B rows of a step, S slots, N queries that a slot keeps, H key-value heads, G query heads each, D head_dim.
+"""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from ringkv.kernels.decode_attend import decode_attend
+from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.partial import Partial
+
+
+def keep_queries(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tensor) -> None:
+    """Write q [B, H, G, D] to queries [S, N + 1, H, G, D], in place: at `entry` modulo N of each row's slot.
+
+    slot, entry, live int32 [B]. Rows with live 0 belong to no slot. They write to the last row, which nobody reads.
+    """
+    torch.ops.ringkv.keep_queries(q, queries, slot, entry, live)
+
+
+def reference(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tensor) -> None:
+    """Implement `keep_queries` in plain torch, without a host sync."""
+    kept = queries.shape[1] - 1
+    queries[slot.long(), torch.where(live > 0, entry % kept, kept).long()] = q
+
+
+def decode_attend_watched(
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    queries: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Partial:
+    """Attend as `decode_attend` does, and keep the queries."""
+    keep_queries(q, queries, slot, entry, live)
+    return decode_attend(q, k, v, keys, values, slot, entry, live, scale)
+
+
+def _nothing(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tensor) -> None:
+    """Return nothing: the shape function."""
+
+
+LIBRARY.impl("keep_queries", reference, "CompositeExplicitAutograd")
+register_fake("ringkv::keep_queries", _nothing, lib=LIBRARY)

@@ -1,0 +1,234 @@
+"""Reviews of a watched slot, compared with lists of entries and attention by plain loops."""
+
+import math
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import HISTORY, CacheSpec, LayerGroup
+from ringkv.base.kv import READINGS, KVChoice, Layout
+from ringkv.base.selectors import TOVA, KeyDiff, SnapKV
+from ringkv.cache.body import Body
+from ringkv.cache.layouts import layout
+from ringkv.cache.watched_body import WatchedBody
+from ringkv.kernels.keep_queries import keep_queries
+
+CAPACITY, REVIEW, RECENT, SINKS, HEADS, GROUPS, WIDTH = 24, 4, 6, 2, 2, 3, 8
+GROUP = LayerGroup((0, 1), CacheSpec.grouped(HEADS, WIDTH), GROUPS, review=REVIEW)
+KV = KVChoice("h2o", sinks=SINKS, recent=RECENT, review=REVIEW, protect=((7, 9),), select=SnapKV(window=3, kernel=3))
+
+
+@dataclass
+class Entry:
+    """What a plain cache knows of a token of one layer and head."""
+
+    position: int
+    key: list[float]
+    value: list[float]
+    mass: float = 0.0
+    high: list[int] = field(default_factory=list)  # positions of queries that gave it at least 1/t
+
+
+class Slot:
+    """A slot of a body that is fed random tokens, and the same as lists."""
+
+    def __init__(self, choice: KVChoice, prompt: int, seed: int) -> None:
+        self.choice, self.random, self.seen = choice, torch.Generator().manual_seed(seed), prompt
+        self.layout: Layout = layout(choice, prompt, CAPACITY)
+        self.body = WatchedBody.allocate(GROUP, 3, CAPACITY, torch.zeros)
+        staged = Body.allocate(GROUP, 1, prompt, lambda *shape, **how: self.noise(*shape[0]))
+        live = self.layout.live(prompt)
+        index = torch.stack([self.some(prompt, live) for _ in range(2 * HEADS)]).view(2, HEADS, live)
+        mass = torch.rand(2, HEADS, live, generator=self.random)
+        self.body.take(1, staged, 0, index, saliency=mass)
+        self.queries: dict[int, Tensor] = {}
+        self.heads = {
+            (layer, head): [
+                Entry(at, *(plane[layer, 0, head, at].tolist() for plane in staged.planes), mass=got)
+                for at, got in zip(index[layer, head].tolist(), mass[layer, head].tolist(), strict=True)
+            ]
+            for layer in range(2)
+            for head in range(HEADS)
+        }
+
+    def noise(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.random)
+
+    def some(self, prompt: int, live: int) -> Tensor:
+        """Return sorted tokens of a prompt: its sinks, protected and recent ones, and others at random."""
+        fixed = {*range(SINKS), 7, 8, *range(max(0, prompt - RECENT), prompt)} & set(range(prompt))
+        others = [at for at in torch.randperm(prompt, generator=self.random).tolist() if at not in fixed]
+        return torch.tensor(sorted([*sorted(fixed), *others[: live - len(fixed)]]))
+
+    def feed(self) -> None:
+        """Feed one token, as a step would."""
+        entry = self.layout.entry(self.seen)
+        key, value, q = self.noise(2, HEADS, WIDTH), self.noise(2, HEADS, WIDTH), self.noise(2, HEADS, GROUPS, WIDTH)
+        numbers = [torch.tensor([number], dtype=torch.int32) for number in (1, entry, entry + 1)]
+        for layer in range(2):
+            keep_queries(2 * q[layer][None], self.body.layer(layer)[2], *numbers)
+        for plane, new in zip(self.body.planes, (key, value), strict=True):
+            plane[:, 1, :, entry] = new
+        for (layer, head), entries in self.heads.items():
+            entries.append(Entry(self.seen, key[layer, head].tolist(), value[layer, head].tolist()))
+        self.queries[self.seen] = 2 * q
+        self.seen += 1
+
+    def review(self) -> None:
+        self.body.review(1, self.layout, self.seen, self.choice)
+        newest = range(max(self.layout.prompt, self.seen - REVIEW), self.seen)
+        for (layer, head), entries in self.heads.items():
+            weights = self.attention(layer, head, entries, newest)
+            for (query, position), weight in weights.items():
+                entry = next(one for one in entries if one.position == position)
+                entry.mass += weight
+                if weight >= 1 / (query + 1):
+                    entry.high.append(query)
+
+    def attention(self, layer: int, head: int, entries: list[Entry], queries: range) -> dict[tuple[int, int], float]:
+        """Return the mean weight over query heads, by position of the query and of the key."""
+        found: dict[tuple[int, int], float] = {}
+        for query in queries:
+            seen = [one for one in entries if one.position <= query]
+            for group in range(GROUPS):
+                q = self.queries[query][layer, head, group].tolist()
+                raw = [math.exp(sum(map(math.prod, zip(q, one.key, strict=True))) / math.sqrt(WIDTH)) for one in seen]
+                for one, weight in zip(seen, raw, strict=True):
+                    at = query, one.position
+                    found[at] = found.get(at, 0.0) + weight / sum(raw) / GROUPS
+        return found
+
+    def evict(self, score: Any) -> None:
+        """Drop the lowest REVIEW entries of each head that may go; of equal ones the last."""
+        for at, entries in self.heads.items():
+            may_go = [
+                (score(one), -place)
+                for place, one in enumerate(entries)
+                if SINKS <= one.position < self.seen - RECENT and one.position not in (7, 8)
+            ]
+            gone = {-place for _, place in sorted(may_go)[:REVIEW]}
+            self.heads[at] = [one for place, one in enumerate(entries) if place not in gone]
+
+    def run(self, tokens: int, score: Any) -> None:
+        """Feed tokens, with the reviews that are due, and compare after each."""
+        for _ in range(tokens):
+            if self.layout.is_due(self.seen):
+                is_full = len(self.heads[0, 0]) == CAPACITY
+                self.review()
+                if is_full:
+                    self.evict(score)
+                self.compare()
+            self.feed()
+
+    def compare(self) -> None:
+        positions, mass, counts = self.body.noted
+        first = self.first
+        for (layer, head), entries in self.heads.items():
+            at = layer, 1, head, slice(len(entries))
+            assert positions[at].tolist() == [one.position for one in entries]
+            torch.testing.assert_close(mass[at], torch.tensor([one.mass for one in entries]), rtol=1e-4, atol=1e-5)
+            high = [sum(query >= first for query in one.high) for one in entries]
+            assert counts[at].sum(-1).tolist() == high
+            assert self.body.planes[0][at].tolist() == [one.key for one in entries]
+            assert self.body.planes[1][at].tolist() == [one.value for one in entries]
+
+    @property
+    def first(self) -> int:
+        """The first position whose query is in the history."""
+        return max(self.layout.prompt, self.seen - HISTORY * REVIEW)
+
+    def high(self, one: Entry) -> int:
+        return sum(query >= self.first for query in one.high)
+
+    def saw(self, one: Entry) -> int:
+        """Return how many queries of the history saw an entry."""
+        return sum(query >= one.position for query in range(self.first, self.seen))
+
+
+@pytest.mark.parametrize("prompt", [9, 18, 20, 60])
+def test_h2o_keeps_the_most_attention_of_all_steps(prompt: int) -> None:
+    Slot(KV, prompt, prompt).run(50, lambda one: one.mass)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("prompt", [9, 60])
+def test_scissorhands_reads_its_history_in_three_ways(prompt: int, reading: Any) -> None:
+    slot = Slot(replace(KV, policy="scissorhands", reading=reading), prompt, prompt)
+    ways = {
+        "low": lambda one: -(slot.saw(one) - slot.high(one)),
+        "high": slot.high,
+        "rate": lambda one: torch.tensor(slot.high(one) / slot.saw(one)).item(),  # float32, as there
+    }
+    slot.run(HISTORY * REVIEW + 40, ways[reading])
+
+
+def test_readings_differ() -> None:
+    """So that the test above can fail."""
+    kept = []
+    for reading in READINGS:
+        slot = Slot(replace(KV, policy="scissorhands", reading=reading), 60, 1)
+        for _ in range(41):
+            if slot.layout.is_due(slot.seen):
+                slot.body.review(1, slot.layout, slot.seen, slot.choice)
+            slot.feed()
+        kept.append(slot.body.noted[0][:, 1, :, : CAPACITY - REVIEW].tolist())
+    assert kept[0] != kept[1] != kept[2] != kept[0]
+
+
+def test_reselect_keeps_what_the_newest_queries_vote_for_pooled_over_neighbours() -> None:
+    slot = Slot(replace(KV, policy="reselect"), 60, 2)
+    votes: dict[int, float] = {}
+
+    def score(one: Entry) -> float:
+        return votes[id(one)]
+
+    def note() -> None:
+        """Sum the attention of the last three queries; each entry gets the most of itself and its neighbours."""
+        votes.clear()
+        for (layer, head), entries in slot.heads.items():
+            weights = slot.attention(layer, head, entries, range(slot.seen - 3, slot.seen))
+            got = [sum(w for (_, at), w in weights.items() if at == one.position) for one in entries]
+            votes.update({id(one): max(got[max(0, at - 1) : at + 2]) for at, one in enumerate(entries)})
+
+    for _ in range(40):
+        if slot.layout.is_due(slot.seen):
+            note()
+            slot.review()
+            slot.evict(score)
+            slot.compare()
+        slot.feed()
+
+
+@pytest.mark.parametrize("select", [TOVA(), KeyDiff()])
+def test_other_selectors_select_again(select: Any) -> None:
+    """Of TOVA all heads of a layer keep the same generated tokens; of KeyDiff those with unusual keys."""
+    slot = Slot(replace(KV, policy="reselect", select=select), 9, 3)
+    slot.run(CAPACITY - 9, None)  # nothing is evicted yet
+    keys = slot.body.planes[0][:, 1].clone()
+    slot.review()
+    positions = slot.body.noted[0][:, 1, :, : CAPACITY - REVIEW]
+    if isinstance(select, TOVA):
+        assert torch.equal(positions[:, 0], positions[:, 1])
+        return
+    for layer in range(2):
+        for head in range(HEADS):
+            unit = torch.nn.functional.normalize(keys[layer, head], dim=-1)
+            usual = unit @ torch.nn.functional.normalize(unit.mean(0), dim=0)
+            may_go = [at for at in range(SINKS, CAPACITY - RECENT) if at not in (7, 8)]
+            gone = sorted(may_go, key=lambda at: -float(usual[at]))[:REVIEW]
+            assert sorted(set(range(CAPACITY)) - set(gone)) == positions[layer, head].tolist()
+
+
+def test_rows_of_no_slot_change_no_query_that_is_read() -> None:
+    queries = torch.zeros(2, REVIEW + 1, HEADS, GROUPS, WIDTH)
+    q, order = torch.randn(3, HEADS, GROUPS, WIDTH), random.Random(1)
+    for _ in range(20):
+        rows = order.sample(range(3), 3)
+        slot, entry, live = (torch.tensor([values[at] for at in rows]) for values in ([0, 0, 0], [0, 8, 0], [0, 9, 0]))
+        keep_queries(q[rows], queries, slot.int(), entry.int(), live.int())
+        assert torch.equal(queries[0, 8 % REVIEW], q[1])
+        assert not queries[0, 1:REVIEW].any()

@@ -1,0 +1,193 @@
+"""Policies that watch decoding: in transformers' attention under masks, beside other requests, and without eviction."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import HISTORY
+from ringkv.base.errors import BudgetTooSmall, InvalidRequest
+from ringkv.base.events import Event, Finished, Token
+from ringkv.base.kv import WATCHING, KVChoice
+from ringkv.base.request import Request
+from ringkv.base.selectors import KVzip, SnapKV
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.scheduler.loop import Loop
+from tests.engine import kept, tiny
+from tests.engine.test_poisoned import poison_all
+
+LAYERS, HEADS, GROUPS, WIDTH, CAPACITY, REVIEW = 3, 2, 3, 32, 64, 16
+KV = tiny.choice("h2o", review=REVIEW)
+
+
+@pytest.fixture(scope="module")
+def watched(llama_dir: Path) -> LocalEngine:
+    return started(llama_dir)
+
+
+def started(llama_dir: Path, **changes: Any) -> LocalEngine:
+    return build(tiny.config(llama_dir, **{"kv": KV, **changes}))
+
+
+def asked(n: int, policy: str = "h2o", name: str = "r", **changes: Any) -> Request:
+    return tiny.request(tiny.prompt(n, n), name, replace(KV, policy=policy, **changes), max_tokens=90, ignore_eos=True)
+
+
+def decoded(engine: LocalEngine, one: Request, steps: int, slot: int = 1) -> Tensor:
+    tiny.enter(engine, one, slot)
+    found = tiny.decode(engine, steps, slot, forced=tiny.prompt(steps, 9))[1]
+    engine.release(slot)
+    return found
+
+
+@pytest.mark.parametrize("policy", WATCHING)
+@pytest.mark.parametrize("n", [30, 45, 100])
+def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_reviews_evicted(
+    watched: LocalEngine, llama_dir: Path, policy: str, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = n + 90
+    tokens, one = tiny.prompt(total), replace(KV, policy=policy)
+    tiny.enter(watched, tiny.request(tokens[:n], kv=one), slot=1)
+    plan, positions = watched.compress(0, one)[0], watched.batch.bodies[0].noted[0][:, 1]
+    seen = torch.ones(total, total, dtype=torch.bool).tril().expand(LAYERS, HEADS, -1, -1).clone()
+    held = [[set(row[: plan.live(n)].tolist()) for row in layer] for layer in positions]
+    logits, evicted = [], 0
+    for at in range(n, total):
+        logits.append(watched.batch.logits[1].clone())
+        watched.sample({1: tokens[at]})
+        watched.forward()
+        if plan.is_due(at) and plan.live(at) == CAPACITY:
+            now = [[set(row[: CAPACITY - REVIEW].tolist()) for row in layer] for layer in positions]
+            assert all(new < old for layer in zip(now, held, strict=True) for new, old in zip(*layer, strict=True))
+            assert {len(row) for layer in now for row in layer} == {CAPACITY - REVIEW}
+            held, evicted = now, evicted + 1
+        for layer, rows in enumerate(held):
+            for head, row in enumerate(rows):
+                row.add(at)
+                assert len(row) == plan.live(at + 1) <= CAPACITY
+                seen[layer, head, at] = torch.zeros(total, dtype=torch.bool).index_fill_(0, torch.tensor([*row]), True)
+    assert evicted == plan.wrap_count(total) >= 3
+    assert len({frozenset(row) for rows in held for row in rows}) > 1
+    want = kept.logits(kept.model(llama_dir, "Llama", list(seen), monkeypatch), tokens)
+    torch.testing.assert_close(torch.stack(logits), want[n - 1 : total - 1], atol=2e-5, rtol=2e-5)
+    watched.release(1)
+
+
+@pytest.mark.parametrize("policy", WATCHING)
+def test_an_answer_that_fits_has_the_bits_of_a_full_cache_and_the_next_token_does_not(
+    watched: LocalEngine, llama_dir: Path, policy: str
+) -> None:
+    whole = build(tiny.config(llama_dir, kv=tiny.choice("full"), capacity=128))
+    full = decoded(whole, asked(30, "full", budget=128), 60)
+    found = decoded(watched, asked(30, policy), 60)
+    fits = CAPACITY - 30 + 1  # the logits after the last token that fits
+    assert torch.equal(found[:fits], full[:fits])
+    assert not torch.equal(found[fits], full[fits])
+
+
+def test_other_policies_have_the_bits_of_slots_that_keep_no_queries(watched: LocalEngine, llama_dir: Path) -> None:
+    usual = build(tiny.config(llama_dir))
+    for policy in ("snapstream", "streaming"):
+        assert torch.equal(decoded(watched, asked(150, policy), 80), decoded(usual, asked(150, policy), 80))
+
+
+def served(engine: LocalEngine, *requests: Request) -> tuple[dict[str, list[int]], dict[str, Finished]]:
+    """Serve requests together, with prefill and decoding in one pass: the tokens and the end of each."""
+    loop, tokens, ends = Loop(engine), {one.id: [] for one in requests}, {}
+    events: list[Event] = [event for one in requests for event in loop.submit(one)]
+    while not loop.idle:
+        events += loop.step()
+    for event in events:
+        if isinstance(event, Token):
+            tokens[event.request_id].append(event.token)
+        elif isinstance(event, Finished):
+            ends[event.request_id] = event
+    return tokens, ends
+
+
+def test_requests_get_the_same_tokens_alone_and_beside_others_and_count_their_reviews(watched: LocalEngine) -> None:
+    requests = [
+        asked(150, "h2o", "a"),
+        asked(33, "scissorhands", "b", reading="rate"),
+        asked(90, "reselect", "c", review=8),
+        asked(70, "snapstream", "d"),
+        asked(31, "h2o", "e", budget=50),
+    ]
+    together, ends = served(watched, *requests)
+    for one in requests:
+        assert served(watched, one)[0][one.id] == together[one.id]
+    usage = ends["a"].usage.kv
+    assert (usage.capacity, usage.kept) == (CAPACITY, CAPACITY - REVIEW)
+    assert usage.ring_wraps == (90 - 1 - 1) // REVIEW  # the last token is not fed; a review comes before the next token
+    assert usage.evicted == 150 + 89 - CAPACITY + REVIEW - 89 % REVIEW
+
+
+def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
+    want = decoded(watched, asked(150), 60)
+    poison_all(watched)
+    with torch.inference_mode():
+        for tensor in watched.batch.bodies[0].noted:
+            tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
+    assert torch.equal(decoded(watched, asked(150), 60), want)
+
+
+@pytest.mark.parametrize("policy", WATCHING)
+def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngine, policy: str) -> None:
+    tiny.enter(watched, asked(100, policy, protect=((50, 60),)), slot=1)
+    tiny.decode(watched, 81, slot=1)  # the last step came after a review
+    fixed = {*range(4), *range(50, 60), *range(180 - 16, 180)}
+    positions = watched.batch.bodies[0].noted[0][:, 1, :, : CAPACITY - REVIEW]
+    assert positions.diff(dim=-1).min() > 0
+    for row in positions.flatten(0, 1).tolist():
+        assert fixed <= set(row)
+    watched.release(1)
+
+
+def test_a_slot_has_more_bytes_for_its_queries_and_what_reviews_note(watched: LocalEngine, llama_dir: Path) -> None:
+    usual, item = build(tiny.config(llama_dir)), 4
+    queries = LAYERS * (REVIEW + 1) * HEADS * GROUPS * WIDTH * item
+    noted = LAYERS * HEADS * CAPACITY * (4 + 4 + HISTORY)
+    assert watched.limits.slot_bytes == usual.limits.slot_bytes + queries + noted
+    planned = sum(group.in_slots.slot_bytes(CAPACITY, item) for group in watched.lanes.groups)
+    assert watched.limits.slot_bytes == planned
+
+
+def test_what_watching_cannot_do_is_refused(watched: LocalEngine, llama_dir: Path) -> None:
+    usual = build(tiny.config(llama_dir))
+    with pytest.raises(InvalidRequest, match="slots keep no queries; start it with kv_policy h2o") as refused:
+        usual.admit(asked(50))
+    assert refused.value.param == "kv_policy"
+    with pytest.raises(InvalidRequest, match="kv_review is 17, and the engine's slots keep 16 queries"):
+        watched.admit(asked(50, review=17))
+    with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented for kv_policy h2o"):
+        watched.admit(asked(50, turns="continue"))
+    with pytest.raises(InvalidRequest, match="kv_select kvzip cannot select again while decoding; choose one of snap"):
+        watched.admit(asked(50, "reselect", select=KVzip()))
+    with pytest.raises(BudgetTooSmall, match="4 sinks and 16 recent and 16 free and 1 selected; raise it to 37"):
+        watched.admit(asked(50, budget=36))
+    with pytest.raises(BudgetTooSmall, match="kv_protect names 29 tokens"):
+        watched.admit(asked(40, protect=((4, 33),)))
+    with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain"):
+        started(llama_dir, dtype="bfloat16", kv_format="int8")
+    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented for policies that watch decoding"):
+        started(llama_dir, speculate=3)
+    with pytest.raises(InvalidRequest, match="kv_review is 256; it must be whole tokens, 1 to 255"):
+        KVChoice("h2o", review=256)
+
+
+def test_keys_of_a_prompts_first_tokens_get_mass_from_its_last_queries(watched: LocalEngine) -> None:
+    """So that h2o begins with what staging knows: the whole attention of a prompt that is a window long."""
+    one = asked(8, select=SnapKV(window=8))
+    tiny.enter(watched, one, slot=1)
+    mass = watched.batch.bodies[0].noted[1][:, 1, :, :8]
+    torch.testing.assert_close(mass.sum(-1), torch.full((LAYERS, HEADS), 8.0))
+    view = watched.lanes.view(0, 0, 8)
+    for layer in range(LAYERS):
+        scores = torch.einsum("hgwd,hnd->hgwn", view.q[layer], view.keys[layer]) * view.scale
+        weights = scores.masked_fill(~torch.ones(8, 8, dtype=torch.bool).tril(), float("-inf")).softmax(-1)
+        torch.testing.assert_close(mass[layer], weights.mean(1).sum(1))
+    watched.release(1)
