@@ -15,16 +15,14 @@ BEGIN, END = "<!-- settings:begin -->\n", "<!-- settings:end -->"
 
 def table() -> str:
     """Return a Markdown table with a row for each setting."""
-    head = "| setting | flag | default | for `kv_select` | set at | |\n|---|---|---|---|---|---|\n"
+    head = "| setting | default | set at, for `kv_select` | |\n|---|---|---|---|\n"
     return head + "".join(_row(name, setting) for name, setting in {**AT_START, **PER_REQUEST}.items())
 
 
 def _row(name: str, setting: Setting) -> str:
-    flag = setting.flags or "--" + name.replace("_", "-")
-    flags = ", ".join(f"`{one}`" for one in flag.split("/")) if name in AT_START else ""
     places = [place for place, names in (("start", AT_START), ("request", PER_REQUEST)) if name in names]
     place = "both" if len(places) > 1 else places[0]
-    cells = (f"`{name}`", flags, setting.default, ", ".join(setting.selectors), place, f"{setting.help}.")
+    cells = (f"`{name}`", setting.default, ", ".join((place, *setting.selectors)), f"{setting.help}.")
     return f"| {' | '.join(cells)} |\n"
 
 

@@ -122,7 +122,7 @@ def test_a_budget_that_a_policy_cannot_work_with_is_refused(options: dict[str, A
 @pytest.mark.parametrize(
     ("options", "param", "says"),
     [
-        ({"kv_policy": "h2o"}, "kv_policy", "full, streaming, snapkv, snapstream"),
+        ({"kv_policy": "lru"}, "kv_policy", "full, streaming, snapkv, snapstream"),
         ({"kv_budget": 0}, "kv_budget", "at least 1"),
         ({"kv_budget": 512, "kv_compression": "4x"}, "kv_compression", "leave one out"),
         ({"kv_policy": "full", "kv_compression": "4x"}, "kv_compression", "keeps every token"),

@@ -22,6 +22,8 @@ SENT: dict[str, tuple[Any, Any]] = {
     "kv_domain": ("candidates", "candidates"),
     "kv_select": ("keydiff", KeyDiff()),
     "kv_heads": ("global", "global"),
+    "kv_review": (16, 16),
+    "kv_reading": ("rate", "rate"),
     "kv_elastic": (False, False),
     "kv_protect": ([[2, 5], [7, 9]], ((2, 5), (7, 9))),
     "kv_turns": ("continue", "continue"),

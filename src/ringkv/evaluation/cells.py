@@ -14,6 +14,8 @@ LABEL_START = ("policy", "budget")
 # Answers are stored under labels, so the order must not change.
 LABELLED = [str(one.field) for one in PER_REQUEST.values() if one.field not in LABEL_START]
 
+NEWER = ("heads", "review", "reading")  # what older answers had is still the default
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -47,8 +49,8 @@ def settings_of(choice: KVChoice) -> dict[str, object]:
 
 
 def usual() -> str:
-    """The defaults that labels omit. Older journals do not name heads, which were equal."""
-    return " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items() if name != "heads")
+    """The defaults that labels omit, except those of settings that are newer than some journals."""
+    return " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items() if name not in NEWER)
 
 
 def entries(budget: str, prompt: int) -> int:

@@ -187,7 +187,7 @@ class SelectionSettings:
     ] = None
     kv_review: Annotated[
         int | None,
-        Setting("review", int, "TOKENS", f"Tokens that {_one_of(WATCHING)} evicts together, once a slot is full"),
+        Setting("review", int, "TOKENS", f"Entries that {_one_of(WATCHING)} evicts at once"),
     ] = None
     kv_reading: Annotated[
         Reading | None,
@@ -195,7 +195,7 @@ class SelectionSettings:
             "reading",
             str,
             "NAME",
-            "What scissorhands evicts: entries with the most low weights, the fewest high ones, or the lowest rate",
+            "What scissorhands evicts: most low weights, fewest high ones, or their lowest rate",
         ),
     ] = None
     kv_elastic: Annotated[
