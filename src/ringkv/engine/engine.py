@@ -13,7 +13,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
-from ringkv.base.kv import KVChoice, Layouts
+from ringkv.base.kv import WATCHING, KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
@@ -143,6 +143,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def restore(self, packet: Packet, slot: int) -> None:
+        assert self._choice(packet.request).policy not in WATCHING, "a packet has nothing of what reviews note"
         try:
             self.batch.restore(slot, packet)
         except ValueError as error:

@@ -42,12 +42,12 @@ def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tupl
 
 def saliency_of(views: Sequence[GroupView], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     """Return the saliency of a `Selection`. Only groups whose slots are in chunks, or are watched, are read."""
-    return tuple(
-        _SALIENCY[kind](view.read()).to(source.device).gather(2, source)
-        if (kind := view.group.in_slots.kind) in _SALIENCY
-        else None
-        for view, source in zip(views, sources, strict=True)
-    )
+    return tuple(_salient(view, source) for view, source in zip(views, sources, strict=True))
+
+
+def _salient(view: GroupView, source: Tensor) -> Tensor | None:
+    measure = _SALIENCY.get(view.group.in_slots.kind)
+    return measure(view.read()).to(source.device).gather(2, source) if measure else None
 
 
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
