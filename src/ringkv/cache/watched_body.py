@@ -90,5 +90,5 @@ def _fixed(scores: Tensor, positions: Tensor, choice: KVChoice, recent: int) -> 
 def _compact(planes: Sequence[Tensor], kept: Tensor) -> None:
     """Move the kept entries int64 [H, m] of planes [H, n, ...] to the first ones, in place and in order."""
     for plane in planes:
-        index = kept.view(*kept.shape, *[1] * (plane.dim() - 2)).expand(*kept.shape, *plane.shape[2:])
-        plane[:, : kept.shape[1]] = plane.gather(1, index)
+        for entries, index in zip(plane, kept, strict=True):
+            entries[: len(index)] = entries.index_select(0, index)  # copies whole rows; `gather` copies elements
