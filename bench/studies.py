@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.base.kv import HEAD_BUDGETS, KVChoice
+from ringkv.base.kv import HEAD_BUDGETS, WATCHING, KVChoice
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
@@ -106,6 +106,12 @@ def layouts() -> list[Cell]:
     ]
 
 
+def watched() -> list[Cell]:
+    """Return our ring and the policies that watch decoding, for answers longer than the remaining entries."""
+    choices = (KVChoice(), *map(KVChoice, WATCHING))
+    return [FULL, *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in choices)]
+
+
 def long_answers(*budgets: str) -> list[Cell]:
     """Return policies for short prompts whose long answers wrap the ring, with and without selected entries."""
     return crossed(("full", "streaming", "snapstream"), budgets, KVChoice())
@@ -166,6 +172,7 @@ ABOUT: Mapping[str, str] = {
     "choosing-window-qwen": "Selection: a window of 64 or of 32, on RULER's prompts of another seed",
     "choosing-smollm2": "Selection: each setting varied alone, on SmolLM2-135M, at half of shorter prompts",
     "layouts-qwen": "Our elastic layout and the paper's, on short problems with long answers, Qwen2.5-Coder-1.5B",
+    "watching-qwen": "Our ring and policies that watch decoding, on long answers, Qwen2.5-Coder-1.5B",
     "default-qwen": "Our default on RULER's needles, in prompts that no setting was tuned on, Qwen2.5-Coder-1.5B",
     "ruler-smollm2": "RULER on SmolLM2-135M, which is too small for most of it",
     "ruler-qwen": "RULER on Qwen2.5-Coder-1.5B",
@@ -192,6 +199,7 @@ STUDIES: Mapping[str, Study] = {
     "choosing-window-qwen": Study(QWEN, ("ruler",), windows(), (4096,), count=4, seed=1),
     "choosing-smollm2": Study(SMOLLM2, EASY_NEEDLES, selection_settings("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
+    "watching-qwen": Study(QWEN, ("gsm8k",), watched(), (2048,), count=10),
     "default-qwen": Study(QWEN, NEEDLES, default_and_others(), (4096,), count=5, seed=2),
     "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(WIDE, OURS), (4096,), ("inside", "after"), count=10),
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
