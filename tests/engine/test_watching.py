@@ -16,6 +16,7 @@ from ringkv.base.request import Request
 from ringkv.base.selectors import KVzip, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import kept, tiny
 from tests.engine.test_poisoned import poison_all
@@ -124,6 +125,13 @@ def test_requests_get_the_same_tokens_alone_and_beside_others_and_count_their_re
     assert (usage.capacity, usage.kept) == (CAPACITY, CAPACITY - REVIEW)
     assert usage.ring_wraps == (90 - 1 - 1) // REVIEW  # the last token is not fed; a review comes before the next token
     assert usage.evicted == 150 + 89 - CAPACITY + REVIEW - 89 % REVIEW
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+def test_compiled_graphs_keep_the_same_queries(watched: LocalEngine, llama_dir: Path) -> None:
+    requests = [asked(150, "h2o", "a"), asked(33, "reselect", "b"), asked(90, "scissorhands", "c")]
+    assert served(started(llama_dir, graphs="compiled"), *requests)[0] == served(watched, *requests)[0]
 
 
 def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
