@@ -67,3 +67,9 @@ def test_choices_with_different_selectors_are_different():
 def test_a_choices_window_is_its_selectors_window():
     assert KVChoice(select=SnapKV(window=5)).window == 5
     assert KVChoice(select=KeyDiff()).window == KVChoice().window == 32
+
+
+def test_with_recall_a_share_of_newest_entries_is_small_and_a_count_is_not_changed() -> None:
+    choices = [KVChoice(policy, recent=recent) for policy in ("snapstream", "arkvale") for recent in (0.25, 512)]
+    assert [one.recent_entries(2048) for one in choices] == [512, 512, 64, 512]
+    assert KVChoice("arkvale").recent_entries(100) == 25

@@ -26,6 +26,7 @@ HEAD_BUDGETS: tuple[HeadBudgets, ...] = get_args(HeadBudgets)
 BLOCK = 64  # entries per block of the prefix store
 SINKS = 4
 """First tokens of a slot that every encoded format keeps exactly, for any S: most of the attention goes to them."""
+NEWEST_WITH_RECALL = 64  # entries that arkvale reads as the newest ones, if they are a share of its budget
 TokenSpan = tuple[int, int]  # prompt tokens: the first, and the one after the last
 
 
@@ -86,8 +87,14 @@ class KVChoice:
         return self.select.window
 
     def recent_entries(self, budget: int) -> int:
-        """Return R as a number of entries, for this budget."""
-        return max(1, int(self.recent * budget)) if self.recent < 1 else int(self.recent)
+        """Return R as a number of entries, for this budget.
+
+        With arkvale a share is at most `NEWEST_WITH_RECALL` entries: the others find what a query needs.
+        """
+        if self.recent >= 1:
+            return int(self.recent)
+        most = NEWEST_WITH_RECALL if self.policy == "arkvale" else budget
+        return min(max(1, int(self.recent * budget)), most)
 
 
 def _is_part(recent: object) -> bool:
