@@ -174,6 +174,20 @@ def test_the_last_queries_are_those_of_one_shot_prefill_if_few_tokens_follow_a_c
     torch.testing.assert_close(first[1], first[0])
 
 
+@pytest.mark.parametrize("n", [586, 642])
+def test_the_last_queries_are_those_of_one_shot_prefill_if_a_block_has_fewer_tokens_than_the_window(
+    llama_dir: Path, n: int
+) -> None:
+    window = 96  # of tokens, and a compaction evicts 64
+    choice = replace(KV, budget=200, select=SnapKV(window=window))
+    sizes = {"kv": choice, "capacity": 200, "prompt_tokens": 1024}
+    first = []
+    for engine in (build(tiny.config(llama_dir, **sizes)), started(llama_dir, **sizes, prefill_workspace=512)):
+        tiny.stage(engine, asked(n, budget=200, select=choice.select))
+        first.append(engine.lanes.staging.queries[0][0, 0])
+    torch.testing.assert_close(first[1], first[0])
+
+
 @pytest.mark.parametrize("policy", ["streaming", "snapkv"])
 def test_the_newest_tokens_of_other_policies_stay_too(bounded: LocalEngine, policy: str) -> None:
     one = tiny.request(tiny.prompt(LENGTH), kv=tiny.choice(policy))

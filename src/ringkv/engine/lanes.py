@@ -192,7 +192,8 @@ class Lanes:
         prompt, full = self._lanes[lane], self._sizes.workspace
         kept = prompt.working_set.places(self._views(lane, self.window), full)
         here = [None if places is None else places.to(self.staging.device) for places in kept]
-        self.staging.compact(lane, full, here, prompt.dropped, len(prompt.tokens) - full.size - prompt.gap)
+        following = min(full.block, len(prompt.tokens) - full.size - prompt.gap)
+        self.staging.compact(lane, full, here, prompt.dropped, following)
         prompt.dropped += full.block
 
     def tokens_of(self, lane: int, entries: Sequence[Tensor]) -> Iterator[Tensor]:

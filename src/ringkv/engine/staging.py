@@ -95,8 +95,8 @@ class Staging:
     def compact(self, lane: int, full: Workspace, kept: Sequence[Tensor | None], dropped: int, following: int) -> None:
         """Compact a full lane in place, by group, to the entries `kept`; see `LaneStorage.compact`.
 
-        dropped: entries that earlier compactions have evicted. following: tokens until the next one, or the prompt's
-        end. If they are fewer than W, the last queries will be theirs and some of those that are there.
+        dropped: entries that earlier compactions have evicted. following: tokens until the next compaction, or the
+        prompt's end. If they are fewer than W, the last queries will be theirs and some of those that are there.
         """
         row = self._lanes[lane]
         each = zip(self._storages, self.bodies, row.spans, kept, strict=True)
