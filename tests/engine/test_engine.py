@@ -270,7 +270,7 @@ def test_memory_held_equals_the_formula_and_never_grows(engine: LocalEngine) -> 
     ("tokens", "kv", "error", "words"),
     [
         ([], None, EmptyPrompt, "empty"),
-        ([5] * 257, None, PromptTooLong, "257 tokens and the staging workspace takes 256;.* larger prompt_tokens$"),
+        ([5] * 257, None, PromptTooLong, "257 tokens and the engine takes 256;.* larger prompt_tokens$"),
         ([5, 199], None, BadToken, "token id 199 is outside the vocabulary of 199"),
         ([5, -1], None, BadToken, "token id -1"),
         ([5], KVChoice(budget=65), InvalidRequest, "over the 64 entries"),

@@ -208,7 +208,9 @@ def test_protected_first_tokens_stay_in_every_head(bounded: LocalEngine) -> None
         ({"select": KVzip()}, "kv_select", "kv_select kvzip prefills all of it again"),
         ({"turns": "continue"}, "kv_turns", "kv_turns continue is not implemented for it"),
         ({"protect": ((5, 9),)}, "kv_protect", "kv_protect names tokens after others"),
-        ({"protect": ((0, 33),)}, "kv_protect", "kv_protect names 33 tokens, and 32 first ones may be"),
+        ({"protect": ((0, 33),)}, "kv_protect", "kv_protect keeps 33 first tokens, and at most 32 may stay"),
+        ({"sinks": 33}, "kv_sinks", "kv_sinks keeps 33 first tokens, and at most 32 may stay"),
+        ({"select": SnapKV(window=64)}, "kv_window", "kv_window 64 is not below 64, the entries that stay"),
     ],
 )
 def test_what_needs_the_whole_prompt_is_refused(

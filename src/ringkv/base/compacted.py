@@ -14,14 +14,17 @@ def leading(choice: KVChoice) -> int:
 
 def check_compacted(choice: KVChoice, workspace: Workspace) -> None:
     """Raise InvalidRequest for a choice that needs all tokens of a prompt, or some that a compaction may evict."""
-    first, most = leading(choice), workspace.kept - max(choice.window + 1, workspace.kept // 2)
-    inner, many = any(start for start, _ in choice.protect), first > most
+    kept, window, first = workspace.kept, choice.window, leading(choice)
+    most = kept - max(window + 1, kept // 2)
+    inner = any(start for start, _ in choice.protect)
+    keeps_first = "kv_sinks" if first == choice.sinks else "kv_protect"
     for is_wrong, setting, reason, instead in (
         (choice.policy in KEEP_EVERY_TOKEN, f"kv_policy {choice.policy}", "keeps every token", "choose snapstream"),
         (choice.select.prefills_twice, f"kv_select {choice.select.name}", "prefills all of it again", "choose snapkv"),
         (choice.turns == "continue", "kv_turns continue", "is not implemented for it", "choose reread"),
         (inner, "kv_protect", "names tokens after others", "protect first tokens only"),
-        (many, "kv_protect", f"names {first:,} tokens, and {most:,} first ones may be", "protect less"),
+        (window >= kept, f"kv_window {window:,}", f"is not below {kept:,}, the entries that stay", "lower it"),
+        (first > most, keeps_first, f"keeps {first:,} first tokens, and at most {most:,} may stay", "keep fewer"),
     ):
         if is_wrong:
             raise InvalidRequest(

@@ -95,7 +95,7 @@ class LocalEngine:
             )
         if n > limits.prompt_tokens:
             raise PromptTooLong(
-                f"the prompt has {n:,} tokens and the staging workspace takes {limits.prompt_tokens:,}; "
+                f"the prompt has {n:,} tokens and the engine takes {limits.prompt_tokens:,}; "
                 "shorten it, or start with a larger prompt_tokens"
             )
         if n > limits.workspace.size:
