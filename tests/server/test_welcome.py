@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 from toy import ToyEngine, limits
 
-from ringkv.base.engine import RankBytes
+from ringkv.base.engine import Limits, RankBytes
 from ringkv.plan.units import parse_bytes
 from ringkv.server.serving import LoadedModel
 from ringkv.server.welcome import show_cache, welcome
@@ -45,8 +45,8 @@ def test_the_parts_add_up_to_the_total() -> None:
     assert abs(total - sum(parts)) < 0.01 * total
 
 
-def toy(name: str) -> LoadedModel:
-    return LoadedModel(InProcess(ToyEngine(LIMITS)), Mock(), None, (name,))
+def toy(name: str, limits: Limits = LIMITS) -> LoadedModel:
+    return LoadedModel(InProcess(ToyEngine(limits)), Mock(), None, (name,))
 
 
 def test_the_text_has_the_address_the_samplers_memory_and_how_to_stop() -> None:
@@ -54,3 +54,9 @@ def test_the_text_has_the_address_the_samplers_memory_and_how_to_stop() -> None:
     assert lines[0] == "toy is served at http://127.0.0.1:80/v1"
     assert "sampler: 2.5 MB besides the cache, for logits and penalties" in lines
     assert "stop: Ctrl-C" in lines
+    assert not any(line.startswith("workspace") for line in lines)
+
+
+def test_the_text_says_which_prompts_are_compressed_while_they_are_prefilled() -> None:
+    text = welcome([toy("toy", replace(LIMITS, prefill_workspace=256))], ("127.0.0.1", 80))
+    assert "workspace: prompts over 256 tokens are compressed while prefilled, to 256 entries at most" in text

@@ -35,7 +35,14 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
         f"cache: {show_cache(limits)}",
         f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
+        *_workspace(limits.prefill_workspace),
     )
+
+
+def _workspace(size: int) -> tuple[str, ...]:
+    """Return a line if prompts may be longer than what is staged of them."""
+    line = f"workspace: prompts over {size:,} tokens are compressed while prefilled, to {size:,} entries at most"
+    return (line,) if size else ()
 
 
 def show_host(host: str) -> str:
@@ -50,13 +57,8 @@ def show_cache(limits: Limits) -> str:
     total = sum(rank.held for rank in limits.rank_bytes)
     return (f"{show_bytes(total)} on {ranks} ranks; on the first, " if ranks else "") + (
         f"{show_bytes(limits.held_bytes)} reserved: {show_bytes(limits.slots_bytes)} in {slots}, "
-        f"{show_bytes(limits.staging_bytes)} in staging{_workspace(limits)}, "
-        f"{show_bytes(limits.store_bytes)} in the prefix store"
+        f"{show_bytes(limits.staging_bytes)} in staging, {show_bytes(limits.store_bytes)} in the prefix store"
     )
-
-
-def _workspace(limits: Limits) -> str:
-    return f" of {limits.prefill_workspace:,} tokens of a prompt" if limits.prefill_workspace else ""
 
 
 def curl(url: str, name: str, chats: bool, with_key: bool) -> str:
