@@ -24,9 +24,8 @@ def in_order(prompts: Sequence[PendingPrompt], number: int) -> list[PendingPromp
 def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[PrefillChunk]:
     """Return chunks of at most `rows` tokens together: as much of each prompt as fits, in their order.
 
-    Chunks end at places in their lane that are multiples of `unit`, where the lane is compacted, or at their
-    prompt's end. Only the first prompt's
-    may be longer than `rows`: it has at least one unit.
+    Chunks end at places in their lane that are multiples of `unit`, where the lane is compacted, or at their prompt's
+    end. Only the first prompt's may be longer than `rows`: it has at least one unit.
     """
     chunks, left = list[PrefillChunk](), rows
     for prompt in prompts:
