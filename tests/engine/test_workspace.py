@@ -223,6 +223,19 @@ def test_what_needs_the_whole_prompt_is_refused(
         bounded.admit(asked(60, **changes))
 
 
+def test_requests_that_are_submitted_together_have_a_lane_that_is_compacted_for_each_choice(
+    bounded: LocalEngine,
+) -> None:
+    choices = (KV, replace(KV, sinks=20), tiny.choice("streaming"))
+    each = [
+        replace(asked(), id=str(number), kv=kv, sampling=SamplingParams(max_tokens=20, temperature=0))
+        for number, kv in enumerate(choices)
+    ]
+    alone = {one.id: tiny.serve(bounded, one)[one.id] for one in each}
+    assert tiny.serve(bounded, *each) == alone
+    assert len({tuple(tokens) for tokens in alone.values()}) == len(each)
+
+
 def test_a_request_that_shares_a_compacted_prompt_cannot_protect_more(bounded: LocalEngine) -> None:
     tiny.stage(bounded, asked())
     with pytest.raises(InvalidRequest, match="keep 9 first tokens, and the prompt was prefilled for a request that"):

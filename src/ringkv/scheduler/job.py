@@ -1,6 +1,7 @@
 """Job: the scheduler's state of one request, from submission to its last event. PendingPrompt: what jobs share.
 
-Requests that share a prompt share its prefill. The prompt is compressed for each of them under its own choice.
+Requests that share a prompt share its prefill. The prompt is compressed for each of them under its own choice. If it is
+longer than its lane, they have one choice, for which the lane is compacted.
 """
 
 from array import array

@@ -7,8 +7,8 @@
 - A prompt that gets a lane begins with its cached tokens and is prefilled from there. If one that begins alike is being
   prefilled, it waits until it can take their common blocks from the prefix store.
 - Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
-  with the same prompt. The prompt keeps its lane until all who wait have a slot. They get slots before prompts of any
-  owner that still wait for a lane.
+  with the same prompt. If the prompt is longer than its lane, only those with one choice do. The prompt keeps its lane
+  until all who wait have a slot. They get slots before prompts of any owner that still wait for a lane.
 - What happens between two tokens of a running request is bounded: by `Limits.max_step`, or twice a decode step if that
   is longer, if the engine packs chunks of several prompts into a pass; else to one chunk or insertion. If no request
   runs, passes and insertions follow each other directly.
@@ -110,14 +110,17 @@ class Scheduler:
                 raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
 
     def _queue(self, request: Request, *others: Request) -> None:
-        """Let requests wait as one prompt."""
-        prompt = PendingPrompt(owner=request.owner, priority=request.priority)
+        """Let requests wait as one prompt; as one for each choice if it is longer than its lane."""
+        is_compacted = len(request.tokens) > self._limits.workspace.size
+        prompts: dict[KVChoice | None, PendingPrompt] = {}
         for one in (request, *others):
-            job = Job(one, self._kv(one), self._limits, prompt)
-            self._jobs[one.id] = job
+            kv, new = self._kv(one), PendingPrompt(owner=request.owner, priority=request.priority)
+            prompt = prompts.setdefault(kv if is_compacted else None, new)
+            self._jobs[one.id] = job = Job(one, kv, self._limits, prompt)
             prompt.jobs.append(job)
-        prompt.arrival = next(self._arrivals)
-        self._waiting.update(prompt)
+        for prompt in prompts.values():
+            prompt.arrival = next(self._arrivals)
+            self._waiting.update(prompt)
 
     def _kv(self, request: Request) -> KVChoice:
         return request.kv or self._default_kv
