@@ -6,8 +6,7 @@ from bench.report.machine import machine_table
 from bench.report.speed import MACHINES, MODELS
 from bench.results import ResultRow, figures, newest
 
-TARGETED = ("temperature", "top-p", "top-k")
-SHOWN = (*TARGETED, "penalty", "grammar", "logprobs")
+SHOWN = ("temperature", "top-p", "top-k", "penalty", "grammar", "logprobs")
 
 
 def sampling(rows: Sequence[ResultRow]) -> str:
@@ -18,12 +17,6 @@ def sampling(rows: Sequence[ResultRow]) -> str:
         cases.setdefault(case, {})[one["kind"]] = one
     lines = [(*case, _step(kinds["greedy"]), *(_more(kinds, kind) for kind in SHOWN)) for case, kinds in cases.items()]
     return machine_table(("model", "machine", "rows", "greedy step", *SHOWN), lines)
-
-
-def added(rows: Sequence[ResultRow], machine: str) -> list[float]:
-    """Return the share of a greedy step that temperature, top-p and top-k add, for all models and rows."""
-    found = newest(figures(rows, "sampling", machine=machine), "model", "rows")
-    return [one["more"] for one in found if one["kind"] in TARGETED]
 
 
 def _step(greedy: ResultRow) -> str:

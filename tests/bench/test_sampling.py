@@ -3,7 +3,6 @@
 import pytest
 
 from bench.report import sampling as report
-from bench.report.targets import targets_table
 from bench.sampling import KINDS, Times, costs
 from tests.bench.report.made import measured
 
@@ -25,12 +24,6 @@ def test_a_kind_costs_its_median_sample_less_greedys_of_greedys_step() -> None:
 def test_the_table_shows_shares_of_a_greedy_step() -> None:
     line = report.sampling(measured("sampling", *ROWS)).splitlines()[2]
     assert line.endswith("| 8 | 20.0 ms |  | +5.0% |  |  | +50.0% |  |")
-
-
-def test_the_target_counts_temperature_top_p_and_top_k_only() -> None:
-    claim = "step at temperature, top-p or top-k"
-    (line,) = [line for line in targets_table(measured("sampling", *ROWS)).splitlines() if claim in line]
-    assert "5%, met" in line
 
 
 def test_the_kinds_of_the_report_are_measured() -> None:
