@@ -1,6 +1,6 @@
 """recall: whole decode steps that read some pages of all entries, beside steps over as many entries that were kept.
 
-    python -m bench.recall --model smollm2 --tokens 8000
+    python -m bench.recall --model smollm2 --tokens 8000 --page 16
     python -m bench.recall --model qwen2.5-coder-1.5b --tokens 16000 --tier /var/tmp
 
 8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from bench.kv_steps import SLOTS, STEPS, WARM, fill
 from bench.results import keep, table
 from bench.steps import step_seconds
+from ringkv.base.kv import PAGES
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -55,7 +56,7 @@ def cases(tokens: int, tier: str | None) -> Iterator[Case]:
     yield Case("full", tokens)
 
 
-def measured(model: str, case: Case, tokens: int, graphs: str | None = None) -> RecallFigure:
+def measured(model: str, case: Case, tokens: int, graphs: str | None = None, page: int | None = None) -> RecallFigure:
     """Build an engine, fill its slots and time its steps."""
     folder = locate(model)
     options = Options(
@@ -63,6 +64,7 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None) -> 
         kv_policy=case.policy,
         kv_budget=None if case.policy == "full" else tokens // READ,
         kv_tier=case.tier if case.policy == "arkvale" else None,
+        kv_page=page if case.policy == "arkvale" else None,
         prompt_tokens=case.live,
         output_tokens=STEPS + 1,
         prefix_store=0,
@@ -83,13 +85,19 @@ def main() -> None:
     found: dict[Case, list[RecallFigure]] = {case: [] for case in every}
     for turn in range(args.rounds):
         for case in every:
-            found[case].append(measured(args.model, case, args.tokens))
+            found[case].append(measured(args.model, case, args.tokens, page=args.page))
             gc.collect()
             seconds = found[case][-1].seconds
             print(f"round {turn + 1}: {case.policy}, {case.tier}: {1e3 * seconds:.1f} ms", flush=True)
     kept = [one.seconds for one in found[every[0]]]
     figures = [_over(kept, rounds) for rounds in found.values()]
-    workload = {"model": args.model, "tokens": args.tokens, "slots": SLOTS, "read": args.tokens // READ}
+    workload = {
+        "model": args.model,
+        "tokens": args.tokens,
+        "slots": SLOTS,
+        "read": args.tokens // READ,
+        "page": args.page,
+    }
     keep("recall", workload, [asdict(one) for one in figures], shown(figures))
 
 
@@ -120,6 +128,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--tokens", type=int, default=8000)
     parser.add_argument("--tier", metavar="DIR", help="a directory of a local disk")
+    parser.add_argument("--page", type=int, choices=PAGES, default=PAGES[0], help="entries of a page")
     parser.add_argument("--rounds", type=int, default=2)
     return parser.parse_args()
 

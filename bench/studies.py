@@ -30,6 +30,7 @@ CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
 CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUDIED, "turbo4", "zipcache")}
 READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
 FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS, **READING}
+PAGE_OF: Mapping[str, int] = {"recall-qwen": 32, "recall-16-qwen": 16}
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
@@ -183,7 +184,10 @@ ABOUT: Mapping[str, str] = {
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
-    "recall-qwen": "RULER with the question later, pages read of a whole cache, Qwen2.5-Coder-1.5B",
+    **{
+        study: f"RULER with the question later, pages of {size} are read, Qwen2.5-Coder-1.5B"
+        for study, size in PAGE_OF.items()
+    },
     "heads-qwen": "RULER with the question later, heads that divide the entries, Qwen2.5-Coder-1.5B",
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
     **{study: f"LongBench with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in READING.items()},
@@ -210,7 +214,7 @@ STUDIES: Mapping[str, Study] = {
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
-    "recall-qwen": Study(QWEN, LATER_TASKS, recalled(), (2048,), ("after",), count=4, seed=4),
+    **{study: Study(QWEN, LATER_TASKS, recalled(), (2048,), ("after",), count=4, seed=6) for study in PAGE_OF},
     "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (2048,), ("after",), count=4, seed=4),
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
     **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=3) for study in READING},

@@ -35,3 +35,14 @@ def test_the_table_has_the_bytes_in_memory_and_the_ratio_to_entries_that_were_ke
     row = {"model": "smollm2", "policy": "arkvale", "live": 8000, "tier": "file", "slots_bytes": 47_200_000}
     line = report(rows_of("recall", {**row, "seconds": 0.0319, "over_kept": 1.38})).splitlines()[2]
     assert line.endswith("| arkvale | 8,000 in file | 47 | 31.9 ms | 1.38x |")
+
+
+def test_a_run_with_other_pages_adds_its_rows_of_arkvale() -> None:
+    row = {"model": "smollm2", "live": 8000, "tier": "memory", "slots_bytes": 1, "seconds": 0.03, "over_kept": 1.5}
+    rows = [{**row, "policy": policy, "page": page} for page in (32, 16) for policy in ("snapstream", "arkvale")]
+    lines = report(rows_of("recall", *rows)).splitlines()[2:]
+    assert [line.split("|")[2].strip() for line in lines if line.startswith("| Smol")] == [
+        "snapstream",
+        "arkvale",
+        "arkvale, pages of 16",
+    ]
