@@ -45,6 +45,7 @@ class Slot:
         index = torch.stack([self.some(prompt, live) for _ in range(2 * HEADS)]).view(2, HEADS, live)
         mass = torch.rand(2, HEADS, live, generator=self.random)
         self.body.take(1, staged, 0, index, saliency=mass)
+        self.body.note(1, index)
         self.queries: dict[int, Tensor] = {}
         self.heads = {
             (layer, head): [

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -141,6 +142,21 @@ def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
         for tensor in watched.batch.bodies[0].noted:
             tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
     assert torch.equal(decoded(watched, asked(150), 60), want)
+
+
+@pytest.mark.parametrize("workspace", [0, 128])
+def test_a_slot_notes_tokens_and_not_the_entries_that_staging_had_for_them(llama_dir: Path, workspace: int) -> None:
+    engine, found = started(llama_dir, lanes=2, prefill_workspace=workspace), []
+    for lane in range(2):
+        one = asked(200, name=str(lane))
+        tiny.stage(engine, one, lane)
+        engine.insert(lane, 1, one)
+        live, tokens = CAPACITY - REVIEW, torch.from_numpy(np.stack(engine.kept(lane, KV)))
+        assert torch.equal(engine.batch.bodies[0].noted[0][:, 1, :, :live].long(), tokens)
+        assert tokens.max() == 199
+        found.append(tiny.decode(engine, 60, 1, forced=tiny.prompt(60, 9))[1])
+        engine.release(1)
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("policy", WATCHING)

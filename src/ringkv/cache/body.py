@@ -3,7 +3,7 @@
 L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,6 +72,9 @@ class Body:
 
     def place(self, row: int, layout: Layout) -> None:
         """Note the layout of a row that was filled, if attention needs more of it than `Slots` has."""
+
+    def note(self, row: int, tokens: Tensor) -> None:
+        """Note which tokens the entries of a row that was filled hold, int64 [L, H, n], if its reviews need them."""
 
     def review(self, row: int, layout: Layout, seen: int, choice: KVChoice) -> None:
         """Review a row that has seen so many tokens; only a `WatchedBody` can."""
@@ -204,6 +207,11 @@ class CacheRow(NamedTuple):
             shift = self._span(group).shift
             moved = torch.where(source < 0, source, source + shift) if shift else source
             slot.bodies[group].take(slot.at, body, self.at, moved, count, salient)
+
+    def note(self, tokens: Iterable[Tensor]) -> None:
+        """Note which tokens the entries of a slot that was filled hold, int64 [L, H, n] of each group."""
+        for body, own in zip(self.bodies, tokens, strict=True):
+            body.note(self.at, own)
 
     def _span(self, group: int) -> Span:
         return self.spans[group] if self.spans else _WHOLE

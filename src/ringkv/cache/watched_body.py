@@ -53,10 +53,12 @@ class WatchedBody(Body):
     ) -> None:
         super().take(row, source, source_row, index, fixed, saliency)
         assert saliency is not None
-        positions, mass, counts = (one[:, row] for one in self.noted)
+        _, mass, counts = (one[:, row] for one in self.noted)
         counts.zero_()
-        positions[..., : index.shape[-1]] = index
         mass[..., : index.shape[-1]] = saliency
+
+    def note(self, row: int, tokens: Tensor) -> None:
+        self.noted[0][:, row, :, : tokens.shape[-1]] = tokens
 
     def review(self, row: int, layout: Layout, seen: int, choice: KVChoice) -> None:
         """Note the attention of the newest queries, and keep the best entries of a slot that is full; in place."""

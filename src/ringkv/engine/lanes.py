@@ -215,6 +215,7 @@ class Lanes:
         selection = self.select(lane, choice)
         if slot is not None:
             selection.fill(slot, self.staging.lane(lane))
+            slot.note(self.tokens_of(lane, selection.sources))
         return selection
 
     def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[list[Tensor], Tensor]]:
