@@ -167,6 +167,17 @@ def test_scissorhands_reads_its_history_in_three_ways(prompt: int, reading: Any)
     slot.run(HISTORY * REVIEW + 40, ways[reading])
 
 
+def test_a_span_that_is_longer_than_the_prompt_protects_no_generated_token() -> None:
+    slot = Slot(replace(KV, protect=((7, 9), (15, 200))), 18, 4)
+    for _ in range(31):  # the last one comes after a review
+        if slot.layout.is_due(slot.seen):
+            slot.body.review(1, slot.layout, slot.seen, slot.choice)
+        slot.feed()
+    positions = slot.body.noted[0][:, 1, :, : CAPACITY - REVIEW].flatten(0, 1).tolist()
+    newest = range(slot.seen - 1 - RECENT, slot.seen - 1)
+    assert all({0, 1, 7, 8, 15, 16, 17, *newest} <= set(held) for held in positions)
+
+
 def test_readings_differ() -> None:
     """So that the test above can fail."""
     kept = []

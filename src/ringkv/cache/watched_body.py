@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import HISTORY, LayerGroup
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layout, TokenSpan
 from ringkv.cache.body import Body, Planes
 from ringkv.cache.compress.kept import top_votes
 from ringkv.cache.formats.storage import Allocate
+from ringkv.cache.protect import protected
 from ringkv.cache.watching.ledger import Ledger, Review, attention
 from ringkv.cache.watching.scores import SCORES
 
@@ -73,18 +74,16 @@ class WatchedBody(Body):
             ledger.note(attention(q, keys, scale), seen)
             if live == layout.capacity:
                 scores = SCORES[choice.policy](Review(q, keys, values, scale, ledger, first, seen), choice)
-                recent = choice.recent_entries(layout.capacity)
-                fixed = _fixed(scores, ledger.positions, choice, seen - recent)
+                spans = [(0, choice.sinks), *protected(choice.protect, layout.prompt)]
+                spans.append((seen - choice.recent_entries(layout.capacity), seen))
+                fixed = _fixed(scores, ledger.positions, spans)
                 _compact(planes, top_votes(fixed, live - layout.review))
 
 
-def _fixed(scores: Tensor, positions: Tensor, choice: KVChoice, recent: int) -> Tensor:
-    """Return scores [H, n] that are infinite for what is never evicted.
-
-    These are sinks, protected tokens, and those from position `recent` on.
-    """
-    is_fixed = (positions < choice.sinks) | (positions >= recent)
-    for start, stop in choice.protect:
+def _fixed(scores: Tensor, positions: Tensor, spans: Sequence[TokenSpan]) -> Tensor:
+    """Return scores [H, n] that are infinite for tokens in spans, which are not evicted."""
+    is_fixed = torch.zeros_like(scores, dtype=torch.bool)
+    for start, stop in spans:
         is_fixed |= (positions >= start) & (positions < stop)
     return scores.masked_fill(is_fixed, float("inf"))
 
