@@ -215,3 +215,13 @@ def test_keys_of_a_prompts_first_tokens_get_mass_from_its_last_queries(watched: 
         weights = scores.masked_fill(~torch.ones(8, 8, dtype=torch.bool).tril(), float("-inf")).softmax(-1)
         torch.testing.assert_close(mass[layer], weights.mean(1).sum(1))
     watched.release(1)
+
+
+@pytest.mark.parametrize("window", [3, 8])
+def test_so_many_queries_of_a_prompt_count_as_the_request_says_and_not_all_that_the_engine_keeps(
+    watched: LocalEngine, window: int
+) -> None:
+    tiny.enter(watched, asked(40, select=SnapKV(window=window)), slot=1)
+    mass = watched.batch.bodies[0].noted[1][:, 1, :, :40]
+    torch.testing.assert_close(mass.sum(-1), torch.full((LAYERS, HEADS), float(window)))
+    watched.release(1)

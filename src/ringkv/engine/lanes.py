@@ -183,7 +183,7 @@ class Lanes:
                 del prompt.selections[next(iter(prompt.selections))]
             found = select(self._views(lane, choice.select.queries), choice, plans)
             sources = tuple(source.to(self.staging.device) for source in found)
-            salient = saliency_of(self._views(lane, self.window), sources)
+            salient = saliency_of(self._views(lane, self.window), choice, sources)
             prompt.selections[choice] = Selection(moved, sources, salient)
         return prompt.selections[choice]
 

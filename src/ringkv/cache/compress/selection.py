@@ -20,7 +20,10 @@ from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.protect import protected, tokens
 from ringkv.cache.watching.ledger import of_prompt
 
-_SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt], Tensor]] = {IN_CHUNKS: saliency, "watched": of_prompt}
+_SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt, KVChoice], Tensor]] = {
+    IN_CHUNKS: lambda prompt, choice: saliency(prompt),
+    "watched": lambda prompt, choice: of_prompt(prompt, choice.window),
+}
 
 
 class Selection(NamedTuple):
@@ -40,14 +43,14 @@ def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tupl
     return tuple(_kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True))
 
 
-def saliency_of(views: Sequence[GroupView], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+def saliency_of(views: Sequence[GroupView], choice: KVChoice, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     """Return the saliency of a `Selection`. Only groups whose slots are in chunks, or are watched, are read."""
-    return tuple(_salient(view, source) for view, source in zip(views, sources, strict=True))
+    return tuple(_salient(view, choice, source) for view, source in zip(views, sources, strict=True))
 
 
-def _salient(view: GroupView, source: Tensor) -> Tensor | None:
+def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None:
     measure = _SALIENCY.get(view.group.in_slots.kind)
-    return measure(view.read()).to(source.device).gather(2, source) if measure else None
+    return measure(view.read(), choice).to(source.device).gather(2, source) if measure else None
 
 
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:

@@ -65,9 +65,9 @@ def _of_head(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     return scores.masked_fill_(at > at[n - window :, None], float("-inf")).softmax(-1).mean(0)
 
 
-def of_prompt(prompt: StagedPrompt) -> Tensor:
-    """Return float32 [L, H, n], the mass that each token of a prompt gets from its last queries."""
-    each = zip(prompt.q, prompt.keys, strict=True)
+def of_prompt(prompt: StagedPrompt, queries: int) -> Tensor:
+    """Return float32 [L, H, n], the mass that each token of a prompt gets from its last `queries`, or all it has."""
+    each = ((q[:, :, -queries:].contiguous(), keys) for q, keys in zip(prompt.q, prompt.keys, strict=True))
     return torch.stack([window_votes(q, keys, 0, keys.shape[1], prompt.scale) / q.shape[1] for q, keys in each])
 
 
