@@ -153,6 +153,13 @@ def test_a_cell_that_fails_is_recorded_with_the_reason(study: Study, tmp_path: P
     assert "64 in its window" in (failed.error or "")
 
 
+def test_policies_that_need_slots_of_two_kinds_are_refused(study: Study, tmp_path: Path) -> None:
+    cells = crossed(("arkvale", "reselect"), ("4x",), KVChoice())
+    with pytest.raises(InvalidRequest, match="arkvale and reselect need slots of different kinds"):
+        evaluate(replace(study, cells=cells), OPTIONS, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_perplexity_through_decode_steps_equals_that_of_the_prompt_if_nothing_is_evicted(
     study: Study, tmp_path: Path
 ) -> None:

@@ -192,3 +192,12 @@ def _check(study: Study, context: int) -> None:
             raise InvalidRequest(f"{name} is {value}; it must be at least {least}", name)
     if not study.cells:
         raise InvalidRequest("there is no policy to evaluate; name some with --policies", "policies")
+    _check_slots({cell.choice.policy for cell in study.cells})
+
+
+def _check_slots(policies: set[str]) -> None:
+    """Raise InvalidRequest if no engine's slots serve all policies."""
+    if "arkvale" in policies and (watching := policies.intersection(WATCHING)):
+        raise InvalidRequest(
+            f"arkvale and {min(watching)} need slots of different kinds; evaluate them one after the other", "policies"
+        )
