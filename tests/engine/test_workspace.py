@@ -15,7 +15,7 @@ from ringkv.base.events import Token
 from ringkv.base.kv import BLOCK
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.base.selectors import KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
@@ -206,6 +206,7 @@ def test_protected_first_tokens_stay_in_every_head(bounded: LocalEngine) -> None
     [
         ({"policy": "full", "budget": None}, "kv_policy", "kv_policy full keeps every token"),
         ({"select": KVzip()}, "kv_select", "kv_select kvzip prefills all of it again"),
+        ({"select": TOVA()}, "kv_select", "kv_select tova needs the same in all heads"),
         ({"turns": "continue"}, "kv_turns", "kv_turns continue is not implemented for it"),
         ({"protect": ((5, 9),)}, "kv_protect", "kv_protect names tokens after others"),
         ({"protect": ((0, 33),)}, "kv_protect", "kv_protect keeps 33 first tokens, and at most 32 may stay"),

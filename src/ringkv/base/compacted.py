@@ -21,6 +21,7 @@ def check_compacted(choice: KVChoice, workspace: Workspace) -> None:
     for is_wrong, setting, reason, instead in (
         (choice.policy in KEEP_EVERY_TOKEN, f"kv_policy {choice.policy}", "keeps every token", "choose snapstream"),
         (choice.select.prefills_twice, f"kv_select {choice.select.name}", "prefills all of it again", "choose snapkv"),
+        (choice.select.joins_heads, f"kv_select {choice.select.name}", "needs the same in all heads", "choose snapkv"),
         (choice.turns == "continue", "kv_turns continue", "is not implemented for it", "choose reread"),
         (inner, "kv_protect", "names tokens after others", "protect first tokens only"),
         (window >= kept, f"kv_window {window:,}", f"is not below {kept:,}, the entries that stay", "lower it"),

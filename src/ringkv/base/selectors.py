@@ -22,11 +22,13 @@ class Selector:
     window: trailing prompt tokens that the policy snapkv always keeps. An engine stores as many queries if this is its
     default selector. Only selectors that use several queries have it as a parameter.
     prefills_twice: the whole prompt is prefilled a second time, after itself.
+    joins_heads: all heads of a layer select the same tokens, so that they must have had the same until then.
     """
 
     name: str
     window: int = WINDOW
     prefills_twice: ClassVar[bool] = False
+    joins_heads: ClassVar[bool] = False
 
     @property
     def queries(self) -> int:
@@ -79,6 +81,7 @@ class TOVA(Selector):
     """The attention of the last query, one selection for all heads of a layer (arXiv 2401.06104)."""
 
     name: Literal["tova"] = _named("tova")
+    joins_heads: ClassVar[bool] = True
 
     @property
     def queries(self) -> int:
