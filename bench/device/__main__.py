@@ -3,9 +3,9 @@
     python -m bench.device                          under eight minutes; needs torch and Triton, no network
     python -m bench.device --small                  tiny shapes on the CPU in seconds, to check the script
 
-The full cache, each budget and each format get as many slots as `ringkv plan` fits beside weights, staging for one 128k prompt and a
-reserve. Every part runs in its own process with a time limit. Figures are written to device.jsonl at once, so a part
-that fails loses only its own figures. At the end all figures are appended to the table of results.
+The full cache, each budget and each format get as many slots as `ringkv plan` fits beside weights, staging for one 128k
+prompt and a reserve. Every part runs in its own process with a time limit. Figures are written to device.jsonl at once,
+so a part that fails loses only its own figures. At the end all figures are appended to the table of results.
 """
 
 import argparse
