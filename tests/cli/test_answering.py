@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,12 @@ def test_the_line_has_the_caches_counters() -> None:
     assert cache_line(usage(7012, 3, 6950)) == (
         "7,012 prompt tokens | kept 60, evicted 6,950, 1 ring wrap | 1 MB KV cache"
     )
+
+
+def test_policies_that_watch_decoding_have_reviews_instead_of_ring_wraps() -> None:
+    watched = usage(7012, 3, 6950)
+    watched = replace(watched, kv=replace(watched.kv, policy="h2o", ring_wraps=2))
+    assert "evicted 6,950, 2 reviews | 1 MB" in cache_line(watched)
 
 
 @pytest.mark.parametrize(

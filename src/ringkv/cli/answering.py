@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringkv.base.engine import Limits
 from ringkv.base.events import Usage
+from ringkv.base.kv import WATCHING
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def cut_short(result: "Result", requested: int, limits: Limits) -> str | None:
 
 
 def cache_line(usage: Usage) -> str:
-    """Cache usage of one request: prompt tokens, kept, evicted, ring wraps, bytes."""
+    """Cache usage of one request: prompt tokens, kept, evicted, ring wraps or evicting reviews, bytes."""
     kv = usage.kv
-    wraps = "1 ring wrap" if kv.ring_wraps == 1 else f"{kv.ring_wraps:,} ring wraps"
+    name = "review" if kv.policy in WATCHING else "ring wrap"
+    wraps = f"1 {name}" if kv.ring_wraps == 1 else f"{kv.ring_wraps:,} {name}s"
     return (
         f"{usage.prompt_tokens:,} prompt tokens | kept {kv.kept:,}, evicted {kv.evicted:,}, {wraps} | "
         f"{show_bytes(kv.bytes_held)} KV cache"
