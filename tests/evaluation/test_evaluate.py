@@ -22,7 +22,7 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.evaluation import evaluate as module
 from ringkv.evaluation import journal, kept
-from ringkv.evaluation.cells import crossed
+from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.report.page import write
@@ -84,6 +84,26 @@ def test_a_question_after_compression_is_not_in_what_was_compressed(done: Path) 
     by_place = {place: [one for one in records(done) if one.place == place] for place in ("inside", "after")}
     for inside, after in zip(by_place["inside"], by_place["after"], strict=True):
         assert after.prompt_tokens < inside.prompt_tokens
+
+
+def test_a_question_in_the_next_turn_continues_from_the_entries_that_the_first_turn_kept(
+    folder: Path, tmp_path: Path
+) -> None:
+    choice = KVChoice("streaming", sinks=2, turns="continue")
+    study = Study(str(folder), ("vt",), [Cell(choice, "4x"), Cell(KVChoice("arkvale"), "2x")], (LENGTH,), ("next",), 2)
+    evaluate(study, OPTIONS, tmp_path)
+    prompts = PromptBuilder(folder, LENGTH, 4096)
+    sample, _ = TASKS["vt"].samples(Source((LENGTH,), 2, 0, None, prompts.count_tokens))
+    after = prompts.make(sample, "after")
+    context, tokens = list(after.tokens), list(after.tokens + after.forced)
+    llm = LLM(folder, slots=1, kv_budget=640, prompt_tokens=1024, dtype="float32", graphs="off", prefix_store="64MB")
+    kv = replace(choice, budget=len(context) // 4)
+    llm.generate([context], SamplingParams(max_tokens=1), kv=kv)
+    second = llm.generate([tokens], SamplingParams(max_tokens=sample.answer_tokens, temperature=0.0), kv=kv)[0]
+    assert second.usage.cached_tokens == len(context)
+    ours = {one.cell: one for one in records(tmp_path) if one.sample == f"{LENGTH}/0"}
+    assert ours[study.cells[0].label].text == llm.tokenizer.decode(second.token_ids)
+    assert all(one.error is None and one.prompt_tokens == len(tokens) for one in ours.values())
 
 
 def test_a_stopped_run_resumes_with_nothing_lost_or_repeated(study: Study, done: Path, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import WATCHING
+from ringkv.base.kv import BLOCK, WATCHING
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -23,12 +24,13 @@ from ringkv.evaluation.estimate import Pace, show_duration
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.pending import UnansweredPrompt, prepare
 from ringkv.evaluation.prompt import PromptBuilder
-from ringkv.evaluation.run import Runner
+from ringkv.evaluation.run import AHEAD, Runner
 from ringkv.evaluation.sample import Place
 from ringkv.evaluation.tasks.catalogue import select_tasks
 from ringkv.evaluation.tasks.source import Source
 from ringkv.machine import processor
 from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan.footprint import item_bytes
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.resolve import resolve
@@ -146,7 +148,7 @@ def _engine(
     folder: Path, config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt], progress: Progress
 ) -> Engine:
     """Build an engine with slots for the largest cell, staging for the longest prompt, and a prefix store if useful."""
-    longest = max(len(item.prompt.tokens) for item in pending)
+    longest = max(len(item.prompt.whole) for item in pending)
     window = max((item.choice(cell).window for item in pending for cell in item.cells), default=1)
     entries = max(item.capacity for item in pending)
     if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
@@ -161,11 +163,26 @@ def _engine(
         options = replace(options, kv_heads="adaptive")  # slots that heads can divide
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
+    if any(item.prompt.following for item in pending):
+        options = replace(options, prefix_store=_bytes_of_turns(config, options, pending), kv_turns="continue")
     engine = resolve(folder, config, options, available_bytes(), free_bytes(options.device))
     progress(0, 0, "loading torch")
     from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
 
     return build(engine, progress)
+
+
+def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt]) -> int:
+    """Return the bytes of prefix store that the prompts in progress and the first turns of their cells take."""
+    entry = sum(group.elements for group in config.groups) * item_bytes(options.dtype or "bfloat16")
+    return (AHEAD + 1) * entry * max(map(_saved_entries, pending))
+
+
+def _saved_entries(item: UnansweredPrompt) -> int:
+    """Return the entries of a prompt and of its slots, in whole blocks."""
+    prompt = len(item.prompt.tokens)
+    kept = (prompt if cell.choice.policy in KEEP_EVERY_TOKEN else cell.entries(prompt, 0) for cell in item.cells)
+    return sum(-(-entries // BLOCK) * BLOCK for entries in (prompt, *kept))
 
 
 def _prompt_to_plot(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:

@@ -33,19 +33,25 @@ class UnansweredPrompt:
 
     @property
     def output(self) -> int:
-        """Maximum tokens after the prompt, forced and sampled."""
+        """Maximum tokens of the answer, forced and sampled."""
         return len(self.prompt.forced) + self.sample.answer_tokens
+
+    @property
+    def added(self) -> int:
+        """Maximum tokens after the prompt: the next turn's, and the answer's."""
+        return len(self.prompt.following) + self.output
 
     def key(self, cell: Cell) -> Key:
         return self.task.name, self.place, self.sample.name, cell.label
 
     def choice(self, cell: Cell) -> KVChoice:
-        return cell.of(len(self.prompt.tokens), self.output)
+        choice = cell.of(len(self.prompt.tokens), self.added)
+        return replace(choice, turns="continue") if self.prompt.following else choice
 
     @property
     def capacity(self) -> int:
         """Entries that the largest of its slots needs."""
-        return max(cell.entries(len(self.prompt.tokens), self.output) for cell in self.cells)
+        return max(cell.entries(len(self.prompt.tokens), self.added) for cell in self.cells)
 
 
 class StudyScope(Protocol):

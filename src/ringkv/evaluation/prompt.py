@@ -1,5 +1,6 @@
-"""TokenizedPrompt: a sample as tokens to prefill, and tokens to feed after compression."""
+"""TokenizedPrompt: a sample as tokens to prefill, and tokens that come after compression."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -13,15 +14,25 @@ from ringkv.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TokenizedPrompt:
-    """`forced`: tokens fed after the compressed prompt, before sampling: a question, or a text to score."""
+    """forced: tokens fed after the compressed prompt, before sampling: a question, or a text to score.
+
+    following: tokens of the conversation's next turn, whose prompt they end; it continues from what was kept.
+    """
 
     tokens: tuple[int, ...]
     forced: tuple[int, ...] = ()
+    following: tuple[int, ...] = ()
 
     @property
     def digest(self) -> str:
         """A hash that distinguishes prompts of the same name."""
-        return sha256(repr((self.tokens, self.forced)).encode()).hexdigest()[:12]
+        parts = (self.tokens, self.forced, *((self.following,) if self.following else ()))
+        return sha256(repr(parts).encode()).hexdigest()[:12]
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """All tokens that are prefilled: those of the next turn too."""
+        return self.tokens + self.following
 
 
 class PromptBuilder:
@@ -51,9 +62,7 @@ class PromptBuilder:
             )
         if len(context) > room:
             context = context[: room // 2] + context[len(context) - (room - room // 2) :]
-        if place == "after":
-            return TokenizedPrompt(tuple(context), tuple(question))
-        return TokenizedPrompt(tuple(context + question))
+        return _AT[place](tuple(context), tuple(question))
 
     def _parts(self, sample: Sample) -> tuple[list[int], list[int]]:
         before, after = self._texts(sample)
@@ -76,3 +85,10 @@ class PromptBuilder:
             return ChatTemplate.from_directory(self._folder)
         except InvalidRequest:
             return None
+
+
+_AT: Mapping[Place, Callable[[tuple[int, ...], tuple[int, ...]], TokenizedPrompt]] = {
+    "inside": lambda context, question: TokenizedPrompt(context + question),
+    "after": lambda context, question: TokenizedPrompt(context, forced=question),
+    "next": lambda context, question: TokenizedPrompt(context, following=question),
+}

@@ -5,7 +5,7 @@ prompts.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringkv.base.engine import Engine
 from ringkv.base.events import Event, Failed, Finished, Token
@@ -23,10 +23,11 @@ AHEAD = 2  # submitted prompts without an output token
 
 @dataclass
 class _Open:
-    """A running request."""
+    """A running request. next_turns: if it is a first turn, its next turn, and those of cells that have not begun."""
 
     item: UnansweredPrompt
     cell: Cell
+    next_turns: Sequence[tuple[Request, Cell]] = ()
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
@@ -52,14 +53,25 @@ class Runner:
 
     def _submit(self, number: int, item: UnansweredPrompt) -> Sequence[Event]:
         requests = [self._request(f"{number}/{place}", item, cell) for place, cell in enumerate(item.cells)]
+        if item.prompt.following:
+            return self._begin(item, list(zip(requests, item.cells, strict=True)))
         for request, cell in zip(requests, item.cells, strict=True):
             self._open[request.id] = _Open(item, cell)
         return self._loop.submit(*requests)
 
+    def _begin(self, item: UnansweredPrompt, next_turns: Sequence[tuple[Request, Cell]]) -> Sequence[Event]:
+        """Submit the first turn of the first of these. The prefix store has its prompt for those that follow."""
+        if not next_turns:
+            return []
+        request, cell = next_turns[0]
+        first = _first_turn(request, item)
+        self._open[first.id] = _Open(item, cell, next_turns)
+        return self._loop.submit(first)
+
     def _request(self, name: str, item: UnansweredPrompt, cell: Cell) -> Request:
         sampling = SamplingParams(max_tokens=item.output, temperature=0.0, logprobs=0 if item.task.is_loss else None)
         prompt = item.prompt
-        return Request(name, prompt.tokens, sampling, item.choice(cell), self._tokenizer.eos_ids, prompt.forced)
+        return Request(name, prompt.whole, sampling, item.choice(cell), self._tokenizer.eos_ids, prompt.forced)
 
     def _take(self, events: Sequence[Event]) -> Iterator[Record]:
         for event in events:
@@ -70,12 +82,31 @@ class Runner:
                     if event.logprob is not None:
                         one.logprobs.append(event.logprob.logprob)
                 case Finished():
-                    yield self._ended(self._open.pop(event.request_id), event)
+                    yield from self._finished(self._open.pop(event.request_id), event)
                 case Failed():
-                    yield self._failure(self._open.pop(event.request_id), event.message)
+                    del self._open[event.request_id]
+                    yield self._failure(one, event.message)
+                    yield from self._take(self._begin(one.item, one.next_turns[1:]))
+
+    def _finished(self, one: _Open, event: Finished) -> Iterator[Record]:
+        """Yield the record of an answer; after a first turn, submit its next turn and the next cell's first."""
+        if not one.next_turns:
+            yield self._ended(one, event)
+            return
+        request = one.next_turns[0][0]
+        self._open[request.id] = _Open(one.item, one.cell)
+        yield from self._take(self._loop.submit(request))
+        yield from self._take(self._begin(one.item, one.next_turns[1:]))
 
     def _ended(self, one: _Open, event: Finished) -> Record:
-        """Return a failure if the cache was full before all forced tokens were fed; there is no answer to score."""
+        """Return a failure if there is no answer to score.
+
+        That is if the cache was full before all forced tokens were fed, or if the next turn did not continue from the
+        whole prompt.
+        """
+        prompt = one.item.prompt
+        if prompt.following and event.usage.cached_tokens != len(prompt.tokens):
+            return self._failure(one, "the first turn was no longer in the prefix store; raise prefix_store")
         fed, given = len(one.tokens), len(one.item.prompt.forced)
         if fed < given:
             return self._failure(
@@ -103,3 +134,15 @@ class Runner:
             facts=item.sample.facts,
             logprobs=tuple(answer.logprobs),
         )
+
+
+def _first_turn(request: Request, item: UnansweredPrompt) -> Request:
+    """Return the request without the next turn's tokens. It ends at the first of them, which is not fed."""
+    sampling = replace(request.sampling, max_tokens=1)
+    return replace(
+        request,
+        id=f"{request.id}/first",
+        tokens=item.prompt.tokens,
+        sampling=sampling,
+        forced=item.prompt.following[:1],
+    )

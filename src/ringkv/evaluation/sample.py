@@ -1,7 +1,7 @@
 """Sample: one prompt with reference answers. Answer: the model's output.
 
-A prompt is a context and a question about it. The question is part of the prompt, or it is fed after the prompt was
-compressed. In the second case tokens are selected without the question.
+A prompt is a context and a question about it. The question is part of the prompt, or comes after the prompt was
+compressed, so that tokens are selected without it: fed token by token, or prefilled as a conversation's next turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import Literal
 
 from ringkv.base.errors import InvalidRequest
 
-Place = Literal["inside", "after"]
-"""Place of the question: inside the prompt, or after its compression."""
+Place = Literal["inside", "after", "next"]
+"""Place of the question: inside the prompt, after its compression, or in the conversation's next turn."""
 
 
 class CannotMake(InvalidRequest):

@@ -45,7 +45,7 @@ def study(
         _study(
             "--question",
             "WHERE",
-            "Place of the question: inside the prompt, after its compression, or both (inside,after).",
+            "Where questions are: inside the prompt, after its compression, or next: in a conversation's next turn.",
         ),
     ] = "inside",
     count: Annotated[int, _study("--count", "N", "Prompts per task and length.")] = 10,

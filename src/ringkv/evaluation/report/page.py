@@ -19,7 +19,7 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 NAME = "report.html"
 HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two are averages
 SHARE = "%"
-AFTER = {"inside": "", "after": ", question after"}
+AFTER = {"inside": "", "after": ", question after", "next": ", question in the next turn"}
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
