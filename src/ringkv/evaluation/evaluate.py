@@ -175,7 +175,8 @@ def _engine(
 def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt]) -> int:
     """Return the bytes of prefix store that the prompts in progress and the first turns of their cells take."""
     entry = sum(group.elements for group in config.groups) * item_bytes(options.dtype or "bfloat16")
-    return (AHEAD + 1) * entry * max(map(_saved_entries, pending))
+    saved = [0 if item.shared >= len(item.prompt.tokens) else _saved_entries(item) for item in pending]
+    return entry * sum(sorted(saved)[-AHEAD - 1 :])
 
 
 def _saved_entries(item: UnansweredPrompt) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile, zip_longest
+from itertools import takewhile, zip_longest
 from typing import Protocol
 
 from ringkv.base.errors import InvalidRequest
@@ -94,14 +94,16 @@ def prepare(
 def _of_task(
     task: Task, study: StudyScope, source: Source, prompts: PromptBuilder, done: Mapping[Key, str]
 ) -> Iterator[list[UnansweredPrompt]]:
-    """Yield the pending prompts of each sample that has some."""
+    """Yield the pending prompts of each sample that has some. Prompts about one context share its tokens."""
+    before: UnansweredPrompt | None = None
     for sample in _samples(task, source):
         all_places = [
             UnansweredPrompt(task, place, sample, prompts.make(sample, place), tuple(study.cells))
             for place in places_of(task, study.places)
         ]
         if pending := [left for item in all_places if (left := _without_done(item, done)).cells]:
-            yield [pending[0], *(replace(b, shared=_common_prefix(a.prompt, b.prompt)) for a, b in pairwise(pending))]
+            yield list(map(_sharing, (before, *pending), pending))
+            before = pending[-1]
 
 
 def _samples(task: Task, source: Source) -> Iterator[Sample]:
@@ -111,6 +113,13 @@ def _samples(task: Task, source: Source) -> Iterator[Sample]:
         raise CannotMake(f"it has no prompt of at most {source.longest:,} tokens; raise the lengths", "lengths")
     yield first
     yield from samples
+
+
+def _sharing(before: UnansweredPrompt | None, item: UnansweredPrompt) -> UnansweredPrompt:
+    """Return the prompt with the number of its leading tokens that the one before it has, if it has its context."""
+    if before is None or before.sample.context != item.sample.context:
+        return item
+    return replace(item, shared=_common_prefix(before.prompt, item.prompt))
 
 
 def _common_prefix(a: TokenizedPrompt, b: TokenizedPrompt) -> int:

@@ -8,7 +8,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import Sample, Score, of_text
 from ringkv.evaluation.scores.numbers import last_number_right, letter_right
 from ringkv.evaluation.scores.text import all_found, any_found
-from ringkv.evaluation.tasks import documents, longbench, recall, writing
+from ringkv.evaluation.tasks import documents, longbench, lookups, recall, writing
 from ringkv.evaluation.tasks.ruler import suite
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
@@ -41,6 +41,13 @@ def _longbench() -> Iterator[Task]:
         yield Task(name, "longbench", partial(longbench.samples, name), kind.score)
 
 
+def _lookups() -> Iterator[Task]:
+    samples = {name: partial(lookups.fitted, name) for name in ("passkeys", "registers")}
+    samples |= {f"dictionary_{keys}": partial(lookups.dictionary, keys) for keys in lookups.DICTIONARIES}
+    for name, each in samples.items():
+        yield Task(name, "lists", each, of_text(all_found), has_question=True)
+
+
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -55,6 +62,7 @@ TASKS: Mapping[str, Task] = {
         Task("leetcode", "writing", writing.leetcode, writing.runs),
         Task("wikitext", "text", wikitext, mean_logprob, is_loss=True),
         Task("recall", "lists", recall.samples, of_text(all_found), has_question=True),
+        *_lookups(),
     )
 }
 GROUPS: Mapping[str, tuple[str, ...]] = {

@@ -1,0 +1,158 @@
+"""Lookups: one text per length with many similar entries, and a question for each of some entries.
+
+The questions share the text, which is prefilled once. Tasks are pass keys by name in noise (after Landmark Attention,
+arXiv 2305.16300), lines with a register each (after LongEval's line retrieval, LongChat, 2023) and dictionaries of
+UUIDs (after Lost in the Middle, arXiv 2307.03172), in our words.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
+from json import dumps
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+from ringkv.evaluation.sample import CannotMake, Sample
+from ringkv.evaluation.tasks.draft import Draft, Fit, depth_of
+from ringkv.evaluation.tasks.ruler.needles import NOISE
+from ringkv.evaluation.tasks.source import Source
+from ringkv.evaluation.tasks.texts import words
+
+SLACK = 24  # tokens by which questions of one text may differ
+DICTIONARIES = (75, 140)  # keys
+Entries = Sequence[tuple[str, str]]
+"""Names and values, in the text's order."""
+
+
+class Lookup(NamedTuple):
+    """How a text is written and asked about.
+
+    entries: the entries of a seed, for an amount of hay and a number of questions. write: the text of entries and hay.
+    question, begin: with `{name}` for the name that is asked for.
+    """
+
+    entries: Callable[[Random, int, int], Entries]
+    write: Callable[[Entries, int], str]
+    question: str
+    begin: str
+    answer_tokens: int
+
+
+def drafts(kind: Lookup, seed: str, questions: int, hay: int) -> Iterator[Draft]:
+    """Yield so many questions about one text, or one for each entry if there are fewer."""
+    entries = kind.entries(Random(seed), hay, questions)
+    context = kind.write(entries, hay)
+    for name, value in islice(_spread(entries), questions):
+        question, begin = (part.format(name=name) for part in (kind.question, kind.begin))
+        yield Draft(context, question, begin, (value,), {"depth": context.index(value) / len(context), "hay": hay})
+
+
+def _spread(entries: Entries) -> Iterator[tuple[str, str]]:
+    """Yield each entry once, so that the first ones lie far apart."""
+    left = set(range(len(entries)))
+    places = (round(depth_of(number) * (len(entries) - 1)) for number in count())
+    while left:
+        place = next(places)
+        if place in left:
+            left.remove(place)
+            yield entries[place]
+
+
+def fitted(name: str, source: Source) -> Iterator[Sample]:
+    """Yield the questions about a text of each length, with as much hay as fits."""
+    kind = LOOKUPS[name]
+    for length in source.lengths:
+        make = partial(drafts, kind, f"{source.seed}/{name}/{length}", source.count)
+        fit = Fit("", kind.answer_tokens + SLACK, length, source)
+        hay = int(fit(partial(_first, make)).facts["hay"])
+        for place, one in enumerate(make(hay)):
+            yield _sample(f"{length}/{place}", kind, one, length)
+
+
+def _first(make: Callable[[int], Iterator[Draft]], hay: int) -> Draft:
+    return next(make(hay))
+
+
+def dictionary(keys: int, source: Source) -> Iterator[Sample]:
+    """Yield the questions about one dictionary. Raises CannotMake if it is longer than the longest length."""
+    kind = LOOKUPS["dictionary"]
+    for place, one in enumerate(drafts(kind, f"{source.seed}/dictionary/{keys}", source.count, keys)):
+        sample = _sample(f"{keys}/{place}", kind, one, source.longest)
+        tokens = source.count_tokens(sample) + kind.answer_tokens
+        if tokens > source.longest:
+            raise CannotMake(f"{keys} keys take {tokens:,} tokens, which is over {source.longest:,}", "lengths")
+        yield sample
+
+
+def _sample(name: str, kind: Lookup, draft: Draft, length: int) -> Sample:
+    return Sample(
+        name=name,
+        context=draft.context,
+        question=draft.question,
+        begin=draft.begin,
+        references=draft.references,
+        answer_tokens=kind.answer_tokens,
+        facts={"length": length, **draft.facts},
+    )
+
+
+def _names(rng: Random, count: int) -> list[str]:
+    """Return `count` different names of two words."""
+    adjectives, nouns = words("adjective"), words("noun")
+    found = rng.sample(range(len(adjectives) * len(nouns)), count)
+    return [f"{adjectives[one % len(adjectives)]}-{nouns[one // len(adjectives)]}" for one in found]
+
+
+def _numbered(rng: Random, count: int) -> Entries:
+    """Return names and numbers of five digits."""
+    return list(zip(_names(rng, count), map(str, rng.sample(range(10_000, 100_000), count)), strict=True))
+
+
+def _uuids(rng: Random, count: int) -> Entries:
+    values = [str(UUID(int=rng.getrandbits(128), version=4)) for _ in range(2 * count)]
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _in_noise(entries: Entries, hay: int) -> str:
+    """Return lines of noise with the entries spread evenly, the first before it and the last after it."""
+    lines = [NOISE] * hay
+    for place in reversed(range(len(entries))):
+        name, value = entries[place]
+        at = round(place / max(1, len(entries) - 1) * hay)
+        lines.insert(at, f"The pass key of {name} is {value}. Remember it: {value} is the pass key of {name}.")
+    return "There are pass keys worth knowing in much idle talk. Remember them.\n\n" + "\n".join(lines)
+
+
+def _in_lines(entries: Entries, _: int) -> str:
+    head = "Each of these lines names a register and its content. Remember all of them.\n\n"
+    return head + "\n".join(f"line {name}: the register holds <{value}>" for name, value in entries)
+
+
+def _as_json(entries: Entries, _: int) -> str:
+    return f"JSON data:\n{dumps(dict(entries), indent=1)}"
+
+
+LOOKUPS: Mapping[str, Lookup] = {
+    "passkeys": Lookup(
+        lambda rng, _, count: _numbered(rng, count),
+        _in_noise,
+        "\n\nWhat is the pass key of {name}?",
+        " The pass key of {name} is",
+        answer_tokens=16,
+    ),
+    "registers": Lookup(
+        lambda rng, hay, _: _numbered(rng, hay),
+        _in_lines,
+        "\n\nWhat does the register of line {name} hold?",
+        " The register of line {name} holds <",
+        answer_tokens=16,
+    ),
+    "dictionary": Lookup(
+        lambda rng, hay, _: _uuids(rng, hay),
+        _as_json,
+        '\n\nWhich value does the key "{name}" have in the JSON data?',
+        ' "{name}": "',
+        answer_tokens=48,
+    ),
+}
