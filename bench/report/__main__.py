@@ -1,33 +1,36 @@
-"""Write the measured figures into README.md and docs/: tables, plots, and the data file of all scores.
+"""report: write the measured figures into README.md and docs/: tables, plots, and the data file of all scores.
 
-    python -m bench.report
+    python -m bench.report                    write all
+    python -m bench.report targets sampling   print these tables, also those that no page shows
 
 The report reads bench/results only and needs no model and no network. It replaces only the text between
 `<!-- report:NAME -->` and `<!-- /report -->`.
 """
 
+import argparse
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.clients.table import clients
 from bench.report import accuracy, decoding, speed, traffic
 from bench.report import slots as slot_formats
-from bench.report.claims import claims_table
+from bench.report.claims import StudyRecords, claims_table, unmet_claims
 from bench.report.deployments import deployments
 from bench.report.device import device
 from bench.report.faults import faults
 from bench.report.kv_rotation import kv_rotation
 from bench.report.kv_steps import kv_steps
 from bench.report.models import models
-from bench.report.ranks import ranks
+from bench.report.ranks import rank_answers, ranks
 from bench.report.recall import recall
 from bench.report.roles import roles
 from bench.report.sampling import sampling
-from bench.report.targets import targets_table
+from bench.report.targets import missed_targets, targets_table
 from bench.report.trained import trained
-from bench.results import RESULTS, TABLE, latest, read
+from bench.results import RESULTS, TABLE, ResultRow, latest, read
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -39,17 +42,33 @@ PAGES = (
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 
+class Measured(NamedTuple):
+    """All that the report reads: the newest measurements, the answers of each study, and their means."""
+
+    rows: Sequence[ResultRow]
+    answers: StudyRecords
+    means: accuracy.Groups
+
+
 def main() -> None:
+    if wanted := _arguments().tables:
+        print("\n\n".join(tables()[name]() for name in wanted))
+        return
     for path, text in files().items():
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 
 
-def files() -> Mapping[Path, str]:
-    """Return the contents of every file that the report writes."""
-    rows, answers = latest(read(TABLE)), accuracy.answers()
-    means = accuracy.groups(answers)
-    blocks = {
+@cache
+def measured() -> Measured:
+    answers = accuracy.answers()
+    return Measured(latest(read(TABLE)), answers, accuracy.groups(answers))
+
+
+def tables() -> Mapping[str, Callable[[], str]]:
+    """Return what makes each table, by name."""
+    rows, answers, means = measured()
+    return {
         "engines": partial(speed.engines, rows, accuracy.scores(means)),
         "by_engine": partial(speed.by_engine, rows),
         "perplexity": partial(speed.perplexity, rows),
@@ -64,16 +83,25 @@ def files() -> Mapping[Path, str]:
         "faults": partial(faults, rows),
         "traffic": partial(traffic.traffic, rows),
         "targets": partial(targets_table, rows),
+        "missed": partial(missed_targets, rows),
         "clients": partial(clients, rows),
         "models": models,
         "ranks": partial(ranks, rows),
+        "rank_answers": partial(rank_answers, rows),
         "roles": partial(roles, rows),
         "deployments": deployments,
         "device": partial(device, rows),
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),
+        "unmet": partial(unmet_claims, answers),
         "trained": partial(trained, answers),
     }
+
+
+def files() -> Mapping[Path, str]:
+    """Return the contents of every file that the report writes."""
+    rows, answers, means = measured()
+    blocks = tables()
     return {
         DOCS / "throughput.svg": speed.throughput(rows),
         DOCS / "accuracy.svg": accuracy.picture(means),
@@ -82,6 +110,15 @@ def files() -> Mapping[Path, str]:
         RESULTS / "accuracy.csv": accuracy.data(answers, means),
         **{page: filled(page.read_text(encoding="utf-8"), blocks) for page in PAGES},
     }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"a table to print: {', '.join(tables())}")
+    args = parser.parse_args()
+    if unknown := set(args.tables) - tables().keys():
+        parser.error(f"no table {', '.join(sorted(unknown))}; --help lists them")
+    return args
 
 
 def filled(page: str, blocks: Mapping[str, Callable[[], str]]) -> str:

@@ -21,7 +21,8 @@ Judgement = tuple[str, str]  # the result, and the verdict
 
 NEAR = -3.0  # percent of the full cache's mean
 HALF = 50.0  # percent of the loss
-TOO_FEW, NOISE, NOT_YET = "too few prompts", "not distinguishable", "not answered yet"
+MET, TOO_FEW, NOISE, NOT_YET = "met", "too few prompts", "not distinguishable", "not answered yet"
+HEAD = ("claim", "prompts", "found", "verdict")
 KVPRESS = "window=64 kernel=5 pooling=avg"
 # Tasks that our settings were tuned on; they are not an independent test of these settings.
 TUNED_ON = ("niah_single_2", "niah_multikey_1", "niah_single_3", "niah_multikey_2", "niah_multivalue")
@@ -46,7 +47,14 @@ class Claim(NamedTuple):
 
 
 def claims_table(answers: StudyRecords) -> str:
-    return table(("claim", "prompts", "found", "verdict"), [claim.row(answers) for claim in CLAIMS])
+    return table(HEAD, [claim.row(answers) for claim in CLAIMS])
+
+
+def unmet_claims(answers: StudyRecords) -> str:
+    """Return the table of the claims that are not met, and a sentence with the number of all others."""
+    rows = [claim.row(answers) for claim in CLAIMS]
+    left = [row for row in rows if row[-1] != MET]
+    return f"{table(HEAD, left)}\n\nMet: {len(rows) - len(left)} others (`python -m bench.report claims`)."
 
 
 def paired_scores(records: Iterable[Record], caches: Sequence[str], place: str = "inside") -> TaskScores:
@@ -105,7 +113,7 @@ def _judge_interval(found: Interval | None, unit: str, verdict: Callable[[Interv
 
 
 def _verdict(is_met: bool) -> str:
-    return "met" if is_met else "**missed**"
+    return MET if is_met else "**missed**"
 
 
 def _claims() -> Iterator[Claim]:

@@ -1,25 +1,29 @@
-"""ranks: two ranks beside one process, and their answers, and what a sum over ranks takes."""
+"""ranks: two ranks beside one process, what a sum over ranks takes, and the answers of ranks."""
 
 from collections.abc import Sequence
 
+from bench.report.machine import machine_table
 from bench.report.speed import MACHINES, MODELS
-from bench.results import ResultRow, figures, newest, table
+from bench.results import ResultRow, figures, newest
 
 
 def ranks(rows: Sequence[ResultRow]) -> str:
-    """Return the tables of steps, exchanges and answers."""
+    """Return the tables of steps and of sums."""
     decode = newest(figures(rows, "ranks", part="decode"), "model", "machine", "slots")
     exchange = newest(figures(rows, "ranks", part="exchange"), "machine", "ranks")
+    steps = machine_table(("model", "machine", "slots", *HEAD), list(map(_decode, decode)))
+    sums = machine_table(("machine", "ranks", *SUMS), list(map(_exchange, exchange)))
+    return f"{steps}\n\n{sums}"
+
+
+def rank_answers(rows: Sequence[ResultRow]) -> str:
+    """Return the table of how many answers and tokens of two ranks equal those of one process."""
     answers = newest(figures(rows, "ranks", part="answers"), "model", "machine", "dtype")
-    tables = (
-        table(("model", "machine", "slots", *HEAD), list(map(_decode, decode))),
-        table(("model", "machine", "dtype", *ANSWERED), list(map(_answers, answers))),
-        table(("machine", "ranks", "sum of 2,048 float32, shared memory", "gloo"), list(map(_exchange, exchange))),
-    )
-    return "\n\n".join(tables)
+    return machine_table(("model", "machine", "dtype", *ANSWERED), list(map(_answers, answers)))
 
 
 ANSWERED = ("greedy answers of 2 ranks that equal one process's", "tokens before the first other one")
+SUMS = ("sum of 2,048 float32, shared memory", "gloo")
 HEAD = ("step, one process with 2 threads", "2 ranks with a thread each", "ratio", "prefill of 2k, ratio")
 
 

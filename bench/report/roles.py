@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bench.results import ResultRow, figures, newest, table
 
 ENGINES = {"apart": "a prefill and a decode worker, a core each", "both": "one engine, two cores"}
-HEAD = ("SmolLM2, 7 running requests", "p99 between tokens", "while 8k are read", "ratio", "reading takes")
+HEAD = ("SmolLM2, 7 running requests", "p99 between tokens", "while 8k are prefilled", "ratio", "prefill takes")
 
 
 def roles(rows: Sequence[ResultRow]) -> str:

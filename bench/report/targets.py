@@ -33,23 +33,44 @@ class Target(NamedTuple):
         bound = f"{'≤' if self.at_most else '≥'}{self.show(self.bound)}"
         return self.claim, bound, *(self.verdict(self.measured(rows, machine)) for machine in MACHINES)
 
+    def is_met(self, rows: Sequence[ResultRow]) -> bool:
+        """Return whether a case was measured, and none on any machine misses the target."""
+        found = [figure for machine in MACHINES for figure in self.measured(rows, machine) if figure is not None]
+        return bool(found) and not any(map(self.misses, found))
+
+    def misses(self, figure: float) -> bool:
+        return figure > self.bound if self.at_most else figure < self.bound
+
     def verdict(self, found: Found) -> str:
         """Return the lowest and the highest figure, and the number of cases that miss the target."""
         figures = [figure for figure in found if figure is not None]
         if not figures:
             return ""
         ends = dict.fromkeys(self.show(end(figures)) for end in (min, max))
-        missed = sum(figure > self.bound if self.at_most else figure < self.bound for figure in figures)
+        missed = sum(map(self.misses, figures))
         result = f"**missed in {missed}/{len(figures)}**" if missed else "met"
         partly = f" ({len(figures)}/{len(found)})" if len(figures) < len(found) else ""
         return f"{' to '.join(ends)}, {result}{partly}"
 
 
 def targets_table(rows: Sequence[ResultRow]) -> str:
-    return table(
-        ("", "target", *MACHINES.values()),
-        [target.row(rows) for target in (*_peers(), *_traffic(), *_ourselves())],
-    )
+    return _table(_targets(), rows)
+
+
+def missed_targets(rows: Sequence[ResultRow]) -> str:
+    """Return the table of the targets that are not met, and a sentence with the number of all others."""
+    targets = _targets()
+    left = [target for target in targets if not target.is_met(rows)]
+    met = len(targets) - len(left)
+    return f"{_table(left, rows)}\n\nMet wherever measured: {met} others (`python -m bench.report targets`)."
+
+
+def _table(targets: Sequence[Target], rows: Sequence[ResultRow]) -> str:
+    return table(("", "target", *MACHINES.values()), [target.row(rows) for target in targets])
+
+
+def _targets() -> Sequence[Target]:
+    return (*_peers(), *_traffic(), *_ourselves())
 
 
 def _peers() -> Iterator[Target]:

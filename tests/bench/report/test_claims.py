@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from bench.report.claims import CLAIMS, NOISE, NOT_YET, TOO_FEW, claims_table, paired_scores
+from bench.report.claims import CLAIMS, NOISE, NOT_YET, TOO_FEW, claims_table, paired_scores, unmet_claims
 from bench.studies import STUDIES
 from ringkv.evaluation.journal import Record
 
@@ -32,6 +32,16 @@ def judged(study: str, records: Sequence[Record], words: str) -> tuple[str, str,
 def test_a_claim_without_answers_is_not_answered() -> None:
     assert {claim.row({})[2:] for claim in CLAIMS} == {(NOT_YET, "")}
     assert claims_table({}).count(NOT_YET) == len(CLAIMS)
+
+
+def test_the_page_shows_claims_that_are_not_met_and_counts_the_others() -> None:
+    records = answered(("qasper", "lcc"), {"full": [0.5] * 5, "snapstream 4x": [0.5] * 5})
+    shown, every = (of({LONGBENCH: records}).splitlines() for of in (unmet_claims, claims_table))
+    assert [line.split(" | ")[0] for line in every if line not in shown] == [
+        f"| 1/4 is within 3% of the full cache on LongBench{without}" for without in ("", ", without `lcc`")
+    ]
+    assert len(shown[:-2]) == len(every) - 2
+    assert shown[-1].startswith("Met: 2 others")
 
 
 def test_every_claim_is_about_caches_of_its_study() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.report.__main__ import BLOCK, PAGES, ROOT, files, filled
+from bench.report.__main__ import BLOCK, PAGES, ROOT, files, filled, main
 from bench.results import RESULTS
 
 RATIO = re.compile(r"\b\d+\.\d+x\b")
@@ -40,6 +40,23 @@ def test_ratios_and_intervals_in_the_text_are_in_the_tables_too(page: Path, writ
     assert [ratio for ratio in RATIO.findall(prose) if ratio not in ratios] == []
     intervals = _intervals() | {found.split(" [")[1] for found in INTERVAL.findall(everything)}
     assert [found for found in INTERVAL.findall(prose) if found.split(" [")[1] not in intervals] == []
+
+
+@pytest.mark.parametrize("name", ["targets", "claims", "sampling", "deployments", "rank_answers"])
+def test_a_table_that_no_page_shows_is_printed_by_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert all(f"report:{name} " not in page.read_text(encoding="utf-8") for page in PAGES)
+    monkeypatch.setattr("sys.argv", ["report", name])
+    main()
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]) > 5
+
+
+def test_an_unknown_table_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["report", "nonsense"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "no table nonsense" in capsys.readouterr().err
 
 
 def _blocks(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from bench.report.speed import MACHINES
-from bench.report.targets import Target, targets_table
+from bench.report.targets import Target, missed_targets, targets_table
 from bench.results import ResultRow
 from tests.bench.report.made import cell, cells, measured
 
@@ -40,6 +40,20 @@ def test_without_results_nothing_is_measured() -> None:
     lines = targets_table([]).splitlines()[2:]
     assert len(lines) > 30
     assert all(line.endswith("|  |  |  |") for line in lines)
+
+
+def test_the_page_shows_targets_that_a_machine_missed_or_none_measured_and_counts_the_others() -> None:
+    other = list(MACHINES)[1]
+    rows = measured("turns", {"cache": "full", "way": "reread", "sooner": 30.0})
+    rows += measured("startup", {"command": "ringkv generate", "first_s": 1.0})
+    rows += measured("startup", {"command": "ringkv generate", "first_s": 4.5}, machine=other)
+    shown, every = missed_targets(rows).splitlines(), targets_table(rows).splitlines()
+    hidden = [line for line in every if line not in shown]
+    assert [line.split(" | ")[0] for line in hidden] == [
+        "| first token of a second turn, faster than with an empty prefix store"
+    ]
+    assert shown[:-2] == [line for line in every if line not in hidden]
+    assert shown[-1].startswith("Met wherever measured: 1 others")
 
 
 def many(engine: str, rate: float, requests: int, **more: Any) -> dict[str, Any]:
