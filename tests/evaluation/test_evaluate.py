@@ -90,8 +90,8 @@ def test_a_question_in_the_next_turn_continues_from_the_entries_that_the_first_t
     folder: Path, tmp_path: Path
 ) -> None:
     choice = KVChoice("streaming", sinks=2, turns="continue")
-    study = Study(str(folder), ("vt",), [Cell(choice, "4x"), Cell(KVChoice("arkvale"), "2x")], (LENGTH,), ("next",), 2)
-    evaluate(study, OPTIONS, tmp_path)
+    study = Study(str(folder), ("vt",), [Cell(choice, "4x"), Cell(KVChoice("arkvale"), "2x")], (LENGTH,), ("next",), 4)
+    evaluate(study, replace(OPTIONS, slots=2), tmp_path)
     prompts = PromptBuilder(folder, LENGTH, 4096)
     sample, _ = TASKS["vt"].samples(Source((LENGTH,), 2, 0, None, prompts.count_tokens))
     after = prompts.make(sample, "after")

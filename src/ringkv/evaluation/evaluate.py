@@ -7,6 +7,7 @@ evaluate(study, Options(), Path("answers"))
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -173,17 +174,25 @@ def _engine(
 
 
 def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt]) -> int:
-    """Return the bytes of prefix store that the prompts in progress and the first turns of their cells take."""
-    entry = sum(group.elements for group in config.groups) * item_bytes(options.dtype or "bfloat16")
-    saved = [0 if item.shared >= len(item.prompt.tokens) else _saved_entries(item) for item in pending]
-    return entry * sum(sorted(saved)[-AHEAD - 1 :])
+    """Return the bytes of prefix store that no first turn leaves before its next turn begins.
+
+    Those are the prompts in progress, the slots of waiting first turns, and two turns of each running request.
+    """
+    prompts = (len(item.prompt.tokens) for item in pending if item.shared < len(item.prompt.tokens))
+    turns = AHEAD + 2 * (options.slots or 1)
+    blocks = sum(map(_blocks, nlargest(AHEAD + 1, prompts))) + turns * _blocks(max(map(_most_kept, pending)))
+    return blocks * BLOCK * sum(group.elements for group in config.groups) * item_bytes(options.dtype or "bfloat16")
 
 
-def _saved_entries(item: UnansweredPrompt) -> int:
-    """Return the entries of a prompt and of its slots, in whole blocks."""
+def _blocks(entries: int) -> int:
+    return -(-entries // BLOCK)
+
+
+def _most_kept(item: UnansweredPrompt) -> int:
+    """Return the entries of the largest of a prompt's slots when they are saved."""
     prompt = len(item.prompt.tokens)
-    kept = (prompt if cell.choice.policy in KEEP_EVERY_TOKEN else cell.entries(prompt, 0) for cell in item.cells)
-    return sum(-(-entries // BLOCK) * BLOCK for entries in (prompt, *kept))
+    every = any(cell.choice.policy in KEEP_EVERY_TOKEN for cell in item.cells)
+    return prompt + item.added if every else item.capacity
 
 
 def _prompt_to_plot(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:
