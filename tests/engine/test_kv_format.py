@@ -199,10 +199,3 @@ def test_a_head_width_that_words_do_not_divide_is_refused_with_its_number(tmp_pa
     with pytest.raises(InvalidRequest, match=r"packs 4 elements together.* a head of 30") as raised:
         build(tiny.config(tmp_path, kv_format="int4"))
     assert raised.value.param == "kv_format"
-
-
-def test_going_on_from_encoded_slots_is_refused(small: LocalEngine) -> None:
-    asked = tiny.request(prompt(20), kv=tiny.choice("snapstream", budget=40, turns="continue"))
-    with pytest.raises(InvalidRequest, match="kv_format int8") as raised:
-        small.admit(asked)
-    assert raised.value.param == "kv_turns"

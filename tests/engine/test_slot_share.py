@@ -181,8 +181,10 @@ def test_drafts_in_a_slot_of_either_rank_do_not_change_the_tokens(slot: int, fol
         assert passes < 40
 
 
-def test_a_conversation_continues_on_every_rank(folders: dict[str, Path]) -> None:
-    config = divided(folders["deepseek"], 4, kv=GOES_ON, chunk=16, store_bytes=STORE)
+@pytest.mark.parametrize("format", ["plain", "int8", "int4"])
+def test_a_conversation_continues_on_every_rank(folders: dict[str, Path], format: str) -> None:
+    changes = {"kv": GOES_ON, "chunk": 16, "store_bytes": STORE, "kv_format": format}
+    config = divided(folders["deepseek"], 4, **changes)
 
     def turns(engine: LocalEngine) -> list[tuple[int, list[int]]]:
         first = tiny.request(prompt(150))

@@ -208,7 +208,7 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and the prefix store are plain. by_head, pages, review: see
+    format: of slots; staging and stored prompts are plain. by_head, pages, review: see
     `SlotFormat`.
     """
 

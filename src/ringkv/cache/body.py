@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import KVChoice, Layout
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.encoded_attend import NO_KEY
@@ -19,6 +20,7 @@ from ringkv.kernels.encoded_attend import NO_KEY
 Planes = tuple[Tensor, ...]
 """Keys [L, H, n, D], and values unless they are a part of the keys; each is followed by its scales, if it has any."""
 
+ALL = slice(None)
 Entries = slice | Tensor
 """Entries of a row: a contiguous slice, or indices int64 [n]."""
 
@@ -92,17 +94,19 @@ class Body:
         index: Tensor,
         fixed: int = 0,
         saliency: Tensor | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
         """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0.
 
         fixed: so many first entries will not be overwritten. Their keys may be kept exactly. saliency: float32
-        [L, H, n], for `ZipBody` and `WatchedBody` alone.
+        [L, H, n], for `ZipBody` and `WatchedBody` alone. earlier: of each plane, the entries that an earlier turn has
+        encoded, if there are any.
         """
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
             center = self.beside[at][:, row] if at < len(self.beside) else None
-            storage(plane).take(theirs, source_row, index, own, center, fixed)
+            storage(plane).take(theirs, source_row, index, own, center, fixed, earlier[at] if earlier else None)
 
     def read(self, row: int, entries: Entries) -> Planes:
         """Return these entries of a row, the same in every layer and head; a view if they are a slice."""
@@ -115,6 +119,11 @@ class Body:
         """Return everything that a row with `live` entries stores, as views."""
         return (*self.read(row, slice(live)), *(center[:, row] for center in self.beside))
 
+    @property
+    def centers(self) -> Planes:
+        """Of encoded keys the centers [L, R, H, W], which `beside` has."""
+        return self.beside[: len(storage(self.group.spec.key).beside)]
+
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Return copies of entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""
         return tuple(plane[:, rows[:, None], :, entries] for plane in self.planes)
@@ -126,10 +135,10 @@ class Body:
             broadcast = mask.view(*mask.shape, *[1] * (copy.dim() - 2))
             plane[at] = torch.where(broadcast, copy, plane[at])
 
-    def write(self, row: int, first: int, planes: Planes) -> None:
-        """Copy n entries to a row, starting at its entry `first`."""
+    def write(self, row: int, first: int, planes: Planes, layers: slice = ALL) -> None:
+        """Copy n entries of these layers to a row, starting at its entry `first`."""
         for ours, new in zip(self.planes, planes, strict=True):
-            ours[:, row, :, first : first + new.shape[2]] = new
+            ours[layers, row, :, first : first + new.shape[2]] = new
 
     def move(self, row: int, first: int, to: int, count: int) -> None:
         """Copy n entries of a row to its entry `to`. The places may overlap; memory grows by one layer's entries."""
@@ -191,22 +200,28 @@ class CacheRow(NamedTuple):
         assert isinstance(entries, Tensor) or (entries.start or 0) >= low, "these entries are no longer in the row"
         return self.bodies[group].read(self.at, _shifted(entries, shift))
 
-    def write(self, first: int, groups: Sequence[Planes]) -> None:
-        """Copy entries to each group, starting at entry `first`; a group whose span begins after them skips them."""
-        for group, (body, planes) in enumerate(zip(self.bodies, groups, strict=True)):
-            shift, low = self._span(group)
-            if first >= low:
-                body.write(self.at, first + shift, planes)
+    def write_group(self, group: int, first: int, planes: Planes, layers: slice = ALL) -> None:
+        """Copy entries of these layers of a group, starting at entry `first`, except those below the group's span."""
+        shift, low = self._span(group)
+        below = max(0, low - first)
+        own = tuple(plane[:, :, below:] for plane in planes)
+        self.bodies[group].write(self.at, first + below + shift, own, layers)
 
     def fill(
-        self, slot: "CacheRow", sources: Sequence[Tensor], fixed: Sequence[int], saliency: Sequence[Tensor | None]
+        self,
+        slot: "CacheRow",
+        sources: Sequence[Tensor],
+        fixed: Sequence[int],
+        saliency: Sequence[Tensor | None],
+        earlier: Sequence[Sequence[Earlier]] = (),
     ) -> None:
         """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Body.take`."""
         each = zip(self.bodies, sources, fixed, saliency, strict=True)
         for group, (body, source, count, salient) in enumerate(each):
             shift = self._span(group).shift
             moved = torch.where(source < 0, source, source + shift) if shift else source
-            slot.bodies[group].take(slot.at, body, self.at, moved, count, salient)
+            before = [one.shifted(shift) for one in earlier[group]] if earlier else ()
+            slot.bodies[group].take(slot.at, body, self.at, moved, count, salient, before)
 
     def note(self, tokens: Iterable[Tensor]) -> None:
         """Note which tokens the entries of a slot that was filled hold, int64 [L, H, n] of each group."""

@@ -3,6 +3,7 @@
 L layers of a group, R rows, H key-value heads, C entries per head on average, D elements of a vector.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.cache.body import Body, Planes, WholeRows
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import Allocate
 
 
@@ -41,6 +43,7 @@ class HeadsBody(WholeRows):
         index: Tensor,
         fixed: int = 0,
         saliency: Tensor | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
         """Fill a row with entries int64 [L, H, n]; a head with fewer entries than n has EMPTY after its own."""
         counts = (index >= 0).sum(-1)

@@ -3,6 +3,7 @@
 L layers of a group, R rows, H key-value heads, C entries per row in P pages, D elements of a vector.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup, Pages
 from ringkv.base.kv import Layout
 from ringkv.cache.body import Body
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
 
@@ -42,8 +44,9 @@ class PagesBody(Body):
         index: Tensor,
         fixed: int = 0,
         saliency: Tensor | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
-        super().take(row, source, source_row, index, fixed, saliency)
+        super().take(row, source, source_row, index, fixed, saliency, earlier)
         page, by_means, _ = _pages(self.group)
         whole = index.shape[-1] // page
         keys = self.planes[0][:, row, :, : whole * page].unflatten(2, (whole, page))

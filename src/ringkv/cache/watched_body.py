@@ -15,6 +15,7 @@ from ringkv.base.cache_spec import HISTORY, LayerGroup
 from ringkv.base.kv import KVChoice, Layout, TokenSpan
 from ringkv.cache.body import Body, Planes
 from ringkv.cache.compress.kept import top_votes
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import Allocate
 from ringkv.cache.protect import protected
 from ringkv.cache.watching.ledger import Ledger, Review, attention
@@ -51,8 +52,9 @@ class WatchedBody(Body):
         index: Tensor,
         fixed: int = 0,
         saliency: Tensor | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
-        super().take(row, source, source_row, index, fixed, saliency)
+        super().take(row, source, source_row, index, fixed, saliency, earlier)
         assert saliency is not None
         _, mass, counts = (one[:, row] for one in self.noted)
         counts.zero_()

@@ -3,6 +3,7 @@
 L layers of a group, R rows, H key-value heads, n entries, D elements of a vector.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache.body import Body, WholeRows
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.take_rows import take_rows
 from ringkv.kernels.zip_slots import ZipSlots, allocate
@@ -48,6 +50,7 @@ class ZipBody(WholeRows):
         index: Tensor,
         fixed: int = 0,
         saliency: Tensor | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
         """Fill a row, layer by layer, to keep the temporary vectors few. Tokens of the ring go in by age."""
         assert saliency is not None

@@ -20,12 +20,17 @@ def copy_to_all(own: CacheRow | None, bodies: Sequence[Body], exchange: Exchange
 
 
 def _copy(body: Body, row: int | None, exchange: Exchange) -> Body:
-    assert not body.beside, "the slots of several ranks are plain"
-    return Body(body.group, tuple(_summed(plane, row, exchange)[:, None] for plane in body.planes))
+    planes, beside = (
+        tuple(_summed(tensor, row, exchange)[:, None] for tensor in some) for some in (body.planes, body.beside)
+    )
+    return Body(body.group, planes, beside)
 
 
-def _summed(plane: Tensor, row: int | None, exchange: Exchange) -> Tensor:
-    """Return [L, H, C, D] of a row of plane [L, R, H, C, D], layer by layer: the sum with the zeros of other ranks."""
-    nothing = plane.new_zeros(plane.shape[2:])
-    layers = (nothing if row is None else layer[row] for layer in plane)
-    return torch.stack([all_reduce(layer, exchange).to(plane.dtype) for layer in layers])
+def _summed(tensor: Tensor, row: int | None, exchange: Exchange) -> Tensor:
+    """Return [L, ...] of a row of a tensor [L, R, ...], layer by layer: the sum with the zeros of other ranks.
+
+    Sums are in float32, which has every value of the formats of slots.
+    """
+    nothing = tensor.new_zeros(tensor.shape[2:])
+    layers = (nothing if row is None else layer[row] for layer in tensor)
+    return torch.stack([all_reduce(layer.float(), exchange).to(tensor.dtype) for layer in layers])

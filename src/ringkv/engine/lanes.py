@@ -214,7 +214,7 @@ class Lanes:
         """Copy the selected entries of a lane's prompt to a slot; None if another rank has it."""
         selection = self.select(lane, choice)
         if slot is not None:
-            selection.fill(slot, self.staging.lane(lane))
+            selection.fill(slot, self.staging.lane(lane), self._lanes[lane].start.earlier)
             slot.note(self.tokens_of(lane, selection.sources))
         return selection
 

@@ -16,6 +16,7 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached
 from ringkv.base.workspace import Workspace
 from ringkv.cache.body import Body, CacheRow, Planes, Span
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.engine.lane_storage import LaneStorage, storage_of
 
 
@@ -139,10 +140,14 @@ class Saved(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a lane begins with. is_dense: each cached token has an entry, at its own place."""
+    """What a lane begins with. is_dense: each cached token has an entry, at its own place.
+
+    earlier: by group and plane, the encoded entries among them.
+    """
 
     cached: Cached = Cached()
     is_dense: bool = True
+    earlier: Sequence[Sequence[Earlier]] = ()
 
 
 def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: StagingSizes, like: Tensor) -> Staging:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ringkv.base.cache_spec import LayerGroup, PlaneFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup, PlaneFormat
 from ringkv.base.engine import Cached
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
@@ -21,22 +21,24 @@ ReadSlot = Callable[[], CacheRow]
 
 
 def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
-    """Raise InvalidRequest if a choice continues from slots that are encoded, or whose groups hold different tokens."""
+    """Raise InvalidRequest if a choice continues from slots whose heads, groups or chunks hold different tokens."""
     if choice.turns == "continue" and any(group.by_head for group in groups):
         raise InvalidRequest(
             "kv_turns continue is not implemented if heads divide the slots; choose reread, or start with kv_heads "
             "equal",
             "kv_turns",
         )
-    if choice.turns == "continue" and format != "plain":
+    if choice.turns == "continue" and format == IN_CHUNKS:
         raise InvalidRequest(
-            f"kv_turns continue is not implemented for kv_format {format}; choose reread, or kv_format plain",
+            f"kv_turns continue is not implemented for kv_format {format}, whose chunks would be encoded again; choose "
+            "reread, or kv_format int4",
             "kv_turns",
         )
-    if choice.turns == "continue" and len(groups) > 1:
+    windows = {group.window for group in groups}
+    if choice.turns == "continue" and len(windows) > 1:
         raise InvalidRequest(
             "kv_turns continue is not implemented for a model that has both global layers and layers with a sliding "
-            f"window of {groups[-1].window}; choose reread",
+            f"window of {max(window or 0 for window in windows)}; choose reread",
             "kv_turns",
         )
 
@@ -67,8 +69,8 @@ class Turns:
         tokens = len(known) * BLOCK
         found = self._found(request, choice, room)
         if found and found.tokens > tokens:
-            self._conversations.load(found, lane(found.entries))
-            return Start(Cached(found.tokens, found.entries), is_dense=False)
+            earlier = self._conversations.load(found, lane(found.entries))
+            return Start(Cached(found.tokens, found.entries), is_dense=False, earlier=earlier)
         self._prefixes.load(known, lane(tokens))
         return Start(Cached(tokens, tokens))
 
@@ -84,7 +86,7 @@ class Turns:
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        (layout,), row = layouts, slot()
+        layout, row = layouts[0], slot()
         order = torch.tensor(layout.by_age(len(tokens)), device=row.bodies[0].device)
         newest = max(0, len(order) - layout.protected)
         saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest)

@@ -17,6 +17,7 @@ from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.protect import protected, tokens
 from ringkv.cache.watching.ledger import of_prompt
 
@@ -33,9 +34,9 @@ class Selection(NamedTuple):
     sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each of the slot, or EMPTY
     saliency: tuple[Tensor | None, ...]  # per group float32 [L, H, live], if the format of its slots has it
 
-    def fill(self, slot: CacheRow, lane: CacheRow) -> None:
-        """Copy the kept entries from a lane to a slot."""
-        lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency)
+    def fill(self, slot: CacheRow, lane: CacheRow, earlier: Sequence[Sequence[Earlier]] = ()) -> None:
+        """Copy the kept entries from a lane to a slot. earlier: by group and plane, those that it began with."""
+        lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency, earlier)
 
 
 def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:

@@ -10,4 +10,4 @@ def _whole(*_: object) -> NoReturn:
     raise AssertionError("the entries of all heads are divided together, by `HeadsBody`")
 
 
-BY_HEAD = StorageFormat(1, BY_ROW, _whole, _whole, decode_attend_heads)
+BY_HEAD = StorageFormat(1, BY_ROW, _whole, _whole, _whole, decode_attend_heads)

@@ -18,4 +18,9 @@ def _take(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], *_:
     take_rows(staged, row, index, vectors)
 
 
-PLAIN = StorageFormat(1, (), _allocate, _take, decode_attend)
+def _decode(tensors: Sequence[Tensor], centers: Tensor | None) -> Tensor:
+    (vectors,) = tensors
+    return vectors
+
+
+PLAIN = StorageFormat(1, (), _allocate, _take, _decode, decode_attend)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels.encoded_attend import NO_KEY, Encoding
+from ringkv.cache.formats.earlier import Earlier
+from ringkv.kernels.encoded_attend import NO_KEY, Encoding, with_first
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.take_rows import take_rows
 
@@ -30,6 +31,7 @@ class StorageFormat(NamedTuple):
     first entries, exactly, minus the center. `ZipBody`, `HeadsBody`, `PagesBody` and `WatchedBody` have others.
     allocate: shape (L, R, H, C, D) -> the tensors of a plane, each [L, R, H, C, ...].
     take: `Body.take` for one plane; sets its centers [L, H, W], if it has any.
+    decode: the tensors of a plane's first entries, [L, H, n, ...] each, and its centers -> vectors [L, H, n, D].
     attend: see `decode_attend`. After v come the tensors of both planes, and those beside them.
     Without k and v it attends to what another layer has written. Latents have no v, and one plane.
     """
@@ -37,7 +39,8 @@ class StorageFormat(NamedTuple):
     tensors: int
     beside: tuple[tuple[int, ...], ...]
     allocate: Callable[[Sequence[int], Allocate], tuple[Tensor, ...]]
-    take: Callable[[Tensor, int, Tensor, Sequence[Tensor], Tensor | None, int], None]
+    take: Callable[[Tensor, int, Tensor, Sequence[Tensor], Tensor | None, int, Earlier | None], None]
+    decode: Callable[[Sequence[Tensor], Tensor | None], Tensor]
     attend: Callable[..., Partial]
 
 
@@ -50,7 +53,8 @@ class Part(NamedTuple):
 
 def encoded(encoding: Encoding, parts: Sequence[Part], attend: Callable[..., Partial]) -> StorageFormat:
     """Return the format whose vectors are encoded one by one, minus their center."""
-    return StorageFormat(len(parts), BY_ROW, partial(_allocate, parts), partial(_take, encoding), attend)
+    take, decode = partial(_take, encoding), partial(_decode, encoding)
+    return StorageFormat(len(parts), BY_ROW, partial(_allocate, parts), take, decode, attend)
 
 
 def _allocate(parts: Sequence[Part], shape: Sequence[int], allocate: Allocate) -> tuple[Tensor, ...]:
@@ -66,8 +70,12 @@ def _take(
     target: Sequence[Tensor],
     centers: Tensor | None,
     fixed: int,
+    earlier: Earlier | None,
 ) -> None:
-    """Encode layer by layer, to keep the temporary vectors few. The center becomes the mean of the vectors."""
+    """Encode layer by layer, to keep the temporary vectors few.
+
+    The center becomes the mean of the vectors, or stays that of earlier entries.
+    """
     heads, count = index.shape[1:]
     vectors = staged.new_empty(1, heads, count, staged.shape[-1])
     for layer in range(len(index)):
@@ -75,10 +83,29 @@ def _take(
         taken = vectors[0].float()
         if centers is not None:
             center, *first = centers[layer].unflatten(-1, (-1, taken.shape[-1])).unbind(1)
-            center[:] = taken.sum(1) / max(1, count)
+            center[:] = _center(taken, layer, earlier)
             taken -= center[:, None]
             for at, exact in enumerate(first):
                 exact[:] = taken[:, at] if at < min(count, fixed) else NO_KEY
         for plane, new in zip(target, encoding.encode(taken), strict=True):
             plane[layer, :, :count] = new
             plane[layer, :, count:] = 0
+        if earlier is not None:
+            earlier.put_back(layer, index[layer], [plane[layer] for plane in target])
+
+
+def _center(taken: Tensor, layer: int, earlier: Earlier | None) -> Tensor:
+    """Return the center [H, D] of a layer's keys [H, n, D]."""
+    if earlier is not None and earlier.centers is not None:
+        return earlier.centers[layer, :, : taken.shape[-1]]
+    return taken.sum(1) / max(1, taken.shape[1])
+
+
+def _decode(encoding: Encoding, tensors: Sequence[Tensor], centers: Tensor | None) -> Tensor:
+    elements, scales = tensors
+    vectors: Tensor = encoding.decode(elements, scales)
+    if centers is None:
+        return vectors
+    center, first = centers.split([vectors.shape[-1], centers.shape[-1] - vectors.shape[-1]], -1)
+    decoded: Tensor = with_first(vectors, first) + center[..., None, :]
+    return decoded

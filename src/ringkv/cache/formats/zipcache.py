@@ -10,4 +10,4 @@ def _in_chunks(*_: object) -> NoReturn:
     raise AssertionError("keys and values of a chunk are encoded together, by `ZipBody`")
 
 
-ZIPCACHE = StorageFormat(5, BY_ROW, _in_chunks, _in_chunks, decode_attend_zip)
+ZIPCACHE = StorageFormat(5, BY_ROW, _in_chunks, _in_chunks, _in_chunks, decode_attend_zip)

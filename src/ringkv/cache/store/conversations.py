@@ -1,10 +1,10 @@
 """Conversations: the entries that were live when a request ended, for a prompt that continues from there.
 
 The m live entries are in order of age: those that the policy never evicts, then the newest tokens, one entry each.
-Evicted tokens are not saved, and no later turn brings them back.
+Entries of encoded slots are saved as they are. Evicted tokens are not saved, and no later turn brings them back.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
 from itertools import takewhile
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ringkv.base.kv import KVChoice
 from ringkv.cache.body import CacheRow
+from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.store.pool import Pool
 
 
@@ -62,9 +63,9 @@ class Conversations:
         hits = [hit for name, saved in same if (hit := _match(name, saved, tokens[:-1])) is not None]
         return max(hits, key=lambda hit: hit.tokens, default=None)
 
-    def load(self, hit: ConversationHit, lane: CacheRow) -> None:
-        """Copy the saved entries to the first entries of a lane."""
-        self._pool.load(hit.name, lane, 0, hit.entries)
+    def load(self, hit: ConversationHit, lane: CacheRow) -> tuple[Sequence[Earlier], ...]:
+        """Copy the saved entries to the first entries of a lane. Returns what `CacheRow.fill` takes of such a lane."""
+        return self._pool.load(hit.name, lane, 0, hit.entries)
 
 
 def _match(name: Hashable, saved: SavedConversation, tokens: tuple[int, ...]) -> ConversationHit | None:
