@@ -63,9 +63,11 @@ class Pages(NamedTuple):
     on_disk: bool = False
 
 
-SlotKind = PlaneFormat | Literal["by_head", "pages", "watched"]
+SlotKind = PlaneFormat | Literal["by_head", "pages", "pages_int8", "watched"]
 """How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages;
 watched: whole, and it keeps its queries."""
+IN_PAGES: Mapping[PlaneFormat, SlotKind] = {"plain": "pages", "int8": "pages_int8"}
+"""Formats of slots that may be read in pages."""
 
 
 class SlotFormat(NamedTuple):
@@ -228,7 +230,7 @@ class LayerGroup(NamedTuple):
             return "by_head"
         if self.review:
             return "watched"
-        return "pages" if self.pages else self.spec.key.format
+        return IN_PAGES[self.spec.key.format] if self.pages else self.spec.key.format
 
     @property
     def elements(self) -> int:
@@ -251,7 +253,8 @@ class LayerGroup(NamedTuple):
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in memory, all layers: of `capacity` entries, or of the window if there is one."""
         entries = self.entries(capacity)
-        planes = 0 if self.pages and self.pages.on_disk else self.spec.slot_bytes(entries, item)
+        in_files = self.pages is not None and self.pages.on_disk
+        planes = self.spec.center_bytes if in_files else self.spec.slot_bytes(entries, item)
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
     def _beside_bytes(self, entries: int, item: int) -> int:

@@ -36,14 +36,7 @@ class Body:
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
         """`allocate` makes a tensor from a shape; it decides the device, the initial contents and the plain dtype."""
-        shapes = [(plane, (len(group.layers), rows, plane.heads, entries, plane.width)) for plane in group.spec.planes]
-        planes = tuple(one for plane, shape in shapes for one in storage(plane).allocate(shape, allocate))
-        key = group.spec.key
-        if not storage(key).beside:
-            return cls(group, planes)
-        centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
-        centers[..., key.width :] = NO_KEY
-        return cls(group, planes, (centers,))
+        return cls(group, new_planes(group, rows, entries, allocate), new_centers(group, rows, allocate))
 
     @property
     def device(self) -> torch.device:
@@ -105,7 +98,7 @@ class Body:
         parts = len(self.planes) // len(source.planes)
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
             own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
-            center = self.beside[at][:, row] if at < len(self.beside) else None
+            center = self.centers[at][:, row] if at < len(self.centers) else None
             storage(plane).take(theirs, source_row, index, own, center, fixed, earlier[at] if earlier else None)
 
     def read(self, row: int, entries: Entries) -> Planes:
@@ -158,6 +151,21 @@ class Body:
         """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it."""
         for plane in self.planes:
             plane[:, row, :, first:] = 0
+
+
+def new_planes(group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> Planes:
+    shapes = [(plane, (len(group.layers), rows, plane.heads, entries, plane.width)) for plane in group.spec.planes]
+    return tuple(one for plane, shape in shapes for one in storage(plane).allocate(shape, allocate))
+
+
+def new_centers(group: LayerGroup, rows: int, allocate: Allocate) -> Planes:
+    """Return the centers of encoded keys; none of plain ones."""
+    key = group.spec.key
+    if not storage(key).beside:
+        return ()
+    centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
+    centers[..., key.width :] = NO_KEY
+    return (centers,)
 
 
 class WholeRows(Body):

@@ -11,25 +11,37 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup, Pages
 from ringkv.base.kv import Layout
-from ringkv.cache.body import Body
+from ringkv.cache.body import Body, new_centers, new_planes
 from ringkv.cache.formats.earlier import Earlier
+from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
 
 
 @dataclass(frozen=True)
 class PagesBody(Body):
-    """Beside the planes are digests [L, R, H, P, 2, D] and counts int32 [L, R, 4] of `decode_attend_pages`."""
+    """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D] and counts int32 [L, R, 4]
+    of `decode_attend_pages`.
+    """
 
     @classmethod
     def allocate(
         cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate, tier: Allocate | None = None
     ) -> "PagesBody":
         """tier: allocates the planes, if they are not in memory like all else."""
-        planes = Body.allocate(group, rows, entries, tier or allocate).planes
+        planes = new_planes(group, rows, entries, tier or allocate)
         layers, key = len(group.layers), group.spec.key
         digests = allocate((layers, rows, key.heads, entries // _pages(group).size, 2, key.width))
-        return cls(group, planes, (digests, allocate((layers, rows, 4), dtype=torch.int32)))
+        counts = allocate((layers, rows, 4), dtype=torch.int32)
+        return cls(group, planes, (*new_centers(group, rows, allocate), digests, counts))
+
+    @property
+    def digests(self) -> Tensor:
+        return self.beside[-2]
+
+    @property
+    def counts(self) -> Tensor:
+        return self.beside[-1]
 
     @property
     def bytes(self) -> int:
@@ -49,10 +61,12 @@ class PagesBody(Body):
         super().take(row, source, source_row, index, fixed, saliency, earlier)
         page, by_means, _ = _pages(self.group)
         whole = index.shape[-1] // page
-        keys = self.planes[0][:, row, :, : whole * page].unflatten(2, (whole, page))
-        for own, pages in zip(self.beside[0][:, row], keys, strict=True):
-            own[:, :whole] = digest(pages, by_means)
-        self.beside[1][:, row, 3] = int(by_means)
+        parts = self.planes[: len(self.planes) // len(self.group.spec.planes)]
+        for layer, own in enumerate(self.digests[:, row]):
+            keys = [plane[layer : layer + 1, row, :, : whole * page] for plane in parts]
+            vectors = storage(self.group.spec.key).decode(keys, None)
+            own[:, :whole] = digest(vectors[0].unflatten(1, (whole, page)), by_means)
+        self.counts[:, row, 3] = int(by_means)
 
     def place(self, row: int, layout: Layout) -> None:
         """Note how many pages a step reads: whole ones, and at least one besides the leading and newest."""
@@ -60,7 +74,7 @@ class PagesBody(Body):
         leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
         most = max(layout.read // page, leading + newest + 1) if layout.read else EVERY_PAGE
         for at, count in enumerate((most, leading, newest)):
-            self.beside[1][:, row, at] = count
+            self.counts[:, row, at] = count
 
 
 def _pages(group: LayerGroup) -> Pages:

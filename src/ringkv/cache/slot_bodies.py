@@ -14,6 +14,7 @@ _BODIES: Mapping[SlotKind, type[Body]] = {
     IN_CHUNKS: ZipBody,
     "by_head": HeadsBody,
     "pages": PagesBody,
+    "pages_int8": PagesBody,
     "watched": WatchedBody,
 }
 

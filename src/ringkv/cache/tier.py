@@ -15,15 +15,14 @@ from ringkv.cache.formats.storage import Allocate
 
 
 def on_disk(folder: Path, like: Tensor) -> Allocate:
-    """Return a function that makes tensors of zeros in files of their own, in the dtype of `like`.
+    """Return a function that makes tensors of zeros in files of their own, by default in the dtype of `like`.
 
     A file has all of its space from the start and no name, so that nothing is left of it when the process ends. Its
     pages are cached by the operating system, which takes them back if memory is short.
     """
 
-    def allocate(shape: Sequence[int]) -> Tensor:
-        count = math.prod(shape)
-        return torch.frombuffer(_mapped(folder, count * like.element_size()), dtype=like.dtype).view(*shape)
+    def allocate(shape: Sequence[int], dtype: torch.dtype = like.dtype) -> Tensor:
+        return torch.frombuffer(_mapped(folder, math.prod(shape) * dtype.itemsize), dtype=dtype).view(*shape)
 
     return allocate
 

@@ -79,7 +79,7 @@ def reference(
     rows, page = slot.long(), keys.shape[2] // digests.shape[2]
     if k is not None and v is not None:
         plain.write((keys, values), (k, v), slot, entry, live)
-        _complete(keys, digests, counts, rows, entry, live, page)
+        complete(written(keys, rows, entry, page), digests, counts, rows, entry, live)
     seen = selected(scores(q, digests[rows]), counts[rows], live, page).repeat_interleave(page, -1)
     visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
     return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
@@ -97,16 +97,18 @@ def selected(scores: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
     return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)
 
 
-def _complete(
-    keys: Tensor, digests: Tensor, counts: Tensor, rows: Tensor, entry: Tensor, live: Tensor, page: int
-) -> None:
-    """Write the digest of each row's page if its last entry was written."""
-    index = entry.long() // page
-    places = index[:, None] * page + torch.arange(page, device=keys.device)
-    pages = keys[rows[:, None], :, places].transpose(1, 2)  # [B, H, page, D]
-    new = digest(pages, (counts[rows, 3] > 0)[:, None, None, None])
+def written(plane: Tensor, rows: Tensor, entry: Tensor, page: int) -> Tensor:
+    """Return the pages [B, H, page, ...] of a plane [S, H, C, ...] in which rows write their entries."""
+    places = entry.long()[:, None] // page * page + torch.arange(page, device=plane.device)
+    return plane[rows[:, None], :, places].transpose(1, 2)
+
+
+def complete(pages: Tensor, digests: Tensor, counts: Tensor, rows: Tensor, entry: Tensor, live: Tensor) -> None:
+    """Write the digest of each row's page of keys [B, H, page, D] if its last entry was written."""
+    page = pages.shape[2]
+    new = digest(pages, (counts[rows, 3] > 0)[:, None, None, None]).to(digests.dtype)
     is_last = (((entry + 1) % page == 0) & (live > 0))[:, None, None, None]
-    at = rows, slice(None), index
+    at = rows, slice(None), entry.long() // page
     digests[at] = torch.where(is_last, new, digests[at])
 
 

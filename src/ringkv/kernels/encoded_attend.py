@@ -73,16 +73,35 @@ def reference(
 
     encodings: of keys, and of values.
     """
-    of_keys, of_values = encodings
-    rows, (keys, key_scales, values, value_scales, centers) = slot.long(), planes
-    center, first = centers[rows].split([q.shape[-1], centers.shape[-1] - q.shape[-1]], -1)
     if k is not None and v is not None:
-        plain.write((keys, key_scales), of_keys.encode(k - center), slot, entry, live)
-        plain.write((values, value_scales), of_values.encode(v), slot, entry, live)
-    visible = torch.arange(keys.shape[2], device=q.device) < live[:, None]
-    decoded_keys = with_first(of_keys.decode(keys[rows], key_scales[rows]), first) + center[:, :, None]
-    decoded_values = of_values.decode(values[rows], value_scales[rows])
-    return plain.attend(q, decoded_keys, decoded_values, visible[:, None, None], scale)
+        write(encodings, k, v, planes, slot, entry, live)
+    visible = torch.arange(planes.keys.shape[2], device=q.device) < live[:, None]
+    return plain.attend(q, *decoded(encodings, planes, slot.long()), visible[:, None, None], scale)
+
+
+def write(
+    encodings: tuple[Encoding, Encoding],
+    k: Tensor,
+    v: Tensor,
+    planes: EncodedPlanes,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+) -> None:
+    """Encode new keys and values [B, H, D], and write them to their entries."""
+    of_keys, of_values = encodings
+    center = planes.centers[slot.long(), :, : k.shape[-1]]
+    plain.write((planes.keys, planes.key_scales), of_keys.encode(k - center), slot, entry, live)
+    plain.write((planes.values, planes.value_scales), of_values.encode(v), slot, entry, live)
+
+
+def decoded(encodings: tuple[Encoding, Encoding], planes: EncodedPlanes, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the keys and values of slots int64 [B], float32 [B, H, C, D]."""
+    of_keys, of_values = encodings
+    keys, key_scales, values, value_scales, centers = (plane[rows] for plane in planes)
+    found = of_keys.decode(keys, key_scales)
+    center, first = centers.split([found.shape[-1], centers.shape[-1] - found.shape[-1]], -1)
+    return with_first(found, first) + center[:, :, None], of_values.decode(values, value_scales)
 
 
 def with_first(keys: Tensor, first: Tensor) -> Tensor:

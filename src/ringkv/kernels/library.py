@@ -29,6 +29,9 @@ _ENCODED = (
 for _name in ("int8", "fp8", "int4", "turbo4"):
     LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
     LIBRARY.define(f"decode_attend_{_name}_any" + _ENCODED)
+_PAGES_INT8 = _ENCODED.replace("Tensor slot", "Tensor(e!) digests, Tensor counts, Tensor slot")
+LIBRARY.define("decode_attend_pages_int8" + _PAGES_INT8)
+LIBRARY.define("decode_attend_pages_int8_any" + _PAGES_INT8)
 _ZIP = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) plain_keys, Tensor(b!) high_keys, Tensor(c!) low_keys,"
     " Tensor(d!) key_channels, Tensor(e!) attention, Tensor(f!) plain_values, Tensor(g!) high_values,"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
@@ -89,6 +89,10 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
     format = slots.name
     if slots.pages and slots.pages.on_disk:
         raise InvalidRequest("kv_tier with a directory is not implemented on CUDA; choose memory", "kv_tier")
+    if slots.pages and format != "plain":
+        raise InvalidRequest(
+            f"kv_policy arkvale is not implemented for kv_format {format} on CUDA; choose plain", "kv_format"
+        )
     if format not in ON_CUDA:
         raise InvalidRequest(
             f"kv_format {format} is not implemented on CUDA; choose one of {', '.join(ON_CUDA)}", "kv_format"
@@ -175,9 +179,10 @@ def _check_pages(model: Cached, slots: SlotFormat) -> None:
             "kv_policy arkvale does not apply to a model whose layers all have a sliding window; choose snapstream",
             "kv_policy",
         )
-    if slots.name != "plain":
+    if slots.name not in IN_PAGES:
         raise InvalidRequest(
-            f"kv_policy arkvale is not implemented for kv_format {slots.name}; choose plain", "kv_format"
+            f"kv_policy arkvale is not implemented for kv_format {slots.name}; choose {' or '.join(IN_PAGES)}",
+            "kv_format",
         )
     if slots.by_head:
         raise InvalidRequest("kv_policy arkvale keeps every token, so heads are equal; leave kv_heads out", "kv_heads")

@@ -9,6 +9,7 @@
 //   Queries           the queries of a call [heads, queries, width]; `set` takes one
 //   attention         makes the implementation that attends to an EncodedBlock; see `attend_blocks`
 //   finish            transforms a query's weighted sum of values [width] in place
+// `EveryEntry` says what is attended to; `PagedEntries` of decode_attend_pages_int8.cpp does so for some pages.
 
 #pragma once
 
@@ -81,17 +82,41 @@ float dot(const T* x, const float* y, int64_t count) {
   return std::accumulate(sums, sums + kLanes, 0.f);
 }
 
+// Which entries of a slot are attended to: all that are live.
 template <typename Encoding>
-std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std::optional<at::Tensor>& k,
+struct EveryEntry {
+  using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
+  using Plane = EncodedPlane<Encoding>;
+
+  // Called for each head of each row, number `head` of all, after its new vectors are written.
+  template <typename T>
+  void written(const Plane&, int64_t, const Destination&, int64_t, const T*, bool) {}
+  // The entries of each head that are attended to; null if these are all live ones.
+  const int32_t* lengths() const { return nullptr; }
+  // The block of a slot's head. `exact`: scores of the slot's first entries.
+  Block block(const Plane& key, const Plane& value, int64_t s, int64_t h, const BlockIndex& at,
+              const ExactScores& exact) const {
+    return {at.head,
+            key.entry(s, h, at.first),
+            value.entry(s, h, at.first),
+            key.scale_of(s, h, at.first),
+            value.scale_of(s, h, at.first),
+            at.entries,
+            at.first ? ExactScores{} : exact};
+  }
+};
+
+template <typename Encoding, typename Entries>
+std::tuple<at::Tensor, at::Tensor> attend_entries(const at::Tensor& q, const std::optional<at::Tensor>& k,
                                                   const std::optional<at::Tensor>& v, at::Tensor keys,
                                                   at::Tensor key_scales, at::Tensor values,
                                                   at::Tensor value_scales, const at::Tensor& centers,
                                                   const at::Tensor& slot, const at::Tensor& entry,
-                                                  const at::Tensor& live, double scale) {
+                                                  const at::Tensor& live, double scale, Entries entries) {
   const int64_t heads = q.size(1), queries = q.size(2), width = q.size(3);
   TORCH_CHECK(width % kStep == 0, Encoding::name, ": head_dim must be a multiple of ", kStep);
   const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
-  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
+  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>(), entries.lengths()};
   const EncodedPlane<Encoding> key(keys, key_scales), value(values, value_scales);
   TORCH_CHECK(centers.stride(2) == 1 && (!k || (k->stride(2) == 1 && v->stride(2) == 1)), Encoding::name,
               ": the elements of a center, a new key and a new value must be contiguous");
@@ -121,19 +146,12 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std
             exact_scores[(i * queries + g) * center.exact + j] =
                 float(scale) * dot(query, center_row + (1 + j) * width, width);
         }
+        entries.written(key, i, to, slots.live[row], cq.const_data_ptr<T>() + i * queries * width, k.has_value());
       }
     });
     const ExactScores exact{exact_scores.data(), center.exact};
-    using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
-    const auto block_of = [&](const BlockIndex& at) -> Block {
-      const int64_t s = slots.slot[at.row], h = at.head % heads;
-      return {at.head,
-              key.entry(s, h, at.first),
-              value.entry(s, h, at.first),
-              key.scale_of(s, h, at.first),
-              value.scale_of(s, h, at.first),
-              at.entries,
-              at.first ? ExactScores{} : exact.from(at.head * queries)};
+    const auto block_of = [&](const BlockIndex& at) {
+      return entries.block(key, value, slots.slot[at.row], at.head % heads, at, exact.from(at.head * queries));
     };
     const auto with = [&](const auto& run) {
       run(Encoding::attention(queries_of_call, queries, width, float(scale)));
@@ -144,6 +162,17 @@ std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std
     for (int64_t i = 0; i < count * queries; ++i) lse.template data_ptr<float>()[i] += center_scores[i];
   });
   return {out, lse};
+}
+
+template <typename Encoding>
+std::tuple<at::Tensor, at::Tensor> attend_encoded(const at::Tensor& q, const std::optional<at::Tensor>& k,
+                                                  const std::optional<at::Tensor>& v, at::Tensor keys,
+                                                  at::Tensor key_scales, at::Tensor values,
+                                                  at::Tensor value_scales, const at::Tensor& centers,
+                                                  const at::Tensor& slot, const at::Tensor& entry,
+                                                  const at::Tensor& live, double scale) {
+  return attend_entries<Encoding>(q, k, v, keys, key_scales, values, value_scales, centers, slot, entry, live, scale,
+                                  EveryEntry<Encoding>());
 }
 
 }  // namespace

@@ -1,0 +1,105 @@
+// decode_attend_pages_int8 on the CPU: attend to some pages of a slot's int8 entries. See decode_attend_pages_int8.py.
+
+#include <torch/library.h>
+
+#include "encoding_int8.h"
+#include "pages.h"
+#include "workspace.h"
+
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+
+namespace ringkv {
+namespace {
+
+// Writes the digest of a page of int8 keys [page, width], as they are decoded, minus their center.
+template <typename T>
+void write_digest_int8(const int8_t* keys, const float* scales, int64_t page, int64_t width, bool is_mean, T* upper) {
+  static thread_local std::vector<float> decoded;
+  decoded.resize(page * width);
+  for (int64_t j = 0; j < page; ++j) {
+    float* to = decoded.data() + j * width;
+    for (int64_t d = 0; d < width; ++d) to[d] = float(keys[j * width + d]) * scales[j];
+    rotate(to, width);
+  }
+  write_digest(decoded.data(), page, width, is_mean, upper, upper + width);
+}
+
+// Entries in place or in a thread's copies.
+struct CopiedPlane {
+  const int8_t* elements;
+  const float* scales;
+};
+
+// The selected pages of each head. A block whose pages do not follow each other is copied. A thread keeps the copies of
+// its last two blocks.
+class PagedEntries {
+ public:
+  using Block = BlockInt8;
+  using Plane = EncodedPlane<Int8Encoding>;
+
+  PagedEntries(const at::Tensor& digests, const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries)
+      : digests_(digests), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
+        page_(page), queries_(queries), selected_(heads, page) {}
+
+  template <typename T>
+  void written(const Plane& key, int64_t head, const Destination& to, int64_t live, const T* query, bool is_new) {
+    const Digests<T> digests(digests_);
+    const PageCounts& limits = counts_[to.slot];
+    if (is_new && (to.entry + 1) % page_ == 0) {
+      const int64_t index = to.entry / page_, first = index * page_;
+      write_digest_int8(key.entry(to.slot, to.head, first), key.scale_of(to.slot, to.head, first), page_, key.bytes,
+                        limits.is_mean, digests.upper(to.slot, to.head, index));
+    }
+    selected_.select(head, live, limits, query, queries_, digests, to.slot, to.head);
+  }
+  const int32_t* lengths() const { return selected_.lengths(); }
+
+  Block block(const Plane& key, const Plane& value, int64_t s, int64_t h, const BlockIndex& at,
+              const ExactScores& exact) const {
+    const int32_t* pages = selected_.of(at.head) + at.first / page_;
+    const auto [keys, key_scales] = entries(key, s, h, pages, at.entries, 0);
+    const auto [values, value_scales] = entries(value, s, h, pages, at.entries, 1);
+    turn_ ^= 1;
+    return {at.head, keys, values, key_scales, value_scales, at.entries, pages[0] ? ExactScores{} : exact};
+  }
+
+ private:
+  CopiedPlane entries(const Plane& plane, int64_t s, int64_t h, const int32_t* pages, int64_t count, int plane_at) const {
+    if (are_in_place(pages, page_, count)) {
+      const int64_t first = pages[0] * page_;
+      return {plane.entry(s, h, first), plane.scale_of(s, h, first)};
+    }
+    static thread_local std::vector<int8_t> elements;
+    static thread_local std::vector<float> scales;
+    const int64_t place = turn_ * 2 + plane_at, size = kBlock * plane.bytes;
+    int8_t* own = workspace(elements, 4 * size) + place * size;
+    float* own_scales = workspace(scales, 4 * kBlock) + place * kBlock;
+    return {gathered<int8_t>(plane.entry(s, h, 0), pages, page_, count, plane.bytes, own),
+            gathered<float>(plane.scale_of(s, h, 0), pages, page_, count, 1, own_scales)};
+  }
+
+  const at::Tensor digests_;
+  const PageCounts* counts_;
+  const int64_t page_, queries_;
+  SelectedPages selected_;
+  static thread_local int turn_;
+};
+
+thread_local int PagedEntries::turn_ = 0;
+
+std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
+    const at::Tensor& q, const std::optional<at::Tensor>& k, const std::optional<at::Tensor>& v, at::Tensor keys,
+    at::Tensor key_scales, at::Tensor values, at::Tensor value_scales, const at::Tensor& centers, at::Tensor digests,
+    const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry, const at::Tensor& live, double scale) {
+  const auto own = int32(counts);
+  PagedEntries entries(digests, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2));
+  return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
+                                                     entry, live, scale, entries);
+}
+
+}  // namespace
+}  // namespace ringkv
+
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("decode_attend_pages_int8", &ringkv::decode_attend_pages_int8); }
+
+#endif
