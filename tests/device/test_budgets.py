@@ -102,7 +102,7 @@ def test_with_all_pages_a_step_has_the_bits_of_decode_attention(device: torch.de
 def test_of_equal_scores_the_first_pages_are_selected(device: torch.device, pages: int) -> None:
     from ringkv.kernels.gpu.pages_attend import selected
 
-    scores = torch.randint(-4, 5, (3, HEADS, pages), device=device).float()
+    scores = torch.randint(-4, 5, (3, HEADS, 1, pages), device=device).float()
     counts = torch.tensor([[pages // 4, 1, 3, 1], [8, 0, 1, 1], [8, 2, 2, 0]], dtype=torch.int32, device=device)
     live = torch.tensor([pages * 32, pages * 32 - 5, 3 * 32], dtype=torch.int32, device=device)
     slot = torch.arange(3, dtype=torch.int32, device=device)

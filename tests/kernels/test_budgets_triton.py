@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import pytest
@@ -96,9 +97,9 @@ def test_with_all_pages_a_step_has_the_bits_of_decode_attention(pool: ProcessPoo
 
 
 def selected_pages(pool: ProcessPoolExecutor, scores: torch.Tensor, *numbers: torch.Tensor) -> torch.Tensor:
-    """Return bool [B, H, P], from the kernel's lists."""
+    """Return bool [B, H, P], from the kernel's lists, for scores [B, H, G, P]."""
     pages, lengths = pool.submit(interpreted.pages_selected, [scores, *numbers], PAGE).result()
-    found = torch.zeros(scores.shape, dtype=torch.bool)
+    found = torch.zeros(*scores.shape[:2], scores.shape[3], dtype=torch.bool)
     for row, length in enumerate(lengths.tolist()):
         for head in range(scores.shape[1]):
             own = pages[row, head, : -(-length // PAGE)].tolist()
@@ -111,7 +112,7 @@ def selected_pages(pool: ProcessPoolExecutor, scores: torch.Tensor, *numbers: to
 def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor, scale: float) -> None:
     torch.manual_seed(0)
     live = torch.tensor([100 * PAGE, 77 * PAGE - 3, 13 * PAGE, 0, 5], dtype=torch.int32)
-    scores = scale * torch.randint(-4, 5, (len(live), HEADS, 100)).float()
+    scores = scale * torch.randint(-4, 5, (len(live), HEADS, 1, 100)).float()
     scores[:, 0] *= -0.0  # zeros of both signs
     counts = torch.tensor([[12, 1, 3, 1], [40, 0, 1, 1], [12, 2, 2, 0], [12, 1, 3, 1], [12, 1, 3, 1]]).int()
     slot = torch.arange(len(live)).int()
@@ -120,9 +121,22 @@ def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor,
     assert found.sum(-1)[:, 0].tolist() == [12, 40, 12, 0, 1]
 
 
+def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecutor) -> None:
+    torch.manual_seed(1)
+    scores = 4 * torch.randn(2, HEADS, 3, 60)
+    scores[:, :, 1] += 50  # which says nothing about pages
+    scores[1, 0, 2, 7] = float("inf")
+    counts, slot = torch.tensor([[20, 1, 2, 1]] * 2).int(), torch.arange(2).int()
+    found = selected_pages(pool, scores, counts, slot, torch.tensor([60 * PAGE, 60 * PAGE - 9]).int())
+    older = scores[..., :58].double().clamp(max=3.4e38).softmax(-1).amax(2)
+    for row, head in product(range(2), range(HEADS)):
+        best = sorted(range(1, 58), key=older[row, head].tolist().__getitem__, reverse=True)[: 20 - 1 - 2]
+        assert found[row, head].nonzero()[:, 0].tolist() == sorted([0, *best, 58, 59])
+
+
 def test_scores_that_are_nan_are_the_lowest(pool: ProcessPoolExecutor) -> None:
-    scores = torch.full((1, HEADS, 30), float("nan"))
-    scores[0, 1, 20:22] = torch.tensor([-3e38, float("-inf")])
+    scores = torch.full((1, HEADS, 2, 30), float("nan"))
+    scores[0, 1, 1, 20:22] = torch.tensor([-3e38, float("-inf")])
     numbers = torch.tensor([[6, 1, 2, 1]]).int(), torch.zeros(1).int(), torch.tensor([30 * PAGE]).int()
     found = selected_pages(pool, scores, *numbers)
     assert found[0, 0].nonzero()[:, 0].tolist() == [0, 1, 2, 3, 28, 29]

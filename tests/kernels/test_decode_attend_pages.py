@@ -19,6 +19,13 @@ def counts(is_mean: bool, most: int = READ) -> Tensor:
     return torch.tensor([[most, LEADING, NEWEST, int(is_mean)]] * ROWS, dtype=torch.int32)
 
 
+def promises(q: Tensor, digests: Tensor) -> list[float]:
+    """Return the largest share of attention that a query of q [G, D] may pay to each page of digests [P, 2, D]."""
+    q, digests = q.double() / math.sqrt(q.shape[-1]), digests.double()
+    most = [[float(torch.maximum(one * upper, one * lower).sum()) for upper, lower in digests] for one in q]
+    return torch.tensor(most, dtype=torch.float64).softmax(-1).amax(0).tolist()
+
+
 class Step:
     """One decode step over random keys, whose digests are of their pages."""
 
@@ -42,11 +49,8 @@ class Step:
         total = math.ceil(live / PAGE)
         q = self.q[row, head].double()
 
-        def promised(page: int) -> float:
-            upper, lower = self.after[2][slot, head, page].double()
-            return sum(float(torch.maximum(one * upper, one * lower).sum()) for one in q)
-
-        between = sorted(range(LEADING, total - NEWEST), key=promised, reverse=True)
+        promised = promises(q, self.after[2][slot, head, : total - NEWEST])
+        between = sorted(range(LEADING, total - NEWEST), key=promised.__getitem__, reverse=True)
         pages = sorted([*range(LEADING), *between[: READ - LEADING - NEWEST], *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
         weights = (q @ keys[entries].T / math.sqrt(q.shape[-1])).softmax(-1)

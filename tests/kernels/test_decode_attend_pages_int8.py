@@ -23,6 +23,7 @@ from tests.kernels.test_decode_attend_pages import (
     ROWS,
     SLOT,
     counts,
+    promises,
 )
 
 
@@ -56,11 +57,8 @@ class Step:
         total = math.ceil(live / PAGE)
         q = self.q[row, head].double()
 
-        def promised(page: int) -> float:
-            upper, lower = self.after[5][slot, head, page].double()
-            return sum(float(torch.maximum(one * upper, one * lower).sum()) for one in q)
-
-        between = sorted(range(LEADING, total - NEWEST), key=promised, reverse=True)
+        promised = promises(q, self.after[5][slot, head, : total - NEWEST])
+        between = sorted(range(LEADING, total - NEWEST), key=promised.__getitem__, reverse=True)
         pages = sorted([*range(LEADING), *between[: READ - LEADING - NEWEST], *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
         weights = (q @ (keys[entries] + center.double()).T * self.scale).softmax(-1)

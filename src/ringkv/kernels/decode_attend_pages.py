@@ -30,7 +30,7 @@ def decode_attend_pages(
 
     digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, written with the last entry of a page.
     counts int32 [S, 4]: pages that a step reads; how many of them are the first; how many the newest, the open one
-    among them; and whether digests are means instead of bounds. The others are those with the highest `scores`; of
+    among them; and whether digests are means instead of bounds. The others are those with the highest `shares`; of
     equal ones the first. If a slot has no more pages than it may read, results have the bits of `decode_attend`.
     """
     return Partial(
@@ -56,10 +56,20 @@ def digest(pages: Tensor, is_mean: Tensor | bool) -> Tensor:
 
 
 def scores(q: Tensor, digests: Tensor) -> Tensor:
-    """Return float32 [B, H, P] of q [B, H, G, D] and digests [B, H, P, 2, D]: what q . k is at most, summed over G."""
-    upper, lower = digests.float().unbind(-2)
-    positive, negative = (part.sum(2)[:, :, None] for part in (q.float().clamp(min=0), q.float().clamp(max=0)))
-    return (positive * upper + negative * lower).sum(-1)
+    """Return float32 [B, H, G, P] of q [B, H, G, D] and digests [B, H, P, 2, D]: what q . k is at most."""
+    upper, lower = digests.float().transpose(-1, -3).unbind(-2)  # [B, H, D, P]
+    return q.float().clamp(min=0) @ upper + q.float().clamp(max=0) @ lower
+
+
+def shares(scores: Tensor, seen: Tensor) -> Tensor:
+    """Return float32 [B, H, P]: the logarithm of the share of attention that scores [B, H, G, P] promise to a page.
+
+    The query head that promises a page the most counts: the sum over heads (ArkVale) lets many heads that look
+    everywhere hide the one that has found something. Shares are of `seen` pages, bool [B, H, P]. NaN promises nothing.
+    """
+    finite = scores.nan_to_num(nan=float("-inf"), posinf=torch.finfo(torch.float32).max)
+    every = finite.masked_fill(~seen[:, :, None], float("-inf"))
+    return (every - every.logsumexp(-1, keepdim=True)).nan_to_num(nan=float("-inf")).amax(2)
 
 
 def reference(
@@ -80,18 +90,19 @@ def reference(
     if k is not None and v is not None:
         plain.write((keys, values), (k, v), slot, entry, live)
         complete(written(keys, rows, entry, page), digests, counts, rows, entry, live)
-    seen = selected(scores(q, digests[rows]), counts[rows], live, page).repeat_interleave(page, -1)
+    seen = selected(scores(q, digests[rows]) * scale, counts[rows], live, page).repeat_interleave(page, -1)
     visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
     return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
 
 
 def selected(scores: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
-    """Return bool [B, H, P]: the pages that rows read, by scores [B, H, P]; counts int32 [B, 4], live int32 [B]."""
+    """Return bool [B, H, P]: the pages that rows read, by scores [B, H, G, P]; counts int32 [B, 4], live int32 [B]."""
     most, leading, newest, _ = (column[:, None, None] for column in counts.unbind(-1))
     total = ((live + page - 1) // page)[:, None, None]
     index = torch.arange(scores.shape[-1], device=scores.device)
-    always = (index < leading) | (index >= total - newest)
-    others = scores.masked_fill(always | (index >= total), float("-inf"))
+    is_older = (index < total - newest).expand(-1, scores.shape[1], -1)
+    always = (index < leading) | ~is_older
+    others = shares(scores, is_older).masked_fill(always, float("-inf"))
     order = others.argsort(dim=-1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
     return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)

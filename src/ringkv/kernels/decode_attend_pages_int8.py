@@ -54,7 +54,7 @@ def reference(
         write((INT8, INT8), k, v, planes, slot, entry, live)
         pages = INT8.decode(*(written(plane, rows, entry, page) for plane in (keys, key_scales)))
         complete(pages, digests, counts, rows, entry, live)
-    seen = selected(scores(q, digests[rows]), counts[rows], live, page).repeat_interleave(page, -1)
+    seen = selected(scores(q, digests[rows]) * scale, counts[rows], live, page).repeat_interleave(page, -1)
     visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
     return plain.attend(q, *decoded((INT8, INT8), planes, rows), visible[:, :, None], scale)
 

@@ -37,9 +37,10 @@ class PagedEntries {
   using Block = BlockInt8;
   using Plane = EncodedPlane<Int8Encoding>;
 
-  PagedEntries(const at::Tensor& digests, const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries)
+  PagedEntries(const at::Tensor& digests, const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries,
+               double scale)
       : digests_(digests), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
-        page_(page), queries_(queries), selected_(heads, page) {}
+        page_(page), queries_(queries), selected_(heads, page, scale) {}
 
   template <typename T>
   void written(const Plane& key, int64_t head, const Destination& to, int64_t live, const T* query, bool is_new) {
@@ -92,7 +93,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
     at::Tensor key_scales, at::Tensor values, at::Tensor value_scales, const at::Tensor& centers, at::Tensor digests,
     const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry, const at::Tensor& live, double scale) {
   const auto own = int32(counts);
-  PagedEntries entries(digests, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2));
+  PagedEntries entries(digests, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2), scale);
   return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
                                                      entry, live, scale, entries);
 }

@@ -46,40 +46,6 @@ void write_digest(const Key* keys, int64_t page, int64_t width, bool is_mean, T*
   }
 }
 
-// The positive and the negative parts of a head's queries, each summed over the queries: the score of a page is their
-// product with its upper and lower bounds. Vectors are in the order of `Row::split`.
-template <typename T>
-class SummedQueries {
- public:
-  SummedQueries(const T* q, int64_t queries, int64_t width) : steps_(width / kStep), parts_(4 * steps_, Vec(0.f)) {
-    const Vec zero(0.f);
-    for (int64_t g = 0; g < queries; ++g)
-      for (int64_t s = 0; s < steps_; ++s) {
-        Vec halves[2];
-        Row<T>::split(q + g * width + s * kStep, halves[0], halves[1]);
-        for (int i = 0; i < 2; ++i) {
-          parts_[4 * s + i] = parts_[4 * s + i] + at::vec::maximum(halves[i], zero);
-          parts_[4 * s + 2 + i] = parts_[4 * s + 2 + i] + at::vec::minimum(halves[i], zero);
-        }
-      }
-  }
-  float score(const T* upper, const T* lower) const {
-    Vec sum(0.f);
-    for (int64_t s = 0; s < steps_; ++s) {
-      Vec low, high;
-      Row<T>::split(upper + s * kStep, low, high);
-      sum = at::vec::fmadd(parts_[4 * s + 1], high, at::vec::fmadd(parts_[4 * s], low, sum));
-      Row<T>::split(lower + s * kStep, low, high);
-      sum = at::vec::fmadd(parts_[4 * s + 3], high, at::vec::fmadd(parts_[4 * s + 2], low, sum));
-    }
-    return sum_of(sum);
-  }
-
- private:
-  const int64_t steps_;
-  std::vector<Vec> parts_;
-};
-
 // The digests of slots: upper and lower bounds [slots, heads, pages, 2, width].
 template <typename T>
 struct Digests {
@@ -90,22 +56,87 @@ struct Digests {
   int64_t slot, head, width;
 };
 
+// The shares of attention that a head's queries promise to pages, as logarithms: what q . k is at most, times `scale`,
+// minus the logarithm of the sum over the pages that are no newest ones. The best query counts. A thread has one.
+template <typename T>
+class PromisedShares {
+ public:
+  // `digests`: of page 0. Returns a share for each of the pages 0 .. stop - 1.
+  const float* operator()(const T* query, int64_t queries, int64_t width, const T* digests, int64_t stop, float scale) {
+    split(query, queries, width);
+    best_.assign(stop, -std::numeric_limits<float>::infinity());
+    scores_.resize(kGroupHeads * stop);
+    block_.resize(kGroupHeads * kBlock);
+    for (int64_t from = 0; from < queries; from += kGroupHeads)
+      for_group(std::min(kGroupHeads, queries - from), [&](auto count) {
+        score<decltype(count)::value>(parts_.data() + from * 2 * width, digests, stop, 2 * width, scale);
+        for (int64_t g = 0; g < count; ++g) take(scores_.data() + g * stop, stop);
+      });
+    return best_.data();
+  }
+
+ private:
+  // The positive and the negative part of each query, whose product with upper and lower bounds is the most of q . k.
+  void split(const T* query, int64_t queries, int64_t width) {
+    parts_.resize(queries * 2 * width);
+    for (int64_t g = 0; g < queries; ++g)
+      for (int64_t d = 0; d < width; ++d) {
+        const T one = query[g * width + d];
+        parts_[g * 2 * width + d] = float(one) > 0 ? one : T(0.f);
+        parts_[(g * 2 + 1) * width + d] = float(one) > 0 ? T(0.f) : one;
+      }
+  }
+  template <int G>
+  void score(const T* parts, const T* digests, int64_t stop, int64_t width, float scale) {
+    for (int64_t at = 0; at < stop; at += kBlock) {
+      const int64_t count = std::min(kBlock, stop - at), whole = count / kLanes * kLanes;
+      some<G>(parts, digests, at, whole, stop, width, scale);
+      // The last ones in a vector with others, so that equal digests have equal scores.
+      const int64_t last = whole == count || at + count < kLanes ? at + whole : at + count - kLanes;
+      some<G>(parts, digests, last, at + count - last, stop, width, scale);
+    }
+  }
+  template <int G>
+  void some(const T* parts, const T* digests, int64_t at, int64_t count, int64_t stop, int64_t width, float scale) {
+    const T* rows = digests + at * width;
+    score_rows<T, G>(parts, rows, rows, count, width, scale, block_.data());
+    for (int64_t g = 0; g < G; ++g) std::copy_n(block_.data() + g * kBlock, count, scores_.data() + g * stop + at);
+  }
+  // Raises the best shares to those of one query. NaN promises nothing, infinity the most that a float can.
+  void take(float* scores, int64_t stop) {
+    float top = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 0; i < stop; ++i) {
+      scores[i] = std::isnan(scores[i]) ? -std::numeric_limits<float>::infinity()
+                                        : std::min(scores[i], std::numeric_limits<float>::max());
+      top = std::max(top, scores[i]);
+    }
+    if (std::isinf(top)) return;
+    float sum = 0.f;
+    for (int64_t i = 0; i < stop; ++i) sum += std::exp(scores[i] - top);
+    const float all = top + std::log(sum);
+    for (int64_t i = 0; i < stop; ++i) best_[i] = std::max(best_[i], scores[i] - all);
+  }
+
+  std::vector<T> parts_;
+  std::vector<float> scores_, block_, best_;
+};
+
 // The pages that each head of each row reads, in order.
 class SelectedPages {
  public:
-  SelectedPages(int64_t heads, int64_t page) : page_(page), pages_(heads), lengths_(heads, 0) {}
+  SelectedPages(int64_t heads, int64_t page, double scale)
+      : page_(page), scale_(float(scale)), pages_(heads), lengths_(heads, 0) {}
 
-  // All of `live` entries if they are few enough, else those whose digests promise the most to the queries
+  // All of `live` entries if they are few enough, else those whose digests promise the most attention to the queries
   // [queries, width].
   template <typename T>
   void select(int64_t head, int64_t live, const PageCounts& counts, const T* query, int64_t queries,
               const Digests<T>& digests, int64_t slot, int64_t slot_head) {
     if ((live + page_ - 1) / page_ <= counts.most) return every(head, live);
-    const SummedQueries<T> summed(query, queries, digests.width);
-    best(head, live, counts, [&](int64_t index) {
-      const T* upper = digests.upper(slot, slot_head, index);
-      return summed.score(upper, upper + digests.width);
-    });
+    static thread_local PromisedShares<T> promised;
+    const int64_t stop = (live + page_ - 1) / page_ - counts.newest;
+    best(head, live, counts,
+         promised(query, queries, digests.width, digests.upper(slot, slot_head, 0), stop, scale_));
   }
   const int32_t* lengths() const { return lengths_.data(); }
   const int32_t* of(int64_t head) const { return pages_[head].data(); }
@@ -117,20 +148,13 @@ class SelectedPages {
     std::iota(pages_[head].begin(), pages_[head].end(), 0);
     lengths_[head] = int32_t(live);
   }
-  // The leading and newest pages, and those between with the highest scores. Of equal scores the first wins.
-  template <typename Score>
-  void best(int64_t head, int64_t live, const PageCounts& counts, const Score& score) {
+  // The leading and newest pages, and those between with the highest shares. Of equal ones the first wins.
+  void best(int64_t head, int64_t live, const PageCounts& counts, const float* shares) {
     const int32_t total = int32_t((live + page_ - 1) / page_), stop = total - counts.newest;
-    static thread_local std::vector<float> scores;
     static thread_local std::vector<int32_t> order;
-    scores.resize(total);
     order.resize(stop - counts.leading);
     std::iota(order.begin(), order.end(), counts.leading);
-    for (int32_t i : order) {
-      const float found = score(i);
-      scores[i] = std::isnan(found) ? -std::numeric_limits<float>::infinity() : found;  // NaNs have no order
-    }
-    const auto above = [of = scores.data()](int32_t a, int32_t b) { return of[a] > of[b] || (of[a] == of[b] && a < b); };
+    const auto above = [of = shares](int32_t a, int32_t b) { return of[a] > of[b] || (of[a] == of[b] && a < b); };
     const int64_t wanted = counts.most - counts.leading - counts.newest;
     std::nth_element(order.begin(), order.begin() + wanted, order.end(), above);
     auto& own = pages_[head];
@@ -143,6 +167,7 @@ class SelectedPages {
   }
 
   const int64_t page_;
+  const float scale_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int32_t> lengths_;
 };

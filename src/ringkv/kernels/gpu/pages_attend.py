@@ -49,7 +49,7 @@ def decode_attend_pages(
     if k is not None:
         complete(k, keys, digests, counts, slot, entry, live)
     page = keys.shape[2] // digests.shape[2]
-    pages, lengths = selected(scores(q, digests, counts, slot, live, page), counts, slot, live, page)
+    pages, lengths = selected(scores(q, digests, counts, slot, live, page, scale), counts, slot, live, page)
     return attend(q, k, v, keys, values, pages, lengths, slot, entry, scale, page, cut or usual_tiling(q, keys))
 
 
@@ -76,10 +76,10 @@ def complete(
     )
 
 
-def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int) -> Tensor:
-    """Return float32 [B, H, P] for pages of so many entries, of which a row that reads all has none."""
+def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int, scale: float) -> Tensor:
+    """Return float32 [B, H, G, P] for pages of so many entries, of which a row that reads all has none."""
     (rows, heads, groups, width), pages = q.shape, digests.shape[2]
-    found = q.new_empty(rows, heads, pages, dtype=torch.float32)
+    found = q.new_empty(rows, heads, groups, pages, dtype=torch.float32)
     score_pages[triton.cdiv(pages, SCORED), heads, rows](
         q,
         digests,
@@ -89,6 +89,7 @@ def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tenso
         found,
         *q.stride()[:3],
         *digests.stride()[:2],
+        scale,
         heads,
         groups,
         pages,
@@ -103,8 +104,8 @@ def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tenso
 
 def selected(scores: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int) -> tuple[Tensor, Tensor]:
     """Return the pages that each head reads in order, int32 [B, H, P], and how many live entries these have, [B]."""
-    rows, heads, pages = scores.shape
-    found = torch.empty_like(scores, dtype=torch.int32)
+    rows, heads, groups, pages = scores.shape
+    found = scores.new_empty(rows, heads, pages, dtype=torch.int32)
     lengths = torch.empty_like(live)
     padded = triton.next_power_of_2(pages)
     select_pages[heads, rows](
@@ -115,6 +116,7 @@ def selected(scores: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: i
         found,
         lengths,
         heads,
+        groups,
         pages,
         PAGE=page,
         PAGES=padded,

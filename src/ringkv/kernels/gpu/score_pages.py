@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Scores of pages: what the products of a step's queries with a page's keys are at most, summed over queries.
+"""Scores of pages: what the products of a step's queries with a page's keys are at most.
 
 B rows of a step, S slots, H key-value heads, G query heads each, P pages of a slot, D head_dim.
 """
@@ -15,12 +15,13 @@ def score_pages(
     counts_at,  # int32 [S, 4]
     slot_at,
     live_at,
-    scores_at,  # float32 [B, H, P]: only pages between the first and the newest get one, if a choice is needed
+    scores_at,  # float32 [B, H, G, P]: all but the newest pages get one, if a choice is needed
     q_row,  # strides, in elements
     q_head,
     q_group,
     digest_slot,
     digest_head,
+    scale,
     heads,
     groups,
     pages,
@@ -32,20 +33,18 @@ def score_pages(
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, total = tl.load(slot_at + row).to(tl.int64), tl.cdiv(tl.load(live_at + row), PAGE)
     counts = counts_at + slot * 4
-    first, stop = tl.load(counts + 1), total - tl.load(counts + 2)
+    stop = total - tl.load(counts + 2)
     if (total <= tl.load(counts)) | (block * BLOCK >= stop):
         return
     column, page = tl.arange(0, COLUMNS), block * BLOCK + tl.arange(0, BLOCK)
-    real, is_between = column < WIDTH, (page >= first) & (page < stop)
-    positive, negative = tl.zeros((COLUMNS,), tl.float32), tl.zeros((COLUMNS,), tl.float32)
-    for group in range(groups):
-        q = tl.load(q_at + row * q_row + head * q_head + group * q_group + column, mask=real, other=0.0).to(tl.float32)
-        positive += tl.maximum(q, 0.0)
-        negative += tl.minimum(q, 0.0)
+    real, is_older = column < WIDTH, page < stop
     own = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head  # beyond 2**31 elements in a large cache
     at = own + page[:, None] * (2 * WIDTH) + column[None, :]
-    mask = is_between[:, None] & real[None, :]
+    mask = is_older[:, None] & real[None, :]
     upper = tl.load(at, mask=mask, other=0.0).to(tl.float32)
     lower = tl.load(at + WIDTH, mask=mask, other=0.0).to(tl.float32)
-    score = tl.sum(positive[None, :] * upper + negative[None, :] * lower, 1)
-    tl.store(scores_at + (row.to(tl.int64) * heads + head) * pages + page, score, mask=is_between)
+    to = scores_at + (row.to(tl.int64) * heads + head) * groups * pages + page
+    for group in range(groups):
+        q = tl.load(q_at + row * q_row + head * q_head + group * q_group + column, mask=real, other=0.0).to(tl.float32)
+        most = tl.maximum(q, 0.0)[None, :] * upper + tl.minimum(q, 0.0)[None, :] * lower
+        tl.store(to + group * pages, tl.sum(most, 1) * scale, mask=is_older)

@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Selection of the pages that a step reads: the first, the newest, and those between with the highest scores.
+"""Selection of the pages that a step reads: the first, the newest, and those between with the highest shares.
 
-A row of scores is in the registers of one program, which finds the lowest score that is selected bit by bit. So equal
-scores have an order, and nothing is sorted.
+A row of shares is in the registers of one program, which finds the lowest share that is selected bit by bit. So equal
+shares have an order, and nothing is sorted.
 
-B rows of a step, S slots, H key-value heads, P pages of a slot.
+B rows of a step, S slots, H key-value heads, G query heads each, P pages of a slot.
 """
 
 import triton
@@ -32,15 +32,25 @@ def highest(places, wanted):
     return is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= left))
 
 
-@triton.jit(do_not_specialize=["heads", "pages"])
+@triton.jit
+def promised_share(score):
+    """Return the logarithms of the shares of attention that scores float32 [PAGES] promise. NaN promises nothing."""
+    finite = tl.minimum(tl.where(score == score, score, float("-inf")), 3.4028234663852886e38)
+    top = tl.max(finite, 0)
+    total = top + tl.log(tl.sum(tl.exp(finite - top), 0))
+    return tl.where(top > float("-inf"), finite - total, float("-inf"))
+
+
+@triton.jit(do_not_specialize=["heads", "groups", "pages"])
 def select_pages(
-    scores_at,  # float32 [B, H, P], as `score_pages` wrote them
+    scores_at,  # float32 [B, H, G, P], as `score_pages` wrote them
     counts_at,  # int32 [S, 4]
     slot_at,
     live_at,
     pages_at,  # int32 [B, H, P]: the selected ones in order
     lengths_at,  # int32 [B], their live entries
     heads,
+    groups,
     pages,
     PAGE: tl.constexpr,
     PAGES: tl.constexpr,  # P, padded to a power of two
@@ -57,7 +67,10 @@ def select_pages(
         return
     stop = total - newest
     is_between = (page >= first) & (page < stop)
-    places = ordered(tl.load(scores_at + own + page, mask=is_between, other=0.0))
-    is_best = highest(tl.where(is_between, places, 0), most - first - newest)
+    share = tl.full((PAGES,), float("-inf"), tl.float32)
+    for group in range(groups):
+        score = tl.load(scores_at + own * groups + group * pages + page, mask=page < stop, other=float("-inf"))
+        share = tl.maximum(share, promised_share(score))
+    is_best = highest(tl.where(is_between, ordered(share), 0), most - first - newest)
     is_read = (page < first) | is_best | ((page >= stop) & (page < total))
     tl.store(pages_at + own + tl.cumsum(is_read.to(tl.int32), 0) - 1, page, mask=is_read)
