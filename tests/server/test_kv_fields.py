@@ -21,6 +21,7 @@ SENT: dict[str, tuple[Any, Any]] = {
     "kv_groups": ("max", "max"),
     "kv_domain": ("candidates", "candidates"),
     "kv_select": ("keydiff", KeyDiff()),
+    "kv_weigh": ("values", "values"),
     "kv_heads": ("global", "global"),
     "kv_review": (16, 16),
     "kv_reading": ("rate", "rate"),

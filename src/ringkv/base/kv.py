@@ -21,6 +21,8 @@ TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 PAGES = (32, 16)  # entries of a page; the first is the default
 Digest = Literal["mean", "bounds"]
 DIGESTS: tuple[Digest, ...] = get_args(Digest)
+Weigh = Literal["none", "values"]
+WEIGHS: tuple[Weigh, ...] = get_args(Weigh)
 HeadBudgets = Literal["equal", "adaptive", "global"]
 HEAD_BUDGETS: tuple[HeadBudgets, ...] = get_args(HeadBudgets)
 BLOCK = 64  # entries per block of the prefix store
@@ -43,6 +45,8 @@ class KVChoice:
     turns: how a conversation's next turn begins: "reread" selects again from all its tokens; "continue" uses the
     entries that the last turn left, if the engine still has them.
     select: the selector, one of `base.selectors` with its parameters.
+    weigh: what a selector's votes are weighed by: "none", or "values", what a token's value adds to the output
+    (CriticalKV, arXiv 2502.03805).
     heads: what heads divide. "equal": each selects as many tokens. "adaptive": those of a layer select what has the
     most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
     review: N, tokens between two reviews of a policy that watches decoding.
@@ -59,6 +63,7 @@ class KVChoice:
     protect: tuple[TokenSpan, ...] = ()
     turns: TurnMode = "reread"
     select: Selector = SnapKV()  # noqa: RUF009 - frozen
+    weigh: Weigh = "none"
     heads: HeadBudgets = "equal"
     review: int = 32
     reading: Reading = "low"
@@ -77,6 +82,7 @@ class KVChoice:
                 one_of("kv_heads", self.heads, HEAD_BUDGETS),
                 ("kv_review", self.review, _is_reviewed(self.review), f"whole tokens, 1 to {MOST_REVIEWED}"),
                 one_of("kv_reading", self.reading, READINGS),
+                one_of("kv_weigh", self.weigh, WEIGHS),
                 ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
             )
         )

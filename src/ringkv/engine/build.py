@@ -36,7 +36,7 @@ from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
-from ringkv.models.slot_formats import check_drafts, check_slot_format
+from ringkv.models.slot_formats import check_drafts, check_slot_format, check_weigh
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     check_turns(config.kv, model.groups, config.kv_format)
     check_slot_format(model, config.slot_format)
     check_drafts(config.slot_format, config.speculate)
+    check_weigh(model.groups, config.kv)
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)

@@ -23,7 +23,12 @@ from ringkv.engine.reviews import Reviews
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_heads_of_request, check_pages_of_request, check_watching_of_request
+from ringkv.models.slot_formats import (
+    check_heads_of_request,
+    check_pages_of_request,
+    check_watching_of_request,
+    check_weigh,
+)
 
 
 class LocalEngine:
@@ -86,6 +91,7 @@ class LocalEngine:
         check_heads_of_request(self.lanes.groups, choice.heads)
         check_pages_of_request(self.lanes.groups, choice.policy)
         check_watching_of_request(self.lanes.groups, choice)
+        check_weigh(self.lanes.groups, choice)
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

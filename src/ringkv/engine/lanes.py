@@ -32,6 +32,8 @@ from ringkv.engine.staging import Staging, Start
 from ringkv.engine.turns import Turns
 from ringkv.models.base import ModelConfig
 from ringkv.models.decoder import Decoder
+from ringkv.models.layer import Attention
+from ringkv.models.output_projection import output_by_head
 
 _NOTHING, _NO_WORKSPACE = Start(), Workspace(0, 0)
 SELECTIONS = 8  # of one prompt, kept for requests that share it with the same choices
@@ -264,7 +266,15 @@ class Lanes:
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),
             reduction=self._reductions[group],
+            output=partial(self._output, group),
         )
+
+    def _output(self, group: int, row: int) -> Tensor:
+        """Return the output projection of the query heads that read a layer's cache, [H, G, D, hidden]."""
+        decoder = self._decoder
+        readers = [layer for layer, place in enumerate(decoder.places) if (place.group, place.row) == (group, row)]
+        each = ((decoder.layers[decoder.kinds[one]].attention, self._weights.layers[one]["output"]) for one in readers)
+        return _joined([output_by_head(block, weight) for block, weight in each if isinstance(block, Attention)])
 
     def _queries(self, lane: int, group: int, count: int) -> list[Tensor]:
         """Return the last `count` queries that read each layer's cache: [H, G, count, D] by layer.
@@ -308,5 +318,6 @@ def _reduction(config: ModelConfig, group: LayerGroup) -> VoteReduction:
     return vote_reduction(config.rank, whole.attention.cache.key.heads, whole.attention.queries, config.exchange)
 
 
-def _joined(queries: Sequence[Tensor]) -> Tensor:
-    return queries[0] if len(queries) == 1 else torch.cat(list(queries), dim=1)
+def _joined(heads: Sequence[Tensor]) -> Tensor:
+    """Join query heads [H, G, ...] of several layers that read one cache."""
+    return heads[0] if len(heads) == 1 else torch.cat(list(heads), dim=1)

@@ -109,6 +109,19 @@ def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> 
         raise InvalidRequest(message, "kv_heads")
 
 
+def check_weigh(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
+    """Raise InvalidRequest, naming `kv_weigh`, if a choice would weigh votes by values where that is not possible."""
+    if choice.weigh == "none":
+        return
+    for is_wrong, why in (
+        (any(group.spec.value is None for group in groups), "is not implemented for latents"),
+        (choice.policy == "reselect", "is not implemented for kv_policy reselect, which also selects while decoding"),
+        (choice.select.weighs_values, f"does not apply to kv_select {choice.select.name}, which does so itself"),
+    ):
+        if is_wrong:
+            raise InvalidRequest(f"kv_weigh {choice.weigh} {why}; choose none", "kv_weigh")
+
+
 def check_pages_of_request(groups: Sequence[LayerGroup], policy: str) -> None:
     """Raise InvalidRequest, naming `kv_policy`, if a request wants to read pages of slots that have none."""
     if policy == "arkvale" and not any(group.pages for group in groups):

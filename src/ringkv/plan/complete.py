@@ -14,7 +14,13 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import check_drafts, check_heads_of_ranks, check_on_cuda, check_slot_format
+from ringkv.models.slot_formats import (
+    check_drafts,
+    check_heads_of_ranks,
+    check_on_cuda,
+    check_slot_format,
+    check_weigh,
+)
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv, kept_entries
@@ -143,6 +149,7 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
     if device != "cpu":
         check_on_cuda(config, slots)
     check_slot_format(config, slots)
+    check_weigh(config.groups, kv)
     return slots
 
 

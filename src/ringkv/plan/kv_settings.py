@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, WATCHING, Digest, HeadBudgets, KVChoice, Reading, TurnMode
+from ringkv.base.kv import POLICIES, WATCHING, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Weigh
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -176,6 +176,15 @@ class SelectionSettings:
         Setting("domain", str, "NAME", "Tokens over which votes are normalised: the causal row or the candidates"),
     ] = None
     kv_select: Annotated[str | None, Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}")] = None
+    kv_weigh: Annotated[
+        Weigh | None,
+        Setting(
+            "weigh",
+            str,
+            "NAME",
+            "What votes are weighed by: none, or values (what a token's value adds to the output)",
+        ),
+    ] = None
     kv_heads: Annotated[
         HeadBudgets | None,
         Setting(

@@ -47,7 +47,8 @@ def test_the_highest_votes_of_a_scope_win_and_every_head_has_its_sure_ones(heads
 
 def test_a_heads_entries_are_sinks_its_selected_tokens_and_the_ring_in_order() -> None:
     votes = some_votes()
-    found, mask = kept_by_head(LAYOUT, votes, "adaptive"), selected_mask(votes, SELECTED, "adaptive")
+    mask = selected_mask(votes, SELECTED, "adaptive")
+    found = kept_by_head(LAYOUT, votes, mask.sum(-1))
     ring = kept(LAYOUT, votes.flatten(0, 1), LAYERS * HEADS)[0, LAYOUT.protected :].tolist()
     for layer, head in product(range(LAYERS), range(HEADS)):
         selected = (mask[layer, head].nonzero()[:, 0] + LAYOUT.sinks).tolist()

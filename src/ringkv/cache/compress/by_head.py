@@ -22,15 +22,14 @@ SCOPES: Mapping[HeadBudgets, Callable[[Tensor], Tensor]] = {
 """Votes [L, H, n] -> [scopes, votes that compete]."""
 
 
-def kept_by_head(layout: Layout, votes: Tensor, heads: HeadBudgets) -> Tensor:
+def kept_by_head(layout: Layout, votes: Tensor, counts: Tensor) -> Tensor:
     """Return int64 [L, H, most], the prompt token of each live entry, EMPTY after a head's last.
 
-    votes: float32 [L, H, candidates], of tokens sinks .. n-recent-1. The entries of each scope add up to those that
-    equal heads have. Of equal votes the first wins, in the order of layers, heads and tokens.
+    votes: float32 [L, H, candidates], of tokens sinks .. n-recent-1. counts: int64 [L, H], how many each head selects.
     """
-    mask = selected_mask(votes, layout.selected, heads).flatten(0, 1)
+    mask = top_of_each(votes, counts).flatten(0, 1)
     before, after = shared(layout)
-    counts = mask.sum(1)
+    counts = counts.flatten()
     most = len(before) + int(counts.max()) + len(after)
     found = torch.full((len(mask), most), EMPTY, device=votes.device)
     found[:, : len(before)] = before.to(found)
@@ -43,11 +42,23 @@ def kept_by_head(layout: Layout, votes: Tensor, heads: HeadBudgets) -> Tensor:
 
 
 def selected_mask(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
-    """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each."""
+    """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each.
+
+    The tokens of each scope add up to those that equal heads select. Of equal votes the first wins, in the order of
+    layers, heads and tokens; so of a head these are the tokens with the highest votes.
+    """
     own = _top(votes, int(SAFEGUARD * selected))
     competing = SCOPES[heads](votes.masked_fill(own, float("inf")))
     total = selected * (votes[..., 0].numel() // len(competing))
     return _top(competing, total).view_as(votes)
+
+
+def top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
+    """Return bool [L, H, n]: of each head so many tokens with the highest votes; of equal votes the first wins."""
+    keys, most = ordered(votes), int(counts.max())
+    places = keys.topk(most).indices
+    ranks = torch.arange(most, device=votes.device)
+    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, places, ranks < counts[..., None])
 
 
 def _top(votes: Tensor, count: int) -> Tensor:

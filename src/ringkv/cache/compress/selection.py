@@ -12,7 +12,8 @@ from torch import Tensor
 from ringkv.base.cache_spec import IN_CHUNKS, SlotKind
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.by_head import kept_by_head
+from ringkv.cache.compress.by_head import kept_by_head, selected_mask
+from ringkv.cache.compress.critical import output_norms, weighed
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
@@ -57,10 +58,23 @@ def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
     """Return int64 [L, H, live], each layer's kept tokens, as `kept_by_head` if heads divide the entries."""
     layers, heads = len(view.group.layers), view.group.spec.key.heads
-    votes = _votes(view.read(), choice, plan) if plan.selected else None
-    if votes is not None and view.group.by_head and choice.heads != "equal":
-        return kept_by_head(plan, votes.view(layers, heads, -1), choice.heads)
-    return kept(plan, votes, layers * heads).view(layers, heads, -1)
+    if not plan.selected:
+        return kept(plan, None, layers * heads).view(layers, heads, -1)
+    prompt = view.read()
+    votes = _votes(prompt, choice, plan).view(layers, heads, -1)
+    divided = view.group.by_head and choice.heads != "equal"
+    counts = _counts(votes, choice, plan) if divided else torch.full_like(votes[..., 0], plan.selected).long()
+    if choice.weigh == "values":
+        norms = output_norms(prompt, plan.sinks, plan.prompt - plan.recent, choice.select.joins_heads)
+        votes = weighed(votes, norms, counts)
+    if divided:
+        return kept_by_head(plan, votes, counts)
+    return kept(plan, votes.flatten(0, 1), layers * heads).view(layers, heads, -1)
+
+
+def _counts(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
+    """Return int64 [L, H], how many tokens each head selects."""
+    return selected_mask(votes, plan.selected, choice.heads).sum(-1)
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:

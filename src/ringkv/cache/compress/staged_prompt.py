@@ -21,7 +21,8 @@ class StagedPrompt(NamedTuple):
     rotate: one per layer: (x [..., N, D], int positions [N]) -> x rotated by them; negative positions rotate back.
     repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end. For each piece of w
     tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D] of the repetition.
-    repeat_limit: tokens that one call may repeat. reduction: over query heads on other ranks.
+    repeat_limit: tokens that one call may repeat. reduction: over query heads on other ranks. output: layer -> its
+    output projection by head, [H, G, D, hidden]; None if it is not known.
     """
 
     q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
@@ -33,6 +34,7 @@ class StagedPrompt(NamedTuple):
     repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
     reduction: VoteReduction = NoReduction()
+    output: Callable[[int], Tensor] | None = None
 
 
 class GroupView(NamedTuple):
