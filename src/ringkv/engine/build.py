@@ -13,6 +13,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
+from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.tier import on_disk
@@ -42,10 +43,11 @@ log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
-def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
+def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords = no_words) -> LocalEngine:
     """Load weights, allocate slots and staging, make graphs. The first build compiles them, and takes longest.
 
-    tell: called with progress. Raises UnsupportedModel or BadWeights for a model directory that cannot be run, and
+    tell: called with progress. find_words: how the model is asked to repeat a prompt; if not at all, it repeats prompts
+    without being asked. Raises UnsupportedModel or BadWeights for a model directory that cannot be run, and
     InvalidRequest for a configuration.
     """
     assert config.rank.count == 1 or config.exchange != "none", "a rank needs the others: ringkv.ranks.build"
@@ -63,14 +65,20 @@ def build(config: EngineConfig, tell: Progress = silent) -> LocalEngine:
     sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
     _check_drafts(config, model, sizes)
     backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))
-    engine = assemble(config, model, weights, backend)
+    engine = assemble(config, model, weights, backend, find_words)
     if isinstance(backend, Background):
         backend.start()
     return engine
 
 
 @torch.inference_mode()
-def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, backend: Backend) -> LocalEngine:
+def assemble(
+    config: EngineConfig,
+    model: ModelConfig,
+    weights: ModelWeights,
+    backend: Backend,
+    find_words: FindWords = no_words,
+) -> LocalEngine:
     """Build an engine around loaded weights: allocate everything else and make the graphs."""
     device, dtype = with_index(torch.device(config.device)), getattr(torch, config.dtype)
     if device.type == "cuda":
@@ -92,7 +100,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: ModelWeights, ba
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
     passes = Passes(decoder, weights, staged, slots, made)
     sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
-    lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes)
+    lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes, find_words)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)

@@ -5,7 +5,7 @@ L layers of a group, H key-value heads, G query heads each, D head_dim, V vocabu
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached, PrefillChunk
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
+from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.base.request import Request
 from ringkv.base.workspace import Workspace
 from ringkv.cache.body import CacheRow
@@ -88,9 +89,11 @@ class Lanes:
         programs: Programs,
         turns: Turns,
         sizes: LaneSizes,
+        find_words: FindWords = no_words,
     ) -> None:
         self._decoder, self._weights, self._passes, self._turns = decoder, weights, passes, turns
         self.staging, self._programs, self._sizes = staging, programs, sizes
+        self._words = cache(find_words)
         self._lanes = [_Lane() for _ in range(staging.lanes)]
         self._readers = _readers(decoder)
         self._reductions = [_reduction(decoder.config, group) for group in decoder.groups]
@@ -223,18 +226,19 @@ class Lanes:
     def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Prefill tokens start .. stop-1 of a staged prompt once more after its end, for selectors such as KVzip.
 
+        The words that ask for it come first, and are part of the repetition.
         Yields, for each piece of w tokens, its queries [H, G, w, D] by layer and the keys of the repetition so far
         [L, H, tokens, D]. Overwrites the lane's entries after the prompt; what else changes is restored at the end.
         """
         prompt, saved = self._lanes[lane], self.staging.save(lane)
         step, n = self._repeated, prompt.entries
+        repeated = (*self._words().before(start), *prompt.tokens[start:stop])
         try:
-            for at in range(start, stop, step):
-                tokens = prompt.tokens[at : min(at + step, stop)]
-                first = n + at - start
+            for at in range(0, len(repeated), step):
+                tokens, first = repeated[at : at + step], n + at
                 self._passes.run([Piece(tokens, lane, first, first + len(tokens))])
-                repeated = self.staging.lane(lane).read_group(group, slice(n, first + len(tokens)))
-                yield self._queries(lane, group, len(tokens)), repeated[0]
+                planes = self.staging.lane(lane).read_group(group, slice(n, first + len(tokens)))
+                yield self._queries(lane, group, len(tokens)), planes[0]
         finally:
             self.staging.restore(lane, saved)
 
@@ -267,6 +271,7 @@ class Lanes:
             repeat_limit=self._room(prompt),
             reduction=self._reductions[group],
             output=partial(self._output, group),
+            words=self._words,
         )
 
     def _output(self, group: int, row: int) -> Tensor:
@@ -290,7 +295,7 @@ class Lanes:
         return [by_kind[self._decoder.kinds[layer]] for layer in self.groups[group].layers]
 
     def _room(self, prompt: _Lane) -> int:
-        """Return how many tokens `again` may prefill: whole pieces that end inside the lane."""
+        """Return how many tokens `again` may prefill, words included: whole pieces that end inside the lane."""
         left = prompt.count - prompt.entries - self._programs.repeated
         return max(0, left // self._repeated + 1) * self._repeated
 

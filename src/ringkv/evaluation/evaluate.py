@@ -7,6 +7,7 @@ evaluate(study, Options(), Path("answers"))
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nlargest
 from math import inf
 from pathlib import Path
@@ -36,6 +37,7 @@ from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
+from ringkv.text.repeat_words import repeat_words
 
 SHORTEST = 256  # tokens of a prompt
 PRIOR = 0.05  # weight of the estimate against the measured pace, as a share of the whole study
@@ -170,7 +172,7 @@ def _engine(
     progress(0, 0, "loading torch")
     from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
 
-    return build(engine, progress)
+    return build(engine, progress, partial(repeat_words, folder))
 
 
 def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt]) -> int:

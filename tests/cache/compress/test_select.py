@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.errors import PromptTooLong
+from ringkv.base.repeat_words import RepeatWords
 from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, KVzip, Selector
 from ringkv.cache.compress import expected_attention, keydiff, kvzip, tova
 from ringkv.cache.compress.select import VOTES
@@ -133,3 +134,15 @@ def test_a_common_offset_of_all_keys_hides_no_difference_in_bfloat16(prompt: Sta
 def test_kvzip_without_room_to_repeat_is_refused(prompt: StagedPrompt) -> None:
     with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
         kvzip.votes(prompt._replace(repeat_limit=kvzip.LEAD), LOW, HIGH, KVzip())
+
+
+def test_kvzip_repeats_no_more_with_its_words_than_there_is_room_for(prompt: StagedPrompt) -> None:
+    words, calls = RepeatWords((1, 2), (1, 2, 3)), []
+
+    def counted(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+        calls.append((start, stop))
+        return repeat(start, stop)
+
+    kvzip.votes(prompt._replace(repeat=counted, words=lambda: words), LOW, HIGH, KVzip())
+    assert [stop for _, stop in calls] == [7, 14, 21, 28, 35, 40]  # 18, less 8 before a chunk and 3 words
+    assert all(len(words.before(start)) + stop - start <= 18 for start, stop in calls)

@@ -2,9 +2,8 @@
 
 L layers, H key-value heads, G query heads each, w queries of a piece, n prompt tokens, D head_dim.
 Source: KVzip (arXiv 2505.23416): the prompt is prefilled a second time after itself, in chunks. A token's vote is the
-highest attention weight that any query of its own chunk's repetition gives it. The paper prompts for the repetition in
-words; here only the tokens follow. It costs about as much as the prompt's prefill, and suits documents that serve many
-questions.
+highest attention weight that any query of its own chunk's repetition gives it. Words ask for each repetition, and their
+queries vote too. It costs about as much as the prompt's prefill, and suits documents that serve many questions.
 """
 
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
     Raises PromptTooLong if no token can be repeated after the prompt's end.
     """
     layers, heads, n, _ = prompt.keys.shape
-    size = min(CHUNK, prompt.repeat_limit - LEAD)
+    size = min(CHUNK, prompt.repeat_limit - LEAD - prompt.words().longest)
     if size < 1:
         raise PromptTooLong(
             f"kv_select kvzip prefills a prompt again after its end, and {n:,} tokens leave no room for that; "

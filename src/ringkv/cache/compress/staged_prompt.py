@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.cache.compress.vote_reduction import NoReduction, VoteReduction
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
@@ -19,10 +20,10 @@ class StagedPrompt(NamedTuple):
 
     scale: factor on attention scores. seen: all tokens of the prompt; more than n if an earlier turn evicted some.
     rotate: one per layer: (x [..., N, D], int positions [N]) -> x rotated by them; negative positions rotate back.
-    repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end. For each piece of w
-    tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D] of the repetition.
-    repeat_limit: tokens that one call may repeat. reduction: over query heads on other ranks. output: layer -> its
-    output projection by head, [H, G, D, hidden]; None if it is not known.
+    repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end, behind `words` that ask
+    for them. For each piece of w tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D]
+    of the repetition. repeat_limit: tokens that one call may prefill, words included. reduction: over query heads on
+    other ranks. output: layer -> its output projection by head, [H, G, D, hidden]; None if it is not known.
     """
 
     q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
@@ -35,6 +36,7 @@ class StagedPrompt(NamedTuple):
     repeat_limit: int
     reduction: VoteReduction = NoReduction()
     output: Callable[[int], Tensor] | None = None
+    words: FindWords = no_words
 
 
 class GroupView(NamedTuple):
