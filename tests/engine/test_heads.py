@@ -1,6 +1,7 @@
 """Heads that divide a slot's entries: in transformers' attention under masks, in memory, and beside other requests."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.engine.test_poisoned import poison_all
 
 KV = tiny.choice("snapstream", budget=40, recent=8)
 LAYERS, HEADS = 3, 2
-DIVIDED: list[HeadBudgets] = ["adaptive", "global"]
+DIVIDED: list[HeadBudgets] = ["adaptive", "global", "pyramid"]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,25 @@ def test_entries_add_up_to_those_of_equal_heads(divided: LocalEngine, heads: Hea
     assert int(counts.sum()) == LAYERS * HEADS * 40
     if heads == "adaptive":
         assert counts.sum(1).tolist() == [HEADS * 40] * LAYERS
+
+
+@pytest.mark.parametrize("changes", [{}, {"protect": ((50, 58),)}])
+def test_a_pyramids_layers_select_fewer_by_equal_steps_and_its_heads_as_many(
+    divided: LocalEngine, changes: dict[str, Any]
+) -> None:
+    pyramid, equal = (
+        torch.from_numpy(tiny.kept(divided, tiny.request(tiny.prompt(150), kv=replace(KV, heads=heads, **changes))))
+        for heads in ("pyramid", "equal")
+    )
+    selected = (pyramid >= 0).sum(-1) - KV.sinks - 8
+    assert (selected == selected[:, :1]).all()
+    # Of 28 on average: 39/20, 1 and 1/20; or 8 are protected, and the others share 76 as 39 to 20.
+    assert selected[:, 0].tolist() == ([50, 26, 8] if changes else [55, 28, 1])
+    for layer, head in product(range(LAYERS), range(HEADS)):
+        tokens = set(pyramid[layer, head].tolist())
+        assert set(range(50, 58)) <= tokens or not changes
+        usual = set(equal[layer, head].tolist())
+        assert tokens >= usual if layer == 0 else tokens - {-1} <= usual
 
 
 def test_a_slot_has_eight_bytes_more_for_each_layer_and_head(llama_dir: Path, divided: LocalEngine) -> None:

@@ -191,7 +191,8 @@ class SelectionSettings:
             "heads",
             str,
             "NAME",
-            "Selected tokens of each head: equal, adaptive (heads share those of a layer) or global (of all layers)",
+            "Selected tokens of each head: equal, adaptive (heads share those of a layer), global (of all layers) or "
+            "pyramid (fewer from layer to layer)",
         ),
     ] = None
     kv_review: Annotated[

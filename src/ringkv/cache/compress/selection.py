@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS, SlotKind
-from ringkv.base.kv import KVChoice, Layout, Layouts
+from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.by_head import kept_by_head, selected_mask
 from ringkv.cache.compress.critical import output_norms, weighed
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.shares import Bounds, divided, pyramid
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.protect import protected, tokens
@@ -74,7 +75,29 @@ def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
 
 def _counts(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
     """Return int64 [L, H], how many tokens each head selects."""
+    return _DIVISIONS[choice.heads](votes, choice, plan)
+
+
+def _by_votes(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
     return selected_mask(votes, plan.selected, choice.heads).sum(-1)
+
+
+def _by_layer(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
+    layers = len(votes)
+    counts = divided(pyramid(layers), layers * plan.selected, Bounds(_protected(votes), votes.shape[-1]))
+    return votes.new_tensor(counts, dtype=torch.int64)[:, None].expand(votes.shape[:2])
+
+
+_DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, KVChoice, Layout], Tensor]] = {
+    "adaptive": _by_votes,
+    "global": _by_votes,
+    "pyramid": _by_layer,
+}
+
+
+def _protected(votes: Tensor) -> int:
+    """Return how many protected tokens every head selects; their votes are infinite."""
+    return int(votes[0, 0].isinf().sum())
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:
