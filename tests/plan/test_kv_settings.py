@@ -19,7 +19,7 @@ from ringkv.plan.units import parse_share
 from ringkv.server.responses import ResponsesBody
 from ringkv.server.schemas import ChatBody, CompletionBody
 
-START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_page", "kv_digest", "kv_tier"}
+START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_page", "kv_digest", "kv_tier", "kv_profile"}
 REQUEST_ALONE = {"kv_protect"}
 
 

@@ -15,6 +15,8 @@ from ringkv.base.workspace import Workspace, workspace
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
 Activations = Literal["16-bit", "int8"]
+HeadShares = tuple[tuple[float, ...], ...]
+"""What each key-value head needs, relative to others, by layer."""
 Graphs = Literal["compiled", "background", "off"]
 
 
@@ -39,6 +41,7 @@ class EngineConfig:
     kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
     kv_digest: Digest = "mean"  # what pages are selected by
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
+    head_shares: HeadShares = ()  # of kv_heads profile; () if there is no profile of the model's heads
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for its workspace

@@ -23,7 +23,7 @@ Digest = Literal["mean", "bounds"]
 DIGESTS: tuple[Digest, ...] = get_args(Digest)
 Weigh = Literal["none", "values"]
 WEIGHS: tuple[Weigh, ...] = get_args(Weigh)
-HeadBudgets = Literal["equal", "adaptive", "global", "pyramid"]
+HeadBudgets = Literal["equal", "adaptive", "global", "pyramid", "profile"]
 HEAD_BUDGETS: tuple[HeadBudgets, ...] = get_args(HeadBudgets)
 BLOCK = 64  # entries per block of the prefix store
 SINKS = 4
@@ -49,7 +49,8 @@ class KVChoice:
     (CriticalKV, arXiv 2502.03805).
     heads: what heads divide. "equal": each selects as many tokens. "adaptive": those of a layer select what has the
     most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
-    "pyramid": each layer selects fewer than the one before it (PyramidKV, arXiv 2406.02069).
+    "pyramid": each layer selects fewer than the one before it (PyramidKV, arXiv 2406.02069). "profile": each selects
+    what was measured once for the model (as DuoAttention's heads, arXiv 2410.10819).
     review: N, tokens between two reviews of a policy that watches decoding.
     reading: how scissorhands ranks entries. "low": those with the most low weights go. "high": those with the fewest
     high weights. "rate": those with the smallest share of high weights.

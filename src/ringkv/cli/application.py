@@ -19,6 +19,7 @@ from ringkv.cli.commands.eval import study
 from ringkv.cli.commands.generate import generate
 from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
+from ringkv.cli.commands.profile import profile
 from ringkv.cli.commands.pull import pull
 from ringkv.cli.commands.rotate import rotate
 from ringkv.cli.commands.serve import serve
@@ -29,7 +30,7 @@ from ringkv.cli.spread import spread
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run a model": (generate, chat, serve, demo),
     "Get models": (pull, models, rotate),
-    "Plan and measure": (plan, study, bench, doctor),
+    "Plan and measure": (plan, study, bench, profile, doctor),
 }
 
 

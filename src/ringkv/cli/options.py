@@ -14,6 +14,7 @@ from ringkv.plan.kv_settings import (
     CompressionSettings,
     FormatSettings,
     PageSettings,
+    ProfileSettings,
     SelectionSettings,
     TurnSettings,
 )
@@ -198,7 +199,7 @@ class _PrefixStore:
 
 # dataclass fields are ordered from the last base to the first; --help shows them in that order.
 @dataclass(frozen=True)
-class _StudySettings(_Machine, SelectionSettings, PageSettings, FormatSettings):
+class _StudySettings(_Machine, SelectionSettings, ProfileSettings, PageSettings, FormatSettings):
     def options(self, slots: int = 1) -> Options:
         """Return the planner's options; None leaves one open. `slots` is the command's default."""
         chosen = {one.name: getattr(self, one.name) for one in fields(Options) if hasattr(self, one.name)}

@@ -37,7 +37,7 @@ from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
-from ringkv.models.slot_formats import check_drafts, check_slot_format, check_weigh
+from ringkv.models.slot_formats import check_drafts, check_profile, check_slot_format, check_weigh
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     check_slot_format(model, config.slot_format)
     check_drafts(config.slot_format, config.speculate)
     check_weigh(model.groups, config.kv)
+    check_profile(config.kv.heads, bool(config.head_shares))
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
@@ -100,7 +101,7 @@ def assemble(
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
     passes = Passes(decoder, weights, staged, slots, made)
     sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
-    lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes, find_words)
+    lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes, find_words, config.head_shares)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)

@@ -26,6 +26,7 @@ from ringkv.models.config import ModelConfig
 from ringkv.models.slot_formats import (
     check_heads_of_request,
     check_pages_of_request,
+    check_profile,
     check_watching_of_request,
     check_weigh,
 )
@@ -92,6 +93,7 @@ class LocalEngine:
         check_pages_of_request(self.lanes.groups, choice.policy)
         check_watching_of_request(self.lanes.groups, choice)
         check_weigh(self.lanes.groups, choice)
+        check_profile(choice.heads, bool(self.config.head_shares))
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.config import HeadShares
 from ringkv.base.engine import Cached, PrefillChunk
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
@@ -90,10 +91,11 @@ class Lanes:
         turns: Turns,
         sizes: LaneSizes,
         find_words: FindWords = no_words,
+        shares: HeadShares = (),
     ) -> None:
         self._decoder, self._weights, self._passes, self._turns = decoder, weights, passes, turns
         self.staging, self._programs, self._sizes = staging, programs, sizes
-        self._words = cache(find_words)
+        self._words, self._shares = cache(find_words), shares
         self._lanes = [_Lane() for _ in range(staging.lanes)]
         self._readers = _readers(decoder)
         self._reductions = [_reduction(decoder.config, group) for group in decoder.groups]
@@ -212,8 +214,12 @@ class Lanes:
 
     def _views(self, lane: int, queries: int) -> list[GroupView]:
         """Return a view of a lane in each group, with its last queries."""
-        groups = enumerate(self._decoder.groups)
-        return [GroupView(group, partial(self.view, lane, at, queries)) for at, group in groups]
+        return [
+            GroupView(group, partial(self.view, lane, at, queries), [self._shares[layer] for layer in group.layers])
+            if self._shares
+            else GroupView(group, partial(self.view, lane, at, queries))
+            for at, group in enumerate(self.groups)
+        ]
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
         """Copy the selected entries of a lane's prompt to a slot; None if another rank has it."""

@@ -162,8 +162,10 @@ def _engine(
     watching = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in WATCHING]
     if watching:
         options = replace(options, kv_policy=watching[0].policy, kv_review=max(one.review for one in watching))
-    if any(cell.choice.heads != "equal" for item in pending for cell in item.cells):
-        options = replace(options, kv_heads="adaptive")  # slots that heads can divide
+    heads = {cell.choice.heads for item in pending for cell in item.cells} - {"equal"}
+    if heads:
+        # Slots that heads can divide; one that needs a profile of the model's heads is refused here.
+        options = replace(options, kv_heads="profile" if "profile" in heads else "adaptive")
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
     if any(item.prompt.following for item in pending):

@@ -109,6 +109,16 @@ def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> 
         raise InvalidRequest(message, "kv_heads")
 
 
+def check_profile(heads: HeadBudgets, has_profile: bool) -> None:
+    """Raise InvalidRequest, naming `kv_heads`, if heads would divide a slot by a profile that an engine lacks."""
+    if heads == "profile" and not has_profile:
+        raise InvalidRequest(
+            "kv_heads is profile, and the engine has no profile of its model's heads; run ringkv profile MODEL and "
+            "start the engine again, or choose global",
+            "kv_heads",
+        )
+
+
 def check_weigh(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
     """Raise InvalidRequest, naming `kv_weigh`, if a choice would weigh votes by values where that is not possible."""
     if choice.weigh == "none":

@@ -24,6 +24,7 @@ from ringkv.models.slot_formats import (
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv, kept_entries
+from ringkv.plan.head_profile import head_shares
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.prefill_workspace import prefill_workspace
 from ringkv.plan.units import parse_bytes
@@ -87,6 +88,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         kv_page=page,
         kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
         kv_tier=_tier(options) if page else None,
+        head_shares=head_shares(model_dir, config, options, kv),
     )
 
 

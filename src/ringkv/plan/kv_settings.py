@@ -157,6 +157,14 @@ class PageSettings:
 
 
 @dataclass(frozen=True)
+class ProfileSettings:
+    kv_profile: Annotated[
+        str | None,
+        Setting(None, str, "FILE", "File of ringkv profile", fallback="beside the model's weights"),
+    ] = None
+
+
+@dataclass(frozen=True)
 class SelectionSettings:
     kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
     kv_recent: Annotated[
@@ -191,8 +199,8 @@ class SelectionSettings:
             "heads",
             str,
             "NAME",
-            "Selected tokens of each head: equal, adaptive (heads share those of a layer), global (of all layers) or "
-            "pyramid (fewer from layer to layer)",
+            "Selected tokens of each head: equal, adaptive (heads share those of a layer), global (of all layers), "
+            "pyramid (fewer from layer to layer) or profile (as ringkv profile has measured)",
         ),
     ] = None
     kv_review: Annotated[
@@ -249,7 +257,15 @@ class TurnSettings:
 
 # Fields are in the order of the bases from last to first. Labels of evaluations follow the order of `PerRequest`.
 @dataclass(frozen=True)
-class AtStart(TurnSettings, SelectionSettings, PageSettings, FormatSettings, CompressionSettings, BudgetSettings):
+class AtStart(
+    TurnSettings,
+    SelectionSettings,
+    ProfileSettings,
+    PageSettings,
+    FormatSettings,
+    CompressionSettings,
+    BudgetSettings,
+):
     """The settings of an engine's default."""
 
 

@@ -13,7 +13,7 @@ from ringkv.base.kv import HeadBudgets, Layout
 from ringkv.cache.compress.kept import EMPTY, ordered, shared
 
 SAFEGUARD = 0.2
-"""Share of the average that every head selects by its own votes (AdaKV, section 3.3)."""
+"""Share of the average that every head selects (AdaKV, section 3.3)."""
 
 SCOPES: Mapping[HeadBudgets, Callable[[Tensor], Tensor]] = {
     "adaptive": lambda votes: votes.flatten(1),

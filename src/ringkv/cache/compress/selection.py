@@ -12,7 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import IN_CHUNKS, SlotKind
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.by_head import kept_by_head, selected_mask
+from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask
 from ringkv.cache.compress.critical import output_norms, weighed
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
@@ -63,36 +63,45 @@ def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
         return kept(plan, None, layers * heads).view(layers, heads, -1)
     prompt = view.read()
     votes = _votes(prompt, choice, plan).view(layers, heads, -1)
-    divided = view.group.by_head and choice.heads != "equal"
-    counts = _counts(votes, choice, plan) if divided else torch.full_like(votes[..., 0], plan.selected).long()
+    division: HeadBudgets = choice.heads if view.group.by_head else "equal"
+    counts = _DIVISIONS[division](votes, view, choice, plan)
     if choice.weigh == "values":
         norms = output_norms(prompt, plan.sinks, plan.prompt - plan.recent, choice.select.joins_heads)
         votes = weighed(votes, norms, counts)
-    if divided:
+    if division != "equal":
         return kept_by_head(plan, votes, counts)
     return kept(plan, votes.flatten(0, 1), layers * heads).view(layers, heads, -1)
 
 
-def _counts(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
-    """Return int64 [L, H], how many tokens each head selects."""
-    return _DIVISIONS[choice.heads](votes, choice, plan)
+def _equally(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+    return votes.new_full(votes.shape[:2], plan.selected, dtype=torch.int64)
 
 
-def _by_votes(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
+def _by_votes(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
     return selected_mask(votes, plan.selected, choice.heads).sum(-1)
 
 
-def _by_layer(votes: Tensor, choice: KVChoice, plan: Layout) -> Tensor:
-    layers = len(votes)
-    counts = divided(pyramid(layers), layers * plan.selected, Bounds(_protected(votes), votes.shape[-1]))
-    return votes.new_tensor(counts, dtype=torch.int64)[:, None].expand(votes.shape[:2])
+def _by_layer(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+    layers, heads, candidates = votes.shape
+    counts = divided(pyramid(layers), layers * plan.selected, Bounds(_protected(votes), candidates))
+    return votes.new_tensor(counts, dtype=torch.int64)[:, None].expand(-1, heads)
 
 
-_DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, KVChoice, Layout], Tensor]] = {
+def _by_profile(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+    layers, heads, candidates = votes.shape
+    bounds = Bounds(max(int(SAFEGUARD * plan.selected), _protected(votes)), candidates)
+    counts = divided([share for layer in view.shares for share in layer], layers * heads * plan.selected, bounds)
+    return votes.new_tensor(counts, dtype=torch.int64).view(layers, heads)
+
+
+_DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, GroupView, KVChoice, Layout], Tensor]] = {
+    "equal": _equally,
     "adaptive": _by_votes,
     "global": _by_votes,
     "pyramid": _by_layer,
+    "profile": _by_profile,
 }
+"""How many tokens each head selects, int64 [L, H]."""
 
 
 def _protected(votes: Tensor) -> int:

@@ -40,10 +40,11 @@ class StagedPrompt(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group of layers, and how to read the staged prompt in it."""
+    """A group of layers, and how to read the staged prompt in it. shares: of its layers' heads, if they are known."""
 
     group: LayerGroup
     read: Callable[[], StagedPrompt]
+    shares: Sequence[Sequence[float]] = ()
 
 
 class VoteFunction(Protocol):

@@ -1,0 +1,147 @@
+"""head_profile: how much of the entries each key-value head needs, measured by `ringkv profile` and kept in a file.
+
+{"text": "5f3c...", "parts": 8, "scores": [[[0.11, 0.02], ...], ...]}     of a part of the text, a layer and a head
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ringkv.base.config import HeadShares
+from ringkv.base.errors import BadWeights, InvalidRequest
+from ringkv.base.json_file import read_object
+from ringkv.base.kv import KVChoice
+from ringkv.base.progress import Progress
+from ringkv.models.config import ModelConfig
+from ringkv.plan.options import Options
+
+FILE = "head_profile.json"
+"""Its name beside a model's weights."""
+
+
+@dataclass(frozen=True)
+class HeadProfile:
+    """text: a digest of what is measured. parts: of the text. scores: of the parts that are measured so far."""
+
+    text: str
+    parts: int
+    scores: tuple[HeadShares, ...] = ()
+
+    @property
+    def shares(self) -> HeadShares:
+        """The mean score of each head; none for a layer that keeps what its sliding window or another layer says."""
+        each = zip(*self.scores, strict=True)
+        return tuple(tuple(sum(head) / len(head) for head in zip(*layer, strict=True)) for layer in each)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all parts are measured."""
+        return len(self.scores) == self.parts
+
+    def write(self, path: Path) -> None:
+        """Replace the file at once, so that an interruption leaves the old one. Raises OSError."""
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        new.write_text(json.dumps(vars(self)) + "\n", encoding="ascii")
+        new.replace(path)
+
+
+def read(path: Path) -> HeadProfile:
+    """Raises InvalidRequest if the file is not a whole profile."""
+    found = _read(path)
+    if found is None or not found.is_whole:
+        raise InvalidRequest(f"{path} is not a profile of heads; delete it, and run ringkv profile again", "kv_profile")
+    return found
+
+
+def measure(
+    path: Path, parts: Sequence[Sequence[int]], score: Callable[[Sequence[int]], HeadShares], tell: Progress
+) -> None:
+    """Write the profile by the scores of parts of a text, unless it is there.
+
+    Each score is kept in `unfinished(path)`, from which an interrupted call goes on. The profile is replaced once all
+    are there.
+    """
+    text, partial = hashlib.sha256(json.dumps([list(part) for part in parts]).encode()).hexdigest(), unfinished(path)
+    same = (one for one in map(_read, (path, partial)) if one and (one.text, one.parts) == (text, len(parts)))
+    found = next(same, HeadProfile(text, len(parts)))
+    if found.is_whole and _read(path) == found:
+        return
+    for part in parts[len(found.scores) :]:
+        tell(len(found.scores), len(parts), "measuring parts of the text")
+        found = replace(found, scores=(*found.scores, score(part)))
+        found.write(partial)
+    partial.replace(path)
+
+
+def unfinished(path: Path) -> Path:
+    """Return the file of a profile that is being measured."""
+    return path.with_name(f"{path.name}.partial")
+
+
+def measured(path: Path) -> int:
+    """Return how many parts a profile that is being measured has so far."""
+    found = _read(unfinished(path))
+    return len(found.scores) if found else 0
+
+
+def _read(path: Path) -> HeadProfile | None:
+    """Return None for a file that is missing or is not a profile."""
+    try:
+        return _parsed(read_object(path))
+    except (BadWeights, KeyError, TypeError, ValueError):
+        return None
+
+
+def _parsed(raw: dict[str, Any]) -> HeadProfile:
+    scores = tuple(tuple(tuple(map(_score, layer)) for layer in part) for part in raw["scores"])
+    if len({tuple(map(len, part)) for part in scores}) > 1:
+        raise ValueError("parts differ in their heads")
+    return HeadProfile(str(raw["text"]), int(raw["parts"]), scores)
+
+
+def _score(value: Any) -> float:
+    if not 0 <= value < float("inf"):
+        raise ValueError("not a score")
+    return float(value)
+
+
+def head_shares(folder: Path, config: ModelConfig, options: Options, kv: KVChoice) -> HeadShares:
+    """Return the shares of a model's heads; () if there is no profile and the default choice needs none.
+
+    Raises InvalidRequest for a profile that is missing, or of another model.
+    """
+    given = options.kv_profile
+    if kv.heads == "equal":
+        if given is not None:
+            raise InvalidRequest(
+                "kv_profile is for heads that divide a slot, and kv_heads is equal; set kv_heads profile, or leave it "
+                "out",
+                "kv_profile",
+            )
+        return ()
+    path = folder / FILE if given is None else Path(given).expanduser()
+    if not path.is_file():
+        if given is None and kv.heads != "profile":
+            return ()
+        raise InvalidRequest(
+            f"kv_heads {kv.heads} finds no profile of the model's heads, {path}; run ringkv profile {folder}, or "
+            "choose global",
+            "kv_heads",
+        )
+    shares = read(path).shares
+    if tuple(map(len, shares)) != heads_of(config):
+        raise InvalidRequest(
+            f"{path} is a profile of another model, with {len(shares)} layers; run ringkv profile {folder}",
+            "kv_profile",
+        )
+    return shares
+
+
+def heads_of(config: ModelConfig) -> tuple[int, ...]:
+    """Return how many heads of each layer divide entries; 0 if a layer keeps what a window or another layer says."""
+    whole = {layer: group.spec.key.heads for group in config.groups if group.window is None for layer in group.layers}
+    return tuple(whole.get(layer, 0) for layer in range(config.num_layers))

@@ -1,0 +1,69 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringkv.engine import head_scores
+from ringkv.plan.head_profile import FILE, read
+from tests.cli.conftest import SMALL, Cli
+
+pytestmark = pytest.mark.usefixtures("tmp_cache")
+PART = (512 - 256) // 2  # tokens, of a model with a context of 512
+
+
+@pytest.fixture
+def model(model_dir: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(model_dir, tmp_path / "model"))
+
+
+def test_a_model_with_a_profile_divides_its_slots_by_it(cli: Cli, model: Path) -> None:
+    found = cli("profile", model, "--tokens", 2 * PART)
+    assert found.status == 0, found.err
+    assert found.out.endswith(f"{model / FILE} is ready; use it with --kv-heads profile\n")
+    shares = read(model / FILE).shares
+    counts = [int(line[20:26]) for line in found.out.splitlines()[1:-1]]
+    assert sum(counts) == sum(map(len, shares)) == 6
+    answer = cli("generate", "--model", model, "--kv-heads", "profile", "--max-tokens", 4, "Hi? " * 30, *SMALL)
+    assert answer.status == 0, answer.err
+
+
+def test_a_model_without_one_is_refused_with_the_command_that_makes_it(cli: Cli, model: Path) -> None:
+    answer = cli("generate", "--model", model, "--kv-heads", "profile", "Hi?", *SMALL)
+    assert answer.status == 2
+    assert answer.last_line.endswith(f"run ringkv profile {model}, or choose global")
+
+
+def test_an_interrupted_run_goes_on_and_the_file_may_be_elsewhere(
+    cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, out, usual, calls = tmp_path / "text.txt", tmp_path / "mine.json", head_scores.head_scores, []
+    text.write_text("A tokenizer whose tokens are bytes. " * 40)
+
+    def interrupted(engine: Any, tokens: Any) -> Any:
+        calls.append(len(tokens))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return usual(engine, tokens)
+
+    monkeypatch.setattr(head_scores, "head_scores", interrupted)
+    command = ("profile", model, "--text", text, "--tokens", 3 * PART, "--out", out, "--json")
+    stopped = cli(*command)
+    assert stopped.status == 130
+    assert "1 of 3 parts are measured; run the command again to go on" in stopped.err
+    found = cli(*command)
+    assert calls == [PART] * 4
+    assert json.loads(found.out) == {
+        "model": str(model),
+        "file": str(out),
+        "shares": [list(layer) for layer in read(out).shares],
+    }
+    assert not (model / FILE).exists()
+
+
+def test_a_text_that_is_too_short_is_refused(cli: Cli, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("short")
+    result = cli("profile", model, "--text", tmp_path / "short.txt")
+    assert (result.status, result.out) == (2, "")
+    assert f"the text gives 5 tokens, and a part has {PART}; give a longer text" in result.last_line
