@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from ringkv.base.engine import Limits
-from ringkv.base.events import FinishReason, KVUsage, Usage
+from ringkv.base.events import FinishReason, HeadUsage, KVUsage, PageUsage, Usage
 from ringkv.cli import answering
 from ringkv.cli.answering import TimedResult, cache_line, cut_short, follow, live
 from ringkv.llm.result import Result, StreamPiece
@@ -65,6 +65,24 @@ def test_policies_that_watch_decoding_have_reviews_instead_of_ring_wraps() -> No
     watched = usage(7012, 3, 6950)
     watched = replace(watched, kv=replace(watched.kv, policy="h2o", ring_wraps=2))
     assert "evicted 6,950, 2 reviews | 1 MB" in cache_line(watched)
+
+
+def test_the_line_has_what_steps_read_and_heads_hold_if_that_is_less_than_all() -> None:
+    one = usage(7012, 3, 6950)
+    paged, divided = (
+        replace(one, kv=replace(one.kv, **more))
+        for more in ({"pages": PageUsage(held=20, step=6, read=12, skipped=28)}, {"heads": HeadUsage(31, 1204)})
+    )
+    assert ", 1 ring wrap, steps read 6 of 20 pages | 1 MB" in cache_line(paged)
+    assert ", 1 ring wrap, heads hold 31 to 1,204 | 1 MB" in cache_line(divided)
+
+
+def test_json_leaves_out_counters_that_a_policy_does_not_have() -> None:
+    plain, divided = result(3), result(3)
+    divided = replace(divided, usage=replace(divided.usage, kv=replace(divided.usage.kv, heads=HeadUsage(3, 9))))
+    found = [TimedResult(one, 1.0, 1.0).as_json()["usage"]["kv"] for one in (plain, divided)]
+    assert set(found[1]) - set(found[0]) == {"heads"}
+    assert found[1]["heads"] == {"fewest": 3, "most": 9}
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,23 @@ def test_a_pyramids_layers_select_fewer_by_equal_steps_and_its_heads_as_many(
         assert tokens >= usual if layer == 0 else tokens - {-1} <= usual
 
 
+@pytest.mark.parametrize("heads", DIVIDED)
+def test_layouts_have_the_entries_of_the_heads_with_the_fewest_and_the_most(
+    divided: LocalEngine, heads: HeadBudgets
+) -> None:
+    """As the slot has them, whose room is for the whole ring."""
+    one = asked(150, heads)
+    tiny.enter(divided, one, slot=1)
+    (layout,) = divided.compress(0, one.kv)
+    body = divided.batch.bodies[0]
+    room = body.beside[0][:, 1, :, 1] + layout.capacity
+    assert (layout.fewest, layout.most) == (int(room.min()), int(room.max()))
+    assert layout.fewest < layout.capacity < layout.most
+    assert divided.compress(0, asked(150, "equal").kv)[0].most == 0
+    tiny.stage(divided, asked(30, heads))
+    assert divided.compress(0, asked(30, heads).kv)[0].most == 0  # nothing is selected
+
+
 def test_a_slot_has_eight_bytes_more_for_each_layer_and_head(llama_dir: Path, divided: LocalEngine) -> None:
     equal = build(tiny.config(llama_dir))
     assert divided.limits.slot_bytes == equal.limits.slot_bytes + 8 * LAYERS * HEADS

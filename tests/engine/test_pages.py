@@ -2,16 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from ringkv.base.events import Finished, PageUsage
 from ringkv.base.kv import KVChoice
+from ringkv.base.request import Request
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.kernels import decode_attend, decode_attend_pages
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE
+from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_poisoned import poison_all
 
@@ -59,6 +64,38 @@ def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
     counts = paged.batch.bodies[0].beside[1]
     assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
     assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
+
+
+def test_the_pages_of_an_answer_are_those_that_its_steps_select(
+    paged: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for slot in range(paged.limits.slots):
+        paged.release(slot)
+    selections: list[torch.Tensor] = []
+    select = decode_attend_pages.selected
+
+    def spy(*arguments: Any) -> torch.Tensor:
+        selections.append(select(*arguments))
+        return selections[-1]
+
+    monkeypatch.setattr(decode_attend_pages, "selected", spy)
+    monkeypatch.setattr(decode_attend, "operator", lambda name, q: decode_attend_pages.reference)
+    usage = ended(paged, tiny.request(tiny.prompt(100), max_tokens=40, ignore_eos=True)).usage.kv
+    layers, heads, fed = 3, 2, 39
+    assert len(selections) == layers * fed
+    read = sum(int(one.sum()) for one in selections) // (layers * heads)
+    held = [-(-length // PAGE) for length in range(101, 101 + fed)]
+    assert usage.pages == PageUsage(held[-1], step=96 // PAGE, read=read, skipped=sum(held) - read)
+    assert 0 < read < sum(held)
+    assert usage.heads is None
+
+
+def ended(engine: LocalEngine, one: Request) -> Finished:
+    loop = Loop(engine)
+    events = loop.submit(one)
+    while not loop.idle:
+        events += loop.step()
+    return next(event for event in events if isinstance(event, Finished))
 
 
 def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:

@@ -1,4 +1,4 @@
-from ringkv.base.events import KVUsage, Usage
+from ringkv.base.events import KVUsage, PageUsage, Usage
 from ringkv.server.generation import Finish, TokenOutput
 from ringkv.server.usage import UsageCounter
 
@@ -25,6 +25,15 @@ def test_the_caches_of_all_choices_are_summed() -> None:
             "bytes_held": 55,
         },
     }
+
+
+def test_pages_and_heads_are_summed_and_left_out_if_there_are_none() -> None:
+    paged = KVUsage("arkvale", 1, 2, 3, 4, 5, PageUsage(held=6, step=2, read=7, skipped=8))
+    counter = UsageCounter(prompt_tokens=3)
+    counter.add(0, last_output(paged))
+    counter.add(1, last_output(paged))
+    assert counter.usage()["kv"]["pages"] == {"held": 12, "step": 4, "read": 14, "skipped": 16}
+    assert "heads" not in counter.usage()["kv"]
 
 
 def test_an_output_without_a_token_counts_none() -> None:

@@ -55,6 +55,7 @@ class Limits:
     rides: bool = False  # whether slots may be fed in a pass with chunks
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
+    page: int = 0  # entries of a page of slots that are read in pages, else 0
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 

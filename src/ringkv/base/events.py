@@ -1,14 +1,35 @@
 """Events that the engine emits for a request, in order: Scored*, Token*, then Finished or Failed."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "abort"]
 
 
 @dataclass(frozen=True)
+class PageUsage:
+    """Pages of one request's slot, per layer and key-value head."""
+
+    held: int  # pages that hold its tokens
+    step: int  # pages that a step reads at most
+    read: int  # pages that all steps of the answer have read
+    skipped: int  # pages that they have not
+
+
+@dataclass(frozen=True)
+class HeadUsage:
+    """Entries that key-value heads of one request may hold, over all layers."""
+
+    fewest: int
+    most: int
+
+
+@dataclass(frozen=True)
 class KVUsage:
-    """Cache statistics of one request. Entries are per layer and key-value head."""
+    """Cache statistics of one request. Entries are per layer and key-value head.
+
+    pages: None unless steps read some pages. heads: None if all heads hold as many entries.
+    """
 
     policy: str
     capacity: int  # entries it may hold
@@ -16,6 +37,13 @@ class KVUsage:
     evicted: int  # tokens seen, prompt and output, that are no longer in the cache
     ring_wraps: int  # how often decoding wrapped the ring
     bytes_held: int  # of memory, allocated for its slot in all layers, filled or not
+    pages: PageUsage | None = None
+    heads: HeadUsage | None = None
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The statistics as a dictionary, without those that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

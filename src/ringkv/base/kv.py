@@ -137,6 +137,7 @@ class Layout(NamedTuple):
 
     If heads divide a slot, `selected`, `protected` and `capacity` are averages over heads. read: entries that a
     step reads, in whole pages; 0 is all. Of these the first `leading` and last `newest` are always read.
+    fewest, most: entries of the heads with the fewest and the most, once they divide the slot; 0 if all have as many.
     review: N, tokens between two reviews if the policy watches decoding, else 0. A review of a full slot moves what it
     keeps to the first entries, so that the last N are free again.
 
@@ -161,6 +162,8 @@ class Layout(NamedTuple):
     leading: int = 0
     newest: int = 0
     review: int = 0
+    fewest: int = 0
+    most: int = 0
 
     @property
     def capacity(self) -> int:

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup, Pages
 from ringkv.base.kv import Layout
+from ringkv.base.page_counts import PageCounts
 from ringkv.cache.body import Body, new_centers, new_planes
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
+
+EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,8 @@ class PagesBody(Body):
         self.counts[:, row, 3] = int(by_means)
 
     def place(self, row: int, layout: Layout) -> None:
-        """Note how many pages a step reads: whole ones, and at least one besides the leading and newest."""
-        page = _pages(self.group).size
-        leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
-        most = max(layout.read // page, leading + newest + 1) if layout.read else EVERY_PAGE
-        for at, count in enumerate((most, leading, newest)):
+        """Note how many pages a step reads."""
+        for at, count in enumerate(PageCounts.of(layout, _pages(self.group).size) or EVERYTHING):
             self.counts[:, row, at] = count
 
 

@@ -47,7 +47,9 @@ class TimedResult:
             "prefill_tokens_per_s": self.prefill_rate,
             "decode_tokens_per_s": self.decode_rate,
         }
-        return asdict(self.result) | {"timing": timing}
+        found = asdict(self.result) | {"timing": timing}
+        found["usage"]["kv"] = self.result.usage.kv.counts
+        return found
 
 
 def follow(pieces: Iterable["StreamPiece"], show: Callable[["StreamPiece"], None]) -> TimedResult:
@@ -78,13 +80,18 @@ def cut_short(result: "Result", requested: int, limits: Limits) -> str | None:
 
 
 def cache_line(usage: Usage) -> str:
-    """Cache usage of one request: prompt tokens, kept, evicted, ring wraps or evicting reviews, bytes."""
+    """Cache usage of one request: prompt tokens, kept, evicted, ring wraps or evicting reviews, bytes.
+
+    If steps read some pages, or heads hold different numbers of entries, it says how many.
+    """
     kv = usage.kv
     name = "review" if kv.policy in WATCHING else "ring wrap"
     wraps = f"1 {name}" if kv.ring_wraps == 1 else f"{kv.ring_wraps:,} {name}s"
+    pages = kv.pages and f", steps read {min(kv.pages.step, kv.pages.held):,} of {kv.pages.held:,} pages"
+    heads = kv.heads and f", heads hold {kv.heads.fewest:,} to {kv.heads.most:,}"
     return (
-        f"{usage.prompt_tokens:,} prompt tokens | kept {kv.kept:,}, evicted {kv.evicted:,}, {wraps} | "
-        f"{show_bytes(kv.bytes_held)} KV cache"
+        f"{usage.prompt_tokens:,} prompt tokens | kept {kv.kept:,}, evicted {kv.evicted:,}, {wraps}"
+        f"{pages or ''}{heads or ''} | {show_bytes(kv.bytes_held)} KV cache"
     )
 
 

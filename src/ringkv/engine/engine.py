@@ -73,6 +73,7 @@ class LocalEngine:
             rides=self._prefill.rides,
             max_step=config.max_step,
             kv_format=config.kv_format,
+            page=config.kv_page,
             slot_ranks=config.slot_ranks,
         )
 

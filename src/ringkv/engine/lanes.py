@@ -20,7 +20,7 @@ from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.base.request import Request
 from ringkv.base.workspace import Workspace
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.selection import Selection, saliency_of, select
+from ringkv.cache.compress.selection import Selection, placed, saliency_of, select
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
@@ -185,10 +185,11 @@ class Lanes:
             if prompt.dropped:
                 check_kept(choice, prompt.workspace, prompt.working_set)
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
-            moved = tuple(plan.shifted(prompt.gap) for plan in plans)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
-            found = select(self._views(lane, choice.select.queries), choice, plans)
+            views = self._views(lane, choice.select.queries)
+            found = select(views, choice, plans)
+            moved = tuple(plan.shifted(prompt.gap) for plan in placed(views, choice, plans, found))
             sources = tuple(source.to(self.staging.device) for source in found)
             salient = saliency_of(self._views(lane, self.window), choice, sources)
             prompt.selections[choice] = Selection(moved, sources, salient)

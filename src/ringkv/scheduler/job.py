@@ -12,8 +12,9 @@ from hashlib import blake2b
 from itertools import takewhile
 
 from ringkv.base.engine import Cached, Limits, PrefillChunk, chunks
-from ringkv.base.events import FinishReason, KVUsage, Usage
+from ringkv.base.events import FinishReason, HeadUsage, KVUsage, Usage
 from ringkv.base.kv import KVChoice, Layout, Layouts
+from ringkv.base.page_counts import page_usage
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.scheduler.alike import common_tokens
@@ -204,4 +205,6 @@ class Job:
             evicted=layout.evicted(seen),
             ring_wraps=layout.wrap_count(seen),
             bytes_held=self.limits.request_bytes,
+            pages=page_usage(layout, self.limits.page, self.fed),
+            heads=HeadUsage(layout.fewest, layout.most) if layout.most else None,
         )

@@ -27,8 +27,20 @@ class ErrorBody(Document):
     error: Error
 
 
+class PageCounts(Document):
+    held: int
+    step: int
+    read: int
+    skipped: int
+
+
+class HeadCounts(Document):
+    fewest: int
+    most: int
+
+
 class KV(Document):
-    """KV cache counters; entries are per layer and key-value head."""
+    """KV cache counters; entries are per layer and key-value head. Pages and heads are left out if all are equal."""
 
     policy: str
     capacity: int
@@ -36,6 +48,8 @@ class KV(Document):
     evicted: int
     ring_wraps: int
     bytes_held: int
+    pages: PageCounts | None = None
+    heads: HeadCounts | None = None
 
 
 class CachedTokens(Document):

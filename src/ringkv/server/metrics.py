@@ -20,6 +20,8 @@ COUNTERS = {
     "drafted_tokens": "Tokens guessed ahead (--speculate)",
     "accepted_tokens": "Drafted tokens that were accepted",
     "kv_ring_wraps": "Times that decoding wrapped a ring",
+    "kv_pages_read": "Pages that steps read, per layer and key-value head",
+    "kv_pages_skipped": "Pages that steps did not read, per layer and key-value head",
 }
 HISTOGRAMS = {
     "time_to_first_token_seconds": ("Time from the request's arrival to its first token", FIRST_TOKEN_SECONDS),
@@ -93,6 +95,9 @@ class ModelMetrics:
         self._bound["kv_kept_tokens"].inc(usage.kv.kept)
         self._bound["kv_evicted_tokens"].inc(usage.kv.evicted)
         self._bound["kv_ring_wraps"].inc(usage.kv.ring_wraps)
+        if pages := usage.kv.pages:
+            self._bound["kv_pages_read"].inc(pages.read)
+            self._bound["kv_pages_skipped"].inc(pages.skipped)
         self._bound["drafted_tokens"].inc(usage.drafted_tokens)
         self._bound["accepted_tokens"].inc(usage.accepted_tokens)
 

@@ -1,6 +1,6 @@
 """UsageCounter: tokens of all choices of one answer, and what the cache did for them."""
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from functools import reduce
 from time import perf_counter
 from typing import Any
@@ -50,16 +50,16 @@ class UsageCounter:
                     "accepted_prediction_tokens": self._accepted,
                     "rejected_prediction_tokens": self._drafted - self._accepted,
                 }
-            counts["kv"] = asdict(reduce(_sum, self._kv))
+            counts["kv"] = reduce(_sum, (one.counts for one in self._kv))
         return counts
 
 
-def _sum(a: KVUsage, b: KVUsage) -> KVUsage:
-    return replace(
-        a,
-        capacity=a.capacity + b.capacity,
-        kept=a.kept + b.kept,
-        evicted=a.evicted + b.evicted,
-        ring_wraps=a.ring_wraps + b.ring_wraps,
-        bytes_held=a.bytes_held + b.bytes_held,
-    )
+def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sums of counts that both have or either has, and the names of the first."""
+    return {**b, **a} | {name: _plus(a[name], b[name]) for name in a if name in b}
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if isinstance(a, Mapping):
+        return _sum(a, b)
+    return a if isinstance(a, str) else a + b

@@ -41,6 +41,16 @@ def kept_by_head(layout: Layout, votes: Tensor, counts: Tensor) -> Tensor:
     return found.view(*votes.shape[:2], most)
 
 
+def spread(layout: Layout, sources: Tensor) -> Layout:
+    """Return the layout with the entries of the heads that have the fewest and the most.
+
+    sources: int64 [L, H, most] of `kept_by_head`. Waits for a device that computes them.
+    """
+    counts = (sources != EMPTY).sum(-1).flatten().tolist()
+    free = layout.capacity - sum(counts) // len(counts)  # as many in each head
+    return layout._replace(fewest=free + min(counts), most=free + max(counts))
+
+
 def selected_mask(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
     """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import IN_CHUNKS, SlotKind
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask
+from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask, spread
 from ringkv.cache.compress.critical import output_norms, weighed
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
@@ -44,6 +44,14 @@ class Selection(NamedTuple):
 def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
     """Return the sources of a `Selection`. Only groups whose layout selects tokens are read."""
     return tuple(_kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True))
+
+
+def placed(views: Sequence[GroupView], choice: KVChoice, plans: Layouts, sources: Sequence[Tensor]) -> Layouts:
+    """Return the layouts of a `Selection`, with what heads got if they divide the selected entries."""
+    divided = (_is_divided(view, choice, plan) for view, plan in zip(views, plans, strict=True))
+    return tuple(
+        spread(plan, source) if by_head else plan for by_head, plan, source in zip(divided, plans, sources, strict=True)
+    )
 
 
 def saliency_of(views: Sequence[GroupView], choice: KVChoice, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
@@ -107,6 +115,11 @@ _DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, GroupView, KVChoice, Layout],
 def _protected(votes: Tensor) -> int:
     """Return how many protected tokens every head selects; their votes are infinite."""
     return int(votes[0, 0].isinf().sum())
+
+
+def _is_divided(view: GroupView, choice: KVChoice, plan: Layout) -> bool:
+    """Whether heads divide what a group of layers selects."""
+    return plan.selected > 0 and view.group.by_head and choice.heads != "equal"
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:

@@ -1,0 +1,45 @@
+"""page_counts: how many pages of a slot steps read, from its layout and length alone."""
+
+from typing import NamedTuple
+
+from ringkv.base.events import PageUsage
+from ringkv.base.kv import Layout
+
+
+class PageCounts(NamedTuple):
+    """Pages that a step reads of each head: most of them, of which the first and the newest are always read."""
+
+    most: int
+    leading: int
+    newest: int
+
+    @classmethod
+    def of(cls, layout: Layout, page: int) -> "PageCounts | None":
+        """Whole pages, and at least one besides the leading and newest. None if a step reads everything."""
+        if not layout.read:
+            return None
+        leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
+        return cls(max(layout.read // page, leading + newest + 1), leading, newest)
+
+
+def page_usage(layout: Layout, page: int, fed: int) -> PageUsage | None:
+    """Return what the steps of an answer have read once so many of its tokens were fed; None if they read everything.
+
+    Each token that is fed takes an entry more.
+    """
+    counts = PageCounts.of(layout, page) if page else None
+    if counts is None:
+        return None
+    first = layout.live(layout.prompt)
+    held = -(-(first + fed) // page)
+    read, passed = (
+        _summed(first + fed, page, most) - _summed(first, page, most) for most in (counts.most, max(held, 1))
+    )
+    return PageUsage(held, counts.most, read, passed - read)
+
+
+def _summed(entries: int, page: int, most: int) -> int:
+    """Return the pages of slots with 1, 2, ... `entries` tokens, at most so many of each, in all."""
+    below = min(entries, most * page)
+    whole, rest = divmod(below, page)
+    return page * whole * (whole + 1) // 2 + rest * (whole + 1) + (entries - below) * most
