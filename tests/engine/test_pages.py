@@ -98,6 +98,71 @@ def ended(engine: LocalEngine, one: Request) -> Finished:
     return next(event for event in events if isinstance(event, Finished))
 
 
+ROCKET = KVChoice("snapkv", budget=160, sinks=4, recent=48, select=SnapKV(window=8))
+
+
+def quest_by_loops(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    digests: torch.Tensor,
+    counts: torch.Tensor,
+    slot: torch.Tensor,
+    entry: torch.Tensor,
+    live: torch.Tensor,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read 4 pages: the first, the last 2 and that with the highest bound, from the keys themselves."""
+    out, lse = torch.zeros_like(q), torch.full(q.shape[:3], float("-inf"))
+    for row, (at, new, count) in enumerate(zip(slot.tolist(), entry.tolist(), live.tolist(), strict=True)):
+        if not count:
+            continue
+        keys[at, :, new], values[at, :, new] = k[row], v[row]
+        pages = [range(first, min(first + PAGE, count)) for first in range(0, count, PAGE)]
+        for head in range(q.shape[1]):
+            own = keys[at, head]
+            bounds = [
+                sum(torch.maximum(one * own[page].amax(0), one * own[page].amin(0)).sum() for one in q[row, head])
+                for page in pages[1:-2]
+            ]
+            best = pages[1:-2][max(range(len(bounds)), key=bounds.__getitem__)]
+            read = [entry for page in (pages[0], best, *pages[-2:]) for entry in page]
+            scores = q[row, head] @ own[read].T * scale
+            lse[row, head] = scores.logsumexp(-1)
+            out[row, head] = scores.softmax(-1) @ values[at, head, read]
+    return out, lse
+
+
+def test_a_compressed_prompt_is_read_in_the_pages_that_bounds_of_what_each_head_kept_select(
+    llama_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = build(tiny.config(llama_dir, kv=ROCKET, capacity=CAPACITY, kv_page=PAGE, kv_digest="bounds"))
+    found = decoded(engine, replace(ROCKET, read=64))
+    monkeypatch.setattr(decode_attend, "operator", lambda name, q: quest_by_loops)
+    want = decoded(engine, replace(ROCKET, read=64))
+    torch.testing.assert_close(found, want, atol=1e-4, rtol=1e-4)
+
+
+def test_a_compressed_prompt_that_is_read_whole_has_the_bits_of_slots_without_pages(
+    paged: LocalEngine, whole: LocalEngine
+) -> None:
+    want = decoded(whole, ROCKET)
+    assert torch.equal(decoded(paged, replace(ROCKET, read=160)), want)
+    assert torch.equal(decoded(paged, ROCKET), want)
+    assert (decoded(paged, replace(ROCKET, read=64)) - want).abs().max() > 1e-3
+
+
+def test_the_pages_of_a_compressed_prompt_are_counted_until_its_slot_is_full(paged: LocalEngine) -> None:
+    one = tiny.request(tiny.prompt(200), kv=replace(ROCKET, read=64), max_tokens=90, ignore_eos=True)
+    usage = ended(paged, one).usage
+    lengths = range(112 + 1, 160 + 1)
+    assert (usage.kv.kept, usage.completion_tokens) == (112, len(lengths) + 1)  # the last token is not fed
+    held = sum(-(-length // PAGE) for length in lengths)
+    assert usage.kv.pages == PageUsage(160 // PAGE, 64 // PAGE, read=4 * len(lengths), skipped=held - 4 * len(lengths))
+
+
 def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:
     layers, heads, width, item = 3, 2, 32, 4
     digests = CAPACITY // PAGE * layers * heads * 2 * width * item
@@ -181,6 +246,11 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
     with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_policy arkvale") as refused:
         whole.admit(tiny.request(tiny.prompt(50), kv=KV))
     assert refused.value.param == "kv_policy"
+    with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_read 64"):
+        whole.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=64)))
+    with pytest.raises(BudgetTooSmall, match=r"kv_read 12 is less than 4 sinks and 8 in its window .* raise it to 13"):
+        paged.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=12)))
+    paged.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=13)))
     with pytest.raises(PromptTooLong, match="256"):
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):

@@ -113,6 +113,9 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
     ("options", "message"),
     [
         (Options(kv_page=16), "kv_page 16 is for kv_policy arkvale, and it is snapstream; choose arkvale, or leave"),
+        (Options(kv_read=512), "kv_read 512 is for kv_policy snapkv, and it is snapstream; choose snapkv, or leave"),
+        (Options(kv_policy="snapkv", kv_tier="/tmp"), "kv_tier /tmp is for kv_policy arkvale, and it is snapkv"),
+        (Options(kv_policy="snapkv", kv_read=512, kv_format="int8"), "nor is kv_read; choose plain"),
         (Options(kv_policy="arkvale", kv_page=20), "kv_page is 20; it must be one of 32, 16"),
         (Options(kv_policy="arkvale", kv_tier="/nowhere"), "kv_tier /nowhere is not a directory; create it, or choose"),
         (Options(kv_policy="arkvale", kv_format="int8"), "kv_policy arkvale is not implemented for kv_format int8"),
@@ -139,6 +142,11 @@ def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:
     filed = replace(engine, kv_tier=Path("/tmp"))
     (memory, files) = (SMOLLM2.with_slots(one.slot_format).groups[0].slot_bytes(2176, 2) for one in (engine, filed))
     assert memory - files == 2176 * SMOLLM2.groups[0].token_bytes(2)
+
+
+def test_a_slot_of_a_compressed_prompt_that_is_read_in_pages_holds_whole_ones() -> None:
+    engine = complete(Path("model"), SMOLLM2, Options(kv_policy="snapkv", kv_budget=1000, kv_read=256, kv_page=16))
+    assert (engine.kv.budget, engine.kv.read, engine.kv_page, engine.capacity) == (1000, 256, 16, 1008)
 
 
 def test_a_budget_is_no_more_than_a_slot_in_pages_holds() -> None:

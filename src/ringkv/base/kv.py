@@ -38,7 +38,7 @@ class KVChoice:
 
     policy: one of `POLICIES`.
     budget: entries the request may hold (per layer and key-value head), or with arkvale entries that a step reads; None
-    is the slot's whole capacity.
+    is the slot's whole capacity. read: with snapkv, entries that a step reads; None is all.
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
     protect: spans of prompt tokens that are never evicted, neither at prefill nor while decoding.
@@ -69,6 +69,7 @@ class KVChoice:
     heads: HeadBudgets = "equal"
     review: int = 32
     reading: Reading = "low"
+    read: int | None = None
 
     def __post_init__(self) -> None:
         selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
@@ -76,6 +77,7 @@ class KVChoice:
             (
                 one_of("kv_policy", self.policy, POLICIES),
                 number("kv_budget", 1 if self.budget is None else self.budget, 1),
+                number("kv_read", 1 if self.read is None else self.read, 1),
                 number("kv_sinks", self.sinks, 0),
                 ("kv_recent", self.recent, _is_part(self.recent), "a share such as 0.25 (below 1) or whole entries"),
                 ("kv_elastic", self.elastic, isinstance(self.elastic, bool), "true or false"),
@@ -93,6 +95,11 @@ class KVChoice:
     def window(self) -> int:
         """W, trailing prompt tokens that the policy snapkv always keeps. An engine stores the queries of as many."""
         return self.select.window
+
+    @property
+    def reads_pages(self) -> bool:
+        """Whether a step reads some pages of a slot only."""
+        return self.policy == "arkvale" or (self.policy == "snapkv" and self.read is not None)
 
     def recent_entries(self, budget: int) -> int:
         """Return R as a number of entries, for this budget.

@@ -74,14 +74,26 @@ def _arkvale(choice: KVChoice, n: int, capacity: int) -> Layout:
 
 
 def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
-    """SnapKV as published: K selected tokens and the window. Generated tokens are appended until the slot is full."""
+    """SnapKV as published: K selected tokens and the window. Generated tokens are appended until the slot is full.
+
+    If a step reads some pages of it, this is RocketKV (arXiv 2502.14051).
+    """
     output = choice.recent_entries(budget)  # entries for generated tokens
     kept = budget - output
     if n <= kept:
-        return Layout(n, sinks=n, selected=0, recent=0, protected=n, base=n, ring=budget - n, wraps=False)
+        plan = Layout(n, sinks=n, selected=0, recent=0, protected=n, base=n, ring=budget - n, wraps=False)
+        return _in_pages(choice, plan)
     selected = kept - choice.window
     _refuse_too_many(tokens(protected(choice.protect, n - choice.window)), selected, budget)
-    return Layout(n, 0, selected, recent=choice.window, protected=kept, base=n, ring=output, wraps=False)
+    plan = Layout(n, 0, selected, recent=choice.window, protected=kept, base=n, ring=output, wraps=False)
+    return _in_pages(choice, plan)
+
+
+def _in_pages(choice: KVChoice, plan: Layout) -> Layout:
+    """Return a layout that does not wrap, of which a step reads some entries if the choice says so."""
+    if choice.read is None:
+        return plan
+    return plan._replace(read=choice.read, leading=choice.sinks, newest=choice.window)
 
 
 def _streaming(choice: KVChoice, n: int, budget: int) -> Layout:

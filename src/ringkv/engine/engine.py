@@ -91,7 +91,7 @@ class LocalEngine:
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
         check_turns(choice, self.lanes.groups, self.config.kv_format)
         check_heads_of_request(self.lanes.groups, choice.heads)
-        check_pages_of_request(self.lanes.groups, choice.policy)
+        check_pages_of_request(self.lanes.groups, choice)
         check_watching_of_request(self.lanes.groups, choice)
         check_weigh(self.lanes.groups, choice)
         check_profile(choice.heads, bool(self.config.head_shares))

@@ -16,7 +16,7 @@ from typing import Any
 from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, WATCHING
+from ringkv.base.kv import BLOCK, WATCHING, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -157,7 +157,8 @@ def _engine(
     if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
         longest = min(config.context, longest + SECOND_PREFILL)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
-    if any(cell.choice.policy == "arkvale" for item in pending for cell in item.cells):
+    options = replace(options, kv_read=None)  # a cell's own
+    if any(cell.choice.reads_pages for item in pending for cell in item.cells):
         options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
     watching = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in WATCHING]
     if watching:
@@ -223,12 +224,15 @@ def _check(study: Study, context: int) -> None:
             raise InvalidRequest(f"{name} is {value}; it must be at least {least}", name)
     if not study.cells:
         raise InvalidRequest("there is no policy to evaluate; name some with --policies", "policies")
-    _check_slots({cell.choice.policy for cell in study.cells})
+    _check_slots([cell.choice for cell in study.cells])
 
 
-def _check_slots(policies: set[str]) -> None:
-    """Raise InvalidRequest if no engine's slots serve all policies."""
-    if "arkvale" in policies and (watching := policies.intersection(WATCHING)):
+def _check_slots(choices: Sequence[KVChoice]) -> None:
+    """Raise InvalidRequest if no engine's slots serve all choices."""
+    paged = {one.policy for one in choices if one.reads_pages}
+    watching = {one.policy for one in choices if one.policy in WATCHING}
+    if paged and watching:
         raise InvalidRequest(
-            f"arkvale and {min(watching)} need slots of different kinds; evaluate them one after the other", "policies"
+            f"{min(paged)} and {min(watching)} need slots of different kinds; evaluate them one after the other",
+            "policies",
         )

@@ -63,7 +63,8 @@ def check_handoff(slots: SlotFormat) -> None:
     """Raise InvalidRequest, naming the setting, if slots in this format cannot leave for another process."""
     if slots.pages:
         raise InvalidRequest(
-            "kv_policy arkvale is not implemented for prefill apart from decode; choose snapstream, or --role both",
+            "kv_policy arkvale is not implemented for prefill apart from decode, nor is kv_read; choose snapstream, or "
+            "--role both",
             "kv_policy",
         )
     if slots.review:
@@ -132,12 +133,14 @@ def check_weigh(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
             raise InvalidRequest(f"kv_weigh {choice.weigh} {why}; choose none", "kv_weigh")
 
 
-def check_pages_of_request(groups: Sequence[LayerGroup], policy: str) -> None:
-    """Raise InvalidRequest, naming `kv_policy`, if a request wants to read pages of slots that have none."""
-    if policy == "arkvale" and not any(group.pages for group in groups):
-        raise InvalidRequest(
-            "kv_policy is arkvale, and the engine's slots have no pages; start it with kv_policy arkvale", "kv_policy"
-        )
+def check_pages_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
+    """Raise InvalidRequest, naming the setting, if a request wants to read pages of slots that have none."""
+    if not choice.reads_pages or any(group.pages for group in groups):
+        return
+    setting, value = ("kv_policy", "arkvale") if choice.policy == "arkvale" else ("kv_read", choice.read)
+    raise InvalidRequest(
+        f"{setting} is {value}, and the engine's slots have no pages; start it with {setting} {value}", setting
+    )
 
 
 def check_watching_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
@@ -199,18 +202,24 @@ def _check_pages(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest if slots cannot be read in pages."""
     if all(group.window is not None for group in model.groups):
         raise InvalidRequest(
-            "kv_policy arkvale does not apply to a model whose layers all have a sliding window; choose snapstream",
+            "kv_policy arkvale and kv_read do not apply to a model whose layers all have a sliding window; choose "
+            "snapstream",
             "kv_policy",
         )
     if slots.name not in IN_PAGES:
         raise InvalidRequest(
-            f"kv_policy arkvale is not implemented for kv_format {slots.name}; choose {' or '.join(IN_PAGES)}",
+            f"kv_policy arkvale is not implemented for kv_format {slots.name}, nor is kv_read; choose {' or '.join(IN_PAGES)}",
             "kv_format",
         )
     if slots.by_head:
-        raise InvalidRequest("kv_policy arkvale keeps every token, so heads are equal; leave kv_heads out", "kv_heads")
+        raise InvalidRequest(
+            "kv_policy arkvale keeps every token, so heads are equal, as they are with kv_read; leave kv_heads out",
+            "kv_heads",
+        )
     if any(group.spec.value is None for group in model.groups):
-        raise InvalidRequest("kv_policy arkvale is not implemented for latent caches; choose snapstream", "kv_policy")
+        raise InvalidRequest(
+            "kv_policy arkvale is not implemented for latent caches, nor is kv_read; choose snapstream", "kv_policy"
+        )
 
 
 def _check_watched(model: Cached, slots: SlotFormat) -> None:

@@ -47,10 +47,12 @@ def _budget(options: Options, policy: str, prompt_tokens: int) -> int:
     return DEFAULT_BUDGET
 
 
-def kept_entries(options: Options, prompt_tokens: int, context: int, page: int) -> int:
-    """Return the entries of a slot that keeps every token, in whole pages."""
+def paged_entries(options: Options, choice: KVChoice, prompt_tokens: int, context: int, page: int) -> int:
+    """Return the entries of a slot in pages: of every token, or of what the choice keeps."""
+    assert choice.budget is not None
     output = at_least(1, "output_tokens", options.output_tokens, DEFAULT_OUTPUT)
-    return -(-min(context, prompt_tokens + output) // page) * page
+    entries = min(context, prompt_tokens + output) if choice.policy == "arkvale" else choice.budget
+    return -(-entries // page) * page
 
 
 def _full_budget(options: Options, prompt_tokens: int) -> int:

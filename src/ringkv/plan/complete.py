@@ -23,7 +23,7 @@ from ringkv.models.slot_formats import (
 )
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
-from ringkv.plan.choose_kv import choose_kv, kept_entries
+from ringkv.plan.choose_kv import choose_kv, paged_entries
 from ringkv.plan.head_profile import head_shares
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.prefill_workspace import prefill_workspace
@@ -55,7 +55,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     staged = workspace or prompt_tokens
     slot_format = _slot_format(config, options, device, kv)
     page = slot_format.pages.size if slot_format.pages else 0
-    capacity = kept_entries(options, prompt_tokens, config.context, page) if page else kv.budget
+    capacity = paged_entries(options, kv, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
     check_heads_of_ranks(slot_format, rank.count)
     weights = _weights(options, dtype, device)
@@ -145,7 +145,7 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
     _check_pages_are_read(options, kv)
     format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
     skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
-    pages = _pages(options) if kv.policy == "arkvale" else None
+    pages = _pages(options) if kv.reads_pages else None
     review = kv.review if kv.policy in WATCHING else 0
     slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review)
     if device != "cpu":
@@ -156,10 +156,15 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
 
 
 def _check_pages_are_read(options: Options, kv: KVChoice) -> None:
-    """Raise InvalidRequest for a setting of pages if there are none."""
+    """Raise InvalidRequest for a setting of pages if nothing reads them."""
+    if kv.read is not None and kv.policy != "snapkv":
+        raise InvalidRequest(
+            f"kv_read {kv.read} is for kv_policy snapkv, and it is {kv.policy}; choose snapkv, or leave kv_read out",
+            "kv_read",
+        )
     for name in ("kv_page", "kv_digest", "kv_tier"):
         value = getattr(options, name)
-        if value is not None and kv.policy != "arkvale":
+        if value is not None and not kv.reads_pages:
             raise InvalidRequest(
                 f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or leave {name} out",
                 name,

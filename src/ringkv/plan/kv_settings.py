@@ -166,6 +166,16 @@ class ProfileSettings:
 
 @dataclass(frozen=True)
 class SelectionSettings:
+    kv_read: Annotated[
+        int | None,
+        Setting(
+            "read",
+            int,
+            "ENTRIES",
+            "With snapkv, entries of what is kept that a step reads, in whole pages (RocketKV)",
+            fallback="all",
+        ),
+    ] = None
     kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
     kv_recent: Annotated[
         str | float | None,
