@@ -18,6 +18,11 @@ def test_a_model_is_described_by_a_name_with_a_slash(served: Served) -> None:
     assert served.http.get(f"/v1/models/{NAMES[0]}").json()["max_model_len"] == served.engine.limits.longest_prompt + 1
 
 
+def test_a_models_card_has_the_policy_that_requests_get_by_default(served: Served) -> None:
+    card = served.http.get(f"/v1/models/{NAMES[0]}").json()
+    assert (card["kv_policy"], card["kv_budget"]) == ("streaming", served.engine.limits.capacity)
+
+
 def test_an_unknown_model_is_not_described(served: Served) -> None:
     assert served.http.get("/v1/models/nobody").json()["error"]["code"] == "model_not_found"
 

@@ -57,6 +57,12 @@ def test_the_text_has_the_address_the_samplers_memory_and_how_to_stop() -> None:
     assert not any(line.startswith("workspace") for line in lines)
 
 
+def test_the_text_says_why_a_policy_was_chosen() -> None:
+    plain, auto = toy("toy"), replace(toy("toy"), kv_why="every token fits")
+    lines = [welcome([one], ("127.0.0.1", 80)).splitlines()[2] for one in (plain, auto)]
+    assert lines == ["policy: streaming, budget 512", "policy: streaming, budget 512 (auto: every token fits)"]
+
+
 def test_the_text_says_which_prompts_are_compressed_while_they_are_prefilled() -> None:
     text = welcome([toy("toy", replace(LIMITS, prefill_workspace=256))], ("127.0.0.1", 80))
     assert "workspace: prompts over 256 tokens are compressed while prefilled, to 256 entries at most" in text

@@ -51,6 +51,7 @@ class EngineConfig:
     nodes: Nodes = ONE_NODE  # the machines of all ranks
     attention_parallel: AttentionParallel = "heads"  # "slots", of latent attention: `slots` is a multiple of the ranks
     prefill: tuple[str, ...] = ()  # HOST:PORT of the workers that prefill its prompts; none: it does so itself
+    kv_why: str = ""  # why `kv_policy auto` chose the policy; "" if the user named it
     max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
 
     @property

@@ -8,7 +8,7 @@ from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
 from ringkv.plan.engine_footprint import engine_footprint
-from ringkv.plan.options import Options
+from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
 from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
@@ -38,6 +38,8 @@ def plan_pair(
     """
     if options.kv_policy == "full":
         raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
+    if options.kv_policy == AUTO:
+        raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
     _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)

@@ -83,7 +83,9 @@ _SHOWN: Mapping[type, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    kv_policy: Annotated[str | None, Setting("policy", str, "NAME", f"What is kept: {_one_of(POLICIES)}")] = None
+    kv_policy: Annotated[
+        str | None, Setting("policy", str, "NAME", f"What is kept: {_one_of(POLICIES)}; at start also auto")
+    ] = None
     kv_budget: Annotated[
         int | None,
         Setting(

@@ -10,6 +10,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
+from ringkv.plan.auto_policy import settled
 from ringkv.plan.complete import complete, default_threads, longest_prompts_only
 from ringkv.plan.engine_footprint import engine_footprint, staged_token_bytes
 from ringkv.plan.footprint import Footprint
@@ -50,15 +51,17 @@ def resolve_all(wanted: Sequence[Wanted], memory_bytes: int, device_bytes: int |
     """Complete the options for engines that share `memory_bytes` and one device, as `resolve` does for one.
 
     If they do not fit together, the one that needs most is made smaller first. Engines whose threads are left open
-    share the cores: each gets an equal part, at least one.
+    share the cores, and those with `kv_policy auto` the memory: each gets an equal part.
     """
-    plans = [_Plan.of(one) for one in _with_threads(wanted)]
     available: dict[Place, int] = {"host": memory_bytes}
     if device_bytes is not None:
         available["device"] = device_bytes
+    parts = {place: size // len(wanted) for place, size in available.items()}
+    chosen = [settled(*one, parts) for one in _with_threads(wanted)]
+    plans = [_Plan.of(one._replace(options=options)) for one, (options, _) in zip(wanted, chosen, strict=True)]
     while place := _short(plans, available):
         plans = _shrunk(plans, place) or _refuse(plans, place, available[place])
-    return [plan.engine for plan in plans]
+    return [replace(plan.engine, kv_why=why) for plan, (_, why) in zip(plans, chosen, strict=True)]
 
 
 def _short(plans: Sequence["_Plan"], available: Mapping[Place, int]) -> Place | None:

@@ -172,6 +172,8 @@ class Card(Document):
     owned_by: str
     root: str
     max_model_len: int
+    kv_policy: str
+    kv_budget: int
 
 
 class Cards(Document):

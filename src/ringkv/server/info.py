@@ -59,11 +59,14 @@ def info_router(models: Models, server_metrics: Metrics, drain: Drain) -> APIRou
 
 
 def _card(serving: Serving, name: str) -> Card:
+    kv, limits = serving.engine.default_kv, serving.engine.limits
     return Card(
         id=name,
         object="model",
         created=serving.created,
         owned_by="ringkv",
         root=serving.names[0],
-        max_model_len=serving.engine.limits.longest_prompt + 1,
+        max_model_len=limits.longest_prompt + 1,
+        kv_policy=kv.policy,
+        kv_budget=kv.budget or limits.capacity,
     )

@@ -130,7 +130,7 @@ async def _serve(
             start = partial(EngineClient.start, model.config, builder=builder)
             await engines.start(model.names[0], start, restart, on_progress)
         loaded = [
-            LoadedModel(engine, tokenizer, template, model.names)
+            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
             for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)

@@ -16,13 +16,14 @@ from ringkv.text.tokenizer import Tokenizer
 class LoadedModel:
     """A model that is ready to be served. names: the first is its own, the others are aliases.
 
-    template: None for a base model, which cannot chat.
+    template: None for a base model, which cannot chat. kv_why: why `kv_policy auto` chose its policy, or "".
     """
 
     engine: EngineChannel
     tokenizer: Tokenizer
     template: ChatTemplate | None
     names: tuple[str, ...]
+    kv_why: str = ""
 
 
 @dataclass(frozen=True)

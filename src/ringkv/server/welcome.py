@@ -33,10 +33,14 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
     return (
         f"{model.names[0]} is served at {url}",
         f"cache: {show_cache(limits)}",
-        f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}",
+        f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}{_chosen(model.kv_why)}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
         *_workspace(limits.prefill_workspace),
     )
+
+
+def _chosen(why: str) -> str:
+    return f" (auto: {why})" if why else ""
 
 
 def _workspace(size: int) -> tuple[str, ...]:

@@ -23,6 +23,13 @@ def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> 
     assert rows["sampler,"][2:] == ["6,941,856", "6.94", "MB"]
 
 
+def test_a_plan_says_up_to_how_many_slots_auto_keeps_every_token(cli: Cli) -> None:
+    arguments = ("plan", "--model", "llama-3.1-8b", "--reserve", "0", "--tokens", "128k", "--memory")
+    assert "--kv-policy auto: full with up to 2 slots, snapstream with more" in cli(*arguments, "80GB").out
+    assert "--kv-policy auto: snapstream\n" in cli(*arguments, "40GB").out
+    assert "auto" not in cli(*arguments, "16GB").out
+
+
 def test_a_plan_reserves_what_a_server_does(cli: Cli, model_dir: Path) -> None:
     """A slot fits beside an engine's own reserve, and with a byte less it does not."""
     config = load_config(model_dir)

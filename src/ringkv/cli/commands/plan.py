@@ -201,9 +201,19 @@ def _print(found: "Report") -> None:
     columns = _columns(found)
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
     print_ranks(found)
+    _print_auto(found)
     if found.memory is not None and not _fits(found):
         reserved = f"; --reserve takes {show_bytes(found.reserve)}" if found.reserve else ""
         console().print(f"\nno slot fits in {show_bytes(found.memory)}: {_too_large(found)}{reserved}", soft_wrap=True)
+
+
+def _print_auto(found: "Report") -> None:
+    """Print what `ringkv serve --kv-policy auto` would choose, if a memory was given."""
+    full, compressed = found.rows
+    if full.slots:
+        console().print(f"\n--kv-policy auto: full with up to {full.slots:,} slots, snapstream with more")
+    elif compressed.slots:
+        console().print("\n--kv-policy auto: snapstream")
 
 
 def _staged(found: "Report") -> str:

@@ -1,0 +1,83 @@
+"""auto_policy: the policy that `kv_policy auto` stands for.
+
+A policy that evicts nothing is chosen if it fits: a question that comes after compression finds little of what was
+evicted. Else it is snapstream, which loses least if the question is in the prompt. Policies that watch decoding are
+never chosen: on long answers none of them beats the ring (docs/policies.md, docs/accuracy.md).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.models.config import ModelConfig
+from ringkv.plan.complete import complete
+from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.options import AUTO, Options
+from ringkv.plan.places import Place, needs
+from ringkv.plan.units import show_bytes
+
+OF_PAGES = ("kv_tier", "kv_page", "kv_digest")
+OF_BUDGETS = ("kv_budget", "kv_compression")
+_WHY = {
+    "full": "every token fits in memory, so nothing is evicted",
+    "arkvale": "a slot keeps every token, and a step reads kv_budget of them",
+}
+
+
+class Decision(NamedTuple):
+    """A policy by name, and the reason in words."""
+
+    policy: str
+    why: str
+
+
+class Attempt(NamedTuple):
+    """A policy that evicts nothing. obstacle: why it cannot be; None if it can."""
+
+    policy: str
+    obstacle: str | None
+
+
+def decide(attempt: Attempt, has_pages: bool) -> Decision:
+    """Return what auto stands for. has_pages: the user has set something of pages, which only arkvale has."""
+    if attempt.obstacle is None or has_pages:
+        return Decision(attempt.policy, _WHY[attempt.policy])
+    return Decision("snapstream", f"{attempt.policy} cannot be: {attempt.obstacle}")
+
+
+def candidate(options: Options) -> str:
+    """Return the policy that evicts nothing: arkvale if a budget says how many entries a step reads, else full."""
+    return "arkvale" if _are_set(options, (*OF_PAGES, *OF_BUDGETS)) else "full"
+
+
+def settled(
+    model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]
+) -> tuple[Options, str]:
+    """Return the options with a policy instead of auto, and why; "" if the user named one.
+
+    available: bytes that the engine may use. What else the options leave open is not lowered to make a policy fit.
+    """
+    if options.kv_policy != AUTO:
+        return options, ""
+    tried = replace(options, kv_policy=candidate(options))
+    attempt = Attempt(str(tried.kv_policy), _obstacle(model_dir, config, tried, available))
+    found = decide(attempt, _are_set(options, OF_PAGES))
+    return replace(options, kv_policy=found.policy), found.why
+
+
+def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]) -> str | None:
+    try:
+        engine = complete(model_dir, config, options)
+    except InvalidRequest as refused:
+        return str(refused)
+    need = needs(engine_footprint(config, engine), config.groups, engine)
+    for place, limit in available.items():
+        if place in need and (total := need[place].total(engine.slots)) > limit:
+            return f"it needs {show_bytes(total)}, and {show_bytes(limit)} are available"
+    return None
+
+
+def _are_set(options: Options, names: tuple[str, ...]) -> bool:
+    return any(getattr(options, name) is not None for name in names)

@@ -1,0 +1,62 @@
+"""What `kv_policy auto` stands for, at the bytes where it changes."""
+
+from pathlib import Path
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.plan.auto_policy import Attempt, Decision, decide
+from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.options import Options
+from ringkv.plan.resolve import Wanted, resolve_all
+from tests.plan.models import QWEN, SMOLLM2
+from tests.plan.resolved import DEEPSEEK, resolved
+
+
+@pytest.mark.parametrize(("options", "policy"), [({}, "full"), ({"kv_budget": 1024}, "arkvale")])
+def test_what_evicts_nothing_is_chosen_up_to_the_byte_where_it_fits(options: dict[str, int], policy: str) -> None:
+    named = resolved(slots=4, prefix_store="auto", kv_policy=policy, **options)
+    need = engine_footprint(SMOLLM2, named).total(4)
+    auto = [resolved(slots=4, prefix_store="auto", kv_policy="auto", memory=need - less, **options) for less in (0, 1)]
+    assert [one.kv.policy for one in auto] == [policy, "snapstream"]
+    assert auto[0].capacity == named.capacity
+    assert auto[1].prompt_tokens == named.prompt_tokens
+    assert f"{policy} cannot be: it needs" in auto[1].kv_why
+    assert named.kv_why == ""
+
+
+def test_a_tier_is_for_arkvale_whatever_fits(tmp_path: Path) -> None:
+    need = engine_footprint(SMOLLM2, resolved(slots=4, kv_policy="arkvale", kv_tier=str(tmp_path))).total(4)
+    found = resolved(slots=4, kv_policy="auto", kv_tier=str(tmp_path), memory=need)
+    assert (found.kv.policy, found.kv_tier) == ("arkvale", tmp_path)
+    assert decide(Attempt("arkvale", "no memory"), has_pages=True).policy == "arkvale"
+
+
+def test_what_a_model_or_its_options_cannot_have_is_not_chosen() -> None:
+    latent = resolved(DEEPSEEK, kv_policy="auto", kv_budget=1024)
+    assert (latent.kv.policy, latent.kv.budget) == ("snapstream", 1024)
+    assert "not implemented for latent caches" in latent.kv_why
+    assert resolved(DEEPSEEK, kv_policy="auto").kv.policy == "full"
+    compacted = resolved(kv_policy="auto", prefill_workspace=4096)
+    assert (compacted.kv.policy, compacted.prefill_workspace) == ("snapstream", 4096)
+    encoded = resolved(kv_policy="auto", kv_compression="4x", kv_format="int8")
+    assert encoded.kv.policy == "snapstream"
+
+
+def test_models_of_one_server_decide_on_equal_parts() -> None:
+    wanted = [Wanted(Path(name), model, Options(kv_policy="auto")) for name, model in (("a", SMOLLM2), ("b", QWEN))]
+    need = engine_footprint(QWEN, resolved(QWEN, kv_policy="full")).total(1)
+    assert [one.kv.policy for one in resolve_all(wanted, 2 * need)] == ["full", "full"]
+    assert [one.kv.policy for one in resolve_all(wanted, 2 * need - 2)] == ["full", "snapstream"]
+
+
+def test_an_option_that_is_wrong_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="dtype"):
+        resolved(kv_policy="auto", dtype="int3")
+
+
+def test_the_rule_alone() -> None:
+    assert decide(Attempt("full", None), has_pages=False) == Decision(
+        "full", "every token fits in memory, so nothing is evicted"
+    )
+    assert decide(Attempt("full", "too large"), has_pages=False) == Decision("snapstream", "full cannot be: too large")
