@@ -79,3 +79,9 @@ def test_the_stored_answers_of_a_study_have_the_labels_of_its_cells(name: str) -
     assert head["about"]["usual"] == usual()
     recorded = {line["cell"] for line in lines if "cell" in line}
     assert {cell.label for cell in STUDIES[name].cells} <= recorded
+
+
+def test_a_slot_of_arkvale_holds_every_token_whatever_a_step_reads() -> None:
+    paged, compressed = (Cell(KVChoice(policy), "4x") for policy in ("arkvale", "snapstream"))
+    assert (paged.held(1000, 50), paged.of(1000, 50).budget) == (1050, 250)
+    assert (compressed.held(1000, 50), compressed.of(1000, 50).budget) == (250, 250)

@@ -37,6 +37,10 @@ class Cell:
             return prompt + output
         return entries(self.budget, prompt)
 
+    def held(self, prompt: int, output: int) -> int:
+        """The entries that its slot needs: with arkvale those of every token."""
+        return prompt + output if self.choice.policy == "arkvale" else self.entries(prompt, output)
+
     def of(self, prompt: int, output: int) -> KVChoice:
         """The choice for one prompt, with its budget in entries."""
         return replace(self.choice, budget=self.entries(prompt, output))

@@ -21,7 +21,8 @@ from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
 from ringkv.evaluation import kept
-from ringkv.evaluation.cells import Cell, usual
+from ringkv.evaluation.agreement import scored
+from ringkv.evaluation.cells import FULL, Cell, usual
 from ringkv.evaluation.estimate import Pace, show_duration
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.pending import UnansweredPrompt, prepare
@@ -48,8 +49,9 @@ SECOND_PREFILL = 512  # extra tokens of staging, for a selector that prefills th
 class Study:
     """Tasks by name or group. Each prompt is run under each of `cells`, with its question at each of `places`.
 
-    lengths: tokens of generated prompts, answers included; real prompts are cut to the longest. count: prompts of each
-    task and length. data: a folder with the data sets that tasks read.
+    lengths: tokens of generated prompts, answers included; real prompts are cut to the longest; none: to the context.
+    count: prompts of each task and length. data: a folder with the data sets that tasks read. prompts: a file of the
+    user's own prompts.
     """
 
     model: str
@@ -60,6 +62,7 @@ class Study:
     count: int = 10
     seed: int = 0
     data: Path | None = None
+    prompts: Path | None = None
 
 
 def evaluate(
@@ -78,11 +81,13 @@ def evaluate(
     """
     folder = locate(study.model, progress)
     config = load_config(folder)
+    study = replace(study, lengths=study.lengths or (config.context,))
     _check(study, config.context)
     journal = Journal(to, _about(study, options))
     prompts = PromptBuilder(folder, max(study.lengths), config.context)
-    source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens)
+    source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens, study.prompts)
     pending, left_out = prepare(select_tasks(study.tasks), study, source, prompts, journal.done, progress)
+    _check_compared(study.cells, pending)
     if not pending:
         _check_answered(journal, left_out)
         return left_out
@@ -91,7 +96,8 @@ def evaluate(
     if seconds == 0:
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
     journal.begin({"machine": processor.name(), "version": VERSION})
-    records = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
+    answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
+    records = scored(answered, journal.records)
     if not keeps_texts:
         records = (replace(one, text="") for one in records)
     if left := _write_records(journal, records, pending, seconds):
@@ -99,6 +105,14 @@ def evaluate(
     if not (to / kept.NAME).is_file():
         kept.write(to, kept.measure(engine, _prompt_to_plot(pending)))
     return left_out
+
+
+def _check_compared(cells: Sequence[Cell], pending: Sequence[UnansweredPrompt]) -> None:
+    """Raise InvalidRequest if answers are compared with the full cache's, and it has none."""
+    if any(item.task.is_relative for item in pending) and all(cell.choice.policy != FULL for cell in cells):
+        raise InvalidRequest(
+            "prompts without answers are compared with the full cache's answer; add full to the policies", "policies"
+        )
 
 
 def _check_answered(journal: Journal, left_out: Sequence[str]) -> None:

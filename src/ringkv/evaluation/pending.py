@@ -51,7 +51,7 @@ class UnansweredPrompt:
     @property
     def capacity(self) -> int:
         """Entries that the largest of its slots needs."""
-        return max(cell.entries(len(self.prompt.tokens), self.added) for cell in self.cells)
+        return max(cell.held(len(self.prompt.tokens), self.added) for cell in self.cells)
 
 
 class StudyScope(Protocol):

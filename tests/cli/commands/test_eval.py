@@ -47,6 +47,30 @@ def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
     assert len([one for one in answers if "task" in one]) == 2 * 2 * 4
 
 
+def own_prompts(tmp_path: Path, count: int = 6) -> Path:
+    path = tmp_path / "mine.jsonl"
+    lines = (
+        {"prompt": f"{n} " + "a text about rings " * 20, "question": "\nWhat?", "max_tokens": 6} for n in range(count)
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_users_own_prompts_are_compared_with_the_full_caches_answers(
+    long_model: Path, tmp_path: Path, cli: Cli
+) -> None:
+    own, to = own_prompts(tmp_path), tmp_path / "to"
+    budgets = ("--policies", "full,snapstream", "--budgets", "8x")
+    first = cli("eval", "--model", long_model, *SMALL, "--prompts", own, "--to", to, *budgets)
+    rows = [line.split() for line in first.out.splitlines() if line.startswith("agreement")]
+    assert [row[1:4] for row in rows] == [["full", "6", "100.0"], ["snapstream", "8x", "window=8"]]
+    again = cli("eval", "--model", long_model, *SMALL, "--prompts", own, "--to", to, "--policies", "snapstream")
+    assert again.status == 2
+    assert "add full to the policies" in again.last_line
+    both = cli("eval", "--model", long_model, "--prompts", own, "--tasks", "ruler")
+    assert (both.status, "--prompts takes the place of tasks" in both.last_line) == (2, True)
+
+
 @pytest.mark.parametrize("only", [["--estimate"], ["--minutes", "0"]])
 def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path: Path, cli: Cli) -> None:
     result = ask(cli, long_model, tmp_path, *only)

@@ -24,8 +24,14 @@ def study(
     *,
     engine: StudyOptions,
     tasks: Annotated[
-        str, _study("--tasks", "NAMES", "Tasks or groups of tasks: ruler, longbench, documents, writing, text.")
-    ] = "ruler",
+        str | None,
+        typer.Option(
+            "--tasks",
+            metavar="NAMES",
+            help="Tasks or groups of tasks: ruler (default), longbench, documents, writing, text.",
+            rich_help_panel=STUDY,
+        ),
+    ] = None,
     policies: Annotated[
         str, _study("--policies", "NAMES", "Policies to compare: full, streaming, snapkv, snapstream.")
     ] = "full,streaming,snapkv,snapstream",
@@ -33,13 +39,15 @@ def study(
         str, _study("--budgets", "LIST", "Shares of each prompt, such as 4x for a quarter, or counts of entries.")
     ] = "2x,4x,8x",
     lengths: Annotated[
-        str,
-        _study(
+        str | None,
+        typer.Option(
             "--lengths",
-            "TOKENS",
-            "Lengths of generated prompts, such as 4k,8k; real prompts are truncated to the longest.",
+            metavar="TOKENS",
+            help="Lengths of generated prompts, such as 4k,8k; real prompts are truncated to the longest. Default: 4k, "
+            "or the model's context with --prompts.",
+            rich_help_panel=STUDY,
         ),
-    ] = "4k",
+    ] = None,
     question: Annotated[
         str,
         _study(
@@ -56,6 +64,16 @@ def study(
             "--data",
             metavar="DIR",
             help="Folder of the data sets: longbench/, longbench_v2/, longeval/, math/, code/, text/.",
+            rich_help_panel=STUDY,
+        ),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE",
+            help='Instead of tasks, your own prompts: a JSON object on each line with "prompt" and, if you have them, '
+            '"question", "answers" and "max_tokens". Without answers the full cache\'s count as right.',
             rich_help_panel=STUDY,
         ),
     ] = None,
@@ -84,6 +102,7 @@ def study(
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
         ringkv eval --model qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
+        ringkv eval --model qwen2.5-coder-1.5b --prompts mine.jsonl --budgets 4x,8x
         ringkv eval --tasks wikitext --data DATA --lengths 2k,4k --policies full,streaming,snapstream
 
     Differences are from the full cache over the same prompts, with 95% intervals. If an interval contains zero, the
@@ -92,7 +111,8 @@ def study(
     from ringkv.evaluation.needed import check
     from ringkv.evaluation.tasks.catalogue import select_tasks
 
-    select_tasks(_words(tasks))  # refuses unknown names before packages are missed
+    names = _tasks(tasks, prompts)
+    select_tasks(names)  # refuses unknown names before packages are missed
     seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
     if seconds:  # an estimate needs no scores and plots
         check()
@@ -103,13 +123,14 @@ def study(
     options = engine.options(SLOTS)
     requested = Study(
         model=engine.model,
-        tasks=_words(tasks),
+        tasks=names,
         cells=crossed(_policies(policies), _words(budgets), settings(options)),
-        lengths=[_length(word) for word in _words(lengths)],
+        lengths=_lengths(lengths, prompts),
         places=_places(question),
         count=count,
         seed=seed,
         data=data,
+        prompts=prompts,
     )
     folder = to or Path(f"eval-{Path(engine.model).name}")
     try:
@@ -148,6 +169,20 @@ def _policies(text: str) -> list[str]:
         if word not in POLICIES:
             raise InvalidRequest(f"unknown policy {word!r}; the policies are {', '.join(POLICIES)}", "policies")
     return _words(text)
+
+
+def _tasks(text: str | None, prompts: Path | None) -> list[str]:
+    """Return the names of tasks: those of a user's own prompts if they are given."""
+    if prompts is not None and text is not None:
+        raise InvalidRequest("--prompts takes the place of tasks; leave one out", "tasks")
+    return ["own"] if prompts is not None else _words(text or "ruler")
+
+
+def _lengths(text: str | None, prompts: Path | None) -> list[int]:
+    """Return the lengths; none if a user's own prompts are as long as they are."""
+    if text is None:
+        return [] if prompts is not None else [4096]
+    return [_length(word) for word in _words(text)]
 
 
 def _length(word: str) -> int:

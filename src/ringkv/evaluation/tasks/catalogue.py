@@ -7,8 +7,8 @@ from functools import partial
 from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import Sample, Score, of_text
 from ringkv.evaluation.scores.numbers import last_number_right, letter_right
-from ringkv.evaluation.scores.text import all_found, any_found
-from ringkv.evaluation.tasks import documents, longbench, lookups, recall, writing
+from ringkv.evaluation.scores.text import all_found, any_found, f1
+from ringkv.evaluation.tasks import documents, longbench, lookups, own, recall, writing
 from ringkv.evaluation.tasks.ruler import suite
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
@@ -18,7 +18,8 @@ from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
 class Task:
     """is_loss: scores are mean log-probabilities, shown as a perplexity. Other scores are shares, shown in percent.
 
-    has_question: the question can be fed after compression.
+    has_question: the question can be fed after compression. is_relative: scores are of the agreement with the full
+    cache's answers (`evaluation.agreement`).
     """
 
     name: str
@@ -27,6 +28,7 @@ class Task:
     score: Score
     has_question: bool = False
     is_loss: bool = False
+    is_relative: bool = False
 
 
 def _ruler() -> Iterator[Task]:
@@ -63,6 +65,8 @@ TASKS: Mapping[str, Task] = {
         Task("wikitext", "text", wikitext, mean_logprob, is_loss=True),
         Task("recall", "lists", recall.samples, of_text(all_found), has_question=True),
         *_lookups(),
+        Task("answers", "own", own.with_answers, of_text(any_found), has_question=True),
+        Task("agreement", "own", own.without_answers, of_text(f1), has_question=True, is_relative=True),
     )
 }
 GROUPS: Mapping[str, tuple[str, ...]] = {

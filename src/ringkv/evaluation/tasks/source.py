@@ -13,7 +13,8 @@ from ringkv.evaluation.sample import CannotMake, Sample
 class Source:
     """lengths: in tokens. count: samples per length, or per file. count_tokens: tokens of a sample's whole prompt.
 
-    data: the folder of `--data`. Raises CannotMake if a task needs a file that is missing.
+    data: the folder of `--data`. prompts: a file of the user's own prompts. Raises CannotMake if a task needs a file
+    that is missing.
     """
 
     lengths: Sequence[int]
@@ -21,6 +22,7 @@ class Source:
     seed: int
     data: Path | None
     count_tokens: Callable[[Sample], int]
+    prompts: Path | None = None
 
     @property
     def longest(self) -> int:
@@ -30,6 +32,15 @@ class Source:
         """Yield the JSON lines of a file in the data folder."""
         with self.file(*names).open(encoding="utf-8") as file:
             yield from map(json.loads, file)
+
+    def prompt_lines(self) -> Iterator[str]:
+        """Yield the lines of the user's own prompts that are not empty."""
+        if self.prompts is None:
+            raise CannotMake("it reads prompts of yours; give their file with --prompts", "prompts")
+        if not self.prompts.is_file():
+            raise CannotMake(f"there is no file {self.prompts}; give one with a JSON object on each line", "prompts")
+        with self.prompts.open(encoding="utf-8") as file:
+            yield from (line for line in file if line.strip())
 
     def text(self, *names: str) -> str:
         return self.file(*names).read_text(encoding="utf-8")

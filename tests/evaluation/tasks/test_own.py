@@ -1,0 +1,51 @@
+"""Prompts of a user's own file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.evaluation.sample import Answer, CannotMake
+from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS
+from ringkv.evaluation.tasks.source import Source
+
+
+def source(tmp_path: Path, *lines: object, count: int = 10) -> Source:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return Source((4096,), count, 0, None, lambda sample: len(sample.context), path)
+
+
+def test_prompts_are_divided_by_whether_they_have_answers_and_keep_their_numbers(tmp_path: Path) -> None:
+    lines = {"prompt": "a"}, {"prompt": "b", "question": "?", "answers": ["Red", 7], "max_tokens": 5}, {"prompt": "c"}
+    given = source(tmp_path, *lines, {"prompt": "d"}, count=3)
+    with_answers, without = (list(TASKS[name].samples(given)) for name in GROUPS["own"])
+    assert [(one.name, one.context, one.answer_tokens) for one in without] == [("1", "a", 128), ("3", "c", 128)]
+    ((sample),) = with_answers
+    assert (sample.name, sample.question, sample.references, sample.answer_tokens) == ("2", "?", ("Red", "7"), 5)
+    scores = [TASKS["answers"].score(Answer(text), sample) for text in ("It is red.", "7 of them", "blue")]
+    assert scores == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "prompt 1 is not JSON"),
+        ('"text"', 'prompt 1 has no "prompt"'),
+        ({"text": "a"}, 'prompt 1 has no "prompt"'),
+        ({"prompt": 5}, 'prompt 1 has an invalid "prompt"'),
+        ({"prompt": "a", "answer": "b"}, 'prompt 1 has an invalid "answer"; the fields are prompt .str., question'),
+        ({"prompt": "a", "max_tokens": 0}, "it must be at least 1"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_refused_with_its_number(line: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=message) as refused:
+        list(TASKS["agreement"].samples(source(tmp_path, line)))
+    assert refused.value.param == "prompts"
+
+
+def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+    given = Source((4096,), 1, 0, None, lambda sample: 1, tmp_path / "nothing")
+    with pytest.raises(CannotMake, match="there is no file"):
+        list(TASKS["agreement"].samples(given))
