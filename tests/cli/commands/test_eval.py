@@ -71,6 +71,18 @@ def test_a_users_own_prompts_are_compared_with_the_full_caches_answers(
     assert (both.status, "--prompts takes the place of tasks" in both.last_line) == (2, True)
 
 
+def test_advice_is_a_command_and_its_costs_on_a_users_own_prompts(long_model: Path, tmp_path: Path, cli: Cli) -> None:
+    arguments = ("eval", "--model", long_model, *SMALL, "--prompts", own_prompts(tmp_path), "--to", tmp_path / "to")
+    shown = cli(*arguments, "--advise", "--budgets", "2x")
+    assert shown.status == 0
+    assert shown.out.splitlines()[-1].startswith(f"ringkv serve --model {long_model} --kv-policy ")
+    found = json.loads(cli(*arguments, "--advise", "--budgets", "2x", "--json", "--max-loss", "100").out)
+    assert [one["cell"].split()[0] for one in found["offers"]] == ["full", "snapstream", "arkvale"]
+    assert {one["prompts"] for one in found["offers"]} == {6}
+    assert found["chosen"]["cell"] == "snapstream 2x window=8"
+    assert "at most 100 points" in found["why"]
+
+
 @pytest.mark.parametrize("only", [["--estimate"], ["--minutes", "0"]])
 def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path: Path, cli: Cli) -> None:
     result = ask(cli, long_model, tmp_path, *only)
@@ -117,6 +129,8 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
         (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
+        (["--json"], "--json prints what --advise found; add --advise"),
+        (["--advise", "--policies", "snapstream"], "--advise compares with the full cache; add full"),
         (["--tasks", "qasper"], "it reads longbench/qasper.jsonl; give the folder that has it with --data"),
     ],
 )

@@ -2,18 +2,27 @@
 
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.cli.advising import find_served, print_advice
 from ringkv.cli.counts import parse_count
 from ringkv.cli.options import SWITCH, StudyOptions
 from ringkv.cli.output import console, print_stderr, print_table
+from ringkv.evaluation.advice import MOST_LOST
 from ringkv.llm.show_progress import show_progress
+
+if TYPE_CHECKING:
+    from ringkv.evaluation.offers import Served
 
 SLOTS = 8
 STUDY = "Study"
+FULL = "full"
+COMPARED = (FULL, "streaming", "snapkv", "snapstream")
+ADVISED = (FULL, "snapstream", "arkvale")
+_MINUTES = {True: 30, False: inf}  # by whether it is for advice
 
 
 def _study(flag: str, metavar: str, help: str) -> Any:
@@ -33,8 +42,15 @@ def study(
         ),
     ] = None,
     policies: Annotated[
-        str, _study("--policies", "NAMES", "Policies to compare: full, streaming, snapkv, snapstream.")
-    ] = "full,streaming,snapkv,snapstream",
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="NAMES",
+            help="Policies to compare. Default: full,streaming,snapkv,snapstream, or with --advise "
+            "full,snapstream,arkvale.",
+            rich_help_panel=STUDY,
+        ),
+    ] = None,
     budgets: Annotated[
         str, _study("--budgets", "LIST", "Shares of each prompt, such as 4x for a quarter, or counts of entries.")
     ] = "2x,4x,8x",
@@ -86,9 +102,30 @@ def study(
     minutes: Annotated[
         float | None,
         typer.Option(
-            "--minutes", metavar="N", help="Stop after N minutes; the same command resumes.", rich_help_panel=STUDY
+            "--minutes",
+            metavar="N",
+            help="Stop after N minutes; the same command resumes. Default: none, or 30 with --advise.",
+            rich_help_panel=STUDY,
         ),
     ] = None,
+    advise: Annotated[
+        bool,
+        typer.Option(
+            "--advise",
+            metavar=SWITCH,
+            help="Print the `ringkv serve` command that holds and reads the fewest bytes and loses at most --max-loss.",
+            rich_help_panel=STUDY,
+        ),
+    ] = False,
+    max_loss: Annotated[
+        float, _study("--max-loss", "POINTS", "With --advise: points that the answers may lose, at 95% confidence.")
+    ] = MOST_LOST,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", metavar=SWITCH, help="With --advise: print one JSON value on stdout.", rich_help_panel=STUDY
+        ),
+    ] = False,
     estimate: Annotated[
         bool,
         typer.Option("--estimate", metavar=SWITCH, help="Only print the estimated time.", rich_help_panel=STUDY),
@@ -103,6 +140,7 @@ def study(
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
         ringkv eval --model qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
         ringkv eval --model qwen2.5-coder-1.5b --prompts mine.jsonl --budgets 4x,8x
+        ringkv eval --model qwen2.5-coder-1.5b --prompts mine.jsonl --advise
         ringkv eval --tasks wikitext --data DATA --lengths 2k,4k --policies full,streaming,snapstream
 
     Differences are from the full cache over the same prompts, with 95% intervals. If an interval contains zero, the
@@ -113,7 +151,8 @@ def study(
 
     names = _tasks(tasks, prompts)
     select_tasks(names)  # refuses unknown names before packages are missed
-    seconds = 0.0 if estimate else inf if minutes is None else 60 * minutes
+    _check_advice(advise, as_json)
+    seconds = 0.0 if estimate else 60 * (_MINUTES[advise] if minutes is None else minutes)
     if seconds:  # an estimate needs no scores and plots
         check()
     from ringkv.evaluation.cells import crossed
@@ -121,10 +160,12 @@ def study(
     from ringkv.plan.choose_kv import settings
 
     options = engine.options(SLOTS)
+    served = find_served(engine.model, options) if advise else None
+    cells = crossed(_policies(policies, served), _words(budgets), settings(options))
     requested = Study(
         model=engine.model,
         tasks=names,
-        cells=crossed(_policies(policies), _words(budgets), settings(options)),
+        cells=cells,
         lengths=_lengths(lengths, prompts),
         places=_places(question),
         count=count,
@@ -132,7 +173,9 @@ def study(
         data=data,
         prompts=prompts,
     )
-    folder = to or Path(f"eval-{Path(engine.model).name}")
+    if advise and seconds:
+        print_stderr(f"at most {count} prompts a task and {seconds / 60:g} minutes; --count and --minutes change that")
+    folder = to or Path(f"{'advise' if advise else 'eval'}-{Path(engine.model).name}")
     try:
         with show_progress() as progress:
             for line in evaluate(requested, options, folder, progress, seconds):
@@ -141,8 +184,15 @@ def study(
         if folder.exists():
             print_stderr(f"the answers so far are in {folder}; the same command resumes")
         raise
-    if seconds:
+    if seconds and not as_json:
         _report(folder)
+    if seconds and served:
+        print_advice(served, cells, folder, max_loss, as_json)
+
+
+def _check_advice(advise: bool, as_json: bool) -> None:
+    if as_json and not advise:
+        raise InvalidRequest("--json prints what --advise found; add --advise", "json")
 
 
 def _report(folder: Path) -> None:
@@ -162,13 +212,19 @@ def _words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
-def _policies(text: str) -> list[str]:
+def _policies(text: str | None, served: "Served | None") -> list[str]:
+    """Return the policies to compare. served: what the advice is for; by default it is about those that it can have."""
     from ringkv.base.kv import POLICIES
 
-    for word in _words(text):
+    if text is None:
+        return served.usable(ADVISED) if served else list(COMPARED)
+    words = _words(text)
+    for word in words:
         if word not in POLICIES:
             raise InvalidRequest(f"unknown policy {word!r}; the policies are {', '.join(POLICIES)}", "policies")
-    return _words(text)
+    if served and FULL not in words:
+        raise InvalidRequest("--advise compares with the full cache; add full to the policies", "policies")
+    return words
 
 
 def _tasks(text: str | None, prompts: Path | None) -> list[str]:

@@ -1,0 +1,57 @@
+"""Show which flags of `ringkv serve` a study recommends."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringkv.cli.output import console, print_json, print_table
+from ringkv.llm.show_progress import show_progress
+from ringkv.plan.options import Options
+from ringkv.plan.units import show_bytes
+
+if TYPE_CHECKING:
+    from ringkv.evaluation.advice import Advice, Offer
+    from ringkv.evaluation.cells import Cell
+    from ringkv.evaluation.offers import Served
+
+HEAD = ("cache", "prompts ", "score ", "points lost ", "slot ", "a step reads ")
+
+
+def find_served(model: str, options: Options) -> "Served":
+    """Return what a study of this model is for. Raises what `locate` raises."""
+    from ringkv.evaluation.offers import Served
+    from ringkv.models.config import load_config
+    from ringkv.residency.locate import locate
+
+    with show_progress() as progress:
+        folder = locate(model, progress)
+    return Served(model, folder, load_config(folder), options)
+
+
+def print_advice(
+    served: "Served", cells: "Sequence[Cell]", answers: Path, most_lost: float, as_json: bool = False
+) -> None:
+    """Print what each cell would cost, and the command that serves with the recommended one.
+
+    answers: the folder of the study. Raises InvalidRequest if the full cache has none there.
+    """
+    from ringkv.evaluation import journal
+    from ringkv.evaluation.offers import advise
+
+    found = advise(served, cells, list(journal.read(answers / journal.NAME)), most_lost)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: "Advice") -> None:
+    print_table(HEAD, [_row(one) for one in found.offers], "advice")
+    console().print(f"\n{found.chosen.cell}: {found.why}\n{found.command}", soft_wrap=True)
+
+
+def _row(one: "Offer") -> tuple[str, ...]:
+    lost = "" if one.lost is None else f"{one.lost + 0.0:.1f}"  # not -0.0
+    ends = "" if one.most_lost is None else f" [{one.least_lost:.1f}, {one.most_lost:.1f}]"
+    sizes = show_bytes(one.slot_bytes), show_bytes(one.read_bytes)
+    return one.cell, str(one.prompts), f"{one.score:.1f}", lost + ends, *sizes

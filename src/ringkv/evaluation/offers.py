@@ -1,0 +1,165 @@
+"""offers: what each cell of a study would cost to serve, from its answers and the plan of an engine; and the advice."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+
+from ringkv.base.config import EngineConfig
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.evaluation.advice import Advice, Offer, choose
+from ringkv.evaluation.bootstrap import Interval, mean_of
+from ringkv.evaluation.cells import FULL, Cell, settings_of
+from ringkv.evaluation.journal import Record
+from ringkv.evaluation.summary import paired, points
+from ringkv.evaluation.tasks.catalogue import TASKS
+from ringkv.models.config import ModelConfig
+from ringkv.plan.complete import complete
+from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.kv_settings import AT_START, PER_REQUEST
+from ringkv.plan.options import Options
+
+ROUND = 256  # the longest prompt is rounded up to a multiple
+MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
+PAGES = ("kv_page", "kv_digest", "kv_tier")
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is to be served: a model with the study's options."""
+
+    model: str
+    folder: Path
+    config: ModelConfig
+    options: Options
+
+    def usable(self, policies: Sequence[str]) -> list[str]:
+        """Return the policies that the model can have with these options."""
+        return [policy for policy in policies if self._can_have(policy)]
+
+    def _can_have(self, policy: str) -> bool:
+        try:
+            complete(self.folder, self.config, _of_choice(self.options, KVChoice(policy)))
+        except InvalidRequest:
+            return False
+        return True
+
+
+def advise(served: Served, cells: Sequence[Cell], records: Sequence[Record], most_lost: float) -> Advice:
+    """Return which cell to serve with. Raises InvalidRequest if the full cache has not answered any prompt."""
+    found = offers(served, cells, records)
+    if not found:
+        raise InvalidRequest("the full cache has no answer to compare with yet; raise minutes", "minutes")
+    chosen, why = choose(found, most_lost)
+    return Advice(chosen, why, shlex.join(("ringkv", "serve", *chosen.flags)), tuple(found))
+
+
+def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> list[Offer]:
+    """Return an offer for each cell that has answers; none if the full cache has none. Perplexities do not count."""
+    known = [one for one in records if one.score is not None and not TASKS[one.task].is_loss]
+    if all(one.cell != FULL for one in known):
+        return []
+    longest = max(one.prompt_tokens for one in known)
+    prompt = min(served.config.context, -(-longest // ROUND) * ROUND)
+    return [one for cell in cells if (one := _offer(served, cell, known, prompt))]
+
+
+def _offer(served: Served, cell: Cell, records: Sequence[Record], prompt: int) -> Offer | None:
+    by_task = list(_by_task(cell, records))
+    options = _options(served.options, cell, prompt)
+    engine = complete(served.folder, served.config, options)
+    held, read = slot_bytes(served.config, engine)
+    lost = _lost(by_task, records)
+    if lost is None:
+        return None
+    is_full = cell.choice.policy == FULL
+    return Offer(
+        cell=cell.label,
+        prompts=sum(map(len, by_task)),
+        score=100 * fmean(fmean(one.score or 0.0 for one in some) for some in by_task),
+        lost=None if is_full else lost.mean,
+        least_lost=None if is_full else _end(lost.low),
+        most_lost=None if is_full else _end(lost.high),
+        slot_bytes=held,
+        read_bytes=read,
+        flags=("--model", served.model, *_flags(options, cell)),
+    )
+
+
+def _by_task(cell: Cell, records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Yield a cell's records of each task and place."""
+    own = [one for one in records if one.cell == cell.label]
+    for task in dict.fromkeys((one.task, one.place) for one in own):
+        yield [one for one in own if (one.task, one.place) == task]
+
+
+def _lost(by_task: Sequence[Sequence[Record]], records: Sequence[Record]) -> Interval | None:
+    """Return the points lost, as the mean over tasks with pairs of answers; None if there are none."""
+    full = [one for one in records if one.cell == FULL]
+    pairs = [
+        paired(some, [one for one in full if (one.task, one.place) == (some[0].task, some[0].place)])
+        for some in by_task
+    ]
+    found = mean_of([some for some in pairs if some])
+    return found and found.through(lambda difference: -points(difference))
+
+
+def _end(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def slot_bytes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
+    """Return the bytes of a slot, on disk too, and those of them that a decode step reads at most."""
+    engine = replace(engine, kv_tier=None)
+    held = engine_footprint(config, engine).slot
+    if not engine.kv_page:
+        return held, held
+    assert engine.kv.budget is not None
+    without_digests = replace(engine, kv_page=0)
+    digests = held - engine_footprint(config, without_digests).slot
+    entries = engine.kv.read or engine.kv.budget
+    return held, digests + engine_footprint(config, replace(without_digests, capacity=entries)).slot
+
+
+def _options(options: Options, cell: Cell, prompt: int) -> Options:
+    """Return the options of one engine that serves a cell's choice by default. A budget by share has the longest's."""
+    is_share = cell.budget is not None and cell.budget.endswith("x")
+    return replace(
+        _of_choice(options, cell.choice),
+        kv_budget=int(cell.budget) if cell.budget and not is_share else None,
+        kv_compression=cell.budget if is_share else None,
+        prompt_tokens=prompt,
+    )
+
+
+def _of_choice(options: Options, choice: KVChoice) -> Options:
+    """Return the options with a choice's policy, and what is set of pages only if it reads some."""
+    if choice.reads_pages:
+        return replace(options, kv_policy=choice.policy, kv_read=choice.read)
+    return replace(options, kv_policy=choice.policy, kv_read=None, kv_page=None, kv_digest=None, kv_tier=None)
+
+
+def _flags(options: Options, cell: Cell) -> Iterator[str]:
+    """Yield the flags that set a cell's choice, its budget, and what the user has set of machine and pages."""
+    yield from ("--kv-policy", cell.choice.policy)
+    if cell.budget is not None:
+        yield from ("--kv-compression" if options.kv_compression else "--kv-budget", cell.budget)
+    yield from ("--max-prompt", str(options.prompt_tokens))
+    for name, setting in PER_REQUEST.items():
+        value = getattr(options, name, None)
+        if name in AT_START and value is not None and setting.field in settings_of(cell.choice) and cell.budget:
+            yield from _flag(name, value)
+    for name in (*MACHINE, *PAGES):
+        if (value := getattr(options, name)) is not None:
+            yield from _flag(name, value)
+
+
+def _flag(name: str, value: object) -> tuple[str, ...]:
+    """Return a setting as it is written on the command line."""
+    setting = AT_START.get(name)
+    if setting and setting.flags and isinstance(value, bool):
+        return (setting.flags.split("/")[0 if value else 1],)
+    return f"--{name.replace('_', '-')}", str(value)

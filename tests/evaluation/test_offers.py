@@ -1,0 +1,91 @@
+"""What a study recommends, against the engines that the recommended flags start."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+from ringkv import LLM
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
+from ringkv.evaluation.cells import Cell, crossed
+from ringkv.evaluation.journal import Record
+from ringkv.evaluation.offers import Served, advise, offers
+from ringkv.models.config import load_config
+from ringkv.plan.options import Options
+from tests import chat_model
+
+OPTIONS = Options(dtype="float32", kv_window=8, kv_page=16, graphs="off", threads=2)
+CELLS = crossed(("full", "snapstream", "arkvale"), ("4x", "256"), KVChoice(select=SnapKV(window=8)))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = chat_model.save(tmp_path_factory.mktemp("model"), max_position_embeddings=4096)
+    return Served(str(folder), folder, load_config(folder), OPTIONS)
+
+
+def record(task: str, sample: int, cell: Cell, score: float | None) -> Record:
+    return Record(task, "inside", str(sample), cell.label, score, prompt_tokens=900 + sample)
+
+
+def answers(scores: dict[str, float], count: int = 8, cells: list[Cell] = CELLS) -> list[Record]:
+    """One task whose full scores are 1, and each other cell's as given."""
+    return [record("vt", n, cell, scores.get(cell.choice.policy, 1.0)) for n in range(count) for cell in cells]
+
+
+OTHERS: dict[str, Any] = {"slots": 1, "graphs": "off", "threads": 2, "prefix_store": 0}
+
+
+def test_an_offers_flags_start_an_engine_whose_slots_have_its_bytes(served: Served) -> None:
+    for one in offers(served, CELLS, answers({})):
+        flags = dict(zip(one.flags[::2], one.flags[1::2], strict=True))
+        renamed = {"--max-prompt": "prompt_tokens"}
+        given = {renamed.get(flag, flag[2:].replace("-", "_")): value for flag, value in flags.items()}
+        llm = LLM(**{name: int(value) if value.isdecimal() else value for name, value in given.items()}, **OTHERS)
+        assert llm.limits.slot_bytes == pytest.approx(one.slot_bytes, abs=200), one.cell
+        assert flags["--max-prompt"] == "1024"
+        policy, *budget = one.cell.split(" window")[0].split()
+        assert (flags["--kv-policy"], "--kv-page" in flags) == (policy, policy == "arkvale")
+        held = 256 if policy != "full" else llm.limits.capacity
+        assert llm.config.kv.budget == held
+        digests = one.slot_bytes - llm.limits.capacity * llm.limits.entry_bytes
+        assert one.read_bytes == held * llm.limits.entry_bytes + digests
+        assert (budget == []) == (policy == "full")
+
+
+def test_points_lost_are_means_over_tasks_of_prompts_that_both_have_answered(served: Served) -> None:
+    full, compressed = CELLS[0], CELLS[1]
+    records = [record("vt", n, cell, 1.0) for n in range(6) for cell in (full, compressed)]
+    records += [record("fwe", n, full, 0.5) for n in range(6)]
+    records += [record("fwe", n, compressed, score) for n, score in enumerate((0.0, 0.5, 0.0, None))]
+    whole, found = offers(served, CELLS, records)
+    assert (whole.lost, whole.score, whole.prompts) == (None, 75.0, 12)
+    assert found.lost == pytest.approx((0 + 100 * (0.5 + 0 + 0.5) / 3) / 2)
+    assert found.least_lost is not None
+    assert found.most_lost is not None
+    assert found.least_lost <= found.lost <= found.most_lost
+
+
+def test_the_advice_is_a_command_that_serves(served: Served) -> None:
+    found = advise(served, CELLS, answers({"snapstream": 0.9, "arkvale": 1.0}), most_lost=5)
+    assert found.chosen.cell == "arkvale 4x window=8"  # it holds no less than full, and reads less
+    assert found.command.endswith("--dtype float32 --kv-page 16")
+    found = advise(served, CELLS, answers({"snapstream": 0.99}), most_lost=5)
+    assert found.chosen.cell == "snapstream 4x window=8"
+    assert shlex.split(found.command)[:2] == ["ringkv", "serve"]
+    assert found.command.endswith(
+        "--kv-policy snapstream --kv-compression 4x --max-prompt 1024 --kv-window 8 --dtype float32"
+    )
+
+
+def test_without_an_answer_of_the_full_cache_there_is_no_advice(served: Served) -> None:
+    with pytest.raises(InvalidRequest, match="the full cache has no answer"):
+        advise(served, CELLS, answers({}, cells=CELLS[1:]), most_lost=5)
+
+
+def test_policies_that_a_model_cannot_have_are_left_out(served: Served) -> None:
+    encoded = Served(served.model, served.folder, served.config, Options(kv_format="int8"))
+    assert encoded.usable(("full", "snapstream", "arkvale")) == ["full", "snapstream"]
+    assert served.usable(("full", "arkvale")) == ["full", "arkvale"]  # kv_page is for arkvale alone
