@@ -208,7 +208,8 @@ def _check_pages(model: Cached, slots: SlotFormat) -> None:
         )
     if slots.name not in IN_PAGES:
         raise InvalidRequest(
-            f"kv_policy arkvale is not implemented for kv_format {slots.name}, nor is kv_read; choose {' or '.join(IN_PAGES)}",
+            f"kv_policy arkvale is not implemented for kv_format {slots.name}, nor is kv_read; choose "
+            f"{' or '.join(IN_PAGES)}",
             "kv_format",
         )
     if slots.by_head:
