@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import POLICIES, WATCHING, KVChoice, Layout
+from ringkv.base.kv import POLICIES, REVIEWING, KVChoice, Layout
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.layouts import layout
@@ -84,7 +84,7 @@ def test_a_budget_that_cannot_work_is_refused_with_the_number(
 spans = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 12)).map(lambda one: (one[0], sum(one))), max_size=3)
 choices = st.builds(
     KVChoice,
-    st.sampled_from([policy for policy in POLICIES if policy not in WATCHING]),
+    st.sampled_from([policy for policy in POLICIES if policy not in REVIEWING]),
     st.none() | st.integers(1, 40),
     sinks=st.integers(0, 50),
     recent=st.floats(0, 1, exclude_min=True, exclude_max=True) | st.integers(1, 50),

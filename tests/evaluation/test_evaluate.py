@@ -180,6 +180,12 @@ def test_policies_that_need_slots_of_two_kinds_are_refused(study: Study, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_policy_with_statistics_and_one_with_queries_are_refused_together(study: Study, tmp_path: Path) -> None:
+    cells = crossed(("triattention", "h2o"), ("4x",), KVChoice())
+    with pytest.raises(InvalidRequest, match="h2o and triattention need slots of different kinds"):
+        evaluate(replace(study, cells=cells), OPTIONS, tmp_path)
+
+
 def test_perplexity_through_decode_steps_equals_that_of_the_prompt_if_nothing_is_evicted(
     study: Study, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, SKIPPED, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import REVIEWING
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.slot_formats import check_slot_format
 from ringkv.plan.complete import complete
@@ -165,3 +166,17 @@ def test_a_model_that_has_sliding_windows_alone_is_refused(options: Options) -> 
     assert (
         "a model whose layers all have a sliding window; choose" in refused(complete, Path("model"), config, options)[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("deepseek-v2-lite", "policies that watch decoding are not implemented for latents or shared caches"),
+        ("gemma-3n-e2b", "policies that watch decoding are not implemented for latents or shared caches"),
+    ],
+)
+def test_reviews_are_refused_for_caches_that_have_none_of_their_own(model: str, message: str) -> None:
+    for policy in REVIEWING:
+        text, field = refused(complete, Path("model"), of(model), Options(kv_policy=policy))
+        assert text.startswith(message)
+        assert field == "kv_policy"

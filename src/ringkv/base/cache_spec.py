@@ -46,7 +46,8 @@ _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of va
 
 COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
 HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
-NOTED_BYTES = 8 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
+POSITION_BYTES = 4  # of an entry whose position reviews need, int32
+NOTED_BYTES = POSITION_BYTES + 4 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
 PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that heads divide
 WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "turbo4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
@@ -74,7 +75,8 @@ class SlotFormat(NamedTuple):
     """How slots store keys and values; the first and last `skip` layers of a model store them plain.
 
     by_head: heads may have different numbers of entries. pages: None if a step reads all entries. review: N, the last
-    queries that slots keep for policies that watch decoding; 0 for none.
+    queries that slots keep for policies that watch decoding; 0 for none. calibrated: slots keep positions, for policies
+    that know what queries to expect.
     """
 
     name: PlaneFormat = "plain"
@@ -82,6 +84,12 @@ class SlotFormat(NamedTuple):
     by_head: bool = False
     pages: Pages | None = None
     review: int = 0
+    calibrated: bool = False
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether some policy reviews the slots."""
+        return self.review > 0 or self.calibrated
 
     def of(self, layer: int, layers: int) -> PlaneFormat:
         """Return the format of one of so many layers."""
@@ -210,8 +218,7 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and stored prompts are plain. by_head, pages, review: see
-    `SlotFormat`.
+    format: of slots; staging and stored prompts are plain. by_head, pages, review, calibrated: see `SlotFormat`.
     """
 
     layers: tuple[int, ...]
@@ -222,6 +229,7 @@ class LayerGroup(NamedTuple):
     by_head: bool = False
     pages: Pages | None = None
     review: int = 0
+    calibrated: bool = False
 
     @property
     def kind(self) -> SlotKind:
@@ -259,7 +267,7 @@ class LayerGroup(NamedTuple):
 
     def _beside_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts, or queries
-        and what reviews note."""
+        and what reviews note, or positions."""
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
         if self.pages:
@@ -267,7 +275,7 @@ class LayerGroup(NamedTuple):
         if self.review:
             queries = (self.review + 1) * self.queries * item * self.spec.key.elements
             return queries + entries * NOTED_BYTES * self.spec.key.heads
-        return 0
+        return entries * POSITION_BYTES * self.spec.key.heads if self.calibrated else 0
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""
@@ -292,7 +300,9 @@ def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -
     for group in groups:
         for layer in group.layers:
             whole = slots if group.window is None else PLAIN_SLOTS  # with a sliding window nothing is selected
-            own = group._replace(by_head=whole.by_head, pages=whole.pages, review=whole.review)
+            own = group._replace(
+                by_head=whole.by_head, pages=whole.pages, review=whole.review, calibrated=whole.calibrated
+            )
             found.setdefault(own._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
     return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
 

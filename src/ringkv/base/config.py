@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ringkv.base.cache_spec import Pages, PlaneFormat, SlotFormat
-from ringkv.base.kv import WATCHING, Digest, KVChoice
+from ringkv.base.kv import CALIBRATED, WATCHING, Digest, KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 from ringkv.base.workspace import Workspace, workspace
 
@@ -63,7 +63,8 @@ class EngineConfig:
     def slot_format(self) -> SlotFormat:
         pages = Pages(self.kv_page, self.kv_digest == "mean", self.kv_tier is not None) if self.kv_page else None
         review = self.kv.review if self.kv.policy in WATCHING else 0
-        return SlotFormat(self.kv_format, self.kv_format_skip, self.kv.heads != "equal", pages, review)
+        by_head, calibrated = self.kv.heads != "equal", self.kv.policy in CALIBRATED
+        return SlotFormat(self.kv_format, self.kv_format_skip, by_head, pages, review, calibrated)
 
     @property
     def staged_entries(self) -> int:

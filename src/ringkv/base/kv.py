@@ -10,9 +10,13 @@ from typing import Any, Literal, NamedTuple, get_args
 from ringkv.base.checks import Rule, check, is_count, number, one_of
 from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 
-POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", "h2o", "scissorhands", "reselect")
 WATCHING = ("h2o", "scissorhands", "reselect")
-"""Policies that watch decoding: a slot is reviewed every N tokens, and loses the N entries that matter least."""
+"""Policies that watch what generated tokens attend to, with queries that slots keep."""
+CALIBRATED = ("triattention",)
+"""Policies that know what queries to expect, from statistics that `ringkv calibrate` makes."""
+REVIEWING = (*WATCHING, *CALIBRATED)
+"""Policies that review a slot every N generated tokens; it loses the N entries that matter least."""
+POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", *REVIEWING)
 MOST_REVIEWED = 255  # tokens of a review; their low or high weights are counted in 8 bits
 Reading = Literal["low", "high", "rate"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
@@ -51,7 +55,7 @@ class KVChoice:
     most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
     "pyramid": each layer selects fewer than the one before it (PyramidKV, arXiv 2406.02069). "profile": each selects
     what was measured once for the model (as DuoAttention's heads, arXiv 2410.10819).
-    review: N, tokens between two reviews of a policy that watches decoding.
+    review: N, tokens between two reviews of a slot.
     reading: how scissorhands ranks entries. "low": those with the most low weights go. "high": those with the fewest
     high weights. "rate": those with the smallest share of high weights.
     Raises `InvalidRequest`, which names the setting at fault.
@@ -132,7 +136,7 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
     The choice is unchanged if the message would take more than half of the selected entries, or if it protects spans.
     """
     budget = capacity if choice.budget is None else min(choice.budget, capacity)
-    free = choice.review if choice.policy in WATCHING else 0
+    free = choice.review if choice.policy in REVIEWING else 0
     selected = budget - free - choice.recent_entries(budget) - max(choice.sinks, choice.window)
     if choice.protect or not 0 < 2 * tokens <= selected:
         return choice
@@ -145,7 +149,7 @@ class Layout(NamedTuple):
     If heads divide a slot, `selected`, `protected` and `capacity` are averages over heads. read: entries that a
     step reads, in whole pages; 0 is all. Of these the first `leading` and last `newest` are always read.
     fewest, most: entries of the heads with the fewest and the most, once they divide the slot; 0 if all have as many.
-    review: N, tokens between two reviews if the policy watches decoding, else 0. A review of a full slot moves what it
+    review: N, tokens between two reviews if the policy has any, else 0. A review of a full slot moves what it
     keeps to the first entries, so that the last N are free again.
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring

@@ -72,7 +72,7 @@ class Body:
         """Note which tokens the entries of a row that was filled hold, int64 [L, H, n], if its reviews need them."""
 
     def review(self, row: int, layout: Layout, seen: int, choice: KVChoice) -> None:
-        """Review a row that has seen so many tokens; only a `WatchedBody` can."""
+        """Review a row that has seen so many tokens; only a `WatchedBody` or a `CalibratedBody` can."""
         raise AssertionError("nothing watches these rows")
 
     def layer(self, index: int) -> Planes:

@@ -9,7 +9,7 @@ from typing import Protocol
 from ringkv.base.budgets import check_budget
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import WATCHING, KVChoice, Layout, Layouts, TokenSpan
+from ringkv.base.kv import REVIEWING, KVChoice, Layout, Layouts, TokenSpan
 from ringkv.cache.protect import end, protected, tokens
 
 
@@ -151,8 +151,8 @@ def _refuse_too_many(protected_tokens: int, selected: int, budget: int) -> None:
         )
 
 
-def _watching(choice: KVChoice, n: int, budget: int) -> Layout:
-    """A policy that watches decoding: what the prompt selects, then N free entries before the first review."""
+def _reviewing(choice: KVChoice, n: int, budget: int) -> Layout:
+    """A policy that reviews its slot: what the prompt selects, then N free entries before the first review."""
     review, recent = choice.review, choice.recent_entries(budget)
     kept = budget - review
     selected = kept - choice.sinks - recent
@@ -169,5 +169,5 @@ _RULES: dict[str, LayoutRule] = {
     "snapkv": _snapkv,
     "snapstream": _snapstream,
     "arkvale": _arkvale,
-    **dict.fromkeys(WATCHING, _watching),
+    **dict.fromkeys(REVIEWING, _reviewing),
 }

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup, SlotKind
 from ringkv.cache.body import Body
+from ringkv.cache.calibrated_body import CalibratedBody
 from ringkv.cache.formats.storage import Allocate
 from ringkv.cache.heads_body import HeadsBody
 from ringkv.cache.pages_body import PagesBody
@@ -28,4 +29,6 @@ def allocate_slots(
     """
     if group.pages and group.pages.on_disk:
         return PagesBody.allocate(group, rows, entries, allocate, tier)
+    if group.calibrated:
+        return CalibratedBody.allocate(group, rows, entries, allocate)
     return _BODIES.get(group.kind, Body).allocate(group, rows, entries, allocate)

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import HISTORY, LayerGroup
-from ringkv.base.kv import KVChoice, Layout, TokenSpan
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.body import Body, Planes
-from ringkv.cache.compress.kept import top_votes
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import Allocate
-from ringkv.cache.protect import protected
+from ringkv.cache.watching.evict import evict, fixed
 from ringkv.cache.watching.ledger import Ledger, Review, attention
 from ringkv.cache.watching.scores import SCORES
 
@@ -76,22 +75,4 @@ class WatchedBody(Body):
             ledger.note(attention(q, keys, scale), seen)
             if live == layout.capacity:
                 scores = SCORES[choice.policy](Review(q, keys, values, scale, ledger, first, seen), choice)
-                spans = [(0, choice.sinks), *protected(choice.protect, layout.prompt)]
-                spans.append((seen - choice.recent_entries(layout.capacity), seen))
-                fixed = _fixed(scores, ledger.positions, spans)
-                _compact(planes, top_votes(fixed, live - layout.review))
-
-
-def _fixed(scores: Tensor, positions: Tensor, spans: Sequence[TokenSpan]) -> Tensor:
-    """Return scores [H, n] that are infinite for tokens in spans, which are not evicted."""
-    is_fixed = torch.zeros_like(scores, dtype=torch.bool)
-    for start, stop in spans:
-        is_fixed |= (positions >= start) & (positions < stop)
-    return scores.masked_fill(is_fixed, float("inf"))
-
-
-def _compact(planes: Sequence[Tensor], kept: Tensor) -> None:
-    """Move the kept entries int64 [H, m] of planes [H, n, ...] to the first ones, in place and in order."""
-    for plane in planes:
-        for entries, index in zip(plane, kept, strict=True):
-            entries[: len(index)] = entries.index_select(0, index)  # copies whole rows; `gather` copies elements
+                evict(planes, scores, fixed(ledger.positions, layout, seen, choice), layout.review)

@@ -12,6 +12,7 @@ import typer
 
 from ringkv.base.version import VERSION
 from ringkv.cli.commands.bench import bench
+from ringkv.cli.commands.calibrate import calibrate
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
@@ -29,7 +30,7 @@ from ringkv.cli.spread import spread
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run a model": (generate, chat, serve, demo),
-    "Get models": (pull, models, rotate),
+    "Get models": (pull, models, rotate, calibrate),
     "Plan and measure": (plan, study, bench, profile, doctor),
 }
 

@@ -75,11 +75,17 @@ class _Lengths:
 
 
 @dataclass(frozen=True)
-class _Machine:
+class _Slots:
     slots: Annotated[
         int | None,
         _machine("--slots", "N", "Concurrent requests; 1 by default, 8 for serve, bench and eval."),
     ] = None
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """How a command computes: fields of `plan.options.Options`."""
+
     dtype: Annotated[
         str | None,
         _machine("--dtype", "TYPE", "dtype of weights and cache: bfloat16 (default), float16 or float32."),
@@ -100,6 +106,14 @@ class _Machine:
         str | None,
         _machine("--device", "NAME", "cpu (default) or cuda:0; `ringkv doctor` lists the devices."),
     ] = None
+    threads: Annotated[
+        int | None,
+        _machine("--threads", "N", "Compute threads; by default one per usable CPU."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Graphs:
     graphs: Annotated[
         str | None,
         _machine(
@@ -109,10 +123,11 @@ class _Machine:
             "or off. By default auto: background for serve, else compiled, if there is a compiler.",
         ),
     ] = None
-    threads: Annotated[
-        int | None,
-        _machine("--threads", "N", "Compute threads; by default one per usable CPU."),
-    ] = None
+
+
+@dataclass(frozen=True)
+class _Machine(_Graphs, ComputeOptions, _Slots):
+    """How an engine computes, for how many requests."""
 
 
 @dataclass(frozen=True)

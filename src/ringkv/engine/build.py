@@ -21,6 +21,7 @@ from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
 from ringkv.engine.device import find_device, with_index
 from ringkv.engine.engine import LocalEngine
+from ringkv.engine.expected_queries import check_calibrated, expecting
 from ringkv.engine.lanes import Lanes, LaneSizes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.passes import Passes
@@ -35,6 +36,7 @@ from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
+from ringkv.models.calibratable import refuse_uncalibratable
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
 from ringkv.models.slot_formats import check_drafts, check_profile, check_slot_format, check_weigh
@@ -60,6 +62,9 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     check_drafts(config.slot_format, config.speculate)
     check_weigh(model.groups, config.kv)
     check_profile(config.kv.heads, bool(config.head_shares))
+    if config.slot_format.calibrated:
+        refuse_uncalibratable(model)
+        check_calibrated(config)
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
@@ -93,10 +98,11 @@ def assemble(
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
     tier = None if config.kv_tier is None else on_disk(config.kv_tier, like)
-    slots = tuple(
+    allocated = [
         allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros, tier)
         for group in decoder.groups
-    )
+    ]
+    slots = expecting(allocated, decoder, config)
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
     passes = Passes(decoder, weights, staged, slots, made)

@@ -13,7 +13,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
-from ringkv.base.kv import WATCHING, KVChoice, Layouts
+from ringkv.base.kv import REVIEWING, KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
@@ -27,7 +27,7 @@ from ringkv.models.slot_formats import (
     check_heads_of_request,
     check_pages_of_request,
     check_profile,
-    check_watching_of_request,
+    check_reviews_of_request,
     check_weigh,
 )
 
@@ -92,7 +92,7 @@ class LocalEngine:
         check_turns(choice, self.lanes.groups, self.config.kv_format)
         check_heads_of_request(self.lanes.groups, choice.heads)
         check_pages_of_request(self.lanes.groups, choice)
-        check_watching_of_request(self.lanes.groups, choice)
+        check_reviews_of_request(self.lanes.groups, choice)
         check_weigh(self.lanes.groups, choice)
         check_profile(choice.heads, bool(self.config.head_shares))
         if n == 0:
@@ -152,7 +152,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def restore(self, packet: Packet, slot: int) -> None:
-        assert self._choice(packet.request).policy not in WATCHING, "a packet has nothing of what reviews note"
+        assert self._choice(packet.request).policy not in REVIEWING, "a packet has nothing of what reviews note"
         try:
             self.batch.restore(slot, packet)
         except ValueError as error:

@@ -93,7 +93,7 @@ class Lanes:
         find_words: FindWords = no_words,
         shares: HeadShares = (),
     ) -> None:
-        self._decoder, self._weights, self._passes, self._turns = decoder, weights, passes, turns
+        self.decoder, self._weights, self._passes, self._turns = decoder, weights, passes, turns
         self.staging, self._programs, self._sizes = staging, programs, sizes
         self._words, self._shares = cache(find_words), shares
         self._lanes = [_Lane() for _ in range(staging.lanes)]
@@ -111,7 +111,7 @@ class Lanes:
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        return self._decoder.groups
+        return self.decoder.groups
 
     @property
     def bytes(self) -> int:
@@ -181,7 +181,7 @@ class Lanes:
         prompt = self._lanes[lane]
         assert prompt.logits is not None, "the lane's prompt is not prefilled yet"
         if choice not in prompt.selections:
-            groups = self._decoder.groups
+            groups = self.decoder.groups
             if prompt.dropped:
                 check_kept(choice, prompt.workspace, prompt.working_set)
             plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
@@ -263,6 +263,23 @@ class Lanes:
                     logits = self._logits_after(some)
                 yield logits
 
+    def prompt_queries(self, tokens: Sequence[int]) -> Iterator[tuple[range, list[list[Tensor]]]]:
+        """Prefill a text, and yield the positions of each piece and its queries [H, G, w, D], by group and layer.
+
+        A piece is at most a window. Overwrites lane 0.
+        """
+        assert len(tokens) <= self.staging.entries, "the text is longer than the staging"
+        self._lanes[0] = _Lane()
+        self.staging.begin(0, 0, len(tokens))
+        step = min(self.window, self._sizes.chunk)
+        for start in range(0, len(tokens), step):
+            piece = Piece(tokens[start : start + step], 0, start, min(start + step, len(tokens)))
+            self._passes.run([piece])
+            yield (
+                range(start, piece.length),
+                [self._queries(0, at, len(piece.tokens)) for at in range(len(self.groups))],
+            )
+
     def view(self, lane: int, group: int, queries: int) -> StagedPrompt:
         """Return a staged prompt in one group of layers, with its last `queries`, for a selector."""
         prompt = self._lanes[lane]
@@ -298,8 +315,8 @@ class Lanes:
 
     def _rotations(self, group: int) -> list[Rotate]:
         """Return the rotary embedding of each layer of a group, one object for each kind."""
-        by_kind = {kind: partial(self._decoder.rotate, kind) for kind in self._decoder.layers}
-        return [by_kind[self._decoder.kinds[layer]] for layer in self.groups[group].layers]
+        by_kind = {kind: partial(self.decoder.rotate, kind) for kind in self.decoder.layers}
+        return [by_kind[self.decoder.kinds[layer]] for layer in self.groups[group].layers]
 
     def _room(self, prompt: _Lane) -> int:
         """Return how many tokens `again` may prefill, words included: whole pieces that end inside the lane."""
@@ -313,7 +330,7 @@ class Lanes:
 
     def _logits_after(self, hidden: Tensor) -> Tensor:
         """Return float32 logits [rows, V] of hidden states [rows, hidden]."""
-        return self._decoder.logits(hidden, self._weights.shared)
+        return self.decoder.logits(hidden, self._weights.shared)
 
 
 def _readers(decoder: Decoder) -> list[list[list[int]]]:

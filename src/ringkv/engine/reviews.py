@@ -1,13 +1,13 @@
-"""Reviews: when slots whose policy watches decoding are reviewed."""
+"""Reviews: when slots are reviewed."""
 
 from dataclasses import dataclass
 
-from ringkv.base.kv import WATCHING, KVChoice, Layouts
+from ringkv.base.kv import REVIEWING, KVChoice, Layouts
 from ringkv.engine.batch import Batch
 
 
 @dataclass
-class _Watched:
+class _Reviewed:
     """choice: of the slot's request. seen: tokens that the slot has seen."""
 
     choice: KVChoice
@@ -20,20 +20,20 @@ class Reviews:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._watched: dict[int, _Watched] = {}
+        self._reviewed: dict[int, _Reviewed] = {}
 
     def enter(self, slot: int, choice: KVChoice, layouts: Layouts) -> None:
         """Note the request in a slot that was filled."""
-        if choice.policy in WATCHING:
-            self._watched[slot] = _Watched(choice, layouts, layouts[0].prompt)
+        if choice.policy in REVIEWING:
+            self._reviewed[slot] = _Reviewed(choice, layouts, layouts[0].prompt)
 
     def leave(self, slot: int) -> None:
         """Forget a slot."""
-        self._watched.pop(slot, None)
+        self._reviewed.pop(slot, None)
 
     def run(self) -> None:
         """Review the slots that are due. A step that feeds every running slot one token must follow."""
-        for slot, one in self._watched.items():
+        for slot, one in self._reviewed.items():
             if any(layout.is_due(one.seen) for layout in one.layouts):
                 self._batch.review(slot, one.seen, one.choice)
             one.seen += 1

@@ -16,7 +16,7 @@ from typing import Any
 from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, WATCHING, KVChoice
+from ringkv.base.kv import BLOCK, CALIBRATED, REVIEWING, WATCHING, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -174,9 +174,9 @@ def _engine(
     options = replace(options, kv_read=None)  # a cell's own
     if any(cell.choice.reads_pages for item in pending for cell in item.cells):
         options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
-    watching = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in WATCHING]
-    if watching:
-        options = replace(options, kv_policy=watching[0].policy, kv_review=max(one.review for one in watching))
+    reviewing = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in REVIEWING]
+    if reviewing:
+        options = replace(options, kv_policy=reviewing[0].policy, kv_review=max(one.review for one in reviewing))
     heads = {cell.choice.heads for item in pending for cell in item.cells} - {"equal"}
     if heads:
         # Slots that heads can divide; one that needs a profile of the model's heads is refused here.
@@ -244,9 +244,9 @@ def _check(study: Study, context: int) -> None:
 def _check_slots(choices: Sequence[KVChoice]) -> None:
     """Raise InvalidRequest if no engine's slots serve all choices."""
     paged = {one.policy for one in choices if one.reads_pages}
-    watching = {one.policy for one in choices if one.policy in WATCHING}
-    if paged and watching:
+    kinds = paged, *({one.policy for one in choices if one.policy in kind} for kind in (WATCHING, CALIBRATED))
+    needed = [min(some) for some in kinds if some]
+    if len(needed) > 1:
         raise InvalidRequest(
-            f"{min(paged)} and {min(watching)} need slots of different kinds; evaluate them one after the other",
-            "policies",
+            f"{needed[0]} and {needed[1]} need slots of different kinds; evaluate them one after the other", "policies"
         )

@@ -21,7 +21,7 @@ from ringkv.models.layer import Layer
 from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.rope import frequencies
-from ringkv.models.rotary import Rotation, rotate, rotation
+from ringkv.models.rotary import Rotation, pair_lengths, rotate, rotation
 
 
 class Decoder:
@@ -79,6 +79,11 @@ class Decoder:
             return x.float()
         by, rows = rotation(positions, self._ropes[kind][0], 1.0, torch.float32), flat.flatten(1, -2)
         return rotate(rows, by, rope.interleaved, rope.first).view_as(flat).movedim(0, -2)
+
+    def pair_lengths(self, kind: str, x: Tensor) -> Tensor:
+        """Return the lengths of the pairs of x [..., D] that a layer rotates, and of each element that it does not."""
+        rope = self.layers[kind].rope
+        return pair_lengths(x, 2 * len(self._ropes[kind][0]), rope.interleaved) if rope else x.abs()
 
     def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
         """Run one layer of a kind on its argument x [N, argument_width]; returns [N, stream]."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import WATCHING, HeadBudgets, KVChoice
+from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
 ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
@@ -33,8 +33,8 @@ def check_slot_format(model: Cached, slots: SlotFormat) -> None:
         _check_heads(model, slots)
     if slots.pages:
         _check_pages(model, slots)
-    if slots.review:
-        _check_watched(model, slots)
+    if slots.is_reviewed:
+        _check_reviewed(model, slots)
     if slots.name == "plain":
         return _check_nothing_is_skipped(slots)
     _check_latents(model, slots)
@@ -51,7 +51,7 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
             "choose 0, or kv_format int4",
             "speculate",
         )
-    if drafts and slots.review:
+    if drafts and slots.is_reviewed:
         raise InvalidRequest(
             f"speculate {drafts} is not implemented for policies that watch decoding; choose 0, or kv_policy "
             "snapstream",
@@ -67,7 +67,7 @@ def check_handoff(slots: SlotFormat) -> None:
             "--role both",
             "kv_policy",
         )
-    if slots.review:
+    if slots.is_reviewed:
         raise InvalidRequest(
             "policies that watch decoding are not implemented for prefill apart from decode; choose kv_policy "
             "snapstream, or --role both",
@@ -143,10 +143,29 @@ def check_pages_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> No
     )
 
 
-def check_watching_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
-    """Raise InvalidRequest, naming the setting, if a request wants to watch slots that keep no queries, or too few."""
-    if choice.policy not in WATCHING:
-        return
+def check_reviews_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
+    """Raise InvalidRequest, naming the setting, if a request wants reviews of slots that lack what these need."""
+    if choice.policy in WATCHING:
+        _check_queries(groups, choice)
+    if choice.policy in CALIBRATED and not any(group.calibrated for group in groups):
+        raise InvalidRequest(
+            f"kv_policy is {choice.policy}, and the engine was started with another one; start it with kv_policy "
+            f"{choice.policy}",
+            "kv_policy",
+        )
+    if choice.policy in REVIEWING and choice.turns == "continue":
+        raise InvalidRequest(
+            f"kv_turns continue is not implemented for kv_policy {choice.policy}; choose reread", "kv_turns"
+        )
+    if choice.policy == "reselect" and type(choice.select) not in RESELECTING:
+        names = ", ".join(kind().name for kind in RESELECTING)
+        raise InvalidRequest(
+            f"kv_select {choice.select.name} cannot select again while decoding; choose one of {names}", "kv_select"
+        )
+
+
+def _check_queries(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
+    """Raise InvalidRequest if slots keep fewer queries than a review reads."""
     kept = max(group.review for group in groups)
     if not kept:
         raise InvalidRequest(
@@ -159,20 +178,11 @@ def check_watching_of_request(groups: Sequence[LayerGroup], choice: KVChoice) ->
             f"kv_review is {choice.review}, and the engine's slots keep {kept} queries; lower it, or start with more",
             "kv_review",
         )
-    if choice.turns == "continue":
-        raise InvalidRequest(
-            f"kv_turns continue is not implemented for kv_policy {choice.policy}; choose reread", "kv_turns"
-        )
-    if choice.policy == "reselect" and type(choice.select) not in RESELECTING:
-        names = ", ".join(kind().name for kind in RESELECTING)
-        raise InvalidRequest(
-            f"kv_select {choice.select.name} cannot select again while decoding; choose one of {names}", "kv_select"
-        )
 
 
 def check_heads_of_ranks(slots: SlotFormat, ranks: int) -> None:
     """Raise InvalidRequest, naming the setting, if heads on several ranks would divide entries or be reviewed."""
-    if slots.review and ranks > 1:
+    if slots.is_reviewed and ranks > 1:
         raise InvalidRequest(
             f"policies that watch decoding are not implemented for heads on {ranks} ranks; choose kv_policy snapstream",
             "kv_policy",
@@ -223,7 +233,7 @@ def _check_pages(model: Cached, slots: SlotFormat) -> None:
         )
 
 
-def _check_watched(model: Cached, slots: SlotFormat) -> None:
+def _check_reviewed(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest if slots cannot be reviewed."""
     if all(group.window is not None for group in model.groups):
         raise InvalidRequest(

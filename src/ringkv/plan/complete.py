@@ -8,7 +8,7 @@ from typing import get_args
 from ringkv.base.cache_spec import SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import DIGESTS, PAGES, WATCHING, KVChoice
+from ringkv.base.kv import CALIBRATED, DIGESTS, PAGES, WATCHING, KVChoice
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
@@ -147,7 +147,7 @@ def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoic
     skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
     pages = _pages(options) if kv.reads_pages else None
     review = kv.review if kv.policy in WATCHING else 0
-    slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review)
+    slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review, kv.policy in CALIBRATED)
     if device != "cpu":
         check_on_cuda(config, slots)
     check_slot_format(config, slots)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, WATCHING, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Weigh
+from ringkv.base.kv import POLICIES, REVIEWING, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Weigh
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -217,7 +217,7 @@ class SelectionSettings:
     ] = None
     kv_review: Annotated[
         int | None,
-        Setting("review", int, "TOKENS", f"Entries that {_one_of(WATCHING)} evicts at once"),
+        Setting("review", int, "TOKENS", f"Entries that {_one_of(REVIEWING)} evicts at once"),
     ] = None
     kv_reading: Annotated[
         Reading | None,
