@@ -300,7 +300,7 @@ class Lanes:
 
     def _output(self, group: int, row: int) -> Tensor:
         """Return the output projection of the query heads that read a layer's cache, [H, G, D, hidden]."""
-        decoder = self._decoder
+        decoder = self.decoder
         readers = [layer for layer, place in enumerate(decoder.places) if (place.group, place.row) == (group, row)]
         each = ((decoder.layers[decoder.kinds[one]].attention, self._weights.layers[one]["output"]) for one in readers)
         return _joined([output_by_head(block, weight) for block, weight in each if isinstance(block, Attention)])
